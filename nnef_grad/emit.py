@@ -1,0 +1,227 @@
+"""Makes operations: their shapes, their data types, their provisional names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import Any
+
+from nnef_grad.binding import dtype_of
+from nnef_grad.errors import InvalidGraphError
+from nnef_grad.ir import Operand, Operation, Result, Shape, Tensor, shape_of
+from nnef_grad.library import Library
+from nnef_grad.ops import SHAPES
+from nnef_grad.ops.registry import ShapeError
+from nnef_grad.source import Span
+from nnef_grad.syntax import Fragment, Value
+from nnef_grad.types import GENERIC, ArrayType, TensorType, Type
+
+Simplifier = Callable[["Emitter", str, tuple[Operand, ...], Mapping[str, Value]], "Operand | None"]
+
+
+class Emitter:
+    """A growing list of operations.
+
+    A tensor that is made here has a provisional name, `%` and a number, which no text can hold. What it should be called is kept in
+    `hints`; `names.settle` gives the final names when it is known what stays.
+
+    Attributes:
+        operations: what was emitted so far.
+        hints: for a provisional name, the name to strive for.
+        pinned: for a tensor with a provisional name, the name that it must get.
+        origin: the forward operation that the next operations are the derivative of.
+        naming: turns the name of a value inside a rule or fragment into a hint.
+    """
+
+    def __init__(
+        self, library: Library, operations: Iterable[Operation] = (), simplify: Simplifier | None = None
+    ) -> None:
+        self.library = library
+        self.operations: list[Operation] = []
+        self.hints: dict[str, str] = {}
+        self.pinned: dict[Tensor, str] = {}
+        self.origin: Operation | None = None
+        self.naming: Callable[[str], str] = str
+        self._simplify = simplify
+        self._numbers = count()
+        self._producers: dict[Tensor, Operation] = {}
+        self._emitted: dict[tuple[object, ...], tuple[Result, ...]] = {}
+        for operation in operations:
+            self.append(operation)
+
+    def __call__(self, name: str, *operands: Any, hint: str | None = None, **attributes: Any) -> Any:
+        """Emits an operation with one result and returns it; what is known without computing is returned without emitting.
+
+        Args:
+            name: the operation.
+            operands: tensors, literals, or sequences of them, in declared order; trailing defaults may be left out.
+            hint: what the result is called inside the rule; the operation's own name if not given.
+            attributes: those that differ from the declared defaults.
+        """
+        frozen = tuple(map(_freeze, operands))
+        fixed = {key: _freeze(value) for key, value in attributes.items()}
+        (result,) = self.call(self.library[name], frozen, fixed, hints=(self.naming(hint or name),))
+        return result
+
+    def call(
+        self,
+        fragment: Fragment,
+        operands: tuple[Operand, ...],
+        attributes: Mapping[str, Any],
+        *,
+        dtype: str | None = None,
+        hints: tuple[Any, ...] = (),
+        names: tuple[Any, ...] = (),
+        span: Span | None = None,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation and returns its results.
+
+        Args:
+            fragment: its declaration.
+            operands: as in `Operation`; trailing defaults may be left out.
+            attributes: as in `Operation`; defaults may be left out.
+            dtype: what `?` stands for, where the operands do not tell.
+            hints: for each result, what to strive for in naming it: a name, or a tuple of names for an array of tensors.
+            names: the same, where the names are settled.
+            span: the place in the source.
+
+        Raises:
+            InvalidGraphError: the arguments do not fit each other.
+        """
+        defaults = fragment.defaults
+        operands += tuple(defaults[p.name] for p in fragment.operands[len(operands) :])
+        attributes = {p.name: attributes[p.name] if p.name in attributes else defaults[p.name] for p in fragment.attributes}
+        unknown = attributes.keys() - {p.name for p in fragment.attributes}
+        assert not unknown, f"{fragment.name} has no {unknown}"
+
+        if self._simplify is not None and not names:
+            before = len(self.operations)
+            simpler = self._simplify(self, fragment.name, operands, attributes)
+            if simpler is not None:
+                if len(self.operations) > before and hints:
+                    self.call_it(simpler, hints[0])
+                return (simpler,)
+            key = _key(fragment.name, operands, attributes, dtype)
+            if key in self._emitted:
+                return self._emitted[key]
+
+        dtype = dtype or _deduce(fragment, operands)
+        results = self._results(fragment, operands, attributes, dtype, hints, names, span)
+        self.append(Operation(fragment, operands, attributes, results, dtype, span, self.origin))
+        return results
+
+    def append(self, operation: Operation) -> None:
+        """Takes an operation as it is."""
+        self.operations.append(operation)
+        for tensor in operation.outputs:
+            self._producers[tensor] = operation
+        if self._simplify is not None and operation.name not in _UNIQUE:
+            key = _key(operation.name, operation.operands, operation.attributes, operation.dtype)
+            self._emitted.setdefault(key, operation.results)
+
+    def producer(self, operand: Operand) -> Operation | None:
+        """The operation that made a tensor; None for a literal."""
+        return self._producers.get(operand) if isinstance(operand, Tensor) else None
+
+    def tensor(self, dtype: str, shape: Shape, hint: str) -> Tensor:
+        """A new tensor with a provisional name."""
+        name = f"%{next(self._numbers)}"
+        self.hints[name] = hint
+        return Tensor(name, dtype, shape)
+
+    def call_it(self, value: Operand, hint: str) -> None:
+        """Changes what a tensor of this emitter should be called; a tensor that has its name already keeps it."""
+        if isinstance(value, Tensor) and value.name in self.hints:
+            self.hints[value.name] = hint
+
+    def named(self, value: Operand, name: str) -> Tensor:
+        """What is called by the name in the end: the tensor itself, if it has no other name yet, or else a copy."""
+        if isinstance(value, Tensor) and value.name in self.hints and value not in self.pinned:
+            self.pinned[value] = name
+            return value
+        definition = self.library["copy"]
+        (copied,) = self.call(definition, (value,), {}, names=(name,))
+        assert isinstance(copied, Tensor)
+        return copied
+
+    def _results(
+        self,
+        fragment: Fragment,
+        operands: tuple[Operand, ...],
+        attributes: Mapping[str, Value],
+        dtype: str | None,
+        hints: tuple[Any, ...],
+        names: tuple[Any, ...],
+        span: Span | None,
+    ) -> tuple[Result, ...]:
+        shapes = _result_shapes(fragment, operands, attributes, span)
+        results: list[Result] = []
+        for index, (result, shape) in enumerate(zip(fragment.results, shapes)):
+            item = result.type.item if isinstance(result.type, ArrayType) else result.type
+            name = names[index] if names else None
+            hint = hints[index] if hints else result.name
+            if not isinstance(result.type, ArrayType):
+                results.append(self._tensor(item, shape, dtype, name, hint))
+                continue
+            if isinstance(name, tuple) and len(name) != len(shape):
+                message = f"'{fragment.name}' has {len(shape)} results here, and {len(name)} names are given"
+                raise InvalidGraphError(message, span)
+            hinted = hint if isinstance(hint, tuple) else [f"{hint}_{i + 1}" for i in range(len(shape))]
+            results.append(tuple(
+                self._tensor(item, s, dtype, name[i] if name else None, hinted[i]) for i, s in enumerate(shape)
+            ))
+        return tuple(results)
+
+    def _tensor(self, type_: Type, shape: Any, dtype: str | None, name: str | None, hint: str) -> Tensor:
+        assert isinstance(type_, TensorType)
+        actual = dtype if type_.dtype == GENERIC else type_.dtype
+        assert actual is not None
+        return Tensor(name, actual, tuple(shape)) if name is not None else self.tensor(actual, tuple(shape), hint)
+
+
+# Two of these are never the same tensor, however alike they look.
+_UNIQUE = {"external", "variable", "update"}
+
+
+def _result_shapes(
+    fragment: Fragment, operands: tuple[Operand, ...], attributes: Mapping[str, Value], span: Span | None
+) -> list[Any]:
+    """A shape for each result; a list of shapes for a result that is an array of tensors."""
+    function = SHAPES.get(fragment.name)
+    if function is None:
+        raise InvalidGraphError(f"the shape of what '{fragment.name}' returns is not known", span)
+    try:
+        shapes = function(*map(_shapes, operands), **attributes)
+    except ShapeError as error:
+        raise InvalidGraphError(f"{fragment.name}: {error}", span) from None
+    if len(fragment.results) == 1:
+        return [shapes]
+    assert isinstance(shapes, list)
+    return shapes
+
+
+def _shapes(operand: Operand) -> Any:
+    return tuple(map(_shapes, operand)) if isinstance(operand, tuple) else shape_of(operand)
+
+
+def _deduce(fragment: Fragment, operands: tuple[Operand, ...]) -> str | None:
+    """What `?` stands for, from the operands."""
+    if fragment.generic not in (None, GENERIC):
+        return fragment.generic
+    for parameter, operand in zip(fragment.operands, operands):
+        type_ = parameter.type
+        while isinstance(type_, ArrayType):
+            type_, operand = type_.item, operand[0]  # type: ignore[index]
+        if isinstance(type_, TensorType) and type_.dtype == GENERIC:
+            return dtype_of(operand)  # type: ignore[arg-type]
+    return None
+
+
+def _freeze(value: Any) -> Any:
+    return tuple(map(_freeze, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _key(name: str, operands: tuple[Operand, ...], attributes: Mapping[str, Value], dtype: str | None) -> tuple[object, ...]:
+    """Equal for invocations that compute the same. `repr` tells 1 from 1.0 from true, and 0.0 from -0.0."""
+    literals = repr([o if not isinstance(o, Tensor) else o.name for o in operands])
+    return (name, literals, repr(attributes), dtype)

@@ -1,0 +1,70 @@
+"""The one family of errors.
+
+An `NnefGradError` is a mistake of the user, or a model outside of what the compiler can do. Anything else that is raised is a
+bug of the compiler.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nnef_grad.source import Span
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong, and where."""
+
+    message: str
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        if self.span is None:
+            return f"error: {self.message}"
+        return f"{self.span}: error: {self.message}\n{self.span.excerpt()}"
+
+
+class NnefGradError(Exception):
+    """A mistake of the user's making.
+
+    Attributes:
+        message: what is wrong, and what to do about it where that is known.
+        span: the place in the source, or None where there is no text to point at.
+        problems: all that was found, the first of which gives `message` and `span`.
+    """
+
+    def __init__(self, message: str, span: Span | None = None, *, notes: tuple[Problem, ...] = ()) -> None:
+        self.problems = (Problem(message, span), *notes)
+        super().__init__(message)
+
+    @property
+    def message(self) -> str:
+        return self.problems[0].message
+
+    @property
+    def span(self) -> Span | None:
+        return self.problems[0].span
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
+
+    @classmethod
+    def collect(cls, problems: list[Problem]) -> NnefGradError:
+        """One error that reports several problems, in the order given."""
+        first, *rest = problems
+        return cls(first.message, first.span, notes=tuple(rest))
+
+
+class NnefSyntaxError(NnefGradError):
+    """The text is not a document of NNEF 1.0."""
+
+
+class InvalidGraphError(NnefGradError):
+    """The text is well-formed, and breaks a rule of the language or of an operation."""
+
+
+class NoDerivativeError(NnefGradError):
+    """Operations between the outputs and the `wrt` tensors have no derivative."""
+
+
+class UsageError(NnefGradError):
+    """What was asked for does not fit the model: a name that it does not have, an option out of range."""

@@ -1,0 +1,9 @@
+"""The operations by family: the shape function of each, and its rule where the rule needs shapes.
+
+Importing this package enters all of them.
+"""
+
+from nnef_grad.ops import elementwise, reduce, tensors
+from nnef_grad.ops.registry import RULES, SHAPES
+
+__all__ = ["RULES", "SHAPES", "elementwise", "reduce", "tensors"]

@@ -1,0 +1,66 @@
+"""Element by element: shapes align from the left, missing dimensions are trailing singletons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nnef_grad.ir import Shape
+from nnef_grad.ops.registry import require, shape
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The shape that the given ones are broadcast to together.
+
+    Raises:
+        ShapeError: two extents of a dimension differ, and neither is 1.
+    """
+    rank = max(map(len, shapes))
+    columns = list(zip(*(s + (1,) * (rank - len(s)) for s in shapes)))
+    for extents in columns:
+        fits = len({e for e in extents if e != 1}) <= 1
+        require(fits, f"the shapes {_listed(shapes)} cannot be broadcast: dimensions align from the left")
+    return tuple(next((e for e in extents if e != 1), 1) for extents in columns)
+
+
+def _listed(shapes: tuple[Shape, ...]) -> str:
+    *most, last = (str(list(s)) for s in shapes)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def fits_into(operand: Shape, result: Shape) -> bool:
+    """Whether an operand is broadcast to the result, and the result has its shape from elsewhere."""
+    padded = operand + (1,) * (len(result) - len(operand))
+    return len(padded) == len(result) and all(o in (1, r) for o, r in zip(padded, result))
+
+
+@shape(
+    "copy", "neg", "rcp", "exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh",
+    "atanh", "abs", "sign", "not", "floor", "ceil", "round", "sqr", "sqrt", "rsqr", "rsqrt", "log2", "sigmoid", "relu",
+    "leaky_relu", "elu", "selu", "gelu", "silu", "softabs", "softplus", "cast",
+)  # fmt: skip
+def unary_shape(x: Shape, **attributes: Any) -> Shape:
+    return x
+
+
+@shape(
+    "add", "sub", "mul", "div", "pow", "lt", "gt", "le", "ge", "eq", "ne", "and", "or", "select", "min", "max", "clamp",
+)  # fmt: skip
+def broadcast_shape(*operands: Shape) -> Shape:
+    return broadcast(*operands)
+
+
+@shape("prelu")
+def prelu_shape(x: Shape, alpha: Shape) -> Shape:
+    return broadcast(x, alpha)
+
+
+@shape("copy_n")
+def copy_n_shape(x: Shape, times: int) -> list[Shape]:
+    require(times > 0, f"'times' must be positive, and is {times}")
+    return [x] * times
+
+
+@shape("add_n")
+def add_n_shape(x: tuple[Shape, ...]) -> Shape:
+    require(len(x) > 0, "there is nothing to add")
+    return broadcast(*x)

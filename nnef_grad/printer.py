@@ -1,0 +1,114 @@
+"""Graphs to text: the only file that knows how NNEF is written.
+
+Tensors stand in their positional place, attributes have their keyword, and what is the standard's default is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nnef_grad.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.syntax import Value
+from nnef_grad.types import ArrayType, Type
+
+INDENT = "    "
+
+
+def print_graph(graph: Graph) -> str:
+    """The text of a flat document.
+
+    An operation that is part of a derivative stands under a comment that shows the forward operation it belongs to.
+    """
+    return "\n".join(_document(graph)) + "\n"
+
+
+def _document(graph: Graph) -> Iterator[str]:
+    yield "version 1.0;"
+    yield ""
+    yield from (f"# {note}".rstrip() for note in graph.notes)
+    yield f"graph {graph.name}( {_names(graph.inputs)} ) -> ( {_names(graph.outputs)} )"
+    yield "{"
+    origin: Operation | None = None
+    for operation in graph.operations:
+        if operation.origin is not origin and operation.origin is not None:
+            yield ""
+            yield f"{INDENT}# {print_operation(operation.origin)}"
+        elif operation.origin is not origin:
+            yield ""
+        origin = operation.origin
+        yield f"{INDENT}{print_operation(operation)};"
+    yield "}"
+
+
+def print_operation(operation: Operation) -> str:
+    """An assignment, without the semicolon."""
+    results = ", ".join(map(_result, operation.results))
+    arguments = ", ".join((*_operands(operation), *_attributes(operation)))
+    return f"{results} = {operation.name}{_dtype(operation)}({arguments})"
+
+
+def _names(tensors: tuple[Tensor, ...]) -> str:
+    return ", ".join(t.name for t in tensors)
+
+
+def _result(result: Tensor | tuple[Tensor, ...]) -> str:
+    return f"[{_names(result)}]" if isinstance(result, tuple) else result.name
+
+
+def _dtype(operation: Operation) -> str:
+    """The explicit data type: where it is not the default of the declaration, and where no operand tells it."""
+    definition = operation.definition
+    if definition.generic is None or definition.deduces_dtype or operation.dtype == definition.generic:
+        return ""
+    return f"<{operation.dtype}>"
+
+
+def _operands(operation: Operation) -> Iterator[str]:
+    definition = operation.definition
+    given = list(zip(definition.operands, operation.operands))
+    while given and given[-1][0].name in definition.defaults and _is_default(operation, *_last(given)):
+        given.pop()
+    for parameter, operand in given:
+        yield print_value(parameter.type, operand)
+
+
+def _last(given: list[tuple[object, Operand]]) -> tuple[str, Operand]:
+    parameter, operand = given[-1]
+    return parameter.name, operand  # type: ignore[attr-defined]
+
+
+def _attributes(operation: Operation) -> Iterator[str]:
+    for parameter in operation.definition.attributes:
+        value = operation.attributes[parameter.name]
+        if not _is_default(operation, parameter.name, value):
+            yield f"{parameter.name} = {print_value(parameter.type, value)}"
+
+
+def _is_default(operation: Operation, name: str, value: Operand | Value) -> bool:
+    """`repr` tells 1 from 1.0 from true, and 0.0 from -0.0."""
+    defaults = operation.definition.defaults
+    return name in defaults and repr(defaults[name]) == repr(value)
+
+
+def print_value(type_: Type, value: Operand | Value) -> str:
+    """A tensor's name, or a literal; the type tells an array from a tuple."""
+    if isinstance(value, Tensor):
+        return value.name
+    if isinstance(value, tuple):
+        if isinstance(type_, ArrayType):
+            return f"[{', '.join(print_value(type_.item, item) for item in value)}]"
+        items = getattr(type_, "items")
+        return f"({', '.join(print_value(item_type, item) for item_type, item in zip(items, value))})"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return print_string(value)
+    return repr(value)
+
+
+def print_string(value: str) -> str:
+    """Quoted; a quote inside is escaped only where the other kind of quotes does not do."""
+    if "'" in value and '"' not in value and "\\" not in value:
+        return f'"{value}"'
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,130 @@
+"""Which rule differentiates an operation: one lookup, in one order.
+
+    the user's rule; the Python rule; the rule in derivatives.nnef; the operation's own body
+
+A rule, of whatever kind, is a function of the emitter, the operation and the gradients of its results; see ops/registry.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from nnef_grad import syntax
+from nnef_grad.emit import Emitter
+from nnef_grad.errors import InvalidGraphError
+from nnef_grad.evaluate import Evaluator, parameters
+from nnef_grad.ir import Operation
+from nnef_grad.library import FragmentFile, Library, with_fragments
+from nnef_grad.ops import RULES
+from nnef_grad.parser import parse_fragments
+from nnef_grad.source import Source
+from nnef_grad.types import ArrayType, TensorType
+
+Rule = Callable[..., Sequence[Any]]
+SUFFIX = "_vjp"
+
+
+@lru_cache(maxsize=1)
+def calculus() -> FragmentFile:
+    """The rules of derivatives.nnef, by the name of the fragment."""
+    return FragmentFile(Path(__file__).parent / "derivatives.nnef")
+
+
+def user_rules(source: Source) -> Library:
+    """The rules of a user's file, by the name of the fragment.
+
+    Raises:
+        NnefGradError: the file is no list of fragments, or a rule does not fit the operation that it is named after.
+    """
+    fragments = parse_fragments(source)
+    known = with_fragments(fragments)
+    for fragment in fragments:
+        name = fragment.name.removesuffix(SUFFIX)
+        if fragment.name == name or name not in known:
+            message = f"'{fragment.name}' is not a rule: a rule is named after an operation, with {SUFFIX} behind it"
+            raise InvalidGraphError(message, fragment.span)
+        check_signature(fragment, known[name])
+    return {f.name: f for f in fragments}
+
+
+class Rules:
+    """The lookup of rules."""
+
+    def __init__(self, user: Library | None = None) -> None:
+        self._user: Library = user if user is not None else {}
+
+    def find(self, name: str) -> Rule | None:
+        """The rule of an operation; None where its body must do."""
+        if name + SUFFIX in self._user:
+            return partial(apply, self._user[name + SUFFIX])
+        if name in RULES:
+            return RULES[name]
+        return partial(apply, calculus()[name + SUFFIX]) if name + SUFFIX in calculus() else None
+
+    def is_zero(self, name: str) -> bool:
+        """Whether the rule of an operation says that its derivative is zero."""
+        rule = self.find(name)
+        return isinstance(rule, partial) and all(_is_zero(s.value) for s in rule.args[0].body)
+
+
+def _is_zero(expression: syntax.Expression) -> bool:
+    return isinstance(expression, syntax.Literal) and expression.value == 0.0
+
+
+def apply(rule: syntax.Fragment, emit: Emitter, operation: Operation, *gradients: Any) -> Sequence[Any]:
+    """The gradients of the operands, by a rule written in NNEF."""
+    definition = operation.definition
+    bound = parameters(definition, operation.operands, operation.attributes)
+    for result, tensor, gradient in zip(definition.results, operation.results, gradients):
+        bound[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
+        bound[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
+    results = Evaluator(emit).inlined(rule, {p.name: bound[p.name] for p in rule.parameters}, emit.naming)
+    return [results.get(f"d{p.name}") for p in definition.operands]
+
+
+def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
+    """A gradient as an expression sees it: zeros where nothing depends on the result."""
+    if isinstance(result, tuple):
+        return [_instantiated(emit, *pair) for pair in zip(result, gradient)]
+    return emit("constant", shape=result.shape, value=(0.0,), hint="zeros") if gradient is None else gradient
+
+
+def check_signature(rule: syntax.Fragment, definition: syntax.Fragment) -> None:
+    """Holds a rule's parameters and results against its operation.
+
+    Raises:
+        InvalidGraphError: they are not those that the convention asks for.
+    """
+    expected = expected_parameters(definition)
+    given = [p.name for p in rule.parameters]
+    if given != expected:
+        message = f"the parameters of '{rule.name}' must be ({', '.join(expected)})"
+        raise InvalidGraphError(message, rule.span)
+    gradients = [f"d{p.name}" for p in definition.operands if _is_differentiable(p.type)]
+    for result in rule.results:
+        if result.name not in gradients:
+            message = f"'{result.name}' is not the gradient of an operand of '{definition.name}': {', '.join(gradients)}"
+            raise InvalidGraphError(message, result.span)
+    if rule.body is None:
+        raise InvalidGraphError(f"'{rule.name}' has no body", rule.span)
+
+
+def expected_parameters(definition: syntax.Fragment) -> list[str]:
+    """The parameters of the rule of an operation, in order."""
+    return [
+        *(p.name for p in definition.operands),
+        *(r.name for r in definition.results),
+        *(f"d{r.name}" for r in definition.results if _is_differentiable(r.type)),
+        *(p.name for p in definition.attributes),
+    ]
+
+
+def _is_differentiable(type_: Any) -> bool:
+    """Whether values of the type can be scalar tensors."""
+    while isinstance(type_, ArrayType):
+        type_ = type_.item
+    return isinstance(type_, TensorType) and type_.dtype in ("scalar", "?", None)
+
