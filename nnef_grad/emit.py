@@ -49,18 +49,13 @@ class Emitter:
         for operation in operations:
             self.append(operation)
 
-    def __call__(self, name: str, *operands: Any, hint: str | None = None, **attributes: Any) -> Any:
-        """Emits an operation with one result and returns it; what is known without computing is returned without emitting.
-
-        Args:
-            name: the operation.
-            operands: tensors, literals, or sequences of them, in declared order; trailing defaults may be left out.
-            hint: what the result is called inside the rule; the operation's own name if not given.
-            attributes: those that differ from the declared defaults.
-        """
+    def __call__(
+        self, name: str, *operands: Any, hint: str | None = None, dtype: str | None = None, **attributes: Any
+    ) -> Any:
+        """Emits an operation with one result and returns it, as `Emit` says; what needs no operation is returned without one."""
         frozen = tuple(map(_freeze, operands))
         fixed = {key: _freeze(value) for key, value in attributes.items()}
-        (result,) = self.call(self.library[name], frozen, fixed, hints=(self.naming(hint or name),))
+        (result,) = self.call(self.library[name], frozen, fixed, dtype=dtype, hints=(self.naming(hint or name),))
         return result
 
     def call(

@@ -16,8 +16,9 @@ from nnef_grad import syntax
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import InvalidGraphError
 from nnef_grad.evaluate import Evaluator, parameters
+from nnef_grad.files import PathLike, read_source
 from nnef_grad.ir import Operation
-from nnef_grad.library import FragmentFile, Library, with_fragments
+from nnef_grad.library import FragmentFile, Library, standard
 from nnef_grad.ops import RULES
 from nnef_grad.parser import parse_fragments
 from nnef_grad.source import Source
@@ -33,21 +34,29 @@ def calculus() -> FragmentFile:
     return FragmentFile(Path(__file__).parent / "derivatives.nnef")
 
 
-def user_rules(source: Source) -> Library:
-    """The rules of a user's file, by the name of the fragment.
+def load_rules(path: PathLike) -> Rules:
+    """The standard rules, and those of a file of fragments named `<operation>_vjp`, which go first.
 
     Raises:
-        NnefGradError: the file is no list of fragments, or a rule does not fit the operation that it is named after.
+        NnefGradError: the file cannot be read, is no list of fragments, or a rule does not fit its operation.
     """
+    return _with_rules(read_source(path))
+
+
+def loads_rules(text: str, *, name: str = "<string>") -> Rules:
+    """As `load_rules`, from a text; `name` is what error messages call it."""
+    return _with_rules(Source(name, text))
+
+
+def _with_rules(source: Source) -> Rules:
     fragments = parse_fragments(source)
-    known = with_fragments(fragments)
     for fragment in fragments:
         name = fragment.name.removesuffix(SUFFIX)
-        if fragment.name == name or name not in known:
-            message = f"'{fragment.name}' is not a rule: a rule is named after an operation, with {SUFFIX} behind it"
+        if fragment.name == name or name not in standard():
+            message = f"'{fragment.name}' is not named after an operation, with {SUFFIX} behind it"
             raise InvalidGraphError(message, fragment.span)
-        check_signature(fragment, known[name])
-    return {f.name: f for f in fragments}
+        check_signature(fragment, standard()[name])
+    return Rules({f.name: f for f in fragments})
 
 
 class Rules:

@@ -72,7 +72,7 @@ def _written_literals(code: str) -> dict[float, float]:
     """The literals of the text, by the float32 that the Khronos parser makes of them."""
     tokens = re.findall(r"(?<!\w)\d+(?:\.\d*(?:[eE][+-]?\d+)?|[eE][+-]?\d+)", code)
     # Where two literals round to one float32, the shorter one is kept: the likelier intention.
-    written = sorted(set(tokens + _LIBRARY_LITERALS), key=len, reverse=True)
+    written = sorted(tokens + _LIBRARY_LITERALS, key=len, reverse=True)
     literals = {_float32(float(token)): float(token) for token in written}
     literals[0.0] = 0.0  # a literal that underflows must not replace every zero
     return literals
@@ -962,8 +962,9 @@ def _results(
     arguments = [_operand(value, tensors) for value in operation.inputs] + operation.attributes
     if operation.name in ("constant", "cast"):
         arguments.append(operation.dtype)
-    result = _OPERATIONS[operation.name](*arguments)
-    return result if isinstance(result, list) else [result]
+    results = _flatten([_OPERATIONS[operation.name](*arguments)])
+    # A result is never the object of an operand: autograd would give both the same gradient.
+    return [x.clone() if any(x is operand for operand in arguments) else x for x in results]
 
 
 def _operand(value: Any, tensors: Mapping[str, Tensor]) -> Any:

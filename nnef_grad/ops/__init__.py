@@ -3,7 +3,7 @@
 Importing this package enters all of them.
 """
 
-from nnef_grad.ops import elementwise, reduce, tensors
+from nnef_grad.ops import elementwise, matrix, normalize, reduce, shape, tensors
 from nnef_grad.ops.registry import RULES, SHAPES
 
-__all__ = ["RULES", "SHAPES", "elementwise", "reduce", "tensors"]
+__all__ = ["RULES", "SHAPES", "elementwise", "matrix", "normalize", "reduce", "shape", "tensors"]

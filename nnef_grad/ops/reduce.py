@@ -14,8 +14,9 @@ def check_axes(axes: tuple[int, ...], rank: int) -> None:
     Raises:
         ShapeError: an axis is out of range, or named twice.
     """
-    require(all(0 <= axis < rank for axis in axes), f"axes must be in 0..{rank - 1} for rank {rank}, and are {list(axes)}")
-    require(len(set(axes)) == len(axes), f"axes must differ, and are {list(axes)}")
+    require(rank > 0 or not axes, f"a tensor of rank 0 has no axes, and 'axes' are {list(axes)}")
+    require(all(0 <= axis < rank for axis in axes), f"'axes' must be in 0..{rank - 1} for rank {rank}, and are {list(axes)}")
+    require(len(set(axes)) == len(axes), f"'axes' must differ, and are {list(axes)}")
 
 
 @shape(
@@ -24,6 +25,11 @@ def check_axes(axes: tuple[int, ...], rank: int) -> None:
 def reduce_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
     check_axes(axes, len(input))
     return tuple(1 if axis in axes else extent for axis, extent in enumerate(input))
+
+
+@shape("moments")
+def moments_shape(input: Shape, axes: tuple[int, ...]) -> list[Shape]:
+    return [reduce_shape(input, axes)] * 2
 
 
 @vjp("sum_reduce")

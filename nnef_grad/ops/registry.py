@@ -25,13 +25,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Emit(Protocol):
     """What a rule makes operations with."""
 
-    def __call__(self, name: str, *operands: Any, hint: str | None = None, **attributes: Any) -> Any:
+    def __call__(
+        self, name: str, *operands: Any, hint: str | None = None, dtype: str | None = None, **attributes: Any
+    ) -> Any:
         """Emits an operation with one result and returns the result.
 
         Args:
             name: the operation.
             operands: tensors, literals, or sequences of them, in declared order; trailing defaults may be left out.
             hint: what the result is called inside the rule; the operation's own name if not given.
+            dtype: the generic data type, where the operands do not tell it.
             attributes: those that differ from the declared defaults.
         """
 

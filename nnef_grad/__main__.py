@@ -1,0 +1,3 @@
+from nnef_grad.cli import main
+
+main()
