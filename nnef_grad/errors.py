@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nnef_grad.source import Span
+from nnef_grad.source import Span, called_from
 
 
 class Problem(NamedTuple):
@@ -20,7 +20,12 @@ class Problem(NamedTuple):
     def __str__(self) -> str:
         if self.span is None:
             return f"error: {self.message}"
-        return f"{self.span}: error: {self.message}\n{self.span.excerpt()}"
+        lines = [f"{self.span}: error: {self.message}", self.span.excerpt()]
+        place = self.span.caller
+        while place is not None:
+            lines += [f"{place}: expanded from here", place.excerpt()]
+            place = place.caller
+        return "\n".join(lines)
 
 
 class NnefGradError(Exception):
@@ -46,6 +51,10 @@ class NnefGradError(Exception):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.problems))
+
+    def expanded_from(self, caller: Span | None) -> None:
+        """Notes the invocation whose expansion met the error."""
+        self.problems = tuple(p._replace(span=p.span and called_from(p.span, caller)) for p in self.problems)
 
     @classmethod
     def collect(cls, problems: list[Problem]) -> NnefGradError:

@@ -12,9 +12,10 @@ from nnef_grad import syntax
 from nnef_grad.arithmetic import BUILTINS, compute
 from nnef_grad.binding import Bound, Evaluated, bind, suggestion, thaw, type_name
 from nnef_grad.emit import Emitter
-from nnef_grad.errors import InvalidGraphError
+from nnef_grad.errors import InvalidGraphError, NnefGradError
 from nnef_grad.ir import Operand, Tensor
 from nnef_grad.library import Library
+from nnef_grad.source import Span
 from nnef_grad.types import GENERIC
 
 Scope = dict[str, Any]
@@ -31,13 +32,14 @@ class Evaluator:
     def __init__(self, emitter: Emitter, inline: Callable[[syntax.Fragment], bool] = lambda fragment: False) -> None:
         self.emitter = emitter
         self.inline = inline
+        self.caller: Span | None = None
 
     def evaluate(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
         """The value of an expression; `hint` is what the tensor that it makes should be called."""
         return _EVALUATE[type(expression)](self, expression, scope, hint)
 
     def inlined(
-        self, fragment: syntax.Fragment, bound: Mapping[str, Any], naming: Callable[[str], str]
+        self, fragment: syntax.Fragment, bound: Mapping[str, Any], naming: Callable[[str], str], caller: Span | None
     ) -> dict[str, Any]:
         """Evaluates the body of a fragment.
 
@@ -45,10 +47,23 @@ class Evaluator:
             fragment: a fragment with a body.
             bound: a value for each parameter.
             naming: what a value of the body should be called, from its name there.
+            caller: the place of the invocation.
 
         Returns:
             The value of each result, by name.
         """
+        outer, self.caller = self.caller, caller
+        try:
+            return self._body(fragment, bound, naming)
+        except NnefGradError as error:
+            error.expanded_from(caller)
+            raise
+        finally:
+            self.caller = outer
+
+    def _body(
+        self, fragment: syntax.Fragment, bound: Mapping[str, Any], naming: Callable[[str], str]
+    ) -> dict[str, Any]:
         assert fragment.body is not None
         scope: Scope = dict(bound)
         for statement in fragment.body:
@@ -86,7 +101,7 @@ class Evaluator:
         bound = bind(fragment, invocation, values, dtype)
         bound = revise(bound) if revise is not None else bound
         if self.inline(fragment):
-            return self._inline(fragment, bound, hint)
+            return self._inline(fragment, bound, hint, self._place(invocation.span))
         results = self.emitter.call(
             fragment,
             bound.operands,
@@ -94,7 +109,7 @@ class Evaluator:
             dtype=bound.dtype,
             hints=(hint,) if len(fragment.results) == 1 else tuple(f"{hint}_{r.name}" for r in fragment.results),
             names=_names(target, len(fragment.results)),
-            span=invocation.span,
+            span=self._place(invocation.span),
         )
         parts = tuple(list(r) if isinstance(r, tuple) else r for r in results)
         return parts[0] if len(parts) == 1 else parts
@@ -106,7 +121,10 @@ class Evaluator:
             raise InvalidGraphError(f"there is no operation '{invocation.name}'{near}", invocation.span)
         return library[invocation.name]
 
-    def _inline(self, fragment: syntax.Fragment, bound: Bound, hint: str) -> Any:
+    def _place(self, span: Span) -> Span:
+        return span if self.caller is None else span._replace(caller=self.caller)
+
+    def _inline(self, fragment: syntax.Fragment, bound: Bound, hint: str, caller: Span) -> Any:
         arguments = parameters(fragment, bound.operands, bound.attributes)
         names_of = {r.name for r in fragment.results}
         single = len(fragment.results) == 1
@@ -114,6 +132,7 @@ class Evaluator:
             fragment,
             {**arguments, GENERIC: bound.dtype},
             lambda name: hint if single and name in names_of else f"{hint}_{name}",
+            caller,
         )
         values = tuple(results.values())
         return values[0] if single else values
@@ -148,7 +167,12 @@ class Evaluator:
             fragment = self.emitter.library[word]
             bound = bind(fragment, invocation, values, None)
             (result,) = self.emitter.call(
-                fragment, bound.operands, bound.attributes, dtype=bound.dtype, hints=(hint,), span=expression.span
+                fragment,
+                bound.operands,
+                bound.attributes,
+                dtype=bound.dtype,
+                hints=(hint,),
+                span=self._place(expression.span),
             )
             return result
         return compute(expression.symbol, values, expression.span)

@@ -90,7 +90,8 @@ def apply(rule: syntax.Fragment, emit: Emitter, operation: Operation, *gradients
     for result, tensor, gradient in zip(definition.results, operation.results, gradients):
         bound[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
         bound[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
-    results = Evaluator(emit).inlined(rule, {p.name: bound[p.name] for p in rule.parameters}, emit.naming)
+    scope = {p.name: bound[p.name] for p in rule.parameters}
+    results = Evaluator(emit).inlined(rule, scope, emit.naming, operation.span)
     return [results.get(f"d{p.name}") for p in definition.operands]
 
 

@@ -24,11 +24,15 @@ class Source:
 
 
 class Span(NamedTuple):
-    """The characters `start` (inclusive) to `end` (exclusive) of a source."""
+    """The characters `start` (inclusive) to `end` (exclusive) of a source.
+
+    `caller` is the place of the invocation that what stands here was expanded from, where there is one.
+    """
 
     source: Source
     start: int
     end: int
+    caller: Span | None = None
 
     @property
     def text(self) -> str:
@@ -53,6 +57,13 @@ class Span(NamedTuple):
         before = line[: self.column - 1].expandtabs(TAB)
         width = max(1, min(self.end - self.start, len(line) - self.column + 1))
         return f"    {line.expandtabs(TAB)}\n    {' ' * len(before)}^{'~' * (width - 1)}"
+
+
+def called_from(span: Span, caller: Span | None) -> Span:
+    """The same place, with the invocation that led there at the end of its way back."""
+    if span is caller:
+        return span
+    return span._replace(caller=caller if span.caller is None else called_from(span.caller, caller))
 
 
 def join(first: Span, last: Span) -> Span:

@@ -3,7 +3,7 @@
 Importing this package enters all of them.
 """
 
-from nnef_grad.ops import elementwise, matrix, normalize, reduce, shape, tensors
+from nnef_grad.ops import conv, elementwise, matrix, normalize, pool, reduce, sampling, shape, tensors
 from nnef_grad.ops.registry import RULES, SHAPES
 
-__all__ = ["RULES", "SHAPES", "elementwise", "matrix", "normalize", "reduce", "shape", "tensors"]
+__all__ = ["RULES", "SHAPES", "conv", "elementwise", "matrix", "normalize", "pool", "reduce", "sampling", "shape", "tensors"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, groupby
 from math import prod
+from typing import Any
 
-from nnef_grad.ir import Shape
+from nnef_grad.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.reduce import check_axes
-from nnef_grad.ops.registry import require, shape
+from nnef_grad.ops.registry import Emit, Undifferentiable, require, shape, vjp
 
 Padding = tuple[tuple[int, int], ...]
 
@@ -37,6 +40,73 @@ def with_extent(shape: Shape, axis: int, extent: int) -> Shape:
     return (*shape[:axis], extent, *shape[axis + 1 :])
 
 
+# ---- Steps of the rules ----
+
+
+def reshaped(emit: Emit, x: Tensor, shape: Shape, hint: str | None = None) -> Any:
+    """The same elements in another shape; x itself where it has the shape already."""
+    if x.shape == shape:
+        return x
+    # A reshape to rank 0 is refused by a runtime; what has one element can be squeezed as well.
+    return emit("reshape", x, shape=shape, hint=hint) if shape else emit("squeeze", x, axes=list(range(x.rank)), hint=hint)
+
+
+def section(emit: Emit, x: Tensor, ranges: Mapping[int, tuple[int, int]], hint: str | None = None) -> Any:
+    """The part of x between a begin and an end along some axes; x itself where that is all of it."""
+    cut = {axis: ends for axis, ends in sorted(ranges.items()) if ends != (0, x.shape[axis])}
+    if not cut:
+        return x
+    begin, end = zip(*cut.values())
+    return emit("slice", x, axes=list(cut), begin=begin, end=end, hint=hint)
+
+
+def place(emit: Emit, x: Tensor, offsets: Mapping[int, int], shape: Shape) -> Any:
+    """A tensor of zeros that holds x at offsets along some axes, and along the others has the extents of x.
+
+    What would lie outside of the shape, before 0 or behind the extent, is left out; None where that is all of x.
+    """
+    kept = {axis: (max(0, -offset), min(x.shape[axis], shape[axis] - offset)) for axis, offset in offsets.items()}
+    if any(begin >= end for begin, end in kept.values()):
+        return None
+    inside = section(emit, x, kept, hint="inside")
+    before = {axis: max(0, offset) for axis, offset in offsets.items()}
+    around = {axis: (first, shape[axis] - first - inside.shape[axis]) for axis, first in before.items()}
+    return _surrounded(emit, inside, {axis: zeros for axis, zeros in around.items() if zeros != (0, 0)})
+
+
+def _surrounded(emit: Emit, x: Tensor, zeros: Mapping[int, tuple[int, int]]) -> Any:
+    """Zeros before and behind x along some axes. Not every runtime pads batch and channels, or ranks below 3."""
+    spatial = [axis for axis in zeros if axis >= 2 and 3 <= x.rank <= 5]
+    for axis, (before, behind) in zeros.items():
+        if axis not in spatial:
+            x = _concatenated(emit, [before, x, behind], axis, x.shape)
+    padding = [zeros[axis] if axis in spatial else (0, 0) for axis in range(x.rank)]
+    return emit("pad", x, padding=padding, hint="padded") if spatial else x
+
+
+def _concatenated(emit: Emit, parts: Sequence[Any], axis: int, shape: Shape) -> Any:
+    """Joins parts, some of which are only so many zeros; their other extents are those of the shape."""
+    values = [
+        emit("constant", shape=with_extent(shape, axis, part), value=[0.0], hint="zeros") if isinstance(part, int) else part
+        for part in parts
+        if part != 0
+    ]
+    return values[0] if len(values) == 1 else emit("concat", values, axis=axis, hint="joined")
+
+
+def _joined(emit: Emit, parts: Sequence[Any], extents: Sequence[int], axis: int, shape: Shape) -> Any:
+    """Joins parts to a tensor of the shape, with zeros for those that are None."""
+    given = [index for index, part in enumerate(parts) if part is not None]
+    if len(given) == 1:
+        (index,) = given
+        return place(emit, parts[index], {axis: sum(extents[:index])}, shape)
+    runs = groupby(zip(parts, extents), key=lambda pair: pair[0] is None)
+    items: list[Any] = []
+    for missing, run in runs:
+        items += [sum(extent for _, extent in run)] if missing else [part for part, _ in run]
+    return _concatenated(emit, items, axis, shape)
+
+
 # ---- The same elements in another shape ----
 
 
@@ -64,12 +134,27 @@ def _resolve(items: tuple[int, ...], input: Shape) -> Shape:
     return tuple(volume // known if extent == -1 else extent for extent in extents)
 
 
+@vjp("reshape")
+def reshape_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """The elements go back to where they were."""
+    return [reshaped(emit, dy, shape_of(op.operands[0]))]
+
+
 @shape("transpose")
 def transpose_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     rank, count = len(input), len(axes)
     require(count <= rank, f"'axes' may have {rank} items for rank {rank}, and has {count}")
     require(sorted(axes) == list(range(count)), f"'axes' must be a permutation of 0..{count - 1}, and is {list(axes)}")
     return (*(input[axis] for axis in axes), *input[count:])
+
+
+@vjp("transpose")
+def transpose_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """The inverse permutation, of all axes."""
+    axes: Any = op.attributes["axes"]
+    order = [*axes, *range(len(axes), dy.rank)]
+    inverse = sorted(range(dy.rank), key=order.__getitem__)
+    return [dy if inverse == order == sorted(order) else emit("transpose", dy, axes=inverse)]
 
 
 @shape("squeeze")
@@ -80,12 +165,26 @@ def squeeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(extent for axis, extent in enumerate(input) if axis not in axes)
 
 
+@vjp("squeeze")
+def squeeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """The axes come back."""
+    axes: Any = op.attributes["axes"]
+    return [emit("unsqueeze", dy, axes=sorted(axes)) if axes else dy]
+
+
 @shape("unsqueeze")
 def unsqueeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     rank = len(input) + len(axes)
     check_axes(axes, rank)
     extents = iter(input)
     return tuple(1 if axis in axes else next(extents) for axis in range(rank))
+
+
+@vjp("unsqueeze")
+def unsqueeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """The axes go again."""
+    axes: Any = op.attributes["axes"]
+    return [emit("squeeze", dy, axes=sorted(axes)) if axes else dy]
 
 
 # ---- Joining and dividing ----
@@ -100,6 +199,17 @@ def concat_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     return with_extent(values[0], axis, sum(value[axis] for value in values))
 
 
+@vjp("concat")
+def concat_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """Each operand receives its section of the gradient."""
+    axis: Any = op.attributes["axis"]
+    (values,) = op.operands
+    assert isinstance(values, tuple)
+    ends = list(accumulate(shape_of(value)[axis] for value in values))
+    sections = zip([0, *ends], ends)
+    return [tuple(section(emit, dy, {axis: ends}) if ends[0] < ends[1] else None for ends in sections)]
+
+
 @shape("split")
 def split_shape(value: Shape, axis: int, ratios: tuple[int, ...]) -> list[Shape]:
     check_axis(axis, len(value))
@@ -110,6 +220,14 @@ def split_shape(value: Shape, axis: int, ratios: tuple[int, ...]) -> list[Shape]
     return [with_extent(value, axis, unit * ratio) for ratio in ratios]
 
 
+@vjp("split")
+def split_vjp(emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]) -> list[Any]:
+    """The gradients of the parts, joined again; zeros for a part that nothing depends on."""
+    axis: Any = op.attributes["axis"]
+    extents = [part.shape[axis] for part in op.outputs]
+    return [_joined(emit, dvalues, extents, axis, shape_of(op.operands[0]))]
+
+
 @shape("stack")
 def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     require(len(values) > 0, "there is nothing to stack")
@@ -118,10 +236,29 @@ def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     return (*values[0][:axis], len(values), *values[0][axis:])
 
 
+@vjp("stack")
+def stack_vjp(emit: Emit, op: Operation, dvalue: Tensor) -> list[Any]:
+    """Each operand receives its section of the gradient, without the new axis."""
+    axis: Any = op.attributes["axis"]
+    sections = [section(emit, dvalue, {axis: (i, i + 1)}, hint=f"section_{i + 1}") for i in range(dvalue.shape[axis])]
+    return [tuple(emit("squeeze", part, axes=[axis]) for part in sections)]
+
+
 @shape("unstack")
 def unstack_shape(value: Shape, axis: int) -> list[Shape]:
     check_axis(axis, len(value))
     return [value[:axis] + value[axis + 1 :]] * value[axis]
+
+
+@vjp("unstack")
+def unstack_vjp(emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]) -> list[Any]:
+    """The gradients of the parts, stacked again; zeros for a part that nothing depends on."""
+    axis: Any = op.attributes["axis"]
+    parts = [
+        part if part is None else emit("unsqueeze", part, axes=[axis], hint=f"section_{i + 1}")
+        for i, part in enumerate(dvalues)
+    ]
+    return [_joined(emit, parts, [1] * len(parts), axis, shape_of(op.operands[0]))]
 
 
 def _listed(shapes: tuple[Shape, ...]) -> str:
@@ -173,6 +310,40 @@ def _clamped(offset: int, extent: int) -> int:
     return max(-1, min(offset + extent if offset < 0 else offset, extent))
 
 
+@vjp("slice")
+def slice_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """The gradient goes back to the positions that were taken, among zeros."""
+    shape = shape_of(op.operands[0])
+    attributes: dict[str, Any] = dict(op.attributes)
+    positions = slice_positions(shape, **attributes)
+    if not all(positions.values()):
+        return [None]
+    gradient = _reversed(emit, dy, [axis for axis, taken in positions.items() if taken.step < 0 and len(taken) > 1])
+    ascending = {axis: sorted(taken) for axis, taken in positions.items()}
+    for axis, taken in ascending.items():
+        if len(taken) > 1:
+            gradient = _spread(emit, gradient, axis, taken[1] - taken[0])
+    return [place(emit, gradient, {axis: taken[0] for axis, taken in ascending.items()}, shape)]
+
+
+def _reversed(emit: Emit, x: Tensor, axes: Sequence[int]) -> Any:
+    """The last element first. An end that lies just before the first element is one that stays negative."""
+    if not axes:
+        return x
+    end = [-1 - x.shape[axis] for axis in axes]
+    backwards = [-1] * len(axes)
+    return emit("slice", x, axes=axes, begin=backwards, end=end, stride=backwards, hint="reversed")
+
+
+def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Any:
+    """The elements with step - 1 zeros behind each."""
+    if step == 1:
+        return x
+    column = emit("unsqueeze", x, axes=[axis + 1], hint="column")
+    stuffed = place(emit, column, {axis + 1: 0}, with_extent(column.shape, axis + 1, step))
+    return reshaped(emit, stuffed, with_extent(x.shape, axis, x.shape[axis] * step), hint="spread")
+
+
 @shape("pad")
 def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shape:
     check_length("padding", padding, len(input))
@@ -183,6 +354,16 @@ def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shap
     return extents
 
 
+@vjp("pad")
+def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """The padding is cut off, and zeros come where elements were cut off."""
+    padding: Any = op.attributes["padding"]
+    border = op.attributes["border"]
+    if border != "constant" and any(extent > 0 for pair in padding for extent in pair):
+        raise Undifferentiable(f"with border = '{border}'")
+    return [place(emit, dy, {axis: -before for axis, (before, _) in enumerate(padding)}, shape_of(op.operands[0]))]
+
+
 @shape("tile")
 def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
     check_length("repeats", repeats, len(input))
@@ -190,7 +371,42 @@ def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
     return tuple(extent * count for extent, count in zip(input, repeats))
 
 
+@vjp("tile")
+def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """The sum over the repeats. Where more than a single element is repeated, the repeats get an axis of their own first."""
+    shape, repeats = shape_of(op.operands[0]), op.attributes["repeats"]
+    assert isinstance(repeats, tuple)
+    inner: list[int] = []
+    summed: list[int] = []
+    extra: list[int] = []
+    for extent, count in zip(shape, repeats):
+        if count > 1:
+            summed.append(len(inner))
+            if extent > 1:
+                extra.append(len(inner))
+                inner.append(count)
+        inner.append(count if extent == 1 and count > 1 else extent)
+    return []
+
+
 @shape("gather")
 def gather_shape(input: Shape, indices: Shape, axis: int) -> Shape:
     check_axis(axis, len(input))
     return (*input[:axis], *indices, *input[axis + 1 :])
+
+
+@vjp("gather")
+def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """A product with a matrix of zeros and ones, which adds up the gradients of equal indices."""
+    shape, indices = shape_of(op.operands[0]), op.operands[1]
+    axis: Any = op.attributes["axis"]
+    before, extent, behind = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    taken = prod(shape_of(indices))
+    onehot = _onehot(emit, indices, taken, extent)
+    if before == 1:
+        rows = reshaped(emit, dy, (taken, behind), hint="rows")
+        sums = emit("matmul", onehot, rows, transposeA=True, hint="sums")
+        return [reshaped(emit, sums, shape), None]
+    rows = reshaped(emit, _last(emit, reshaped(emit, dy, (before, taken, behind), hint="blocks")), (before * behind, taken), hint="rows")
+    sums = emit("matmul", rows, onehot, hint="sums")
+    return [sums, None]

@@ -39,7 +39,7 @@ def _put_body(operation: Operation, evaluator: Evaluator) -> None:
     definition = operation.definition
     subject = next(operation.outputs).name
     bound = parameters(definition, operation.operands, operation.attributes)
-    values = evaluator.inlined(definition, bound, lambda name: f"{subject}_{name}")
+    values = evaluator.inlined(definition, bound, lambda name: f"{subject}_{name}", operation.span)
     emitter = evaluator.emitter
     for result, value in zip(operation.results, values.values()):
         parts = zip(result, value) if isinstance(result, tuple) else [(result, value)]

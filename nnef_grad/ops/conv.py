@@ -1,0 +1,217 @@
+"""Convolutions: tensors are [batch, channels, spatial...], the filter is [c, C / groups, spatial...].
+
+C channels are on the up-scaled side, c on the down-scaled one: `conv` reads C channels and writes c, `deconv` goes the other way
+with the same filter. Each is the adjoint of the other. The gradient of the filter pairs the two sides: it is a convolution too, with
+stride and dilation exchanged.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.ops.registry import Emit, ShapeError, Undifferentiable, require, shape, vjp
+from nnef_grad.ops.windows import (
+    Padding,
+    Windows,
+    basic_reads_border,
+    check_border,
+    downscaling,
+    reverse_reads_border,
+    upscaling,
+)
+
+BORDERS = ("constant", "replicate", "reflect", "reflect-even")
+
+
+# ---- Shapes ----
+
+
+@shape("conv")
+def conv_shape(
+    input: Shape, filter: Shape, bias: Shape, border: str, padding: Padding, stride: Shape, dilation: Shape, groups: int
+) -> Shape:
+    _check_filter(input, filter, border, groups)
+    groups = conv_groups(input, groups)
+    fits = filter[1] * groups == input[1]
+    require(fits, f"the filter has {filter[1]} channels for each of {groups} groups, and the input has {input[1]} channels in all")
+    _check_divides(groups, filter)
+    _check_bias(bias, filter[0], len(input))
+    return (input[0], filter[0], *downscaling(input[2:], filter[2:], padding, stride, dilation).down)
+
+
+@shape("deconv")
+def deconv_shape(
+    input: Shape,
+    filter: Shape,
+    bias: Shape,
+    border: str,
+    padding: Padding,
+    stride: Shape,
+    dilation: Shape,
+    output_shape: Shape,
+    groups: int,
+) -> Shape:
+    _check_filter(input, filter, border, groups)
+    require(filter[0] == input[1], f"there are {filter[0]} filters, and the input has {input[1]} channels")
+    _check_output_shape(input, output_shape)
+    depthwise, groups = groups == 0, deconv_groups(input, output_shape, groups)
+    require(not depthwise or filter[1] == 1, f"with 'groups' = 0 the filter must have 1 channel, and it has {filter[1]}")
+    _check_divides(groups, filter)
+    channels = filter[1] * groups
+    expected = output_shape[:2] in ((), (input[0], channels))
+    require(expected, f"'output_shape' must begin with {[input[0], channels]}, batch and channels, and is {list(output_shape)}")
+    _check_bias(bias, channels, len(input))
+    return (input[0], channels, *upscaling(input[2:], filter[2:], padding, stride, dilation, output_shape[2:]).up)
+
+
+@shape("separable_conv")
+def separable_conv_shape(
+    input: Shape, plane_filter: Shape, point_filter: Shape, bias: Shape, border: str, padding: Padding, stride: Shape,
+    dilation: Shape, groups: int,
+) -> Shape:  # fmt: skip
+    try:
+        planes = conv_shape(input, plane_filter, (), border, padding, stride, dilation, 0)
+    except ShapeError as error:
+        raise ShapeError(f"with 'plane_filter', {error}") from None
+    try:
+        return conv_shape(planes, point_filter, bias, "constant", (), (), (), groups)
+    except ShapeError as error:
+        raise ShapeError(f"with 'point_filter', {error}") from None
+
+
+@shape("separable_deconv")
+def separable_deconv_shape(
+    input: Shape, plane_filter: Shape, point_filter: Shape, bias: Shape, border: str, padding: Padding, stride: Shape,
+    dilation: Shape, output_shape: Shape, groups: int,
+) -> Shape:  # fmt: skip
+    try:
+        points = deconv_shape(input, point_filter, (), "constant", (), (), (), (), groups)
+    except ShapeError as error:
+        raise ShapeError(f"with 'point_filter', {error}") from None
+    try:
+        return deconv_shape(points, plane_filter, bias, border, padding, stride, dilation, output_shape, 0)
+    except ShapeError as error:
+        raise ShapeError(f"with 'plane_filter', {error}") from None
+
+
+def conv_groups(input: Shape, groups: int) -> int:
+    """The number of groups; 0 stands for one for each channel of the input."""
+    return groups or input[1]
+
+
+def deconv_groups(input: Shape, output_shape: Shape, groups: int) -> int:
+    """The number of groups; 0 stands for one for each channel of the output, which are those of the input if nobody says."""
+    return groups or (output_shape[1] if output_shape else input[1])
+
+
+def _check_filter(input: Shape, filter: Shape, border: str, groups: int) -> None:
+    check_border(border, BORDERS)
+    require(len(input) >= 2, f"the input must have batch and channels, and has the shape {list(input)}")
+    fits = len(filter) == len(input)
+    require(fits, f"the filter must have the rank of the input, and their shapes are {list(filter)} and {list(input)}")
+    require(groups >= 0, f"'groups' must not be negative, and is {groups}")
+
+
+def _check_divides(groups: int, filter: Shape) -> None:
+    require(filter[0] % groups == 0, f"'groups' must divide the number of filters, and they are {groups} and {filter[0]}")
+
+
+def _check_output_shape(input: Shape, output_shape: Shape) -> None:
+    fits = len(output_shape) in (0, len(input))
+    require(fits, f"'output_shape' must have {len(input)} items, or none at all, and is {list(output_shape)}")
+
+
+def _check_bias(bias: Shape, channels: int, rank: int) -> None:
+    fits = len(bias) <= rank and all(extent in ((1, channels) if axis == 1 else (1,)) for axis, extent in enumerate(bias))
+    require(fits, f"the bias must have the shape [1, {channels}], or be a single element, and has the shape {list(bias)}")
+
+
+# ---- Gradients ----
+
+
+@vjp("conv")
+def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    input, filter, _ = op.operands
+    assert isinstance(input, Tensor) and isinstance(filter, Tensor)
+    attributes = op.attributes
+    windows = downscaling(
+        input.shape[2:], filter.shape[2:], attributes["padding"], attributes["stride"], attributes["dilation"]
+    )  # fmt: skip
+    _refuse_border(attributes["border"], basic_reads_border(windows))
+    if not windows.touch_data:
+        return [None, None, dy]
+    groups = conv_groups(input.shape, attributes["groups"])
+    output_shape = () if windows.has_natural_extents else input.shape
+    dinput = emit("deconv", dy, filter, **windows.attributes, output_shape=output_shape, groups=groups)
+    return [dinput, _filter_gradient(emit, input, dy, windows, groups, ("input", "grad")), dy]
+
+
+@vjp("deconv")
+def deconv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    input, filter, _ = op.operands
+    assert isinstance(input, Tensor) and isinstance(filter, Tensor)
+    attributes = op.attributes
+    windows = downscaling(
+        dy.shape[2:], filter.shape[2:], attributes["padding"], attributes["stride"], attributes["dilation"]
+    )  # fmt: skip
+    _refuse_border(attributes["border"], reverse_reads_border(windows))
+    if not windows.touch_data:
+        return [None, None, dy]
+    groups = deconv_groups(input.shape, attributes["output_shape"], attributes["groups"])
+    dinput = emit("conv", dy, filter, **windows.attributes, groups=groups)
+    return [dinput, _filter_gradient(emit, dy, input, windows, groups, ("grad", "input")), dy]
+
+
+def _refuse_border(border: Any, is_read: bool) -> None:
+    if border != "constant" and is_read:
+        raise Undifferentiable(f"with border = '{border}'")
+
+
+def _filter_gradient(
+    emit: Emit, up: Tensor, down: Tensor, windows: Windows, groups: int, sides: tuple[str, str]
+) -> Tensor:
+    """Correlates the two sides of a convolution: [B, C, X...] with [B, c, x...] gives [c, C / groups, f...].
+
+    With batch and channels exchanged this is a convolution whose filter is the down-scaled side: where the forward filter moved
+    by the stride, this one is stretched by it, and it moves by what was the dilation.
+    """
+    images = _by_channel(emit, _reached(emit, up, windows, sides[0]), groups, sides[0])
+    kernels = emit("transpose", down, axes=_exchanged(down.rank), hint=f"{sides[1]}_by_channel")
+    # A negative padding would crop; `_reached` has done that already.
+    before = (max(-first, 0) for first in windows.begin)
+    after = (max(last - extent, 0) for last, extent in zip(windows.end, windows.up))
+    pairing = Windows(
+        windows.up, windows.size, windows.down, tuple(zip(before, after)), stride=windows.dilation, dilation=windows.stride
+    )
+    by_channel = emit("conv", images, kernels, **pairing.attributes, groups=groups, hint="filter_grad_by_channel")
+    return emit("transpose", by_channel, axes=_exchanged(down.rank))  # type: ignore[no-any-return]
+
+
+def _reached(emit: Emit, up: Tensor, windows: Windows, side: str) -> Tensor:
+    """The part of the up-scaled side between the first window and the last; a stride may leave a remainder behind that."""
+    begin = [max(first, 0) for first in windows.begin]
+    end = [min(last, extent) for last, extent in zip(windows.end, windows.up)]
+    cut = [axis for axis, extent in enumerate(windows.up) if (begin[axis], end[axis]) != (0, extent)]
+    if not cut:
+        return up
+    axes = [2 + axis for axis in cut]
+    return emit(  # type: ignore[no-any-return]
+        "slice", up, axes=axes, begin=[begin[a] for a in cut], end=[end[a] for a in cut], hint=f"{side}_reached"
+    )
+
+
+def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:
+    """[B, C, X...] to [C / groups, groups * B, X...]: the channels of a group become a batch, each group has the batch as channels."""
+    batch, channels, *spatial = x.shape
+    if groups == 1:
+        return emit("transpose", x, axes=_exchanged(x.rank), hint=f"{side}_by_channel")  # type: ignore[no-any-return]
+    flat = emit("reshape", x, shape=[batch, groups, channels // groups, prod(spatial)], hint=f"{side}_groups")
+    exchanged = emit("transpose", flat, axes=[2, 1, 0, 3], hint=f"{side}_groups_by_channel")
+    shape = [channels // groups, groups * batch, *spatial]
+    return emit("reshape", exchanged, shape=shape, hint=f"{side}_by_channel")  # type: ignore[no-any-return]
+
+
+def _exchanged(rank: int) -> list[int]:
+    return [1, 0, *range(2, rank)]

@@ -1,0 +1,199 @@
+"""Box filters, pooling and sampling: windows that slide along every axis, batch and channels included.
+
+`box` and `debox` are adjoints, so are `sample` and `desample`. The derivative of a maximum is taken where `argmax_pool` finds it.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from math import prod
+from typing import Any
+
+from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.ops.registry import Emit, Undifferentiable, require, shape, vjp
+from nnef_grad.ops.windows import (
+    Padding,
+    Windows,
+    basic_reads_border,
+    check_border,
+    counts_inside,
+    downscaling,
+    reverse_reads_border,
+    upscaling,
+)
+
+BORDERS = ("ignore", "constant", "replicate", "reflect", "reflect-even")
+
+
+# ---- Shapes ----
+
+
+@shape("box", "avg_pool", "rms_pool", "max_pool", "argmax_pool")
+def pool_shape(
+    input: Shape,
+    size: Shape,
+    border: str,
+    padding: Padding,
+    stride: Shape,
+    dilation: Shape,
+    normalize: bool = False,
+) -> Shape:
+    check_border(border, BORDERS)
+    return downscaling(input, size, padding, stride, dilation).down
+
+
+@shape("max_pool_with_index")
+def max_pool_with_index_shape(input: Shape, **attributes: Any) -> list[Shape]:
+    return [pool_shape(input, **attributes)] * 2
+
+
+@shape("debox")
+def debox_shape(
+    input: Shape,
+    size: Shape,
+    border: str,
+    padding: Padding,
+    stride: Shape,
+    dilation: Shape,
+    output_shape: Shape,
+    normalize: bool,
+) -> Shape:
+    check_border(border, BORDERS)
+    return upscaling(input, size, padding, stride, dilation, output_shape).up
+
+
+@shape("sample")
+def sample_shape(input: Shape, index: Shape, **attributes: Any) -> Shape:
+    # 'ignore' is not in the specification's list, but the standard's own body of max_pool hands it on to `sample`.
+    output = pool_shape(input, **attributes)
+    require(index == output, f"the index must have the shape {list(output)} of the output, and has {list(index)}")
+    return output
+
+
+@shape("desample")
+def desample_shape(
+    input: Shape,
+    index: Shape,
+    size: Shape,
+    border: str,
+    padding: Padding,
+    stride: Shape,
+    dilation: Shape,
+    output_shape: Shape,
+) -> Shape:
+    check_border(border, ("constant",))
+    require(index == input, f"the index must have the shape {list(input)} of the input, and has {list(index)}")
+    return upscaling(input, size, padding, stride, dilation, output_shape).up
+
+
+# ---- Sums and means ----
+
+
+@vjp("box")
+def box_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    return [_box_adjoint(emit, op, dy, bool(op.attributes["normalize"]))]
+
+
+@vjp("avg_pool")
+def avg_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    return [_box_adjoint(emit, op, dy, True)]
+
+
+def _box_adjoint(emit: Emit, op: Operation, dy: Tensor, normalize: bool) -> Tensor:
+    windows = _basic_windows(op)
+    if normalize:
+        dy = emit("div", dy, _divisor(emit, windows, op.attributes["border"]), hint="share")
+    return emit("debox", dy, **_reverse(windows))  # type: ignore[no-any-return]
+
+
+def _divisor(emit: Emit, windows: Windows, border: Any) -> Any:
+    """What a normalised box divides by: the volume of a window or, with border 'ignore', of the part of it inside the input.
+
+    That volume is a product over the axes, so it is written as a small constant for each axis along which it varies.
+    """
+    counts = counts_inside(windows) if border == "ignore" else [(extent,) for extent in windows.size]
+    varying = [axis for axis, along in enumerate(counts) if len(set(along)) > 1]
+    # A window without an element inside, whose mean is not a number, has nothing to hand on either.
+    uniform = prod(max(along[0], 1) for axis, along in enumerate(counts) if axis not in varying)
+    if not varying:
+        return float(uniform)
+    factors = [_along(emit, axis, counts, uniform if axis == varying[0] else 1) for axis in varying]
+    return reduce(lambda product, factor: emit("mul", product, factor, hint="valid"), factors)
+
+
+def _along(emit: Emit, axis: int, counts: Any, factor: int) -> Tensor:
+    shape = [len(along) if i == axis else 1 for i, along in enumerate(counts)]
+    value = [float(max(count, 1) * factor) for count in counts[axis]]
+    return emit("constant", shape=shape, value=value, hint=f"valid_{axis}")  # type: ignore[no-any-return]
+
+
+@vjp("debox")
+def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    windows = _reverse_windows(op)
+    total = emit("box", dy, **_basic(windows), hint="total")
+    return [emit("div", total, float(prod(windows.size))) if op.attributes["normalize"] else total]
+
+
+# ---- Maxima ----
+
+
+@vjp("max_pool")
+def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    windows = _basic_windows(op)
+    index = emit("argmax_pool", op.operands[0], border=op.attributes["border"], **_basic(windows), hint="index")
+    return [emit("desample", dy, index, **_reverse(windows))]
+
+
+@vjp("max_pool_with_index")
+def max_pool_with_index_vjp(emit: Emit, op: Operation, dy: Tensor, dindex: None) -> list[Any]:
+    _, index = op.results
+    return [emit("desample", dy, index, **_reverse(_basic_windows(op)))]
+
+
+@vjp("argmax_pool")
+def argmax_pool_vjp(emit: Emit, op: Operation, dindex: None) -> list[Any]:
+    return [None]
+
+
+@vjp("sample")
+def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    return [emit("desample", dy, op.operands[1], **_reverse(_basic_windows(op))), None]
+
+
+@vjp("desample")
+def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    return [emit("sample", dy, op.operands[1], **_basic(_reverse_windows(op))), None]
+
+
+# ---- The windows of an operation, and the attributes of its adjoint ----
+
+
+def _basic_windows(op: Operation) -> Windows:
+    """The windows of a basic operation that its border can do nothing about: outside of the input there are zeros, or nothing."""
+    windows = _windows(op, next(op.inputs).shape)
+    _refuse_border(op.attributes["border"], basic_reads_border(windows))
+    return windows
+
+
+def _reverse_windows(op: Operation) -> Windows:
+    windows = _windows(op, next(op.outputs).shape)
+    _refuse_border(op.attributes["border"], reverse_reads_border(windows))
+    return windows
+
+
+def _windows(op: Operation, up: Shape) -> Windows:
+    attributes = op.attributes
+    return downscaling(up, attributes["size"], attributes["padding"], attributes["stride"], attributes["dilation"])
+
+
+def _refuse_border(border: Any, is_read: bool) -> None:
+    if border not in ("constant", "ignore") and is_read:
+        raise Undifferentiable(f"with border = '{border}'")
+
+
+def _basic(windows: Windows) -> dict[str, Any]:
+    return {"size": windows.size, **windows.attributes}
+
+
+def _reverse(windows: Windows) -> dict[str, Any]:
+    return {**_basic(windows), "output_shape": () if windows.has_natural_extents else windows.up}

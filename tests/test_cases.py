@@ -1,0 +1,59 @@
+"""Models and what the command line makes of them, as files: read them like documentation.
+
+A file of cases/ is a model, a line of dashes with the options, and the expected output: the backward graph, or the error.
+`pytest tests/test_cases.py --rewrite-cases` writes the present output into the files; what changed is then reviewed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nnef
+import pytest
+from click.testing import CliRunner, Result
+
+from nnef_grad.cli import main
+
+CASES = Path(__file__).parent / "cases"
+RULE = "# ---- nnef-grad "
+
+
+def cases(folder: str) -> list[Path]:
+    return sorted((CASES / folder).glob("*.nnef"))
+
+
+def split(path: Path) -> tuple[str, str, str]:
+    """The model, the options and the expected output of a case."""
+    model, _, rest = path.read_text("utf-8").partition(RULE)
+    options, _, expected = rest.partition("\n")
+    return model, options.strip(), expected
+
+
+def compile_case(path: Path) -> tuple[Result, str]:
+    model, options, expected = split(path)
+    result = CliRunner().invoke(main, [*options.split(), "-"], input=model.encode())
+    return result, expected
+
+
+def compare(path: Path, output: str, expected: str, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--rewrite-cases"):
+        model, options, _ = split(path)
+        path.write_text(f"{model}{RULE}{options}\n{output}", "utf-8")
+        return
+    assert output == expected
+
+
+@pytest.mark.parametrize("path", cases("backward"), ids=lambda path: path.stem)
+def test_backward(path: Path, request: pytest.FixtureRequest) -> None:
+    result, expected = compile_case(path)
+    assert result.exit_code == 0, result.stderr
+    compare(path, result.stdout, expected, request)
+    nnef.infer_shapes(nnef.parse_string(result.stdout))
+
+
+@pytest.mark.parametrize("path", cases("errors"), ids=lambda path: path.stem)
+def test_error(path: Path, request: pytest.FixtureRequest) -> None:
+    result, expected = compile_case(path)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    compare(path, result.stderr, expected, request)
