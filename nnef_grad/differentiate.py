@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal, Union
 
 from nnef_grad import names
@@ -238,7 +239,7 @@ class _Sweep:
             self.owners[gradient] = operand
         reduced = unbroadcast(self.emit, gradient, operand.shape, use)
         self._check(reduced, operand, operation)
-        self.reductions += _is_sum(self.emit, reduced, gradient)
+        self.reductions += prod(reduced.shape) != prod(gradient.shape)
         if operand in self.gradients:
             reduced = self.emit("add", self.gradients[operand], reduced)
             self.emit.call_it(reduced, f"grad_{operand.name}_sum")
@@ -316,10 +317,6 @@ def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
 
 def _map(function: Callable[[Tensor], Any], value: Any) -> Any:
     return tuple(map(function, value)) if isinstance(value, tuple) else function(value)
-
-
-def _is_sum(emit: Emitter, reduced: Tensor, gradient: Tensor) -> bool:
-    return reduced is not gradient and sum(reduced.shape) != sum(gradient.shape)
 
 
 # ---- Words ----

@@ -6,12 +6,14 @@ Tensors stand in their positional place, attributes have their keyword, and what
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from nnef_grad.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.syntax import Value
 from nnef_grad.types import ArrayType, Type
 
 INDENT = "    "
+WIDTH = 100
 
 
 def print_graph(graph: Graph) -> str:
@@ -26,7 +28,7 @@ def _document(graph: Graph) -> Iterator[str]:
     yield "version 1.0;"
     yield ""
     yield from (f"# {note}".rstrip() for note in graph.notes)
-    yield f"graph {graph.name}( {_names(graph.inputs)} ) -> ( {_names(graph.outputs)} )"
+    yield from _signature(graph)
     yield "{"
     origin: Operation | None = None
     for operation in graph.operations:
@@ -38,6 +40,23 @@ def _document(graph: Graph) -> Iterator[str]:
         origin = operation.origin
         yield f"{INDENT}{print_operation(operation)};"
     yield "}"
+
+
+def _signature(graph: Graph) -> Iterator[str]:
+    """On one line where that is short; gradients of a real network are many."""
+    inputs, outputs = _names(graph.inputs), _names(graph.outputs)
+    line = f"graph {graph.name}( {inputs} ) -> ( {outputs} )"
+    if len(line) <= WIDTH:
+        yield line
+        return
+    yield f"graph {graph.name}("
+    yield from _wrapped(f"{inputs} )")
+    yield "-> ("
+    yield from _wrapped(f"{outputs} )")
+
+
+def _wrapped(words: str) -> Iterator[str]:
+    return iter(wrap(words, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT, break_long_words=False))
 
 
 def print_operation(operation: Operation) -> str:

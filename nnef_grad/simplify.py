@@ -79,7 +79,7 @@ def reduce_first(emit: Emitter, x: Operand, *, axes: tuple[int, ...], normalize:
     if inner is None or inner.origin is None:
         return None
     if inner.name == "neg":
-        return emit("neg", emit("sum_reduce", inner.operands[0], axes=axes, normalize=normalize))
+        return emit("neg", emit("sum_reduce", inner.operands[0], hint="sum", axes=axes, normalize=normalize))
     if inner.name not in ("mul", "div"):
         return None
     left, right = inner.operands
@@ -87,7 +87,7 @@ def reduce_first(emit: Emitter, x: Operand, *, axes: tuple[int, ...], normalize:
         left, right = right, left
     if not _constant_along(right, axes) or shape_of(left) != shape_of(x):
         return None
-    return emit(inner.name, emit("sum_reduce", left, axes=axes, normalize=normalize), right)
+    return emit(inner.name, emit("sum_reduce", left, hint="sum", axes=axes, normalize=normalize), right)
 
 
 def _constant_along(operand: Operand, axes: tuple[int, ...]) -> bool:

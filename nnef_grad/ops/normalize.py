@@ -41,9 +41,7 @@ def local_shape(input: Shape, size: tuple[int, ...], **attributes: Any) -> Shape
 
 
 @shape("batch_normalization")
-def batch_normalization_shape(
-    input: Shape, mean: Shape, variance: Shape, offset: Shape, scale: Shape, epsilon: float
-) -> Shape:
+def batch_normalization_shape(input: Shape, mean: Shape, variance: Shape, offset: Shape, scale: Shape, epsilon: float) -> Shape:
     _check_operands("input", input, mean=mean, variance=variance, offset=offset, scale=scale)
     return input
 

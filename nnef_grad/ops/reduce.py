@@ -89,7 +89,7 @@ def no_gradient(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 def _reduced_axes(op: Operation) -> list[int]:
     """The axes along which there is anything to reduce, ascending."""
-    (result,) = {shape for shape in map(shape_of, op.outputs)}
+    result = next(op.outputs).shape
     return [axis for axis, extent in enumerate(shape_of(op.operands[0])) if extent != result[axis]]
 
 

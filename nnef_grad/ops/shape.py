@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from math import prod
 from typing import Any
 
-from nnef_grad.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.reduce import check_axes
 from nnef_grad.ops.registry import Emit, Undifferentiable, require, shape, vjp
 
@@ -255,8 +255,7 @@ def unstack_vjp(emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]) -> 
     """The gradients of the parts, stacked again; zeros for a part that nothing depends on."""
     axis: Any = op.attributes["axis"]
     parts = [
-        part if part is None else emit("unsqueeze", part, axes=[axis], hint=f"section_{i + 1}")
-        for i, part in enumerate(dvalues)
+        part if part is None else emit("unsqueeze", part, axes=[axis], hint=f"section_{i + 1}") for i, part in enumerate(dvalues)
     ]
     return [_joined(emit, parts, [1] * len(parts), axis, shape_of(op.operands[0]))]
 
@@ -374,19 +373,17 @@ def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
 @vjp("tile")
 def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """The sum over the repeats. Where more than a single element is repeated, the repeats get an axis of their own first."""
-    shape, repeats = shape_of(op.operands[0]), op.attributes["repeats"]
-    assert isinstance(repeats, tuple)
-    inner: list[int] = []
-    summed: list[int] = []
-    extra: list[int] = []
-    for extent, count in zip(shape, repeats):
-        if count > 1:
-            summed.append(len(inner))
-            if extent > 1:
-                extra.append(len(inner))
-                inner.append(count)
-        inner.append(count if extent == 1 and count > 1 else extent)
-    return []
+    repeats: Any = op.attributes["repeats"]
+    pairs = list(zip(repeats, shape_of(op.operands[0])))
+    groups = [(count,) if extent == 1 else (extent,) if count == 1 else (count, extent) for count, extent in pairs]
+    starts = list(accumulate(map(len, groups), initial=0))
+    summed = [start for start, count in zip(starts, repeats) if count > 1]
+    extra = [start for start, group in zip(starts, groups) if len(group) == 2]
+    if not summed:
+        return [dy]
+    separate = reshaped(emit, dy, tuple(chain.from_iterable(groups)), hint="repeats")
+    sums = emit("sum_reduce", separate, axes=summed, hint="sums")
+    return [emit("squeeze", sums, axes=extra) if extra else sums]
 
 
 @shape("gather")
@@ -400,13 +397,29 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """A product with a matrix of zeros and ones, which adds up the gradients of equal indices."""
     shape, indices = shape_of(op.operands[0]), op.operands[1]
     axis: Any = op.attributes["axis"]
-    before, extent, behind = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    taken = prod(shape_of(indices))
-    onehot = _onehot(emit, indices, taken, extent)
+    before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
+    onehot = _onehot(emit, indices, shape[axis])
+    taken = onehot.shape[0]
     if before == 1:
         rows = reshaped(emit, dy, (taken, behind), hint="rows")
         sums = emit("matmul", onehot, rows, transposeA=True, hint="sums")
         return [reshaped(emit, sums, shape), None]
-    rows = reshaped(emit, _last(emit, reshaped(emit, dy, (before, taken, behind), hint="blocks")), (before * behind, taken), hint="rows")
+    rows = reshaped(emit, _turned(emit, dy, (before, taken, behind)), (before * behind, taken), hint="rows")
     sums = emit("matmul", rows, onehot, hint="sums")
-    return [sums, None]
+    return [reshaped(emit, _turned(emit, sums, (before, behind, shape[axis])), shape), None]
+
+
+def _turned(emit: Emit, x: Tensor, blocks: Shape) -> Any:
+    """A tensor that stands for blocks of matrices, with each of them transposed."""
+    if 1 in blocks[1:]:
+        return x
+    return emit("transpose", reshaped(emit, x, blocks, hint="blocks"), axes=[0, 2, 1], hint="turned")
+
+
+def _onehot(emit: Emit, indices: Operand, extent: int) -> Any:
+    """A row for each index, with a column for each position: 1 where the row takes the position, and otherwise 0."""
+    positions = emit("constant", shape=[1, extent], value=[float(i) for i in range(extent)], hint="positions")
+    if isinstance(indices, Tensor):
+        indices = emit("cast", reshaped(emit, indices, (prod(indices.shape), 1), hint="column"), dtype="scalar", hint="index")
+    taken = emit("eq", float(indices) if isinstance(indices, int) else indices, positions, hint="taken")
+    return emit("select", taken, 1.0, 0.0, hint="onehot")
