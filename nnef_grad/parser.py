@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, NoReturn
 
+import lark
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 
@@ -61,8 +64,25 @@ def _machinery() -> tuple[Lark, _Builder, Lock]:
         lexer="basic",
         start=["document", "library"],
         transformer=builder,
+        cache=_cache_path() or False,
     )
     return parser, builder, Lock()
+
+
+def _cache_path() -> str | None:
+    """Where the generated tables are kept from one run to the next, as generating them would take a third of the time.
+
+    Lark holds a digest of the grammar against the file, and generates anew where it does not fit or cannot be read. None where the
+    user has no folder for such files.
+    """
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "nnef-grad")
+    try:
+        folder = folder.expanduser()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    major, minor = sys.version_info[:2]
+    return str(folder / f"grammar-{lark.__version__}-python{major}.{minor}")
 
 
 def grammar_path() -> Path:

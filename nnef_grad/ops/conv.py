@@ -1,8 +1,8 @@
 """Convolutions: tensors are [batch, channels, spatial...], the filter is [c, C / groups, spatial...].
 
 C channels are on the up-scaled side, c on the down-scaled one: `conv` reads C channels and writes c, `deconv` goes the other way
-with the same filter. Each is the adjoint of the other. The gradient of the filter pairs the two sides: it is a convolution too, with
-stride and dilation exchanged.
+with the same filter. Each is the adjoint of the other. The gradient of the filter pairs the two sides: it is a convolution too,
+with stride and dilation exchanged.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ BORDERS = ("constant", "replicate", "reflect", "reflect-even")
 def conv_shape(
     input: Shape, filter: Shape, bias: Shape, border: str, padding: Padding, stride: Shape, dilation: Shape, groups: int
 ) -> Shape:
+    """[B, C, X...] and [c, C / groups, f...] give [B, c, x...]."""
     _check_filter(input, filter, border, groups)
     groups = conv_groups(input, groups)
-    fits = filter[1] * groups == input[1]
-    require(fits, f"the filter has {filter[1]} channels for each of {groups} groups, and the input has {input[1]} channels in all")
+    message = f"the filter has {filter[1]} channels for each of {groups} groups, and the input has {input[1]} channels in all"
+    require(filter[1] * groups == input[1], message)
     _check_divides(groups, filter)
     _check_bias(bias, filter[0], len(input))
     return (input[0], filter[0], *downscaling(input[2:], filter[2:], padding, stride, dilation).down)
@@ -53,6 +54,7 @@ def deconv_shape(
     output_shape: Shape,
     groups: int,
 ) -> Shape:
+    """[B, c, x...] and [c, C / groups, f...] give [B, C, X...]."""
     _check_filter(input, filter, border, groups)
     require(filter[0] == input[1], f"there are {filter[0]} filters, and the input has {input[1]} channels")
     _check_output_shape(input, output_shape)
@@ -71,6 +73,7 @@ def separable_conv_shape(
     input: Shape, plane_filter: Shape, point_filter: Shape, bias: Shape, border: str, padding: Padding, stride: Shape,
     dilation: Shape, groups: int,
 ) -> Shape:  # fmt: skip
+    """What the two steps of its body give."""
     try:
         planes = conv_shape(input, plane_filter, (), border, padding, stride, dilation, 0)
     except ShapeError as error:
@@ -86,6 +89,7 @@ def separable_deconv_shape(
     input: Shape, plane_filter: Shape, point_filter: Shape, bias: Shape, border: str, padding: Padding, stride: Shape,
     dilation: Shape, output_shape: Shape, groups: int,
 ) -> Shape:  # fmt: skip
+    """What the two steps of its body give."""
     try:
         points = deconv_shape(input, point_filter, (), "constant", (), (), (), (), groups)
     except ShapeError as error:
@@ -133,45 +137,49 @@ def _check_bias(bias: Shape, channels: int, rank: int) -> None:
 
 @vjp("conv")
 def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    input, filter, _ = op.operands
-    assert isinstance(input, Tensor) and isinstance(filter, Tensor)
-    attributes = op.attributes
-    windows = downscaling(
-        input.shape[2:], filter.shape[2:], attributes["padding"], attributes["stride"], attributes["dilation"]
-    )  # fmt: skip
-    _refuse_border(attributes["border"], basic_reads_border(windows))
+    """dinput goes back through the same filter; dfilter pairs the input with dy; dbias is dy, which the sweep sums."""
+    x, w = _operands(op)
+    windows = _windows(op, x.shape, w.shape)
+    _refuse_border(op, basic_reads_border(windows))
     if not windows.touch_data:
         return [None, None, dy]
-    groups = conv_groups(input.shape, attributes["groups"])
-    output_shape = () if windows.has_natural_extents else input.shape
-    dinput = emit("deconv", dy, filter, **windows.attributes, output_shape=output_shape, groups=groups)
-    return [dinput, _filter_gradient(emit, input, dy, windows, groups, ("input", "grad")), dy]
+    groups = conv_groups(x.shape, op.attributes["groups"])
+    output_shape = () if windows.has_natural_extents else x.shape
+    dinput = emit("deconv", dy, w, **windows.attributes, output_shape=output_shape, groups=groups)
+    return [dinput, _filter_gradient(emit, x, dy, windows, groups, ("input", "grad")), dy]
 
 
 @vjp("deconv")
 def deconv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    input, filter, _ = op.operands
-    assert isinstance(input, Tensor) and isinstance(filter, Tensor)
-    attributes = op.attributes
-    windows = downscaling(
-        dy.shape[2:], filter.shape[2:], attributes["padding"], attributes["stride"], attributes["dilation"]
-    )  # fmt: skip
-    _refuse_border(attributes["border"], reverse_reads_border(windows))
+    """As for conv, with the two sides exchanged: the input is the small one."""
+    x, w = _operands(op)
+    windows = _windows(op, dy.shape, w.shape)
+    _refuse_border(op, reverse_reads_border(windows))
     if not windows.touch_data:
         return [None, None, dy]
-    groups = deconv_groups(input.shape, attributes["output_shape"], attributes["groups"])
-    dinput = emit("conv", dy, filter, **windows.attributes, groups=groups)
-    return [dinput, _filter_gradient(emit, dy, input, windows, groups, ("grad", "input")), dy]
+    groups = deconv_groups(x.shape, op.attributes["output_shape"], op.attributes["groups"])
+    dinput = emit("conv", dy, w, **windows.attributes, groups=groups)
+    return [dinput, _filter_gradient(emit, dy, x, windows, groups, ("grad", "input")), dy]
 
 
-def _refuse_border(border: Any, is_read: bool) -> None:
+def _operands(op: Operation) -> tuple[Tensor, Tensor]:
+    """The input and the filter; a bias has no say in its own gradient."""
+    x, w, *_ = op.inputs
+    return x, w
+
+
+def _windows(op: Operation, up: Shape, filter: Shape) -> Windows:
+    attributes = op.attributes
+    return downscaling(up[2:], filter[2:], attributes["padding"], attributes["stride"], attributes["dilation"])
+
+
+def _refuse_border(op: Operation, is_read: bool) -> None:
+    border = op.attributes["border"]
     if border != "constant" and is_read:
         raise Undifferentiable(f"with border = '{border}'")
 
 
-def _filter_gradient(
-    emit: Emit, up: Tensor, down: Tensor, windows: Windows, groups: int, sides: tuple[str, str]
-) -> Tensor:
+def _filter_gradient(emit: Emit, up: Tensor, down: Tensor, windows: Windows, groups: int, sides: tuple[str, str]) -> Tensor:
     """Correlates the two sides of a convolution: [B, C, X...] with [B, c, x...] gives [c, C / groups, f...].
 
     With batch and channels exchanged this is a convolution whose filter is the down-scaled side: where the forward filter moved
@@ -179,39 +187,49 @@ def _filter_gradient(
     """
     images = _by_channel(emit, _reached(emit, up, windows, sides[0]), groups, sides[0])
     kernels = emit("transpose", down, axes=_exchanged(down.rank), hint=f"{sides[1]}_by_channel")
-    # A negative padding would crop; `_reached` has done that already.
+    # What a negative padding would crop has been sliced off: few consumers run a convolution that crops.
     before = (max(-first, 0) for first in windows.begin)
     after = (max(last - extent, 0) for last, extent in zip(windows.end, windows.up))
     pairing = Windows(
-        windows.up, windows.size, windows.down, tuple(zip(before, after)), stride=windows.dilation, dilation=windows.stride
+        up=windows.up,
+        down=windows.size,
+        size=windows.down,
+        padding=tuple(zip(before, after)),
+        stride=windows.dilation,
+        dilation=windows.stride,
     )
     by_channel = emit("conv", images, kernels, **pairing.attributes, groups=groups, hint="filter_grad_by_channel")
-    return emit("transpose", by_channel, axes=_exchanged(down.rank))  # type: ignore[no-any-return]
+    gradient: Tensor = emit("transpose", by_channel, axes=_exchanged(down.rank))
+    return gradient
 
 
 def _reached(emit: Emit, up: Tensor, windows: Windows, side: str) -> Tensor:
-    """The part of the up-scaled side between the first window and the last; a stride may leave a remainder behind that."""
-    begin = [max(first, 0) for first in windows.begin]
-    end = [min(last, extent) for last, extent in zip(windows.end, windows.up)]
-    cut = [axis for axis, extent in enumerate(windows.up) if (begin[axis], end[axis]) != (0, extent)]
+    """The part of the up-scaled side from the first window to the last: a stride may leave a remainder behind that."""
+    columns = zip(windows.begin, windows.end, windows.up)
+    parts = [(max(first, 0), min(last, extent)) for first, last, extent in columns]
+    cut = {axis: part for axis, (part, extent) in enumerate(zip(parts, windows.up), start=2) if part != (0, extent)}
     if not cut:
         return up
-    axes = [2 + axis for axis in cut]
-    return emit(  # type: ignore[no-any-return]
-        "slice", up, axes=axes, begin=[begin[a] for a in cut], end=[end[a] for a in cut], hint=f"{side}_reached"
-    )
+    begin, end = zip(*cut.values())
+    reached: Tensor = emit("slice", up, axes=list(cut), begin=begin, end=end, hint=f"{side}_reached")
+    return reached
 
 
 def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:
-    """[B, C, X...] to [C / groups, groups * B, X...]: the channels of a group become a batch, each group has the batch as channels."""
+    """[B, C, X...] to [C / groups, groups * B, X...]: the channels of a group become the batch, its batch the channels."""
     batch, channels, *spatial = x.shape
+    exchanged: Tensor
     if groups == 1:
-        return emit("transpose", x, axes=_exchanged(x.rank), hint=f"{side}_by_channel")  # type: ignore[no-any-return]
-    flat = emit("reshape", x, shape=[batch, groups, channels // groups, prod(spatial)], hint=f"{side}_groups")
-    exchanged = emit("transpose", flat, axes=[2, 1, 0, 3], hint=f"{side}_groups_by_channel")
+        exchanged = emit("transpose", x, axes=_exchanged(x.rank), hint=f"{side}_by_channel")
+        return exchanged
+    # The spatial axes go as one: transpositions of a rank above 5 do not run everywhere.
+    apart = emit("reshape", x, shape=[batch, groups, channels // groups, prod(spatial)], hint=f"{side}_groups")
+    moved = emit("transpose", apart, axes=[2, 1, 0, 3], hint=f"{side}_groups_by_channel")
     shape = [channels // groups, groups * batch, *spatial]
-    return emit("reshape", exchanged, shape=shape, hint=f"{side}_by_channel")  # type: ignore[no-any-return]
+    exchanged = emit("reshape", moved, shape=shape, hint=f"{side}_by_channel")
+    return exchanged
 
 
 def _exchanged(rank: int) -> list[int]:
+    """Batch and channels change places."""
     return [1, 0, *range(2, rank)]

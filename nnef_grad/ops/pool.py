@@ -38,12 +38,14 @@ def pool_shape(
     dilation: Shape,
     normalize: bool = False,
 ) -> Shape:
+    """[X...] gives [x...]."""
     check_border(border, BORDERS)
     return downscaling(input, size, padding, stride, dilation).down
 
 
 @shape("max_pool_with_index")
 def max_pool_with_index_shape(input: Shape, **attributes: Any) -> list[Shape]:
+    """[X...] gives [x...], twice."""
     return [pool_shape(input, **attributes)] * 2
 
 
@@ -58,12 +60,14 @@ def debox_shape(
     output_shape: Shape,
     normalize: bool,
 ) -> Shape:
+    """[x...] gives [X...]."""
     check_border(border, BORDERS)
     return upscaling(input, size, padding, stride, dilation, output_shape).up
 
 
 @shape("sample")
 def sample_shape(input: Shape, index: Shape, **attributes: Any) -> Shape:
+    """[X...] and [x...] give [x...]."""
     # 'ignore' is not in the specification's list, but the standard's own body of max_pool hands it on to `sample`.
     output = pool_shape(input, **attributes)
     require(index == output, f"the index must have the shape {list(output)} of the output, and has {list(index)}")
@@ -81,6 +85,7 @@ def desample_shape(
     dilation: Shape,
     output_shape: Shape,
 ) -> Shape:
+    """[x...] and [x...] give [X...]."""
     check_border(border, ("constant",))
     require(index == input, f"the index must have the shape {list(input)} of the input, and has {list(index)}")
     return upscaling(input, size, padding, stride, dilation, output_shape).up
@@ -91,11 +96,13 @@ def desample_shape(
 
 @vjp("box")
 def box_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """dinput = debox(dy)"""
     return [_box_adjoint(emit, op, dy, bool(op.attributes["normalize"]))]
 
 
 @vjp("avg_pool")
 def avg_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """dinput = debox(dy / volume)"""
     return [_box_adjoint(emit, op, dy, True)]
 
 
@@ -103,7 +110,8 @@ def _box_adjoint(emit: Emit, op: Operation, dy: Tensor, normalize: bool) -> Tens
     windows = _basic_windows(op)
     if normalize:
         dy = emit("div", dy, _divisor(emit, windows, op.attributes["border"]), hint="share")
-    return emit("debox", dy, **_reverse(windows))  # type: ignore[no-any-return]
+    gradient: Tensor = emit("debox", dy, **_reverse(windows))
+    return gradient
 
 
 def _divisor(emit: Emit, windows: Windows, border: Any) -> Any:
@@ -111,9 +119,9 @@ def _divisor(emit: Emit, windows: Windows, border: Any) -> Any:
 
     That volume is a product over the axes, so it is written as a small constant for each axis along which it varies.
     """
-    counts = counts_inside(windows) if border == "ignore" else [(extent,) for extent in windows.size]
+    counts = counts_inside(windows) if border == "ignore" else tuple((extent,) for extent in windows.size)
     varying = [axis for axis, along in enumerate(counts) if len(set(along)) > 1]
-    # A window without an element inside, whose mean is not a number, has nothing to hand on either.
+    # A window without an element inside has nothing to hand on: any divisor does, but zero.
     uniform = prod(max(along[0], 1) for axis, along in enumerate(counts) if axis not in varying)
     if not varying:
         return float(uniform)
@@ -121,14 +129,16 @@ def _divisor(emit: Emit, windows: Windows, border: Any) -> Any:
     return reduce(lambda product, factor: emit("mul", product, factor, hint="valid"), factors)
 
 
-def _along(emit: Emit, axis: int, counts: Any, factor: int) -> Tensor:
-    shape = [len(along) if i == axis else 1 for i, along in enumerate(counts)]
+def _along(emit: Emit, axis: int, counts: tuple[Shape, ...], factor: int) -> Tensor:
+    shape = [len(counts[axis]) if i == axis else 1 for i in range(len(counts))]
     value = [float(max(count, 1) * factor) for count in counts[axis]]
-    return emit("constant", shape=shape, value=value, hint=f"valid_{axis}")  # type: ignore[no-any-return]
+    along: Tensor = emit("constant", shape=shape, value=value, hint=f"valid_{axis}")
+    return along
 
 
 @vjp("debox")
 def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """dinput = box(dy), divided by the volume if the operation is"""
     windows = _reverse_windows(op)
     total = emit("box", dy, **_basic(windows), hint="total")
     return [emit("div", total, float(prod(windows.size))) if op.attributes["normalize"] else total]
@@ -139,6 +149,7 @@ def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 @vjp("max_pool")
 def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out of it"""
     windows = _basic_windows(op)
     index = emit("argmax_pool", op.operands[0], border=op.attributes["border"], **_basic(windows), hint="index")
     return [emit("desample", dy, index, **_reverse(windows))]
@@ -146,22 +157,26 @@ def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 @vjp("max_pool_with_index")
 def max_pool_with_index_vjp(emit: Emit, op: Operation, dy: Tensor, dindex: None) -> list[Any]:
+    """dinput = desample(dy, index)"""
     _, index = op.results
     return [emit("desample", dy, index, **_reverse(_basic_windows(op)))]
 
 
 @vjp("argmax_pool")
 def argmax_pool_vjp(emit: Emit, op: Operation, dindex: None) -> list[Any]:
+    """An index has no derivative."""
     return [None]
 
 
 @vjp("sample")
 def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """dinput = desample(dy, index)"""
     return [emit("desample", dy, op.operands[1], **_reverse(_basic_windows(op))), None]
 
 
 @vjp("desample")
 def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """dinput = sample(dy, index)"""
     return [emit("sample", dy, op.operands[1], **_basic(_reverse_windows(op))), None]
 
 
@@ -169,13 +184,18 @@ def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 
 def _basic_windows(op: Operation) -> Windows:
-    """The windows of a basic operation that its border can do nothing about: outside of the input there are zeros, or nothing."""
+    """The windows of a basic operation whose border hands no gradient on.
+
+    Raises:
+        Undifferentiable: it reads a border that repeats elements of the input.
+    """
     windows = _windows(op, next(op.inputs).shape)
     _refuse_border(op.attributes["border"], basic_reads_border(windows))
     return windows
 
 
 def _reverse_windows(op: Operation) -> Windows:
+    """The same for a reverse operation, which reads outside of its smaller side."""
     windows = _windows(op, next(op.outputs).shape)
     _refuse_border(op.attributes["border"], reverse_reads_border(windows))
     return windows

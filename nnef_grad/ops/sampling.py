@@ -15,6 +15,7 @@ BORDERS = ("constant", "replicate", "reflect", "reflect-even")
 
 @shape("nearest_downsample", "area_downsample")
 def downsample_shape(input: Shape, factor: Shape) -> Shape:
+    """[B, C, x * f...] gives [B, C, x...]."""
     _check_spatial("factor", factor, input)
     spatial = input[2:]
     divides = all(extent % f == 0 for extent, f in zip(spatial, factor))
@@ -24,12 +25,14 @@ def downsample_shape(input: Shape, factor: Shape) -> Shape:
 
 @shape("nearest_upsample")
 def upsample_shape(input: Shape, factor: Shape) -> Shape:
+    """[B, C, x...] gives [B, C, x * f...]."""
     _check_spatial("factor", factor, input)
     return (*input[:2], *(extent * f for extent, f in zip(input[2:], factor)))
 
 
 @shape("multilinear_upsample")
 def multilinear_upsample_shape(input: Shape, factor: Shape, method: str, border: str) -> Shape:
+    """[B, C, x...] gives [B, C, x * f...]."""
     _check_method("method", method)
     check_border(border, BORDERS)
     return upsample_shape(input, factor)
@@ -39,9 +42,8 @@ def multilinear_upsample_shape(input: Shape, factor: Shape, method: str, border:
 
 
 @shape("avg_roi_pool", "max_roi_pool", "roi_resample")
-def roi_shape(
-    input: Shape, rois: Shape, batch_index: Shape, output_size: Shape, method: str = "symmetric"
-) -> Shape:
+def roi_shape(input: Shape, rois: Shape, batch_index: Shape, output_size: Shape, method: str = "symmetric") -> Shape:
+    """[B, C, M spatial axes], [N, 2 * M] and [N, 1] give [N, C, *output_size]."""
     _check_method("method", method)
     _check_spatial("output_size", output_size, input)
     width = 2 * (len(input) - 2)
@@ -57,6 +59,7 @@ def roi_shape(
 def roi_align_shape(
     input: Shape, rois: Shape, batch_index: Shape, output_size: Shape, sampling_rate: Shape, resize_method: str
 ) -> Shape:
+    """As for `roi_shape`: the samples of a cell are pooled."""
     _check_method("resize_method", resize_method)
     _check_spatial("sampling_rate", sampling_rate, input)
     return roi_shape(input, rois, batch_index, output_size)

@@ -126,7 +126,7 @@ def _resolve(items: tuple[int, ...], input: Shape) -> Shape:
     require(all(item >= -1 for item in items), f"the items of 'shape' must be at least -1, and are {list(items)}")
     require(items.count(-1) <= 1, f"'shape' may have one item -1, and is {list(items)}")
     kept = all(item != 0 or axis < len(input) for axis, item in enumerate(items))
-    require(kept, f"an item 0 of 'shape' keeps the extent of the input, {list(input)} has none for each 0 in {list(items)}")
+    require(kept, f"an item 0 of 'shape' keeps an extent, and there is none in {list(input)} for each 0 of {list(items)}")
     extents = tuple(input[axis] if item == 0 else item for axis, item in enumerate(items))
     volume, known = prod(input), prod(extent for extent in extents if extent != -1)
     message = f"'shape' {list(items)} does not fit the extents {list(input)} of volume {volume}"
@@ -143,8 +143,8 @@ def reshape_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 @shape("transpose")
 def transpose_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     rank, count = len(input), len(axes)
-    require(count <= rank, f"'axes' may have {rank} items for rank {rank}, and has {count}")
-    require(sorted(axes) == list(range(count)), f"'axes' must be a permutation of 0..{count - 1}, and is {list(axes)}")
+    require(count <= rank, f"'axes' may have {rank} items for rank {rank}, and have {count}")
+    require(sorted(axes) == list(range(count)), f"'axes' must be a permutation of 0..{count - 1}, and are {list(axes)}")
     return (*(input[axis] for axis in axes), *input[count:])
 
 
@@ -161,7 +161,7 @@ def transpose_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 def squeeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     check_axes(axes, len(input))
     extents = [input[axis] for axis in axes]
-    require(all(extent == 1 for extent in extents), f"only extents of 1 can be squeezed, and those of {list(axes)} are {extents}")
+    require(all(extent == 1 for extent in extents), f"only extents of 1 can be squeezed, and those of axes {list(axes)} are {extents}")
     return tuple(extent for axis, extent in enumerate(input) if axis not in axes)
 
 

@@ -79,8 +79,8 @@ def downscaling(up: Shape, size: Shape, padding: Padding, stride: Shape, dilatio
     padding = padding or automatic_padding(up, size, stride, dilation)
     padded = [p + extent + q for extent, (p, q) in zip(up, padding)]
     reach = reaches(size, dilation)
-    fits = all(extent >= r for extent, r in zip(padded, reach))
-    require(fits, f"windows over {list(reach)} elements do not fit in the padded extents {padded}, with 'padding' = {list(padding)}")
+    message = f"windows over {list(reach)} elements do not fit in the padded extents {padded}, with 'padding' = {list(padding)}"
+    require(all(extent >= r for extent, r in zip(padded, reach)), message)
     down = tuple((extent - r) // s + 1 for extent, r, s in zip(padded, reach, stride))
     return Windows(up, down, size, padding, stride, dilation)
 
@@ -103,8 +103,8 @@ def upscaling(down: Shape, size: Shape, padding: Padding, stride: Shape, dilatio
     name = "'output_shape'" if output_shape else "the up-scaled extents"
     require(all(extent > 0 for extent in up), f"{name} must be positive, and are {list(up)}, with 'padding' = {list(padding)}")
     windows = downscaling(up, size, padding, stride, dilation)
-    fits = windows.down == down
-    require(fits, f"'output_shape' with extents {list(up)} is down-scaled to {list(windows.down)}, and the input has {list(down)}")
+    message = f"'output_shape' with extents {list(up)} is down-scaled to {list(windows.down)}, and the input has {list(down)}"
+    require(windows.down == down, message)
     return windows
 
 
@@ -170,7 +170,7 @@ def check_positive(name: str, values: Shape) -> None:
 
 
 def _check(rank: int, size: Shape, padding: Padding, stride: Shape, dilation: Shape) -> None:
-    require(len(size) == rank, f"'size' must have an item for each of the {rank} dimensions that windows slide along, and is {list(size)}")
+    require(len(size) == rank, f"'size' must have an item for each of the {rank} dimensions of a window, and is {list(size)}")
     for name, values in {"padding": padding, "stride": stride, "dilation": dilation}.items():
         _check_length(name, values, rank)
     for name, extents in {"size": size, "stride": stride, "dilation": dilation}.items():
@@ -179,4 +179,4 @@ def _check(rank: int, size: Shape, padding: Padding, stride: Shape, dilation: Sh
 
 def _check_length(name: str, values: tuple[Any, ...], rank: int) -> None:
     fits = len(values) in (0, rank)
-    require(fits, f"'{name}' must have an item for each of the {rank} dimensions that windows slide along, or none, and is {list(values)}")
+    require(fits, f"'{name}' must have an item for each of the {rank} dimensions of a window, or none, and is {list(values)}")
