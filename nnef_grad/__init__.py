@@ -7,7 +7,7 @@
     nnef_grad.save(backward, "model_bwd.nnef")
 """
 
-from nnef_grad.differentiate import Backward, differentiate
+from nnef_grad.differentiate import Backward, differentiate, summary
 from nnef_grad.errors import (
     InvalidGraphError,
     NnefGradError,
@@ -44,4 +44,5 @@ __all__ = [
     "loads",
     "loads_rules",
     "save",
+    "summary",
 ]

@@ -104,7 +104,7 @@ def main(
     for warning in backward.warnings:
         click.echo(f"warning: {warning}", err=True)
     if not quiet:
-        click.echo(_summary(graph, backward), err=True)
+        click.echo(nnef_grad.summary(graph, backward), err=True)
 
 
 def _refuse_existing(output: str, force: bool) -> None:
@@ -143,14 +143,3 @@ def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
         return name.strip(), tuple(int(extent) for extent in extents.split(",") if extent.strip())
     except ValueError:
         raise UsageError(f"--input-shape wants NAME=EXTENT,EXTENT,... and got '{text}'") from None
-
-
-def _summary(graph: nnef_grad.Graph, backward: nnef_grad.Backward) -> str:
-    counts = [
-        (len(graph.operations), "operation", "in"),
-        (len(backward.graph.operations), "operation", "out"),
-        (backward.reductions, "reduction", "inserted"),
-        (len(backward.gradients), "gradient", ""),
-    ]
-    words = (f"{n} {what}{'s' if n != 1 else ''} {where}".strip() for n, what, where in counts)
-    return f"{graph.name}: {', '.join(words)}"

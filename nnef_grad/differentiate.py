@@ -83,6 +83,18 @@ def differentiate(
     return _Sweep(graph, targets, sources, rules).run(seed == "ones", with_outputs)
 
 
+def summary(graph: Graph, backward: Backward) -> str:
+    """A line that says what was done to a forward graph."""
+    counts = [
+        (len(graph.operations), "operation", " in"),
+        (len(backward.graph.operations), "operation", " out"),
+        (backward.reductions, "reduction", " inserted"),
+        (len(backward.gradients), "gradient", ""),
+    ]
+    words = (f"{number} {what}{'s' if number != 1 else ''}{where}" for number, what, where in counts)
+    return f"{graph.name}: {', '.join(words)}"
+
+
 # ---- What to differentiate, with respect to what ----
 
 

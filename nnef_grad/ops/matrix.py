@@ -9,6 +9,7 @@ from nnef_grad.ops.registry import require, shape
 
 @shape("matmul")
 def matmul_shape(A: Shape, B: Shape, transposeA: bool, transposeB: bool) -> Shape:
+    """The last two axes multiply as matrices; the axes before them are broadcast."""
     rank = len(A)
     require(rank == len(B), f"the ranks of A and B must be equal, and their shapes are {list(A)} and {list(B)}")
     require(rank >= 2, f"A and B must have rank 2 at least, and their shapes are {list(A)} and {list(B)}")
@@ -25,5 +26,6 @@ def _matrix(shape: Shape, transpose: bool) -> tuple[int, int]:
 
 @shape("linear")
 def linear_shape(input: Shape, filter: Shape, bias: Shape) -> Shape:
+    """The product with the transposed filter, to which the bias is broadcast."""
     product = matmul_shape(input, filter, transposeA=False, transposeB=True)
     return broadcast(product, bias)

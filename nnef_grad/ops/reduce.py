@@ -27,12 +27,14 @@ def check_axes(axes: tuple[int, ...], rank: int) -> None:
     "sum_reduce", "mean_reduce", "max_reduce", "min_reduce", "argmax_reduce", "argmin_reduce", "any_reduce", "all_reduce"
 )  # fmt: skip
 def reduce_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
+    """The reduced extents become 1."""
     check_axes(axes, len(input))
     return tuple(1 if axis in axes else extent for axis, extent in enumerate(input))
 
 
 @shape("moments")
 def moments_shape(input: Shape, axes: tuple[int, ...]) -> list[Shape]:
+    """Mean and variance, each with the reduced extents 1."""
     return [reduce_shape(input, axes)] * 2
 
 

@@ -79,19 +79,19 @@ def _surrounded(emit: Emit, x: Tensor, zeros: Mapping[int, tuple[int, int]]) -> 
     spatial = [axis for axis in zeros if axis >= 2 and 3 <= x.rank <= 5]
     for axis, (before, behind) in zeros.items():
         if axis not in spatial:
-            x = _concatenated(emit, [before, x, behind], axis, x.shape)
+            x = _concatenated(emit, [before, x, behind], axis, x.shape, hint="padded")
     padding = [zeros[axis] if axis in spatial else (0, 0) for axis in range(x.rank)]
     return emit("pad", x, padding=padding, hint="padded") if spatial else x
 
 
-def _concatenated(emit: Emit, parts: Sequence[Any], axis: int, shape: Shape) -> Any:
+def _concatenated(emit: Emit, parts: Sequence[Any], axis: int, shape: Shape, hint: str | None = None) -> Any:
     """Joins parts, some of which are only so many zeros; their other extents are those of the shape."""
     values = [
         emit("constant", shape=with_extent(shape, axis, part), value=[0.0], hint="zeros") if isinstance(part, int) else part
         for part in parts
         if part != 0
     ]
-    return values[0] if len(values) == 1 else emit("concat", values, axis=axis, hint="joined")
+    return values[0] if len(values) == 1 else emit("concat", values, axis=axis, hint=hint)
 
 
 def _joined(emit: Emit, parts: Sequence[Any], extents: Sequence[int], axis: int, shape: Shape) -> Any:
@@ -112,6 +112,7 @@ def _joined(emit: Emit, parts: Sequence[Any], extents: Sequence[int], axis: int,
 
 @shape("reshape")
 def reshape_shape(input: Shape, shape: tuple[int, ...], axis_start: int, axis_count: int) -> Shape:
+    """The extents in the axis range are replaced; the volume stays."""
     rank = len(input)
     require(0 <= axis_start <= rank, f"'axis_start' must be in 0..{rank} for rank {rank}, and is {axis_start}")
     most = rank - axis_start
@@ -142,6 +143,7 @@ def reshape_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 @shape("transpose")
 def transpose_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
+    """A permutation of the leading axes; axes beyond the list stay."""
     rank, count = len(input), len(axes)
     require(count <= rank, f"'axes' may have {rank} items for rank {rank}, and have {count}")
     require(sorted(axes) == list(range(count)), f"'axes' must be a permutation of 0..{count - 1}, and are {list(axes)}")
@@ -159,9 +161,12 @@ def transpose_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 @shape("squeeze")
 def squeeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
+    """The axes of the input that are named go; they must have extent 1."""
     check_axes(axes, len(input))
     extents = [input[axis] for axis in axes]
-    require(all(extent == 1 for extent in extents), f"only extents of 1 can be squeezed, and those of axes {list(axes)} are {extents}")
+    require(
+        all(extent == 1 for extent in extents), f"only extents of 1 can be squeezed, and those of axes {list(axes)} are {extents}"
+    )
     return tuple(extent for axis, extent in enumerate(input) if axis not in axes)
 
 
@@ -174,6 +179,7 @@ def squeeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 @shape("unsqueeze")
 def unsqueeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
+    """The axes that are named are new; they are counted in the output, in any order."""
     rank = len(input) + len(axes)
     check_axes(axes, rank)
     extents = iter(input)
@@ -192,6 +198,7 @@ def unsqueeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 @shape("concat")
 def concat_shape(values: tuple[Shape, ...], axis: int) -> Shape:
+    """The extents along the axis are added; all others must agree."""
     require(len(values) > 0, "there is nothing to concatenate")
     check_axis(axis, len(values[0]))
     fits = all(len(v) == len(values[0]) and with_extent(v, axis, 0) == with_extent(values[0], axis, 0) for v in values)
@@ -212,6 +219,7 @@ def concat_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 @shape("split")
 def split_shape(value: Shape, axis: int, ratios: tuple[int, ...]) -> list[Shape]:
+    """The extent along the axis is divided in the given ratios."""
     check_axis(axis, len(value))
     require(len(ratios) > 0, "'ratios' must not be empty")
     require(all(ratio > 0 for ratio in ratios), f"'ratios' must be positive, and are {list(ratios)}")
@@ -230,6 +238,7 @@ def split_vjp(emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]) -> li
 
 @shape("stack")
 def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
+    """A new axis, with an extent for each of the equal shapes."""
     require(len(values) > 0, "there is nothing to stack")
     check_axis(axis, len(values[0]) + 1)
     require(len(set(values)) == 1, f"the shapes must be equal, and are {_listed(values)}")
@@ -240,12 +249,13 @@ def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
 def stack_vjp(emit: Emit, op: Operation, dvalue: Tensor) -> list[Any]:
     """Each operand receives its section of the gradient, without the new axis."""
     axis: Any = op.attributes["axis"]
-    sections = [section(emit, dvalue, {axis: (i, i + 1)}, hint=f"section_{i + 1}") for i in range(dvalue.shape[axis])]
+    sections = (section(emit, dvalue, {axis: (i, i + 1)}, hint=f"section_{i + 1}") for i in range(dvalue.shape[axis]))
     return [tuple(emit("squeeze", part, axes=[axis]) for part in sections)]
 
 
 @shape("unstack")
 def unstack_shape(value: Shape, axis: int) -> list[Shape]:
+    """A shape for each element of the axis, without the axis."""
     check_axis(axis, len(value))
     return [value[:axis] + value[axis + 1 :]] * value[axis]
 
@@ -271,6 +281,7 @@ def _listed(shapes: tuple[Shape, ...]) -> str:
 def slice_shape(
     input: Shape, axes: tuple[int, ...], begin: tuple[int, ...], end: tuple[int, ...], stride: tuple[int, ...]
 ) -> Shape:
+    """How many positions are taken along each axis."""
     output = list(input)
     for axis, positions in slice_positions(input, axes, begin, end, stride).items():
         output[axis] = len(positions)
@@ -317,11 +328,11 @@ def slice_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     positions = slice_positions(shape, **attributes)
     if not all(positions.values()):
         return [None]
+    ascending = {axis: taken if taken.step > 0 else taken[::-1] for axis, taken in positions.items()}
     gradient = _reversed(emit, dy, [axis for axis, taken in positions.items() if taken.step < 0 and len(taken) > 1])
-    ascending = {axis: sorted(taken) for axis, taken in positions.items()}
     for axis, taken in ascending.items():
         if len(taken) > 1:
-            gradient = _spread(emit, gradient, axis, taken[1] - taken[0])
+            gradient = _spread(emit, gradient, axis, taken.step)
     return [place(emit, gradient, {axis: taken[0] for axis, taken in ascending.items()}, shape)]
 
 
@@ -345,6 +356,7 @@ def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Any:
 
 @shape("pad")
 def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shape:
+    """Both sides are added; a negative side is cut off."""
     check_length("padding", padding, len(input))
     require(border in BORDERS, f"'border' must be one of {', '.join(BORDERS)}, and is '{border}'")
     extents = tuple(before + extent + after for extent, (before, after) in zip(input, padding))
@@ -365,6 +377,7 @@ def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 @shape("tile")
 def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
+    """The extents are multiplied."""
     check_length("repeats", repeats, len(input))
     require(all(count > 0 for count in repeats), f"'repeats' must be positive, and are {list(repeats)}")
     return tuple(extent * count for extent, count in zip(input, repeats))
@@ -388,6 +401,7 @@ def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 @shape("gather")
 def gather_shape(input: Shape, indices: Shape, axis: int) -> Shape:
+    """The shape of the indices takes the place of the axis."""
     check_axis(axis, len(input))
     return (*input[:axis], *indices, *input[axis + 1 :])
 
