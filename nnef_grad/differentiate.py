@@ -164,9 +164,9 @@ class _Sweep:
         self.targets = targets
         self.sources = sources
         self.rules = rules
-        self.graph = self._with_derivatives(graph)
+        self.graph = self._with_bodies(graph)
         self.active = active_tensors(self.graph, targets, sources, rules)
-        self.uses = Counter(t for op in self.graph.operations if self._is_on_the_way(op) for t in op.inputs)
+        self.uses = Counter(t for op in self.graph.operations if _is_between(op, self.active) for t in op.inputs)
         self.uses.update(sources)
         self.emit = Emitter(standard(), self.graph.operations, simplify)
         self.supply = names.NameSupply(graph.tensors)
@@ -175,35 +175,25 @@ class _Sweep:
         self.problems: list[Problem] = []
         self.reductions = 0
 
-    def _is_on_the_way(self, operation: Operation) -> bool:
-        return not self.active.isdisjoint(operation.inputs) and not self.active.isdisjoint(operation.outputs)
-
-    def _with_derivatives(self, graph: Graph) -> Graph:
-        """The graph with each operation on the way that has no rule replaced by its body.
-
-        Raises:
-            NoDerivativeError: operations on the way have neither.
-        """
+    def _with_bodies(self, graph: Graph) -> Graph:
+        """The graph with the body of each operation on the way in its place, where there is a body and no rule."""
         active = active_tensors(graph, self.targets, self.sources, self.rules)
-        without = [
+        compound = [
             op
             for op in graph.operations
-            if self.rules.find(op.name) is None and not active.isdisjoint(op.inputs) and not active.isdisjoint(op.outputs)
+            if op.definition.body is not None and self.rules.find(op.name) is None and _is_between(op, active)
         ]
-        missing = [Problem(_no_derivative(op), op.span) for op in without if op.definition.body is None]
-        if missing:
-            raise NoDerivativeError.collect(missing)
-        return inline(graph, without, lambda name: self.rules.find(name) is None) if without else graph
+        return inline(graph, compound, lambda name: self.rules.find(name) is None) if compound else graph
 
     # From the last operation to the first
 
     def run(self, ones: bool, with_outputs: bool) -> Backward:
         seeds = {output: self._seed(output, ones) for output in self.sources}
         for operation in reversed(self.graph.operations):
-            if self._is_on_the_way(operation):
+            if _is_between(operation, self.active):
                 self._visit(operation)
         if self.problems:
-            raise NoDerivativeError.collect(self.problems)
+            raise NoDerivativeError.collect(self.problems[::-1])
         return self._finish({} if ones else seeds, with_outputs)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
@@ -216,23 +206,28 @@ class _Sweep:
         return seed
 
     def _visit(self, operation: Operation) -> None:
-        received = tuple(_map(self.gradients.get, result) for result in operation.results)
+        received = _map(self.gradients.get, operation.results)
         if not any(True for _ in tensors(received)):
             return
-        rule = self.rules.find(operation.name)
-        assert rule is not None
         self.emit.origin = operation
         self.emit.naming = _naming(operation)
         known = len(self.emit.operations)
-        try:
-            gradients = rule(self.emit, operation, *received)
-        except Undifferentiable as error:
-            self.problems.append(Problem(_no_derivative(operation, str(error)), operation.span))
-            return
+        gradients = self._gradients(operation, received)
         made = {t for op in self.emit.operations[known:] for t in op.outputs}
-        for operand, gradient in _pairs(operation.operands, tuple(gradients)):
+        for operand, gradient in _pairs(operation.operands, gradients):
             if isinstance(operand, Tensor) and operand in self.active:
                 self._receive(operand, self._of_result_shape(gradient, operation), operation, made)
+
+    def _gradients(self, operation: Operation, received: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What the rule returns. Where there is none the sweep goes on with zeros, to find all that is missing."""
+        rule = self.rules.find(operation.name)
+        try:
+            if rule is None:
+                raise Undifferentiable
+            return tuple(rule(self.emit, operation, *received))
+        except Undifferentiable as error:
+            self.problems.append(Problem(_no_derivative(operation, str(error)), operation.span))
+            return _map(lambda t: self.emit("constant", shape=t.shape, value=(0.0,)), operation.operands)  # type: ignore[no-any-return]
 
     def _of_result_shape(self, gradient: Any, operation: Operation) -> Tensor | None:
         """A rule may return a literal: zero is no gradient, another stands for a tensor that is full of it."""
@@ -318,6 +313,11 @@ def active_tensors(graph: Graph, targets: Iterable[Tensor], sources: Iterable[Te
     return dependent & needed
 
 
+def _is_between(operation: Operation, active: set[Tensor]) -> bool:
+    """Whether gradients flow through an operation."""
+    return not active.isdisjoint(operation.inputs) and not active.isdisjoint(operation.outputs)
+
+
 def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
     """Each operand with its gradient, in arrays of tensors too."""
     for operand, gradient in zip(operands, gradients):
@@ -328,7 +328,10 @@ def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
 
 
 def _map(function: Callable[[Tensor], Any], value: Any) -> Any:
-    return tuple(map(function, value)) if isinstance(value, tuple) else function(value)
+    """A value for each tensor in a nested value; None for what is not a tensor."""
+    if isinstance(value, tuple):
+        return tuple(_map(function, item) for item in value)
+    return function(value) if isinstance(value, Tensor) else None
 
 
 # ---- Words ----

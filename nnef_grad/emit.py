@@ -89,6 +89,7 @@ class Emitter:
         unknown = attributes.keys() - {p.name for p in fragment.attributes}
         assert not unknown, f"{fragment.name} has no {unknown}"
 
+        dtype = dtype or _deduce(fragment, operands)
         if self._simplify is not None and not names:
             before = len(self.operations)
             simpler = self._simplify(self, fragment.name, operands, attributes)
@@ -100,7 +101,6 @@ class Emitter:
             if key in self._emitted:
                 return self._emitted[key]
 
-        dtype = dtype or _deduce(fragment, operands)
         results = self._results(fragment, operands, attributes, dtype, hints, names, span)
         self.append(Operation(fragment, operands, attributes, results, dtype, span, self.origin))
         return results

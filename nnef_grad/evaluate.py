@@ -220,13 +220,16 @@ class Evaluator:
             raise InvalidGraphError(message, expression.argument.span) from None
 
     def _logical(self, expression: syntax.Expression, scope: Scope, hint: str) -> bool:
-        return self._compile_time(bool, "logical", expression, scope, hint)
+        value: bool = self._compile_time(bool, "logical", expression, scope, hint)
+        return value
 
     def _integer(self, expression: syntax.Expression, scope: Scope, hint: str) -> int:
-        return self._compile_time(int, "integer", expression, scope, hint)
+        value: int = self._compile_time(int, "integer", expression, scope, hint)
+        return value
 
     def _array(self, expression: syntax.Expression, scope: Scope, hint: str) -> list[Any]:
-        return self._compile_time(list, "an array", expression, scope, hint)
+        value: list[Any] = self._compile_time(list, "an array", expression, scope, hint)
+        return value
 
     def _compile_time(self, kind: type, what: str, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
         value = self.evaluate(expression, scope, hint)
@@ -283,17 +286,18 @@ def identifiers(target: syntax.Target) -> list[syntax.Identifier]:
     return [i for item in target.items for i in identifiers(item)]  # type: ignore[arg-type]
 
 
-def unpack(target: syntax.Target, value: Any) -> list[tuple[syntax.Identifier, Any]]:
+def unpack(target: syntax.Expression, value: Any) -> list[tuple[syntax.Identifier, Any]]:
     """Pairs the names of a target with the parts of a value of the same structure."""
-    if isinstance(target, syntax.Identifier):
+    if not isinstance(target, (syntax.Array, syntax.Tuple)):
+        assert isinstance(target, syntax.Identifier)
         return [(target, value)]
-    kind: type = list if isinstance(target, syntax.Array) else tuple
-    if not isinstance(value, kind):
-        what = "an array" if kind is list else "several results"
+    is_array = isinstance(target, syntax.Array)
+    if type(value) is not (list if is_array else tuple):
+        what = "an array" if is_array else "several results"
         raise InvalidGraphError(f"the names want {what}, and this is {_described(value)}", target.span)
     if len(value) != len(target.items):
         raise InvalidGraphError(f"{len(target.items)} names for {len(value)} results", target.span)
-    return [pair for item, part in zip(target.items, value) for pair in unpack(item, part)]  # type: ignore[arg-type]
+    return [pair for item, part in zip(target.items, value) for pair in unpack(item, part)]
 
 
 def _described(value: Any) -> str:

@@ -86,7 +86,7 @@ class _GraphBody:
         self.shapes = shapes
         self.parameters = {p.name for p in graph.parameters}
         self.scope: Scope = {}
-        self.labels: dict[str, tuple[str, Tensor]] = {}
+        self.labels: dict[str, Tensor] = {}
 
     def expand(self) -> Scope:
         self._check_signature()
@@ -153,7 +153,7 @@ class _GraphBody:
             return
         label = self.evaluator.emitter.operations[-1].attributes["label"]
         assert isinstance(label, str)
-        known, tensor = self.labels.setdefault(label.lower(), (label, results))
+        tensor = self.labels.setdefault(label.lower(), results)
         if tensor.shape != results.shape:
             message = f"label '{label}' is that of '{tensor.name}', whose shape is {list(tensor.shape)}"
             raise InvalidGraphError(message, value.span)

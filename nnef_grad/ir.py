@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Any, Union
 
 from nnef_grad.source import Span
-from nnef_grad.syntax import Fragment, Value
+from nnef_grad.syntax import Fragment
 
 Shape = tuple[int, ...]
 
@@ -60,7 +60,7 @@ class Operation:
 
     definition: Fragment
     operands: tuple[Operand, ...]
-    attributes: Mapping[str, Value]
+    attributes: Mapping[str, Any]
     results: tuple[Result, ...]
     dtype: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)

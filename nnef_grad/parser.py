@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -119,11 +119,12 @@ def _refuse_binary(source: Source) -> None:
 
 def _report(error: UnexpectedInput, text: Span) -> NoReturn:
     if isinstance(error, UnexpectedToken) and error.token.type != "$END":
-        start = text.start + (error.token.start_pos or 0)
+        assert error.token.start_pos is not None
+        start = text.start + error.token.start_pos
         span = Span(text.source, start, start + len(error.token))
         raise NnefSyntaxError(f"unexpected '{error.token}'{_hint(error)}", span) from None
     if isinstance(error, UnexpectedCharacters):
-        start = text.start + error.pos_in_stream
+        start = text.start + (error.pos_in_stream or 0)
         character = text.source.text[start]
         what = "a string that does not end on its line" if character in "'\"" else f"unexpected character {character!r}"
         raise NnefSyntaxError(what, Span(text.source, start, start + 1)) from None
@@ -137,7 +138,7 @@ def _hint(error: UnexpectedToken | UnexpectedEOF) -> str:
     """What could have stood there, said shortly; nothing where that would be half the grammar."""
     accepted: set[str] = set(getattr(error, "accepts", None) or error.expected)
     words: list[str] = []
-    if _BEGINS_EXPRESSION <= accepted:
+    if accepted >= _BEGINS_EXPRESSION:
         words.append("an expression")
         accepted -= _BEGINS_EXPRESSION | {"PLUS", "MINUS", "NOT"}
     if "LESSTHAN" in accepted:
@@ -166,7 +167,8 @@ class _Builder(Transformer[Token, Any]):
 
     def span(self, first: Token, last: Token | None = None) -> Span:
         start, end = first.start_pos, (last or first).end_pos
-        assert start is not None and end is not None
+        assert start is not None
+        assert end is not None
         return Span(self.source, self.offset + start, self.offset + end)
 
     def operator(self, span: Span) -> Span:

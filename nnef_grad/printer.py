@@ -10,7 +10,7 @@ from textwrap import wrap
 
 from nnef_grad.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.syntax import Value
-from nnef_grad.types import ArrayType, Type
+from nnef_grad.types import ArrayType, TupleType, Type
 
 INDENT = "    "
 WIDTH = 100
@@ -85,15 +85,10 @@ def _dtype(operation: Operation) -> str:
 def _operands(operation: Operation) -> Iterator[str]:
     definition = operation.definition
     given = list(zip(definition.operands, operation.operands))
-    while given and given[-1][0].name in definition.defaults and _is_default(operation, *_last(given)):
+    while given and _is_default(operation, given[-1][0].name, given[-1][1]):
         given.pop()
     for parameter, operand in given:
         yield print_value(parameter.type, operand)
-
-
-def _last(given: list[tuple[object, Operand]]) -> tuple[str, Operand]:
-    parameter, operand = given[-1]
-    return parameter.name, operand  # type: ignore[attr-defined]
 
 
 def _attributes(operation: Operation) -> Iterator[str]:
@@ -113,11 +108,12 @@ def print_value(type_: Type, value: Operand | Value) -> str:
     """A tensor's name, or a literal; the type tells an array from a tuple."""
     if isinstance(value, Tensor):
         return value.name
+    if isinstance(value, tuple) and isinstance(type_, ArrayType):
+        return f"[{', '.join(print_value(type_.item, item) for item in value)}]"
     if isinstance(value, tuple):
-        if isinstance(type_, ArrayType):
-            return f"[{', '.join(print_value(type_.item, item) for item in value)}]"
-        items = getattr(type_, "items")
-        return f"({', '.join(print_value(item_type, item) for item_type, item in zip(items, value))})"
+        assert isinstance(type_, TupleType)
+        items = (print_value(item_type, item) for item_type, item in zip(type_.items, value))
+        return f"({', '.join(items)})"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

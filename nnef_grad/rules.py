@@ -64,9 +64,15 @@ class Rules:
 
     def __init__(self, user: Library | None = None) -> None:
         self._user: Library = user if user is not None else {}
+        self._found: dict[str, Rule | None] = {}
 
     def find(self, name: str) -> Rule | None:
         """The rule of an operation; None where its body must do."""
+        if name not in self._found:
+            self._found[name] = self._look_up(name)
+        return self._found[name]
+
+    def _look_up(self, name: str) -> Rule | None:
         if name + SUFFIX in self._user:
             return partial(apply, self._user[name + SUFFIX])
         if name in RULES:

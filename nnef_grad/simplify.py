@@ -11,15 +11,16 @@ from typing import Any
 
 from nnef_grad.emit import Emitter
 from nnef_grad.ir import Operand, Tensor, shape_of
-from nnef_grad.syntax import Value
 
-Rewrite = Callable[..., "Operand | None"]
+Rewrite = Callable[..., Any]
 
 
-def simplify(emit: Emitter, name: str, operands: tuple[Operand, ...], attributes: Mapping[str, Value]) -> Operand | None:
+def simplify(
+    emit: Emitter, name: str, operands: tuple[Operand, ...], attributes: Mapping[str, Any]
+) -> Operand | None:
     """What stands for the result of an operation, without it; None where the operation is needed."""
     for rewrite in _REWRITES.get(name, ()):
-        result = rewrite(emit, *operands, **attributes)
+        result: Operand | None = rewrite(emit, *operands, **attributes)
         if result is not None:
             return result
     return None
@@ -32,38 +33,38 @@ def _literal(operand: Operand, value: float) -> bool:
 # ---- Neutral operands ----
 
 
-def add_zero(emit: Emitter, x: Operand, y: Operand) -> Operand | None:
+def add_zero(emit: Emitter, x: Operand, y: Operand) -> Any:
     return x if _literal(y, 0.0) else y if _literal(x, 0.0) else None
 
 
-def subtract_zero(emit: Emitter, x: Operand, y: Operand) -> Operand | None:
+def subtract_zero(emit: Emitter, x: Operand, y: Operand) -> Any:
     return x if _literal(y, 0.0) else None
 
 
-def subtract_from_zero(emit: Emitter, x: Operand, y: Operand) -> Operand | None:
+def subtract_from_zero(emit: Emitter, x: Operand, y: Operand) -> Any:
     return emit("neg", y) if _literal(x, 0.0) and isinstance(y, Tensor) else None
 
 
-def multiply_by_one(emit: Emitter, x: Operand, y: Operand) -> Operand | None:
+def multiply_by_one(emit: Emitter, x: Operand, y: Operand) -> Any:
     return x if _literal(y, 1.0) else y if _literal(x, 1.0) else None
 
 
-def by_one(emit: Emitter, x: Operand, y: Operand) -> Operand | None:
+def by_one(emit: Emitter, x: Operand, y: Operand) -> Any:
     """x / 1.0 and x ^ 1.0"""
     return x if _literal(y, 1.0) else None
 
 
-def negate_twice(emit: Emitter, x: Operand) -> Operand | None:
+def negate_twice(emit: Emitter, x: Operand) -> Any:
     inner = emit.producer(x)
     return inner.operands[0] if inner is not None and inner.name == "neg" else None
 
 
-def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Operand | None:
+def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
     negated = x if _literal(y, -1.0) else y if _literal(x, -1.0) else None
     return emit("neg", negated) if isinstance(negated, Tensor) else None
 
 
-def choose(emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand) -> Operand | None:
+def choose(emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand) -> Any:
     """A condition that is known."""
     if isinstance(condition, bool):
         return true_value if condition else false_value
@@ -73,7 +74,7 @@ def choose(emit: Emitter, condition: Operand, true_value: Operand, false_value: 
 # ---- Reductions ----
 
 
-def reduce_first(emit: Emitter, x: Operand, *, axes: tuple[int, ...], normalize: bool) -> Operand | None:
+def reduce_first(emit: Emitter, x: Operand, *, axes: tuple[int, ...], normalize: bool) -> Any:
     """A factor that is the same along the axes of a sum is applied behind the sum, where the tensor is smaller."""
     inner = emit.producer(x)
     if inner is None or inner.origin is None:
@@ -101,7 +102,7 @@ def _constant_along(operand: Operand, axes: tuple[int, ...]) -> bool:
 def broadcast_instead(name: str) -> Rewrite:
     """An element-wise operation repeats a singleton dimension by itself: a tile is needless where another operand has the extent."""
 
-    def rewrite(emit: Emitter, *operands: Operand) -> Operand | None:
+    def rewrite(emit: Emitter, *operands: Operand) -> Any:
         for index, operand in enumerate(operands):
             inner = emit.producer(operand)
             if inner is None or inner.name != "tile" or inner.origin is None:

@@ -31,7 +31,7 @@ def split(path: Path) -> tuple[str, str, str]:
 
 def compile_case(path: Path) -> tuple[Result, str]:
     model, options, expected = split(path)
-    result = CliRunner().invoke(main, [*options.split(), "-"], input=model.encode())
+    result = CliRunner().invoke(main, [*options.split(), "--quiet", "-"], input=model.encode())
     return result, expected
 
 

@@ -10,6 +10,7 @@ from nnef_grad.emit import Emitter
 from nnef_grad.evaluate import Evaluator, parameters
 from nnef_grad.ir import Graph, Operation
 from nnef_grad.library import standard
+from nnef_grad.simplify import simplify
 
 
 def inline(graph: Graph, operations: Collection[Operation], nested: Callable[[str], bool]) -> Graph:
@@ -24,7 +25,7 @@ def inline(graph: Graph, operations: Collection[Operation], nested: Callable[[st
     """
     library = standard()
     chosen = set(map(id, operations))
-    emitter = Emitter(library)
+    emitter = Emitter(library, simplify=simplify)
     evaluator = Evaluator(emitter, lambda fragment: fragment.body is not None and nested(fragment.name))
     for operation in graph.operations:
         if id(operation) in chosen:
@@ -39,7 +40,13 @@ def _put_body(operation: Operation, evaluator: Evaluator) -> None:
     definition = operation.definition
     subject = next(operation.outputs).name
     bound = parameters(definition, operation.operands, operation.attributes)
-    values = evaluator.inlined(definition, bound, lambda name: f"{subject}_{name}", operation.span)
+    result_name = definition.results[0].name if len(definition.results) == 1 else None
+    values = evaluator.inlined(
+        definition,
+        bound,
+        lambda name: subject if name == result_name else f"{subject}_{name}",
+        operation.span,
+    )
     emitter = evaluator.emitter
     for result, value in zip(operation.results, values.values()):
         parts = zip(result, value) if isinstance(result, tuple) else [(result, value)]
