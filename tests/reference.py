@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import nnef  # type: ignore[import-untyped]
+import nnef
 import numpy as np
 import torch
 from torch import Tensor

@@ -9,6 +9,7 @@ from typing import Any
 
 import nnef
 import pytest
+import reference
 import torch
 from checks import accept, check_gradients, check_twice, document
 
@@ -98,6 +99,7 @@ def test_defaults_are_resolved() -> None:
         (6, (0, 0), False, False),  # windows of 2 with stride 2 tile the input
         (6, (1, 1), True, False),
         (6, (1, 0), True, True),
+        (6, (0, 2), True, False),
         (7, (0, 0), False, True),  # a further window would begin at the last element
         (7, (-1, 0), False, True),
         (6, (0, 1), False, False),  # the padding is never reached
@@ -555,8 +557,35 @@ def test_random_pools(seed: int) -> None:
     (check_twice if twice else check_gradients)(text, seed=seed, shapes=not sampled, high=volume(operation))
 
 
-def test_random_shapes_that_do_not_fit_are_refused_by_both() -> None:
-    """Windows that are larger than the padded input: the shape rules of the Khronos parser let them through."""
+def random_border(seed: int) -> tuple[str, dict[str, Shape]]:
+    draw = Settings(seed)
+    operation = draw.random.choice(["conv", "deconv", "box", "debox"])
+    size = [draw.between(1, 3)]
+    windows = draw.windows(size)
+    reverse, filtered = operation.startswith("de"), operation.endswith("conv")
+    text = draw.attributes(windows) + ", border = 'replicate'"
+    text += f", output_shape = {[*([1, 1] if filtered else []), *windows['up']]}" if reverse else ""
+    side = windows["down" if reverse else "up"]
+    if filtered:
+        return f"{operation}(x, w{text})", {"x": [1, 1, *side], "w": [1, 1, *size]}
+    return f"{operation}(x, size = {size}{text})", {"x": side}
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_a_border_matters_where_replicated_edges_and_zeros_give_different_results(seed: int) -> None:
+    operation, shapes = random_border(seed)
+    text = model(operation, **shapes)
+    feeds, variables = reference.random_feeds(text, torch.Generator().manual_seed(seed))
+    (replicated,) = reference.outputs(text, feeds, variables)
+    (zeros,) = reference.outputs(text.replace("'replicate'", "'constant'"), feeds, variables)
+    if torch.equal(replicated, zeros):
+        check_gradients(text)
+    else:
+        with pytest.raises(nnef_grad.NoDerivativeError, match="with border = 'replicate'"):
+            nnef_grad.differentiate(nnef_grad.loads(text))
+
+
+def test_windows_larger_than_the_padded_input_pass_the_khronos_shape_rule_but_not_ours() -> None:
     text = model("conv(x, w, padding = [(0, 0)])", x=[1, 1, 2], w=[1, 1, 4])
     parsed = nnef.parse_string(text)
     nnef.infer_shapes(parsed)

@@ -1,0 +1,65 @@
+"""The grammar and the .nnef files are found from a wheel, from an editable install and from a checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = """
+import nnef_grad
+from nnef_grad.library import standard
+from nnef_grad.parser import grammar_path
+from nnef_grad.rules import calculus
+
+text = "version 1.0;\\ngraph net( x ) -> ( y ) { x = external(shape = [1]); y = relu(x); }"
+assert "grad_x" in nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.loads(text)))
+print(nnef_grad.__file__, grammar_path(), len(standard()), len(calculus()) > 50, sep="\\n")
+"""
+
+
+def run(*command: object, path: Path | None = None, cwd: Path | None = None) -> str:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(cwd)} if path else None
+    if path and environment is not None:
+        environment["PYTHONPATH"] = str(path)
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=environment, cwd=cwd, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check(output: str, package: Path, grammar: Path) -> None:
+    file, found, count, rules = output.split("\n")[:4]
+    assert Path(file).resolve().parent == package.resolve()
+    assert Path(found).resolve() == grammar.resolve()
+    assert (count, rules) == ("119", "True")
+
+
+def pip(*arguments: object) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"pip cannot build the package here: {done.stderr.strip().splitlines()[-1]}")
+
+
+def test_from_a_checkout(tmp_path: Path) -> None:
+    output = run(sys.executable, "-c", PROGRAM, path=ROOT, cwd=tmp_path)
+    check(output, ROOT / "nnef_grad", ROOT / "grammars" / "nnef.lark")
+
+
+def test_from_a_wheel(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    pip("--target", site, ROOT)
+    output = run(sys.executable, "-c", PROGRAM, path=site, cwd=tmp_path)
+    check(output, site / "nnef_grad", site / "nnef_grad" / "grammars" / "nnef.lark")
+    assert (site / "nnef_grad" / "py.typed").exists()
+
+
+def test_from_an_editable_install(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    pip("--target", site, "--editable", ROOT)
+    (tmp_path / "run.py").write_text(f"import site\nsite.addsitedir({str(site)!r})\n{PROGRAM}")
+    output = run(sys.executable, tmp_path / "run.py", cwd=tmp_path)
+    check(output, ROOT / "nnef_grad", ROOT / "grammars" / "nnef.lark")
