@@ -7,6 +7,8 @@ with stride and dilation exchanged.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -17,6 +19,7 @@ from nnef_grad.ops.windows import (
     Windows,
     basic_reads_border,
     check_border,
+    check_positive,
     downscaling,
     reverse_reads_border,
     upscaling,
@@ -74,14 +77,11 @@ def separable_conv_shape(
     dilation: Shape, groups: int,
 ) -> Shape:  # fmt: skip
     """What the two steps of its body give."""
-    try:
+    with _step("plane_filter"):
         planes = conv_shape(input, plane_filter, (), border, padding, stride, dilation, 0)
-    except ShapeError as error:
-        raise ShapeError(f"with 'plane_filter', {error}") from None
-    try:
-        return conv_shape(planes, point_filter, bias, "constant", (), (), (), groups)
-    except ShapeError as error:
-        raise ShapeError(f"with 'point_filter', {error}") from None
+    with _step("point_filter"):
+        output = conv_shape(planes, point_filter, bias, "constant", (), (), (), groups)
+    return output
 
 
 @shape("separable_deconv")
@@ -90,14 +90,20 @@ def separable_deconv_shape(
     dilation: Shape, output_shape: Shape, groups: int,
 ) -> Shape:  # fmt: skip
     """What the two steps of its body give."""
-    try:
+    with _step("point_filter"):
         points = deconv_shape(input, point_filter, (), "constant", (), (), (), (), groups)
-    except ShapeError as error:
-        raise ShapeError(f"with 'point_filter', {error}") from None
+    with _step("plane_filter"):
+        output = deconv_shape(points, plane_filter, bias, border, padding, stride, dilation, output_shape, 0)
+    return output
+
+
+@contextmanager
+def _step(filter: str) -> Iterator[None]:
+    """Says of which filter of a separable convolution a message speaks."""
     try:
-        return deconv_shape(points, plane_filter, bias, border, padding, stride, dilation, output_shape, 0)
+        yield
     except ShapeError as error:
-        raise ShapeError(f"with 'plane_filter', {error}") from None
+        raise ShapeError(f"with '{filter}', {error}") from None
 
 
 def conv_groups(input: Shape, groups: int) -> int:
@@ -125,6 +131,7 @@ def _check_divides(groups: int, filter: Shape) -> None:
 def _check_output_shape(input: Shape, output_shape: Shape) -> None:
     fits = len(output_shape) in (0, len(input))
     require(fits, f"'output_shape' must have {len(input)} items, or none at all, and is {list(output_shape)}")
+    check_positive("output_shape", output_shape)
 
 
 def _check_bias(bias: Shape, channels: int, rank: int) -> None:
@@ -163,7 +170,7 @@ def deconv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 
 def _operands(op: Operation) -> tuple[Tensor, Tensor]:
-    """The input and the filter; a bias has no say in its own gradient."""
+    """The input and the filter."""
     x, w, *_ = op.inputs
     return x, w
 

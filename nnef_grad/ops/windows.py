@@ -99,9 +99,10 @@ def upscaling(down: Shape, size: Shape, padding: Padding, stride: Shape, dilatio
     """
     _check(len(down), size, padding, stride, dilation)
     _check_length("output_shape", output_shape, len(down))
+    check_positive("output_shape", output_shape)
     up = output_shape or up_scaled(down, size, padding, stride, dilation)
-    name = "'output_shape'" if output_shape else "the up-scaled extents"
-    require(all(extent > 0 for extent in up), f"{name} must be positive, and are {list(up)}, with 'padding' = {list(padding)}")
+    message = f"the up-scaled extents must be positive, and are {list(up)}, with 'padding' = {list(padding)}"
+    require(all(extent > 0 for extent in up), message)
     windows = downscaling(up, size, padding, stride, dilation)
     message = f"'output_shape' with extents {list(up)} is down-scaled to {list(windows.down)}, and the input has {list(down)}"
     require(windows.down == down, message)
