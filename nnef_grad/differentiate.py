@@ -14,6 +14,7 @@ from math import prod
 from typing import Any, Literal, Union
 
 from nnef_grad import names
+from nnef_grad.activity import active_tensors, is_between
 from nnef_grad.binding import suggestion
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import InvalidGraphError, NoDerivativeError, Problem, UsageError
@@ -166,7 +167,7 @@ class _Sweep:
         self.rules = rules
         self.graph = self._with_bodies(graph)
         self.active = active_tensors(self.graph, targets, sources, rules)
-        self.uses = Counter(t for op in self.graph.operations if _is_between(op, self.active) for t in op.inputs)
+        self.uses = Counter(t for op in self.graph.operations if is_between(op, self.active) for t in op.inputs)
         self.uses.update(sources)
         self.emit = Emitter(standard(), self.graph.operations, simplify)
         self.supply = names.NameSupply(graph.tensors)
@@ -181,7 +182,7 @@ class _Sweep:
         compound = [
             op
             for op in graph.operations
-            if op.definition.body is not None and self.rules.find(op.name) is None and _is_between(op, active)
+            if op.definition.body is not None and self.rules.find(op.name) is None and is_between(op, active)
         ]
         return inline(graph, compound, lambda name: self.rules.find(name) is None) if compound else graph
 
@@ -190,7 +191,7 @@ class _Sweep:
     def run(self, ones: bool, with_outputs: bool) -> Backward:
         seeds = {output: self._seed(output, ones) for output in self.sources}
         for operation in reversed(self.graph.operations):
-            if _is_between(operation, self.active):
+            if is_between(operation, self.active):
                 self._visit(operation)
         if self.problems:
             raise NoDerivativeError.collect(self.problems[::-1])
@@ -227,7 +228,8 @@ class _Sweep:
             return tuple(rule(self.emit, operation, *received))
         except Undifferentiable as error:
             self.problems.append(Problem(_no_derivative(operation, str(error)), operation.span))
-            return _map(lambda t: self.emit("constant", shape=t.shape, value=(0.0,)), operation.operands)  # type: ignore[no-any-return]
+            zeros: tuple[Any, ...] = _map(self._zeros, operation.operands)
+            return zeros
 
     def _of_result_shape(self, gradient: Any, operation: Operation) -> Tensor | None:
         """A rule may return a literal: zero is no gradient, another stands for a tensor that is full of it."""
@@ -290,32 +292,16 @@ class _Sweep:
         """The gradient under its final name: zeros where there is none, a copy where the tensor has another name already."""
         name = self.supply.fresh(f"grad_{target.name}")
         gradient = self.gradients.get(target)
-        if gradient is None:
-            gradient = self.emit("constant", shape=target.shape, value=(0.0,))
-        return self.emit.named(gradient, name)
+        return self.emit.named(self._zeros(target) if gradient is None else gradient, name)
+
+    def _zeros(self, tensor: Tensor) -> Tensor:
+        zeros: Tensor = self.emit("constant", shape=tensor.shape, value=(0.0,), hint="zeros")
+        return zeros
 
     def _warnings(self) -> tuple[str, ...]:
         sources = " and ".join(f"'{s.name}'" for s in self.sources)
         unreached = [t for t in self.targets if t not in self.gradients]
         return tuple(f"'{t.name}' does not influence {sources}: its gradient is zeros" for t in unreached)
-
-
-def active_tensors(graph: Graph, targets: Iterable[Tensor], sources: Iterable[Tensor], rules: Rules) -> set[Tensor]:
-    """The scalar tensors that depend on a target, and that a source depends on, with a derivative that is not zero."""
-    dependent = set(targets)
-    for operation in graph.operations:
-        if not dependent.isdisjoint(operation.inputs) and not rules.is_zero(operation.name):
-            dependent.update(_scalars(operation.outputs))
-    needed = set(sources)
-    for operation in reversed(graph.operations):
-        if not needed.isdisjoint(operation.outputs):
-            needed.update(dependent.intersection(operation.inputs))
-    return dependent & needed
-
-
-def _is_between(operation: Operation, active: set[Tensor]) -> bool:
-    """Whether gradients flow through an operation."""
-    return not active.isdisjoint(operation.inputs) and not active.isdisjoint(operation.outputs)
 
 
 def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:

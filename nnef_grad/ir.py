@@ -109,11 +109,6 @@ class Graph:
         """Every tensor of the graph, by its name."""
         return {t.name: t for op in self.operations for t in op.outputs}
 
-    def __str__(self) -> str:
-        from nnef_grad.printer import print_graph  # the printer imports this module
-
-        return print_graph(self)
-
 
 def tensors(value: object) -> Iterator[Tensor]:
     """The tensors in a value that may be nested."""

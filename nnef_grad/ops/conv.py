@@ -7,8 +7,7 @@ with stride and dilation exchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -77,11 +76,8 @@ def separable_conv_shape(
     dilation: Shape, groups: int,
 ) -> Shape:  # fmt: skip
     """What the two steps of its body give."""
-    with _step("plane_filter"):
-        planes = conv_shape(input, plane_filter, (), border, padding, stride, dilation, 0)
-    with _step("point_filter"):
-        output = conv_shape(planes, point_filter, bias, "constant", (), (), (), groups)
-    return output
+    planes = _step("plane_filter", conv_shape, input, plane_filter, (), border, padding, stride, dilation, 0)
+    return _step("point_filter", conv_shape, planes, point_filter, bias, "constant", (), (), (), groups)
 
 
 @shape("separable_deconv")
@@ -90,20 +86,16 @@ def separable_deconv_shape(
     dilation: Shape, output_shape: Shape, groups: int,
 ) -> Shape:  # fmt: skip
     """What the two steps of its body give."""
-    with _step("point_filter"):
-        points = deconv_shape(input, point_filter, (), "constant", (), (), (), (), groups)
-    with _step("plane_filter"):
-        output = deconv_shape(points, plane_filter, bias, border, padding, stride, dilation, output_shape, 0)
-    return output
+    points = _step("point_filter", deconv_shape, input, point_filter, (), "constant", (), (), (), (), groups)
+    return _step("plane_filter", deconv_shape, points, plane_filter, bias, border, padding, stride, dilation, output_shape, 0)
 
 
-@contextmanager
-def _step(filter: str) -> Iterator[None]:
-    """Says of which filter of a separable convolution a message speaks."""
+def _step(filter_name: str, shape_function: Callable[..., Shape], *arguments: Any) -> Shape:
+    """The shape after one step of a separable convolution; a message says of which filter it speaks."""
     try:
-        yield
+        return shape_function(*arguments)
     except ShapeError as error:
-        raise ShapeError(f"with '{filter}', {error}") from None
+        raise ShapeError(f"with '{filter_name}', {error}") from None
 
 
 def conv_groups(input: Shape, groups: int) -> int:
