@@ -2,11 +2,14 @@
 
 `make bench` prints, each a median of several runs in turn:
 
-- a whole `nnef-grad` process on a graph of the size of ResNet-50, beside a Python that imports lark and click alone;
-- reading, differentiating and writing chains of 1,000 and 10,000 operations, in seconds for 10,000 operations, beside
+- a whole `nnef-grad` process on a graph of the size of ResNet-50, beside a Python that
+  imports lark and click alone;
+- reading, differentiating and writing chains of 1,000 and 10,000 operations, in seconds
+  for 10,000 operations, beside
   `nnef.parse_string` on the same text.
 
-Give it the path of a model to take that in place of the generated one: `python bench/bench.py model.nnef`.
+Give it the path of a model to take that in place of the generated one: `python
+bench/bench.py model.nnef`.
 """
 
 from __future__ import annotations
@@ -28,12 +31,23 @@ RUNS = 7
 
 
 def residual_network(blocks: int) -> str:
-    """Residual blocks of convolutions, normalization and activations: six operations and seven variables each."""
+    """Residual blocks of convolutions, normalization and activations: six operations
+    and seven variables each.
+    """
     lines = ["h0 = external(shape = [1, 64, 56, 56]);"]
     for i in range(blocks):
-        lines += [f"k{i}_{j} = variable(shape = [64, 64, 3, 3], label = 'block{i}/kernel{j}');" for j in (1, 2)]
-        lines += [f"b{i}_{j} = variable(shape = [1, 64], label = 'block{i}/bias{j}');" for j in (1, 2)]
-        lines += [f"{n}{i} = variable(shape = [1, 64], label = 'block{i}/{n}');" for n in ("mean", "variance", "offset")]
+        lines += [
+            f"k{i}_{j} = variable(shape = [64, 64, 3, 3], label = 'block{i}/kernel{j}');"
+            for j in (1, 2)
+        ]
+        lines += [
+            f"b{i}_{j} = variable(shape = [1, 64], label = 'block{i}/bias{j}');"
+            for j in (1, 2)
+        ]
+        lines += [
+            f"{n}{i} = variable(shape = [1, 64], label = 'block{i}/{n}');"
+            for n in ("mean", "variance", "offset")
+        ]
         lines += [
             f"n{i} = batch_normalization(h{i}, mean{i}, variance{i}, offset{i}, 1.0, epsilon = 0.001);",
             f"r{i} = relu(n{i});",
@@ -47,8 +61,17 @@ def residual_network(blocks: int) -> str:
 
 def chain(operations: int) -> str:
     """Element-wise operations in a row."""
-    steps = ("h{1} = mul(h{0}, w);", "h{1} = tanh(h{0});", "h{1} = add(h{0}, x);", "h{1} = relu(h{0});")
-    lines = ["x = external(shape = [4, 16]);", "w = variable(shape = [1, 16], label = 'w');", "h0 = copy(x);"]
+    steps = (
+        "h{1} = mul(h{0}, w);",
+        "h{1} = tanh(h{0});",
+        "h{1} = add(h{0}, x);",
+        "h{1} = relu(h{0});",
+    )
+    lines = [
+        "x = external(shape = [4, 16]);",
+        "w = variable(shape = [1, 16], label = 'w');",
+        "h0 = copy(x);",
+    ]
     lines += [steps[i % 4].format(i, i + 1) for i in range(operations)]
     return _document(lines, "x", f"h{operations}")
 
@@ -59,7 +82,9 @@ def _document(lines: list[str], inputs: str, outputs: str) -> str:
 
 
 def seconds(*functions: Callable[[], object], runs: int = RUNS) -> list[float]:
-    """The median time of each function, called in turn so that a slow moment of the machine meets all of them."""
+    """The median time of each function, called in turn so that a slow moment of the
+    machine meets all of them.
+    """
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(runs):
         for function, taken in zip(functions, times):
@@ -71,15 +96,27 @@ def seconds(*functions: Callable[[], object], runs: int = RUNS) -> list[float]:
 
 
 def process(*arguments: str) -> Callable[[], object]:
-    return lambda: subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    return lambda: subprocess.run(
+        [sys.executable, *arguments], check=True, capture_output=True
+    )
 
 
 def bench_process(model: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        compile_it = process("-m", "nnef_grad", str(model), "-o", str(Path(folder, "out.nnef")), "--force")
+        compile_it = process(
+            "-m",
+            "nnef_grad",
+            str(model),
+            "-o",
+            str(Path(folder, "out.nnef")),
+            "--force",
+        )
         compile_it()  # the tables of the parser are generated once, and kept
         whole, bare = seconds(compile_it, process("-c", "import lark, click"))
-    print(f"whole process on {model.name}: {whole:.3f} s; Python, lark and click alone: {bare:.3f} s; ratio {whole / bare:.2f}")
+    print(
+        f"whole process on {model.name}: {whole:.3f} s; "
+        f"Python, lark and click alone: {bare:.3f} s; ratio {whole / bare:.2f}"
+    )
 
 
 def bench_stages(operations: int) -> None:
@@ -94,8 +131,16 @@ def bench_stages(operations: int) -> None:
         lambda: nnef.parse_string(text),
         runs=3,
     )
-    stages = (("read", read), ("differentiate", differentiated), ("write", written), ("nnef.parse_string", khronos))
-    print(f"{operations} operations, seconds for 10,000:", ", ".join(f"{name} {scale * s:.3f}" for name, s in stages))
+    stages = (
+        ("read", read),
+        ("differentiate", differentiated),
+        ("write", written),
+        ("nnef.parse_string", khronos),
+    )
+    print(
+        f"{operations} operations, seconds for 10,000:",
+        ", ".join(f"{name} {scale * s:.3f}" for name, s in stages),
+    )
 
 
 def main(arguments: list[str]) -> None:

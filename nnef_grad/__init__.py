@@ -1,4 +1,5 @@
-"""nnef-grad: a compiler from NNEF graphs to their backward graphs, in standard NNEF 1.0.
+"""nnef-grad: a compiler from NNEF graphs to their backward graphs, in standard NNEF
+1.0.
 
     import nnef_grad
 

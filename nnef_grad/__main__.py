@@ -1,3 +1,5 @@
+"""`python -m nnef_grad`: the command line."""
+
 from nnef_grad.cli import main
 
 main()

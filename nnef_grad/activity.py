@@ -1,4 +1,6 @@
-"""Which tensors gradients flow through: between the tensors differentiated with respect to and the outputs."""
+"""Which tensors gradients flow through: between the tensors differentiated with respect
+to and the outputs.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,17 @@ from nnef_grad.ir import Graph, Operation, Tensor
 from nnef_grad.rules import Rules
 
 
-def active_tensors(graph: Graph, targets: Iterable[Tensor], sources: Iterable[Tensor], rules: Rules) -> set[Tensor]:
-    """The scalar tensors that depend on a target, and that a source depends on, with a derivative that is not zero."""
+def active_tensors(
+    graph: Graph, targets: Iterable[Tensor], sources: Iterable[Tensor], rules: Rules
+) -> set[Tensor]:
+    """The scalar tensors that depend on a target, and that a source depends on, with a
+    derivative that is not zero.
+    """
     dependent = set(targets)
     for operation in graph.operations:
-        if not dependent.isdisjoint(operation.inputs) and not rules.is_zero(operation.name):
+        if not dependent.isdisjoint(operation.inputs) and not rules.is_zero(
+            operation.name
+        ):
             dependent.update(t for t in operation.outputs if t.dtype == "scalar")
     needed = set(sources)
     for operation in reversed(graph.operations):
@@ -23,4 +31,6 @@ def active_tensors(graph: Graph, targets: Iterable[Tensor], sources: Iterable[Te
 
 def is_between(operation: Operation, active: set[Tensor]) -> bool:
     """Whether gradients flow through an operation."""
-    return not active.isdisjoint(operation.inputs) and not active.isdisjoint(operation.outputs)
+    return not active.isdisjoint(operation.inputs) and not active.isdisjoint(
+        operation.outputs
+    )

@@ -1,4 +1,6 @@
-"""What operators and built-in functions do to values that are known when the graph is compiled."""
+"""What operators and built-in functions do to values that are known when the graph is
+compiled.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,13 @@ def compute(symbol: str, values: Sequence[Any], span: Span) -> Any:
     """The value of an operator on compile-time values.
 
     Raises:
-        InvalidGraphError: the operator does not apply to values of these types, or its value is not defined.
+        InvalidGraphError: the operator does not apply to values of these types, or its
+            value is not defined.
     """
     try:
-        value = _unary(symbol, values[0]) if len(values) == 1 else _binary(symbol, *values)
+        value = (
+            _unary(symbol, values[0]) if len(values) == 1 else _binary(symbol, *values)
+        )
     except (ZeroDivisionError, OverflowError):
         raise InvalidGraphError(f"'{symbol}' has no value here", span) from None
     if value is None:
@@ -52,7 +57,11 @@ def _binary(symbol: str, left: Any, right: Any) -> Any:
     if symbol in ("==", "!="):
         return (same(left, right) == (symbol == "==")) if kinds[0] is kinds[1] else None
     if symbol in ("&&", "||"):
-        return (all if symbol == "&&" else any)((left, right)) if kinds == (bool, bool) else None
+        return (
+            (all if symbol == "&&" else any)((left, right))
+            if kinds == (bool, bool)
+            else None
+        )
     if kinds in _NUMBERS:
         return _number(symbol, left, right)
     if symbol == "+" and kinds in ((list, list), (str, str)):

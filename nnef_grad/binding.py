@@ -9,23 +9,41 @@ from nnef_grad import syntax
 from nnef_grad.errors import InvalidGraphError
 from nnef_grad.ir import Operand, Tensor
 from nnef_grad.source import Span
-from nnef_grad.types import GENERIC, ArrayType, Primitive, TensorType, TupleType, Type, is_generic
+from nnef_grad.types import (
+    GENERIC,
+    ArrayType,
+    Primitive,
+    TensorType,
+    TupleType,
+    Type,
+    is_generic,
+)
 
-# What an expression evaluates to: an array is a list, so that it can be told from a tuple.
-Evaluated = Union[Tensor, bool, int, float, str, "list[Evaluated]", "tuple[Evaluated, ...]"]
+# What an expression evaluates to: an array is a list, so that it can be told from a
+# tuple.
+Evaluated = Union[
+    Tensor, bool, int, float, str, "list[Evaluated]", "tuple[Evaluated, ...]"
+]
 
 _PRIMITIVES = {bool: "logical", int: "integer", float: "scalar", str: "string"}
 
 
 class Bound(NamedTuple):
-    """The arguments of an invocation: a value for each parameter, as an `Operation` keeps them."""
+    """The arguments of an invocation: a value for each parameter, as an `Operation`
+    keeps them.
+    """
 
     operands: tuple[Operand, ...]
     attributes: dict[str, syntax.Value]
     dtype: str | None
 
 
-def bind(fragment: syntax.Fragment, invocation: syntax.Invocation, values: list[Evaluated], dtype: str | None) -> Bound:
+def bind(
+    fragment: syntax.Fragment,
+    invocation: syntax.Invocation,
+    values: list[Evaluated],
+    dtype: str | None,
+) -> Bound:
     """Gives each parameter of a fragment its value.
 
     Args:
@@ -35,17 +53,27 @@ def bind(fragment: syntax.Fragment, invocation: syntax.Invocation, values: list[
         dtype: the explicit data type of the invocation, or None.
 
     Raises:
-        InvalidGraphError: an argument is missing, unknown, given twice, misplaced or of the wrong type.
+        InvalidGraphError: an argument is missing, unknown, given twice, misplaced or of
+            the wrong type.
     """
     given: dict[str, tuple[Evaluated, syntax.Expression]] = {}
-    for parameter, argument, value in zip(_parameters(fragment, invocation), invocation.arguments, values):
+    for parameter, argument, value in zip(
+        _parameters(fragment, invocation), invocation.arguments, values
+    ):
         if parameter in given:
-            raise InvalidGraphError(f"argument '{parameter}' of '{fragment.name}' is given twice", argument.span)
+            raise InvalidGraphError(
+                f"argument '{parameter}' of '{fragment.name}' is given twice",
+                argument.span,
+            )
         given[parameter] = (value, argument.value)
     _refuse_missing(fragment, given, invocation.span)
 
     binding = _Binding(fragment, invocation, dtype)
-    bound = {p.name: binding.fit(p, *given[p.name]) for p in fragment.parameters if p.name in given}
+    bound = {
+        p.name: binding.fit(p, *given[p.name])
+        for p in fragment.parameters
+        if p.name in given
+    }
     bound = {**fragment.defaults, **bound}
     return Bound(
         tuple(bound[p.name] for p in fragment.operands),
@@ -64,27 +92,43 @@ def _parameters(fragment: syntax.Fragment, invocation: syntax.Invocation) -> lis
             chosen.append(argument.keyword)
             continue
         if any(a.keyword is not None for a in invocation.arguments[:position]):
-            raise InvalidGraphError("a positional argument cannot follow a keyword argument", argument.span)
+            raise InvalidGraphError(
+                "a positional argument cannot follow a keyword argument", argument.span
+            )
         if position >= len(names):
             count = f"{len(names)} parameter{'s' if len(names) != 1 else ''}"
-            raise InvalidGraphError(f"too many arguments: '{fragment.name}' has {count}", argument.span)
+            raise InvalidGraphError(
+                f"too many arguments: '{fragment.name}' has {count}", argument.span
+            )
         if position >= len(fragment.operands):
             name = names[position]
-            raise InvalidGraphError(f"an attribute needs its keyword: write {name} = {argument.span.text}", argument.span)
+            raise InvalidGraphError(
+                f"an attribute needs its keyword: write {name} = {argument.span.text}",
+                argument.span,
+            )
         chosen.append(names[position])
     return chosen
 
 
-def _check_keyword(fragment: syntax.Fragment, keyword: str, names: list[str], span: Span) -> None:
+def _check_keyword(
+    fragment: syntax.Fragment, keyword: str, names: list[str], span: Span
+) -> None:
     if keyword in names:
         return
     known = suggestion(keyword, names) or f"; it has {', '.join(names)}"
-    raise InvalidGraphError(f"'{fragment.name}' has no parameter '{keyword}'{known}", span)
+    raise InvalidGraphError(
+        f"'{fragment.name}' has no parameter '{keyword}'{known}", span
+    )
 
 
-def _refuse_missing(fragment: syntax.Fragment, given: dict[str, object] | dict[str, tuple[Evaluated, syntax.Expression]],
-                    span: Span) -> None:
-    missing = [p.name for p in fragment.parameters if p.default is None and p.name not in given]
+def _refuse_missing(
+    fragment: syntax.Fragment,
+    given: dict[str, object] | dict[str, tuple[Evaluated, syntax.Expression]],
+    span: Span,
+) -> None:
+    missing = [
+        p.name for p in fragment.parameters if p.default is None and p.name not in given
+    ]
     if missing:
         names = " and ".join(f"'{name}'" for name in missing)
         raise InvalidGraphError(f"'{fragment.name}' needs {names}", span)
@@ -107,39 +151,68 @@ class _Mismatch(Exception):
 
 
 class _Binding:
-    """The types of one invocation: what `?` stands for is settled by the first value that tells."""
+    """The types of one invocation: what `?` stands for is settled by the first value
+    that tells.
+    """
 
-    def __init__(self, fragment: syntax.Fragment, invocation: syntax.Invocation, dtype: str | None) -> None:
+    def __init__(
+        self,
+        fragment: syntax.Fragment,
+        invocation: syntax.Invocation,
+        dtype: str | None,
+    ) -> None:
         self.fragment = fragment
         self.invocation = invocation
         if dtype is not None and fragment.generic is None:
-            raise InvalidGraphError(f"'{fragment.name}' takes no data type", invocation.span)
+            raise InvalidGraphError(
+                f"'{fragment.name}' takes no data type", invocation.span
+            )
         default = fragment.generic if fragment.generic != GENERIC else None
         self.dtype = dtype if dtype is not None else default
 
     def settled(self) -> str | None:
         if self.fragment.generic is not None and self.dtype is None:
             name = self.fragment.name
-            raise InvalidGraphError(f"'{name}' needs a data type: write {name}<scalar>(...)", self.invocation.span)
+            raise InvalidGraphError(
+                f"'{name}' needs a data type: write {name}<scalar>(...)",
+                self.invocation.span,
+            )
         return self.dtype
 
-    def fit(self, parameter: syntax.Parameter, value: Evaluated, expression: syntax.Expression) -> Operand:
+    def fit(
+        self,
+        parameter: syntax.Parameter,
+        value: Evaluated,
+        expression: syntax.Expression,
+    ) -> Operand:
         try:
             return self.convert(parameter.type, value)
         except _Mismatch as mismatch:
             expected = str(parameter.type)
             if self.dtype is not None and is_generic(parameter.type):
                 expected = expected.replace(GENERIC, self.dtype)
-            message = f"argument '{parameter.name}' of '{self.fragment.name}' wants {expected}, got {type_name(value)}"
-            raise InvalidGraphError(message + _advice(parameter.type, value), _narrow(expression, mismatch.path)) from None
+            message = (
+                f"argument '{parameter.name}' of '{self.fragment.name}'"
+                f" wants {expected}, got {type_name(value)}"
+            )
+            raise InvalidGraphError(
+                message + _advice(parameter.type, value),
+                _narrow(expression, mismatch.path),
+            ) from None
 
     def convert(self, type_: Type, value: Evaluated) -> Operand:
         """The value as an operation keeps it: arrays become tuples."""
         if isinstance(type_, ArrayType) and isinstance(value, list):
             return self.convert_items([type_.item] * len(value), value)
-        if isinstance(type_, TupleType) and isinstance(value, tuple) and len(value) == len(type_.items):
+        if (
+            isinstance(type_, TupleType)
+            and isinstance(value, tuple)
+            and len(value) == len(type_.items)
+        ):
             return self.convert_items(type_.items, value)
-        if isinstance(type_, TensorType) and isinstance(value, (Tensor, bool, int, float, str)):
+        if isinstance(type_, TensorType) and isinstance(
+            value, (Tensor, bool, int, float, str)
+        ):
             self.unify(type_.dtype, dtype_of(value))
             return value
         if isinstance(type_, Primitive) and isinstance(value, (bool, int, float, str)):
@@ -147,7 +220,11 @@ class _Binding:
             return value
         raise _Mismatch
 
-    def convert_items(self, types: tuple[Type, ...] | list[Type], values: list[Evaluated] | tuple[Evaluated, ...]) -> Operand:
+    def convert_items(
+        self,
+        types: tuple[Type, ...] | list[Type],
+        values: list[Evaluated] | tuple[Evaluated, ...],
+    ) -> Operand:
         items: list[Operand] = []
         for index, (type_, value) in enumerate(zip(types, values)):
             try:
@@ -165,6 +242,7 @@ class _Binding:
 
 
 def dtype_of(value: Tensor | bool | int | float | str) -> str:
+    """The data type of a tensor or of a literal."""
     return value.dtype if isinstance(value, Tensor) else _PRIMITIVES[type(value)]
 
 
@@ -181,12 +259,20 @@ def type_name(value: Evaluated) -> str:
 
 def _advice(type_: Type, value: Evaluated) -> str:
     """What to write instead, where the value is an integer and a scalar is wanted."""
-    dtype = type_.dtype if isinstance(type_, TensorType) else type_.name if isinstance(type_, Primitive) else None
+    dtype = (
+        type_.dtype
+        if isinstance(type_, TensorType)
+        else type_.name
+        if isinstance(type_, Primitive)
+        else None
+    )
     return f": write {float(value)}" if dtype == "scalar" and type(value) is int else ""
 
 
 def _narrow(expression: syntax.Expression, path: tuple[int, ...]) -> Span:
-    """The place of the item that a path of indices leads to, as far as it was written out."""
+    """The place of the item that a path of indices leads to, as far as it was written
+    out.
+    """
     for index in path:
         if not isinstance(expression, (syntax.Array, syntax.Tuple)):
             break
@@ -201,6 +287,8 @@ def thaw(type_: Type, value: Operand) -> Evaluated:
         return [thaw(type_.item, item) for item in value]
     if isinstance(type_, TupleType):
         assert isinstance(value, tuple)
-        return tuple(thaw(item_type, item) for item_type, item in zip(type_.items, value))
+        return tuple(
+            thaw(item_type, item) for item_type, item in zip(type_.items, value)
+        )
     assert not isinstance(value, tuple)
     return value

@@ -1,4 +1,6 @@
-"""The command line: reads, calls the library, writes, and turns errors into exit codes."""
+"""The command line: reads, calls the library, writes, and turns errors into exit
+codes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ INTERNAL_ERROR = 1
 
 
 def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
-    """A mistake of the user's is told in its own words; anything else is ours, and asks to be reported."""
+    """A mistake of the user's is told in its own words; anything else is ours, and asks
+    to be reported.
+    """
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
@@ -41,7 +45,10 @@ def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
             if os.environ.get("NNEF_GRAD_TRACEBACK"):
                 raise
             what = f"{type(error).__name__}: {error}"
-            _fail(f"error: this is a bug of nnef-grad ({what}); NNEF_GRAD_TRACEBACK=1 shows where", INTERNAL_ERROR)
+            _fail(
+                f"error: this is a bug of nnef-grad ({what}); NNEF_GRAD_TRACEBACK=1 shows where",
+                INTERNAL_ERROR,
+            )
 
     return run
 
@@ -53,14 +60,55 @@ def _fail(message: str, code: int) -> NoReturn:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", metavar="MODEL")
-@click.option("-o", "--output", metavar="FILE", default=PIPE, help="Where to write the backward graph; '-' (the default) is stdout.")
-@click.option("--wrt", metavar="NAMES", multiple=True, help="Differentiate with respect to: all (the default), inputs, variables, or names of tensors, separated by commas.")
-@click.option("--outputs", metavar="NAMES", multiple=True, help="Differentiate these outputs only, separated by commas.")
-@click.option("--seed", type=click.Choice(["input", "ones"]), default="input", show_default=True, help="Take the gradient of each output as an input, or ones: the gradient of the sum of all output elements.")
-@click.option("--with-outputs", is_flag=True, help="Return the outputs of the forward graph too.")
-@click.option("--input-shape", "input_shapes", metavar="NAME=1,3,64,64", multiple=True, help="Give an input another shape. May be repeated.")
-@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Give every input the batch size N.")
-@click.option("--rules", metavar="FILE", help="Take rules from FILE: fragments named <operation>_vjp.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    default=PIPE,
+    help="Where to write the backward graph; '-' (the default) is stdout.",
+)
+@click.option(
+    "--wrt",
+    metavar="NAMES",
+    multiple=True,
+    help="Differentiate with respect to: all (the default), inputs, variables, "
+    "or names of tensors, separated by commas.",
+)
+@click.option(
+    "--outputs",
+    metavar="NAMES",
+    multiple=True,
+    help="Differentiate these outputs only, separated by commas.",
+)
+@click.option(
+    "--seed",
+    type=click.Choice(["input", "ones"]),
+    default="input",
+    show_default=True,
+    help="Take the gradient of each output as an input, or ones: the gradient of the "
+    "sum of all output elements.",
+)
+@click.option(
+    "--with-outputs", is_flag=True, help="Return the outputs of the forward graph too."
+)
+@click.option(
+    "--input-shape",
+    "input_shapes",
+    metavar="NAME=1,3,64,64",
+    multiple=True,
+    help="Give an input another shape. May be repeated.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Give every input the batch size N.",
+)
+@click.option(
+    "--rules",
+    metavar="FILE",
+    help="Take rules from FILE: fragments named <operation>_vjp.",
+)
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad")
@@ -80,8 +128,9 @@ def main(
 ) -> None:
     """Compile the NNEF graph MODEL to its backward graph.
 
-    MODEL is a file of NNEF 1.0 text, or '-' for stdin. The backward graph is standard NNEF 1.0: its inputs are those of MODEL and
-    the gradient of each output, its outputs the gradient of each input and variable.
+    MODEL is a file of NNEF 1.0 text, or '-' for stdin. The backward graph is standard
+    NNEF 1.0: its inputs are those of MODEL and the gradient of each output, its outputs
+    the gradient of each input and variable.
 
     \b
     Examples:
@@ -114,7 +163,11 @@ def _refuse_existing(output: str, force: bool) -> None:
 
 
 def _read(model: str) -> Source:
-    return decode(sys.stdin.buffer.read(), "<stdin>") if model == PIPE else read_source(model)
+    return (
+        decode(sys.stdin.buffer.read(), "<stdin>")
+        if model == PIPE
+        else read_source(model)
+    )
 
 
 def _write(output: str, text: str, force: bool) -> None:
@@ -125,7 +178,9 @@ def _write(output: str, text: str, force: bool) -> None:
 
 
 def _split(values: Sequence[str]) -> list[str]:
-    return [name.strip() for value in values for name in value.split(",") if name.strip()]
+    return [
+        name.strip() for value in values for name in value.split(",") if name.strip()
+    ]
 
 
 def _wrt(names: list[str]) -> Wrt:
@@ -140,6 +195,10 @@ def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     try:
         if not equals:
             raise ValueError
-        return name.strip(), tuple(int(extent) for extent in extents.split(",") if extent.strip())
+        return name.strip(), tuple(
+            int(extent) for extent in extents.split(",") if extent.strip()
+        )
     except ValueError:
-        raise UsageError(f"--input-shape wants NAME=EXTENT,EXTENT,... and got '{text}'") from None
+        raise UsageError(
+            f"--input-shape wants NAME=EXTENT,EXTENT,... and got '{text}'"
+        ) from None

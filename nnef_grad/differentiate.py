@@ -1,7 +1,8 @@
 """Reverse-mode differentiation: a forward graph to its backward graph.
 
-The sweep walks the operations from the last to the first. For each it asks the rule for the gradients of the operands, sums them
-down to the operands' shapes (`unbroadcast`, the one place where a broadcast is undone) and adds them to what the operands have
+The sweep walks the operations from the last to the first. For each it asks the rule for
+the gradients of the operands, sums them down to the operands' shapes (`unbroadcast`,
+the one place where a broadcast is undone) and adds them to what the operands have
 received from their other uses.
 """
 
@@ -36,10 +37,13 @@ class Backward:
 
     Attributes:
         graph: the backward graph.
-        seeds: for each differentiated output of the forward graph, the input that its gradient is fed to; empty for a seed of ones.
-        gradients: for each tensor differentiated with respect to, the output that holds its gradient.
+        seeds: for each differentiated output of the forward graph, the input that its
+            gradient is fed to; empty for a seed of ones.
+        gradients: for each tensor differentiated with respect to, the output that holds
+            its gradient.
         warnings: what the user should know, a sentence each.
-        reductions: how many broadcast operands were summed down to their shapes on the way.
+        reductions: how many broadcast operands were summed down to their shapes on the
+            way.
     """
 
     graph: Graph
@@ -62,11 +66,14 @@ def differentiate(
 
     Args:
         graph: the forward graph.
-        wrt: the tensors to differentiate with respect to: "inputs", "variables", "all" (both), or names of scalar tensors.
+        wrt: the tensors to differentiate with respect to: "inputs", "variables", "all"
+            (both), or names of scalar tensors.
         outputs: the outputs to differentiate; all scalar ones if not given.
-        seed: "input" takes the gradient of each output as a further input, of the output's shape; "ones" takes ones, so that the
-            result is the gradient of the sum of all output elements.
-        with_outputs: whether the backward graph returns the outputs of the forward graph too, behind the gradients.
+        seed: "input" takes the gradient of each output as a further input, of the
+            output's shape; "ones" takes ones, so that the result is the gradient of the
+            sum of all output elements.
+        with_outputs: whether the backward graph returns the outputs of the forward
+            graph too, behind the gradients.
         rules: the rules, if not the standard ones alone.
 
     Returns:
@@ -74,7 +81,8 @@ def differentiate(
 
     Raises:
         UsageError: a name is unknown, or names a tensor that has no gradient.
-        NoDerivativeError: operations on the way have no derivative; the error names all of them.
+        NoDerivativeError: operations on the way have no derivative; the error names all
+            of them.
     """
     rules = rules if rules is not None else Rules()
     targets = _targets(graph, wrt)
@@ -92,7 +100,10 @@ def summary(graph: Graph, backward: Backward) -> str:
         (backward.reductions, "reduction", " inserted"),
         (len(backward.gradients), "gradient", ""),
     ]
-    words = (f"{number} {what}{'s' if number != 1 else ''}{where}" for number, what, where in counts)
+    words = (
+        f"{number} {what}{'s' if number != 1 else ''}{where}"
+        for number, what, where in counts
+    )
     return f"{graph.name}: {', '.join(words)}"
 
 
@@ -104,7 +115,9 @@ def _targets(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
     groups = {"all": (*inputs, *variables), "inputs": inputs, "variables": variables}
     if isinstance(wrt, str) and wrt in groups:
         if not groups[wrt]:
-            raise UsageError(f"graph '{graph.name}' has no scalar {'inputs or variables' if wrt == 'all' else wrt}")
+            raise UsageError(
+                f"graph '{graph.name}' has no scalar {'inputs or variables' if wrt == 'all' else wrt}"
+            )
         return groups[wrt]
     return _chosen(graph.tensors, [wrt] if isinstance(wrt, str) else wrt, "tensor")
 
@@ -114,7 +127,9 @@ def _sources(graph: Graph, outputs: Sequence[str] | None) -> tuple[Tensor, ...]:
         return _chosen({t.name: t for t in graph.outputs}, outputs, "output")
     scalars = _scalars(graph.outputs)
     if not scalars:
-        raise UsageError(f"graph '{graph.name}' has no scalar output: there is nothing to differentiate")
+        raise UsageError(
+            f"graph '{graph.name}' has no scalar output: there is nothing to differentiate"
+        )
     return scalars
 
 
@@ -122,14 +137,20 @@ def _scalars(candidates: Iterable[Tensor]) -> tuple[Tensor, ...]:
     return tuple(t for t in candidates if t.dtype == "scalar")
 
 
-def _chosen(known: Mapping[str, Tensor], chosen: Sequence[str], what: str) -> tuple[Tensor, ...]:
+def _chosen(
+    known: Mapping[str, Tensor], chosen: Sequence[str], what: str
+) -> tuple[Tensor, ...]:
     if not chosen:
         raise UsageError(f"no {what} is named")
     for index, name in enumerate(chosen):
         if name not in known:
-            raise UsageError(f"the graph has no {what} '{name}'{suggestion(name, list(known))}")
+            raise UsageError(
+                f"the graph has no {what} '{name}'{suggestion(name, list(known))}"
+            )
         if known[name].dtype != "scalar":
-            raise UsageError(f"'{name}' is a tensor of type {known[name].dtype}: only scalar tensors have gradients")
+            raise UsageError(
+                f"'{name}' is a tensor of type {known[name].dtype}: only scalar tensors have gradients"
+            )
         if name in chosen[:index]:
             raise UsageError(f"{what} '{name}' is named twice")
     return tuple(known[name] for name in chosen)
@@ -139,13 +160,19 @@ def _chosen(known: Mapping[str, Tensor], chosen: Sequence[str], what: str) -> tu
 
 
 def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape, hint: str) -> Tensor:
-    """The gradient of an operand, from the gradient of the result that the operand was broadcast to.
+    """The gradient of an operand, from the gradient of the result that the operand was
+    broadcast to.
 
-    Shapes align from the left: it is summed over the axes where the operand has extent 1 or no axis, then the axes that the operand
-    does not have are squeezed. Nothing is emitted where nothing was broadcast, and an axis of extent 1 is not summed.
+    Shapes align from the left: it is summed over the axes where the operand has extent
+    1 or no axis, then the axes that the operand does not have are squeezed. Nothing is
+    emitted where nothing was broadcast, and an axis of extent 1 is not summed.
     """
     extended = shape + (1,) * (gradient.rank - len(shape))
-    axes = [i for i, (whole, part) in enumerate(zip(gradient.shape, extended)) if whole > 1 and part == 1]
+    axes = [
+        i
+        for i, (whole, part) in enumerate(zip(gradient.shape, extended))
+        if whole > 1 and part == 1
+    ]
     extra = range(len(shape), gradient.rank)
     if not axes and not extra:
         return gradient
@@ -159,15 +186,28 @@ def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape, hint: str) -> Ten
 
 
 class _Sweep:
-    """One differentiation: what each tensor of the forward graph has received so far, and what was emitted for it."""
+    """One differentiation: what each tensor of the forward graph has received so far,
+    and what was emitted for it.
+    """
 
-    def __init__(self, graph: Graph, targets: tuple[Tensor, ...], sources: tuple[Tensor, ...], rules: Rules) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        targets: tuple[Tensor, ...],
+        sources: tuple[Tensor, ...],
+        rules: Rules,
+    ) -> None:
         self.targets = targets
         self.sources = sources
         self.rules = rules
         self.graph = self._with_bodies(graph)
         self.active = active_tensors(self.graph, targets, sources, rules)
-        self.uses = Counter(t for op in self.graph.operations if is_between(op, self.active) for t in op.inputs)
+        self.uses = Counter(
+            t
+            for op in self.graph.operations
+            if is_between(op, self.active)
+            for t in op.inputs
+        )
         self.uses.update(sources)
         self.emit = Emitter(standard(), self.graph.operations, simplify)
         self.supply = names.NameSupply(graph.tensors)
@@ -177,14 +217,22 @@ class _Sweep:
         self.reductions = 0
 
     def _with_bodies(self, graph: Graph) -> Graph:
-        """The graph with the body of each operation on the way in its place, where there is a body and no rule."""
+        """The graph with the body of each operation on the way in its place, where
+        there is a body and no rule.
+        """
         active = active_tensors(graph, self.targets, self.sources, self.rules)
         compound = [
             op
             for op in graph.operations
-            if op.definition.body is not None and self.rules.find(op.name) is None and is_between(op, active)
+            if op.definition.body is not None
+            and self.rules.find(op.name) is None
+            and is_between(op, active)
         ]
-        return inline(graph, compound, lambda name: self.rules.find(name) is None) if compound else graph
+        return (
+            inline(graph, compound, lambda name: self.rules.find(name) is None)
+            if compound
+            else graph
+        )
 
     # From the last operation to the first
 
@@ -199,9 +247,13 @@ class _Sweep:
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{output.name}")
-        operation, attributes = ("constant", {"value": (1.0,)}) if ones else ("external", {})
+        operation, attributes = (
+            ("constant", {"value": (1.0,)}) if ones else ("external", {})
+        )
         definition = self.emit.library[operation]
-        (seed,) = self.emit.call(definition, (), {"shape": output.shape, **attributes}, names=(name,))
+        (seed,) = self.emit.call(
+            definition, (), {"shape": output.shape, **attributes}, names=(name,)
+        )
         assert isinstance(seed, Tensor)
         self.gradients[output] = seed
         return seed
@@ -217,34 +269,60 @@ class _Sweep:
         made = {t for op in self.emit.operations[known:] for t in op.outputs}
         for operand, gradient in _pairs(operation.operands, gradients):
             if isinstance(operand, Tensor) and operand in self.active:
-                self._receive(operand, self._of_result_shape(gradient, operation), operation, made)
+                self._receive(
+                    operand, self._of_result_shape(gradient, operation), operation, made
+                )
 
-    def _gradients(self, operation: Operation, received: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What the rule returns. Where there is none the sweep goes on with zeros, to find all that is missing."""
+    def _gradients(
+        self, operation: Operation, received: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """What the rule returns. Where there is none the sweep goes on with zeros, to
+        find all that is missing.
+        """
         rule = self.rules.find(operation.name)
         try:
             if rule is None:
                 raise Undifferentiable
             return tuple(rule(self.emit, operation, *received))
         except Undifferentiable as error:
-            self.problems.append(Problem(_no_derivative(operation, str(error)), operation.span))
+            self.problems.append(
+                Problem(_no_derivative(operation, str(error)), operation.span)
+            )
             zeros: tuple[Any, ...] = _map(self._zeros, operation.operands)
             return zeros
 
     def _of_result_shape(self, gradient: Any, operation: Operation) -> Tensor | None:
-        """A rule may return a literal: zero is no gradient, another stands for a tensor that is full of it."""
+        """A rule may return a literal: zero is no gradient, another stands for a tensor
+        that is full of it.
+        """
         if gradient is None or isinstance(gradient, Tensor):
             return gradient
         shape = next(operation.outputs).shape
-        return None if gradient == 0.0 else self.emit("constant", shape=shape, value=(gradient,), hint="slope")
+        return (
+            None
+            if gradient == 0.0
+            else self.emit("constant", shape=shape, value=(gradient,), hint="slope")
+        )
 
-    def _receive(self, operand: Tensor, gradient: Tensor | None, operation: Operation, made: set[Tensor]) -> None:
+    def _receive(
+        self,
+        operand: Tensor,
+        gradient: Tensor | None,
+        operation: Operation,
+        made: set[Tensor],
+    ) -> None:
         """Adds a gradient to what the operand has received from its other uses."""
         if gradient is None:
             return
-        use = f"grad_{operand.name}" if self.uses[operand] == 1 else f"grad_{operand.name}_from_{_subject(operation)}"
+        use = (
+            f"grad_{operand.name}"
+            if self.uses[operand] == 1
+            else f"grad_{operand.name}_from_{_subject(operation)}"
+        )
         if gradient in made:
-            self.emit.call_it(gradient, use if gradient.shape == operand.shape else f"{use}_full")
+            self.emit.call_it(
+                gradient, use if gradient.shape == operand.shape else f"{use}_full"
+            )
             self.owners[gradient] = operand
         reduced = unbroadcast(self.emit, gradient, operand.shape, use)
         self._check(reduced, operand, operation)
@@ -273,7 +351,10 @@ class _Sweep:
             if self.gradients.get(owner) is gradient:
                 self.emit.call_it(gradient, f"grad_{owner.name}")
         results = [self._result(target) for target in self.targets]
-        gradients = {target.name: self.emit.pinned.get(r, r.name) for target, r in zip(self.targets, results)}
+        gradients = {
+            target.name: self.emit.pinned.get(r, r.name)
+            for target, r in zip(self.targets, results)
+        }
         outputs = (*results, *(self.graph.outputs if with_outputs else ()))
         inputs = (*self.graph.inputs, *seeds.values())
         named_seeds = {output.name: seed.name for output, seed in seeds.items()}
@@ -284,31 +365,46 @@ class _Sweep:
             _inputs_first(inputs, self.emit.operations),
             _notes(self.graph.name, named_seeds, gradients),
         )
-        graph = names.settle(prune(graph), self.emit.hints, self.emit.pinned, reserved=self.supply.taken)
+        graph = names.settle(
+            prune(graph), self.emit.hints, self.emit.pinned, reserved=self.supply.taken
+        )
         verify(graph)
-        return Backward(graph, named_seeds, gradients, self._warnings(), self.reductions)
+        return Backward(
+            graph, named_seeds, gradients, self._warnings(), self.reductions
+        )
 
     def _result(self, target: Tensor) -> Tensor:
-        """The gradient under its final name: zeros where there is none, a copy where the tensor has another name already."""
+        """The gradient under its final name: zeros where there is none, a copy where
+        the tensor has another name already.
+        """
         name = self.supply.fresh(f"grad_{target.name}")
         gradient = self.gradients.get(target)
-        return self.emit.named(self._zeros(target) if gradient is None else gradient, name)
+        return self.emit.named(
+            self._zeros(target) if gradient is None else gradient, name
+        )
 
     def _zeros(self, tensor: Tensor) -> Tensor:
-        zeros: Tensor = self.emit("constant", shape=tensor.shape, value=(0.0,), hint="zeros")
+        zeros: Tensor = self.emit(
+            "constant", shape=tensor.shape, value=(0.0,), hint="zeros"
+        )
         return zeros
 
     def _warnings(self) -> tuple[str, ...]:
         sources = " and ".join(f"'{s.name}'" for s in self.sources)
         unreached = [t for t in self.targets if t not in self.gradients]
-        return tuple(f"'{t.name}' does not influence {sources}: its gradient is zeros" for t in unreached)
+        return tuple(
+            f"'{t.name}' does not influence {sources}: its gradient is zeros"
+            for t in unreached
+        )
 
 
 def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
     """Each operand with its gradient, in arrays of tensors too."""
     for operand, gradient in zip(operands, gradients):
         if isinstance(operand, tuple):
-            yield from _pairs(operand, gradient if gradient is not None else (None,) * len(operand))
+            yield from _pairs(
+                operand, gradient if gradient is not None else (None,) * len(operand)
+            )
         else:
             yield operand, gradient
 
@@ -328,9 +424,13 @@ def _subject(operation: Operation) -> str:
 
 
 def _naming(operation: Operation) -> Callable[[str], str]:
-    """What a value inside a rule is called in the graph: the gradient of an operand, or a step towards the subject's."""
+    """What a value inside a rule is called in the graph: the gradient of an operand, or
+    a step towards the subject's.
+    """
     gradients = {
-        f"d{p.name}": f"grad_{o.name}" for p, o in zip(operation.definition.operands, operation.operands) if isinstance(o, Tensor)
+        f"d{p.name}": f"grad_{o.name}"
+        for p, o in zip(operation.definition.operands, operation.operands)
+        if isinstance(o, Tensor)
     }
     subject = _subject(operation)
     return lambda name: gradients.get(name) or f"{name}_{subject}"
@@ -342,15 +442,32 @@ def _no_derivative(operation: Operation, why: str = "") -> str:
     return f"'{operation.name}' has no derivative{reason}: {advice}"
 
 
-def _inputs_first(inputs: Iterable[Tensor], operations: Iterable[Operation]) -> tuple[Operation, ...]:
-    """Externals stand first, in the order of the signature: there are consumers that bind inputs by it."""
-    externals = {t: op for op in operations if op.name == "external" for t in op.outputs}
-    return (*(externals[t] for t in inputs), *(op for op in operations if op.name != "external"))
+def _inputs_first(
+    inputs: Iterable[Tensor], operations: Iterable[Operation]
+) -> tuple[Operation, ...]:
+    """Externals stand first, in the order of the signature: there are consumers that
+    bind inputs by it.
+    """
+    externals = {
+        t: op for op in operations if op.name == "external" for t in op.outputs
+    }
+    return (
+        *(externals[t] for t in inputs),
+        *(op for op in operations if op.name != "external"),
+    )
 
 
-def _notes(name: str, seeds: Mapping[str, str], gradients: Mapping[str, str]) -> tuple[str, ...]:
+def _notes(
+    name: str, seeds: Mapping[str, str], gradients: Mapping[str, str]
+) -> tuple[str, ...]:
     return (
         f"The backward graph of '{name}'.",
-        *(f"  {seed}: input, the gradient of {output}" for output, seed in seeds.items()),
-        *(f"  {gradient}: the gradient with respect to {target}" for target, gradient in gradients.items()),
+        *(
+            f"  {seed}: input, the gradient of {output}"
+            for output, seed in seeds.items()
+        ),
+        *(
+            f"  {gradient}: the gradient with respect to {target}"
+            for target, gradient in gradients.items()
+        ),
     )

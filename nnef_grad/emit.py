@@ -16,14 +16,17 @@ from nnef_grad.source import Span
 from nnef_grad.syntax import Fragment, Value
 from nnef_grad.types import GENERIC, ArrayType, TensorType, Type
 
-Simplifier = Callable[["Emitter", str, tuple[Operand, ...], Mapping[str, Value]], "Operand | None"]
+Simplifier = Callable[
+    ["Emitter", str, tuple[Operand, ...], Mapping[str, Value]], "Operand | None"
+]
 
 
 class Emitter:
     """A growing list of operations.
 
-    A tensor that is made here has a provisional name, `%` and a number, which no text can hold. What it should be called is kept in
-    `hints`; `names.settle` gives the final names when it is known what stays.
+    A tensor that is made here has a provisional name, `%` and a number, which no text
+    can hold. What it should be called is kept in `hints`; `names.settle` gives the
+    final names when it is known what stays.
 
     Attributes:
         operations: what was emitted so far.
@@ -34,7 +37,10 @@ class Emitter:
     """
 
     def __init__(
-        self, library: Library, operations: Iterable[Operation] = (), simplify: Simplifier | None = None
+        self,
+        library: Library,
+        operations: Iterable[Operation] = (),
+        simplify: Simplifier | None = None,
     ) -> None:
         self.library = library
         self.operations: list[Operation] = []
@@ -50,12 +56,25 @@ class Emitter:
             self.append(operation)
 
     def __call__(
-        self, name: str, *operands: Any, hint: str | None = None, dtype: str | None = None, **attributes: Any
+        self,
+        name: str,
+        *operands: Any,
+        hint: str | None = None,
+        dtype: str | None = None,
+        **attributes: Any,
     ) -> Any:
-        """Emits an operation with one result and returns it, as `Emit` says; what needs no operation is returned without one."""
+        """Emits an operation with one result and returns it, as `Emit` says; what needs
+        no operation is returned without one.
+        """
         frozen = tuple(map(_freeze, operands))
         fixed = {key: _freeze(value) for key, value in attributes.items()}
-        (result,) = self.call(self.library[name], frozen, fixed, dtype=dtype, hints=(self.naming(hint or name),))
+        (result,) = self.call(
+            self.library[name],
+            frozen,
+            fixed,
+            dtype=dtype,
+            hints=(self.naming(hint or name),),
+        )
         return result
 
     def call(
@@ -76,7 +95,8 @@ class Emitter:
             operands: as in `Operation`; trailing defaults may be left out.
             attributes: as in `Operation`; defaults may be left out.
             dtype: what `?` stands for, where the operands do not tell.
-            hints: for each result, what to strive for in naming it: a name, or a tuple of names for an array of tensors.
+            hints: for each result, what to strive for in naming it: a name, or a tuple
+                of names for an array of tensors.
             names: the same, where the names are settled.
             span: the place in the source.
 
@@ -85,7 +105,10 @@ class Emitter:
         """
         defaults = fragment.defaults
         operands += tuple(defaults[p.name] for p in fragment.operands[len(operands) :])
-        attributes = {p.name: attributes[p.name] if p.name in attributes else defaults[p.name] for p in fragment.attributes}
+        attributes = {
+            p.name: attributes[p.name] if p.name in attributes else defaults[p.name]
+            for p in fragment.attributes
+        }
         unknown = attributes.keys() - {p.name for p in fragment.attributes}
         assert not unknown, f"{fragment.name} has no {unknown}"
 
@@ -101,8 +124,12 @@ class Emitter:
             if key in self._emitted:
                 return self._emitted[key]
 
-        results = self._results(fragment, operands, attributes, dtype, hints, names, span)
-        self.append(Operation(fragment, operands, attributes, results, dtype, span, self.origin))
+        results = self._results(
+            fragment, operands, attributes, dtype, hints, names, span
+        )
+        self.append(
+            Operation(fragment, operands, attributes, results, dtype, span, self.origin)
+        )
         return results
 
     def append(self, operation: Operation) -> None:
@@ -111,7 +138,12 @@ class Emitter:
         for tensor in operation.outputs:
             self._producers[tensor] = operation
         if self._simplify is not None and operation.name not in _UNIQUE:
-            key = _key(operation.name, operation.operands, operation.attributes, operation.dtype)
+            key = _key(
+                operation.name,
+                operation.operands,
+                operation.attributes,
+                operation.dtype,
+            )
             self._emitted.setdefault(key, operation.results)
 
     def producer(self, operand: Operand) -> Operation | None:
@@ -125,13 +157,21 @@ class Emitter:
         return Tensor(name, dtype, shape)
 
     def call_it(self, value: Operand, hint: str) -> None:
-        """Changes what a tensor of this emitter should be called; a tensor that has its name already keeps it."""
+        """Changes what a tensor of this emitter should be called; a tensor that has its
+        name already keeps it.
+        """
         if isinstance(value, Tensor) and value.name in self.hints:
             self.hints[value.name] = hint
 
     def named(self, value: Operand, name: str) -> Tensor:
-        """What is called by the name in the end: the tensor itself, if it has no other name yet, or else a copy."""
-        if isinstance(value, Tensor) and value.name in self.hints and value not in self.pinned:
+        """What is called by the name in the end: the tensor itself, if it has no other
+        name yet, or else a copy.
+        """
+        if (
+            isinstance(value, Tensor)
+            and value.name in self.hints
+            and value not in self.pinned
+        ):
             self.pinned[value] = name
             return value
         definition = self.library["copy"]
@@ -152,7 +192,9 @@ class Emitter:
         shapes = _result_shapes(fragment, operands, attributes, span)
         results: list[Result] = []
         for index, (result, shape) in enumerate(zip(fragment.results, shapes)):
-            item = result.type.item if isinstance(result.type, ArrayType) else result.type
+            item = (
+                result.type.item if isinstance(result.type, ArrayType) else result.type
+            )
             name = names[index] if names else None
             hint = hints[index] if hints else result.name
             if not isinstance(result.type, ArrayType):
@@ -161,17 +203,30 @@ class Emitter:
             if isinstance(name, tuple) and len(name) != len(shape):
                 message = f"'{fragment.name}' has {len(shape)} results here, and {len(name)} names are given"
                 raise InvalidGraphError(message, span)
-            hinted = hint if isinstance(hint, tuple) else [f"{hint}_{i + 1}" for i in range(len(shape))]
-            results.append(tuple(
-                self._tensor(item, s, dtype, name[i] if name else None, hinted[i]) for i, s in enumerate(shape)
-            ))
+            hinted = (
+                hint
+                if isinstance(hint, tuple)
+                else [f"{hint}_{i + 1}" for i in range(len(shape))]
+            )
+            results.append(
+                tuple(
+                    self._tensor(item, s, dtype, name[i] if name else None, hinted[i])
+                    for i, s in enumerate(shape)
+                )
+            )
         return tuple(results)
 
-    def _tensor(self, type_: Type, shape: Any, dtype: str | None, name: str | None, hint: str) -> Tensor:
+    def _tensor(
+        self, type_: Type, shape: Any, dtype: str | None, name: str | None, hint: str
+    ) -> Tensor:
         assert isinstance(type_, TensorType)
         actual = dtype if type_.dtype == GENERIC else type_.dtype
         assert actual is not None
-        return Tensor(name, actual, tuple(shape)) if name is not None else self.tensor(actual, tuple(shape), hint)
+        return (
+            Tensor(name, actual, tuple(shape))
+            if name is not None
+            else self.tensor(actual, tuple(shape), hint)
+        )
 
 
 # Two of these are never the same tensor, however alike they look.
@@ -179,12 +234,19 @@ _UNIQUE = {"external", "variable", "update"}
 
 
 def _result_shapes(
-    fragment: Fragment, operands: tuple[Operand, ...], attributes: Mapping[str, Value], span: Span | None
+    fragment: Fragment,
+    operands: tuple[Operand, ...],
+    attributes: Mapping[str, Value],
+    span: Span | None,
 ) -> list[Any]:
-    """A shape for each result; a list of shapes for a result that is an array of tensors."""
+    """A shape for each result; a list of shapes for a result that is an array of
+    tensors.
+    """
     function = SHAPES.get(fragment.name)
     if function is None:
-        raise InvalidGraphError(f"the shape of what '{fragment.name}' returns is not known", span)
+        raise InvalidGraphError(
+            f"the shape of what '{fragment.name}' returns is not known", span
+        )
     try:
         shapes = function(*map(_shapes, operands), **attributes)
     except ShapeError as error:
@@ -196,7 +258,11 @@ def _result_shapes(
 
 
 def _shapes(operand: Operand) -> Any:
-    return tuple(map(_shapes, operand)) if isinstance(operand, tuple) else shape_of(operand)
+    return (
+        tuple(map(_shapes, operand))
+        if isinstance(operand, tuple)
+        else shape_of(operand)
+    )
 
 
 def _deduce(fragment: Fragment, operands: tuple[Operand, ...]) -> str | None:
@@ -216,7 +282,14 @@ def _freeze(value: Any) -> Any:
     return tuple(map(_freeze, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _key(name: str, operands: tuple[Operand, ...], attributes: Mapping[str, Value], dtype: str | None) -> tuple[object, ...]:
-    """Equal for invocations that compute the same. `repr` tells 1 from 1.0 from true, and 0.0 from -0.0."""
+def _key(
+    name: str,
+    operands: tuple[Operand, ...],
+    attributes: Mapping[str, Value],
+    dtype: str | None,
+) -> tuple[object, ...]:
+    """Equal for invocations that compute the same. `repr` tells 1 from 1.0 from true,
+    and 0.0 from -0.0.
+    """
     literals = repr([o if not isinstance(o, Tensor) else o.name for o in operands])
     return (name, literals, repr(attributes), dtype)

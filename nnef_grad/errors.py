@@ -1,7 +1,7 @@
 """The one family of errors.
 
-An `NnefGradError` is a mistake of the user, or a model outside of what the compiler can do. Anything else that is raised is a
-bug of the compiler.
+An `NnefGradError` is a mistake of the user, or a model outside of what the compiler can
+do. Anything else that is raised is a bug of the compiler.
 """
 
 from __future__ import annotations
@@ -37,16 +37,20 @@ class NnefGradError(Exception):
         problems: all that was found, the first of which gives `message` and `span`.
     """
 
-    def __init__(self, message: str, span: Span | None = None, *, notes: tuple[Problem, ...] = ()) -> None:
+    def __init__(
+        self, message: str, span: Span | None = None, *, notes: tuple[Problem, ...] = ()
+    ) -> None:
         self.problems = (Problem(message, span), *notes)
         super().__init__(message)
 
     @property
     def message(self) -> str:
+        """What is wrong first of all."""
         return self.problems[0].message
 
     @property
     def span(self) -> Span | None:
+        """Where that is."""
         return self.problems[0].span
 
     def __str__(self) -> str:
@@ -54,7 +58,10 @@ class NnefGradError(Exception):
 
     def expanded_from(self, caller: Span | None) -> None:
         """Notes the invocation whose expansion met the error."""
-        self.problems = tuple(p._replace(span=p.span and called_from(p.span, caller)) for p in self.problems)
+        self.problems = tuple(
+            p._replace(span=p.span and called_from(p.span, caller))
+            for p in self.problems
+        )
 
     @classmethod
     def collect(cls, problems: list[Problem]) -> NnefGradError:
@@ -76,4 +83,6 @@ class NoDerivativeError(NnefGradError):
 
 
 class UsageError(NnefGradError):
-    """What was asked for does not fit the model: a name that it does not have, an option out of range."""
+    """What was asked for does not fit the model: a name that it does not have, an
+    option out of range.
+    """

@@ -23,7 +23,9 @@ def read_source(path: PathLike) -> Source:
     try:
         return decode(Path(path).read_bytes(), name)
     except IsADirectoryError:
-        raise UsageError(f"'{name}' is a folder: name the file in it, usually graph.nnef") from None
+        raise UsageError(
+            f"'{name}' is a folder: name the file in it, usually graph.nnef"
+        ) from None
     except OSError as error:
         raise UsageError(f"cannot read '{name}': {error.strerror or error}") from None
 
@@ -37,9 +39,13 @@ def decode(data: bytes, name: str) -> Source:
     try:
         return Source(name, data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        valid = Source(name, data[: error.start].decode("utf-8-sig") + "\N{REPLACEMENT CHARACTER}")
+        valid = Source(
+            name, data[: error.start].decode("utf-8-sig") + "\N{REPLACEMENT CHARACTER}"
+        )
         end = len(valid.text)
-        raise NnefSyntaxError("this is not a text of NNEF: it is not UTF-8", Span(valid, end - 1, end)) from None
+        raise NnefSyntaxError(
+            "this is not a text of NNEF: it is not UTF-8", Span(valid, end - 1, end)
+        ) from None
 
 
 def write_text(path: Path, text: str, *, overwrite: bool) -> None:
@@ -57,7 +63,9 @@ def write_text(path: Path, text: str, *, overwrite: bool) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """The text goes to a neighbour first: a reader sees the old file or the new one, and a full disk leaves the old one."""
+    """The text goes to a neighbour first: a reader sees the old file or the new one,
+    and a full disk leaves the old one.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:

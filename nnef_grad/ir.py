@@ -5,8 +5,9 @@
     Operand   ::= Tensor | literal | Operand*
     Tensor    ::= name, data type, shape
 
-Everything is frozen. An operation stands after the operations that make its operands, so the order of `operations` is an order of
-evaluation. Who uses a tensor is computed when it is wanted: there are no use lists to keep. Nothing here knows how text is read
+Everything is frozen. An operation stands after the operations that make its operands,
+so the order of `operations` is an order of evaluation. Who uses a tensor is computed
+when it is wanted: there are no use lists to keep. Nothing here knows how text is read
 or written, or what an operation means.
 """
 
@@ -24,7 +25,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of the graph. `dtype` is scalar, integer, logical or string; `shape` has one extent a dimension."""
+    """A tensor of the graph. `dtype` is scalar, integer, logical or string; `shape` has
+    one extent a dimension.
+    """
 
     name: str
     dtype: str
@@ -35,6 +38,7 @@ class Tensor:
 
     @property
     def rank(self) -> int:
+        """The number of dimensions."""
         return len(self.shape)
 
 
@@ -50,12 +54,15 @@ class Operation:
 
     Attributes:
         definition: the declaration of the operation, standard or the document's own.
-        operands: a value for each tensor parameter of the declaration, in its order, defaults filled in.
+        operands: a value for each tensor parameter of the declaration, in its order,
+            defaults filled in.
         attributes: a value for each other parameter, by name, defaults filled in.
         results: a value for each declared result.
         dtype: what the generic data type `?` of the declaration stands for, or None.
-        span: the name of the operation in the source text; None where the compiler made the operation.
-        origin: the operation of the forward graph whose derivative this one is part of, or None in a forward graph.
+        span: the name of the operation in the source text; None where the compiler made
+            the operation.
+        origin: the operation of the forward graph whose derivative this one is part of,
+            or None in a forward graph.
     """
 
     definition: Fragment
@@ -68,11 +75,14 @@ class Operation:
 
     @property
     def name(self) -> str:
+        """The name of the operation."""
         return self.definition.name
 
     @property
     def inputs(self) -> Iterator[Tensor]:
-        """The tensors among the operands, in order; one that is used twice comes twice."""
+        """The tensors among the operands, in order; one that is used twice comes
+        twice.
+        """
         return tensors(self.operands)
 
     @property
@@ -89,7 +99,8 @@ class Graph:
         name: the name of the graph.
         inputs: the tensors fed from outside, in the order of the signature.
         outputs: the results, in the order of the signature.
-        operations: all operations in an order of evaluation; `external` and `variable` are operations too.
+        operations: all operations in an order of evaluation; `external` and `variable`
+            are operations too.
         notes: lines for the reader, written as comments at the head of the text.
     """
 
@@ -102,7 +113,9 @@ class Graph:
     @property
     def variables(self) -> tuple[Tensor, ...]:
         """The variables, in the order of their declaration."""
-        return tuple(t for op in self.operations if op.name == "variable" for t in op.outputs)
+        return tuple(
+            t for op in self.operations if op.name == "variable" for t in op.outputs
+        )
 
     @property
     def tensors(self) -> dict[str, Tensor]:

@@ -1,4 +1,6 @@
-"""The operations that are known by name: the standard's, and the fragments of a document."""
+"""The operations that are known by name: the standard's, and the fragments of a
+document.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,21 @@ Library = Mapping[str, Fragment]
 
 
 class FragmentFile(Library):
-    """A file of fragment definitions, each of which is parsed when it is first asked for.
+    """A file of fragment definitions, each of which is parsed when it is first asked
+    for.
 
-    A graph uses a few of the standard's operations: reading all of them would take longer than compiling it. Each definition
-    begins with the word `fragment` at the beginning of a line, and nothing else does.
+    A graph uses a few of the standard's operations: reading all of them would take
+    longer than compiling it. Each definition begins with the word `fragment` at the
+    beginning of a line, and nothing else does.
     """
 
     def __init__(self, path: Path) -> None:
         self._source = Source(path.name, path.read_text("utf-8"))
         found = list(re.finditer(r"^fragment (\w+)", self._source.text, re.MULTILINE))
         ends = [match.start() for match in found[1:]] + [len(self._source.text)]
-        self._places = {match[1]: (match.start(), end) for match, end in zip(found, ends)}
+        self._places = {
+            match[1]: (match.start(), end) for match, end in zip(found, ends)
+        }
         self._parsed: dict[str, Fragment] = {}
 
     def __getitem__(self, name: str) -> Fragment:

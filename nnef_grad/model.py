@@ -15,13 +15,21 @@ from nnef_grad.parser import parse_document
 from nnef_grad.printer import print_graph
 from nnef_grad.source import Source
 
-def load(path: PathLike, *, input_shapes: Mapping[str, Sequence[int]] | None = None, batch: int | None = None) -> Graph:
+
+def load(
+    path: PathLike,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+) -> Graph:
     """Reads a graph from a file of NNEF text.
 
     Args:
         path: the file.
-        input_shapes: shapes for external tensors, by name, in place of the declared ones; of the same rank.
-        batch: the extent of dimension 0 of every external tensor, in place of the declared one.
+        input_shapes: shapes for external tensors, by name, in place of the declared
+            ones; of the same rank.
+        batch: the extent of dimension 0 of every external tensor, in place of the
+            declared one.
 
     Returns:
         The flat graph, checked, with the shape of every tensor.
@@ -39,7 +47,9 @@ def loads(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
 ) -> Graph:
-    """Reads a graph from a text; `name` is what error messages call it. Otherwise as `load`."""
+    """Reads a graph from a text; `name` is what error messages call it. Otherwise as
+    `load`.
+    """
     return from_source(Source(name, text), input_shapes=input_shapes, batch=batch)
 
 
@@ -63,7 +73,10 @@ def save(graph: Graph | Backward, path: PathLike, *, overwrite: bool = True) -> 
 
 
 def from_source(
-    source: Source, *, input_shapes: Mapping[str, Sequence[int]] | None = None, batch: int | None = None
+    source: Source,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
 ) -> Graph:
     """The checked flat graph of a source; see `load`."""
     document = parse_document(source)
@@ -71,16 +84,26 @@ def from_source(
     inputs = [p.name for p in document.graph.parameters]
     for name in wanted:
         if name not in inputs:
-            raise UsageError(f"the graph has no input '{name}'{suggestion(name, inputs)}")
-    return expand(document, lambda name, declared: _shape(name, declared, wanted, batch))
+            raise UsageError(
+                f"the graph has no input '{name}'{suggestion(name, inputs)}"
+            )
+    return expand(
+        document, lambda name, declared: _shape(name, declared, wanted, batch)
+    )
 
 
-def _shape(name: str, declared: Shape, wanted: Mapping[str, Shape], batch: int | None) -> Shape:
+def _shape(
+    name: str, declared: Shape, wanted: Mapping[str, Shape], batch: int | None
+) -> Shape:
     shape = wanted.get(name, declared)
     if len(shape) != len(declared):
-        raise UsageError(f"input '{name}' has rank {len(declared)}, and the shape {list(shape)} has rank {len(shape)}")
+        raise UsageError(
+            f"input '{name}' has rank {len(declared)}, and the shape {list(shape)} has rank {len(shape)}"
+        )
     if batch is not None and name not in wanted:
         shape = (batch, *shape[1:]) if shape else shape
     if any(extent < 1 for extent in shape):
-        raise UsageError(f"the extents of input '{name}' must be positive, and are {list(shape)}")
+        raise UsageError(
+            f"the extents of input '{name}' must be positive, and are {list(shape)}"
+        )
     return shape

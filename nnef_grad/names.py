@@ -1,4 +1,6 @@
-"""The one authority for names: fresh ones never collide, and the names that the user chose are never changed."""
+"""The one authority for names: fresh ones never collide, and the names that the user
+chose are never changed.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,13 @@ from typing import Any
 
 from nnef_grad.ir import Graph, Operation, Tensor
 
-KEYWORDS = frozenset(
-    "version extension graph fragment tensor integer scalar logical string shape_of length_of range_of for in yield if else"
-    " true false".split()
-)
+# fmt: off
+KEYWORDS = frozenset([
+    "version", "extension", "graph", "fragment", "tensor", "integer", "scalar", "logical",
+    "string", "shape_of", "length_of", "range_of", "for", "in", "yield", "if", "else",
+    "true", "false",
+])
+# fmt: on
 
 
 class NameSupply:
@@ -32,9 +37,13 @@ class NameSupply:
 
 
 def settle(
-    graph: Graph, hints: Mapping[str, str], pinned: Mapping[Tensor, str], reserved: Iterable[str] = ()
+    graph: Graph,
+    hints: Mapping[str, str],
+    pinned: Mapping[Tensor, str],
+    reserved: Iterable[str] = (),
 ) -> Graph:
-    """Gives each tensor with a provisional name its final one, in the order of the operations.
+    """Gives each tensor with a provisional name its final one, in the order of the
+    operations.
 
     Args:
         graph: a graph, some tensors of which have provisional names.
@@ -42,14 +51,18 @@ def settle(
         pinned: the name to give, no other, by tensor.
         reserved: names that are not to be given.
     """
-    kept = (t.name for op in graph.operations for t in op.outputs if t.name not in hints)
+    kept = (
+        t.name for op in graph.operations for t in op.outputs if t.name not in hints
+    )
     supply = NameSupply([*kept, *pinned.values(), *reserved])
     final: dict[Tensor, Tensor] = {}
     operations: list[Operation] = []
     for operation in graph.operations:
         for tensor in operation.outputs:
             if tensor.name in hints:
-                final[tensor] = replace(tensor, name=pinned.get(tensor) or supply.fresh(hints[tensor.name]))
+                final[tensor] = replace(
+                    tensor, name=pinned.get(tensor) or supply.fresh(hints[tensor.name])
+                )
         operations.append(substitute(operation, final))
     inputs, outputs = _substituted((graph.inputs, graph.outputs), final)
     return replace(graph, inputs=inputs, outputs=outputs, operations=tuple(operations))

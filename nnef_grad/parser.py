@@ -1,4 +1,6 @@
-"""Text to syntax: the only file that knows Lark. The language itself stands in grammars/nnef.lark."""
+"""Text to syntax: the only file that knows Lark. The language itself stands in
+grammars/nnef.lark.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from typing import Any, NoReturn
 
 import lark
 from lark import Lark, Token, Transformer
-from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
+from lark.exceptions import (
+    UnexpectedCharacters,
+    UnexpectedEOF,
+    UnexpectedInput,
+    UnexpectedToken,
+)
 
 from nnef_grad import syntax
 from nnef_grad.errors import InvalidGraphError, NnefSyntaxError
@@ -27,19 +34,25 @@ def parse_document(source: Source) -> syntax.Document:
     """Reads a whole document.
 
     Raises:
-        NnefSyntaxError: the text is no NNEF 1.0 document; the error points at the first unexpected word.
+        NnefSyntaxError: the text is no NNEF 1.0 document; the error points at the first
+            unexpected word.
     """
     document: syntax.Document = _parse(source, source.text, 0, "document")
     return document
 
 
-def parse_fragments(source: Source, start: int = 0, end: int | None = None) -> tuple[syntax.Fragment, ...]:
-    """Reads the fragment definitions between two offsets of a source that holds nothing else.
+def parse_fragments(
+    source: Source, start: int = 0, end: int | None = None
+) -> tuple[syntax.Fragment, ...]:
+    """Reads the fragment definitions between two offsets of a source that holds nothing
+    else.
 
     Raises:
         NnefSyntaxError: the text holds something that is no fragment definition.
     """
-    fragments: tuple[syntax.Fragment, ...] = _parse(source, source.text[start:end], start, "library")
+    fragments: tuple[syntax.Fragment, ...] = _parse(
+        source, source.text[start:end], start, "library"
+    )
     return fragments
 
 
@@ -56,7 +69,9 @@ def _parse(source: Source, text: str, offset: int, start: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _machinery() -> tuple[Lark, _Builder, Lock]:
-    """The parser is generated once a process, and one text is parsed at a time: the builder belongs to the parser."""
+    """The parser is generated once a process, and one text is parsed at a time: the
+    builder belongs to the parser.
+    """
     builder = _Builder()
     parser = Lark(
         grammar_path().read_text("utf-8"),
@@ -70,10 +85,11 @@ def _machinery() -> tuple[Lark, _Builder, Lock]:
 
 
 def _cache_path() -> str | None:
-    """Where the generated tables are kept from one run to the next, as generating them would take a third of the time.
+    """Where the generated tables are kept from one run to the next, as generating them
+    would take a third of the time.
 
-    Lark holds a digest of the grammar against the file, and generates anew where it does not fit or cannot be read. None where the
-    user has no folder for such files.
+    Lark holds a digest of the grammar against the file, and generates anew where it
+    does not fit or cannot be read. None where the user has no folder for such files.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "nnef-grad")
     try:
@@ -86,10 +102,14 @@ def _cache_path() -> str | None:
 
 
 def grammar_path() -> Path:
-    """The grammar is a package file where the package was installed, and stands beside the package in a checkout."""
+    """The grammar is a package file where the package was installed, and stands beside
+    the package in a checkout.
+    """
     package = Path(__file__).parent
     installed = package / "grammars" / "nnef.lark"
-    return installed if installed.exists() else package.parent / "grammars" / "nnef.lark"
+    return (
+        installed if installed.exists() else package.parent / "grammars" / "nnef.lark"
+    )
 
 
 # ---- Errors of syntax ----
@@ -105,16 +125,44 @@ _WORDS = {
     "FALSE": "'false'",
     "$END": "the end of the text",
 }
-_OPERATORS = {"OR", "AND", "COMPARE", "PLUS", "MINUS", "TIMES", "POWER", "NOT", "LESSTHAN", "MORETHAN", "IN", "IF"}
-_BEGINS_EXPRESSION = {"NAME", "NUMBER", "STRING", "LSQB", "LPAR", "TRUE", "FALSE", "BUILTIN", "PRIMITIVE"}
+_OPERATORS = {
+    "OR",
+    "AND",
+    "COMPARE",
+    "PLUS",
+    "MINUS",
+    "TIMES",
+    "POWER",
+    "NOT",
+    "LESSTHAN",
+    "MORETHAN",
+    "IN",
+    "IF",
+}
+_BEGINS_EXPRESSION = {
+    "NAME",
+    "NUMBER",
+    "STRING",
+    "LSQB",
+    "LPAR",
+    "TRUE",
+    "FALSE",
+    "BUILTIN",
+    "PRIMITIVE",
+}
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 
 
 def _refuse_binary(source: Source) -> None:
-    """A file of another kind would otherwise be told which word of NNEF its first byte is not."""
+    """A file of another kind would otherwise be told which word of NNEF its first byte
+    is not.
+    """
     found = _CONTROL.search(source.text)
     if found:
-        raise NnefSyntaxError("this is not a text of NNEF: it holds a control character", Span(source, *found.span()))
+        raise NnefSyntaxError(
+            "this is not a text of NNEF: it holds a control character",
+            Span(source, *found.span()),
+        )
 
 
 def _report(error: UnexpectedInput, text: Span) -> NoReturn:
@@ -122,11 +170,17 @@ def _report(error: UnexpectedInput, text: Span) -> NoReturn:
         assert error.token.start_pos is not None
         start = text.start + error.token.start_pos
         span = Span(text.source, start, start + len(error.token))
-        raise NnefSyntaxError(f"unexpected '{error.token}'{_hint(error)}", span) from None
+        raise NnefSyntaxError(
+            f"unexpected '{error.token}'{_hint(error)}", span
+        ) from None
     if isinstance(error, UnexpectedCharacters):
         start = text.start + (error.pos_in_stream or 0)
         character = text.source.text[start]
-        what = "a string that does not end on its line" if character in "'\"" else f"unexpected character {character!r}"
+        what = (
+            "a string that does not end on its line"
+            if character in "'\""
+            else f"unexpected character {character!r}"
+        )
         raise NnefSyntaxError(what, Span(text.source, start, start + 1)) from None
     assert isinstance(error, (UnexpectedToken, UnexpectedEOF))
     end = text.start + len(text.text.rstrip())
@@ -135,7 +189,9 @@ def _report(error: UnexpectedInput, text: Span) -> NoReturn:
 
 
 def _hint(error: UnexpectedToken | UnexpectedEOF) -> str:
-    """What could have stood there, said shortly; nothing where that would be half the grammar."""
+    """What could have stood there, said shortly; nothing where that would be half the
+    grammar.
+    """
     accepted: set[str] = set(getattr(error, "accepts", None) or error.expected)
     words: list[str] = []
     if accepted >= _BEGINS_EXPRESSION:
@@ -181,9 +237,13 @@ class _Builder(Transformer[Token, Any]):
 
     def document(self, children: list[Any]) -> syntax.Document:
         version, *rest, graph = children
-        extensions = tuple(e for group in rest if isinstance(group, list) for e in group)
+        extensions = tuple(
+            e for group in rest if isinstance(group, list) for e in group
+        )
         fragments = tuple(f for f in rest if isinstance(f, syntax.Fragment))
-        return syntax.Document(version, extensions, fragments, graph, self.operators, self.source)
+        return syntax.Document(
+            version, extensions, fragments, graph, self.operators, self.source
+        )
 
     def library(self, children: list[Any]) -> tuple[syntax.Fragment, ...]:
         return tuple(c for c in children if isinstance(c, syntax.Fragment))
@@ -195,14 +255,20 @@ class _Builder(Transformer[Token, Any]):
         return [syntax.Identifier(str(name), self.span(name)) for name in children]
 
     def fragment(self, children: list[Any]) -> syntax.Fragment:
-        name, generic, parameters, results, body = children if len(children) == 5 else [*children, None]
-        return syntax.Fragment(str(name), generic, tuple(parameters or ()), results, body, self.span(name))
+        name, generic, parameters, results, body = (
+            children if len(children) == 5 else [*children, None]
+        )
+        return syntax.Fragment(
+            str(name), generic, tuple(parameters or ()), results, body, self.span(name)
+        )
 
     def generic(self, children: list[Token]) -> str:
         (dtype,) = children
         return _dtype(dtype)
 
-    def parameters(self, children: list[syntax.Parameter]) -> tuple[syntax.Parameter, ...]:
+    def parameters(
+        self, children: list[syntax.Parameter]
+    ) -> tuple[syntax.Parameter, ...]:
         return tuple(children)
 
     def parameter(self, children: list[Any]) -> syntax.Parameter:
@@ -218,7 +284,9 @@ class _Builder(Transformer[Token, Any]):
 
     def graph(self, children: list[Any]) -> syntax.GraphDefinition:
         name, parameters, results, body = children
-        return syntax.GraphDefinition(str(name), parameters, results, body, self.span(name))
+        return syntax.GraphDefinition(
+            str(name), parameters, results, body, self.span(name)
+        )
 
     def names(self, children: list[Token]) -> tuple[syntax.Identifier, ...]:
         return tuple(syntax.Identifier(str(name), self.span(name)) for name in children)
@@ -248,7 +316,11 @@ class _Builder(Transformer[Token, Any]):
     def assignment(self, children: list[Any]) -> syntax.Assignment:
         targets, value = children
         first, last = targets[0].span, targets[-1].span
-        target = targets[0] if len(targets) == 1 else syntax.Tuple(tuple(targets), join(first, last))
+        target = (
+            targets[0]
+            if len(targets) == 1
+            else syntax.Tuple(tuple(targets), join(first, last))
+        )
         return syntax.Assignment(target, value, join(first, value.span))
 
     def targets(self, children: list[syntax.Target]) -> list[syntax.Target]:
@@ -267,9 +339,12 @@ class _Builder(Transformer[Token, Any]):
         (token,) = children
         if "." in token or "e" in token or "E" in token:
             return syntax.Literal(float(token), self.span(token))
-        # The largest magnitude may stand behind a minus sign, which is an operator: one more is allowed here.
+        # The largest magnitude may stand behind a minus sign, which is an operator: one
+        # more is allowed here.
         if len(token.lstrip("0")) > 10 or int(token) > MAX_INTEGER + 1:
-            raise InvalidGraphError(f"integer {token} does not fit in 32 bits", self.span(token))
+            raise InvalidGraphError(
+                f"integer {token} does not fit in 32 bits", self.span(token)
+            )
         return syntax.Literal(int(token), self.span(token))
 
     def string(self, children: list[Token]) -> syntax.Literal:
@@ -308,30 +383,44 @@ class _Builder(Transformer[Token, Any]):
     def unary(self, children: list[Any]) -> syntax.Expression:
         sign, operand = children
         span = Span(self.source, self.span(sign).start, operand.span.end)
-        if sign == "-" and isinstance(operand, syntax.Literal) and type(operand.value) in (int, float):
+        if (
+            sign == "-"
+            and isinstance(operand, syntax.Literal)
+            and type(operand.value) in (int, float)
+        ):
             assert not isinstance(operand.value, str)
             return syntax.Literal(-operand.value, span)
         return syntax.Operator(str(sign), (operand,), self.operator(span))
 
     def if_else(self, children: list[Any]) -> syntax.Conditional:
         value, condition, otherwise = children
-        return syntax.Conditional(value, condition, otherwise, self.operator(join(value.span, otherwise.span)))
+        return syntax.Conditional(
+            value, condition, otherwise, self.operator(join(value.span, otherwise.span))
+        )
 
     def subscript(self, children: list[Any]) -> syntax.Subscript:
         value, index = children
-        return syntax.Subscript(value, index, self.operator(join(value.span, index.span)))
+        return syntax.Subscript(
+            value, index, self.operator(join(value.span, index.span))
+        )
 
     def range_expr(self, children: list[Any]) -> syntax.Range:
         value, begin, end = children
         last = end or begin or value
-        return syntax.Range(value, begin, end, self.operator(join(value.span, last.span)))
+        return syntax.Range(
+            value, begin, end, self.operator(join(value.span, last.span))
+        )
 
     def comprehension(self, children: list[Any]) -> syntax.Comprehension:
         parts = [c for c in children if c is not None]
         loops = tuple(p for p in parts if isinstance(p, syntax.Loop))
-        *condition, value = [p for p in parts if not isinstance(p, (syntax.Loop, Token))]
+        *condition, value = [
+            p for p in parts if not isinstance(p, (syntax.Loop, Token))
+        ]
         span = self.operator(self.span(parts[0], parts[-1]))
-        return syntax.Comprehension(loops, condition[0] if condition else None, value, span)
+        return syntax.Comprehension(
+            loops, condition[0] if condition else None, value, span
+        )
 
     def loop(self, children: list[Any]) -> syntax.Loop:
         name, iterable = children
@@ -339,19 +428,29 @@ class _Builder(Transformer[Token, Any]):
 
     def builtin(self, children: list[Any]) -> syntax.Builtin:
         name, _, argument, closing = children
-        return syntax.Builtin(str(name), argument, self.operator(self.span(name, closing)))
+        return syntax.Builtin(
+            str(name), argument, self.operator(self.span(name, closing))
+        )
 
     def invocation(self, children: list[Any]) -> syntax.Invocation:
         name, dtype = children[0], children[1]
-        arguments = tuple(_argument(c) for c in children[2:] if not isinstance(c, (Token, type(None))))
-        return syntax.Invocation(str(name), _dtype(dtype) if dtype else None, arguments, self.span(name))
+        arguments = tuple(
+            _argument(c) for c in children[2:] if not isinstance(c, (Token, type(None)))
+        )
+        return syntax.Invocation(
+            str(name), _dtype(dtype) if dtype else None, arguments, self.span(name)
+        )
 
     def keyword(self, children: list[Any]) -> syntax.Argument:
         name, value = children
         return syntax.Argument(str(name), value, self.span(name))
 
-    def _operator(self, symbol: str, left: syntax.Expression, right: syntax.Expression) -> syntax.Operator:
-        return syntax.Operator(symbol, (left, right), self.operator(join(left.span, right.span)))
+    def _operator(
+        self, symbol: str, left: syntax.Expression, right: syntax.Expression
+    ) -> syntax.Operator:
+        return syntax.Operator(
+            symbol, (left, right), self.operator(join(left.span, right.span))
+        )
 
     def _bracketed(self, children: Sequence[Any]) -> tuple[tuple[Any, ...], Span]:
         items = tuple(c for c in children if c is not None and not isinstance(c, Token))
@@ -359,7 +458,11 @@ class _Builder(Transformer[Token, Any]):
 
 
 def _argument(node: syntax.Argument | syntax.Expression) -> syntax.Argument:
-    return node if isinstance(node, syntax.Argument) else syntax.Argument(None, node, node.span)
+    return (
+        node
+        if isinstance(node, syntax.Argument)
+        else syntax.Argument(None, node, node.span)
+    )
 
 
 def _dtype(token: Token) -> str:

@@ -1,6 +1,7 @@
 """Graphs to text: the only file that knows how NNEF is written.
 
-Tensors stand in their positional place, attributes have their keyword, and what is the standard's default is left out.
+Tensors stand in their positional place, attributes have their keyword, and what is the
+standard's default is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ WIDTH = 100
 def print_graph(graph: Graph) -> str:
     """The text of a flat document.
 
-    An operation that is part of a derivative stands under a comment that shows the forward operation it belongs to.
+    An operation that is part of a derivative stands under a comment that shows the
+    forward operation it belongs to.
     """
     return "\n".join(_document(graph)) + "\n"
 
@@ -56,7 +58,15 @@ def _signature(graph: Graph) -> Iterator[str]:
 
 
 def _wrapped(words: str) -> Iterator[str]:
-    return iter(wrap(words, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT, break_long_words=False))
+    return iter(
+        wrap(
+            words,
+            WIDTH,
+            initial_indent=INDENT,
+            subsequent_indent=INDENT,
+            break_long_words=False,
+        )
+    )
 
 
 def print_operation(operation: Operation) -> str:
@@ -75,9 +85,15 @@ def _result(result: Tensor | tuple[Tensor, ...]) -> str:
 
 
 def _dtype(operation: Operation) -> str:
-    """The explicit data type: where it is not the default of the declaration, and where no operand tells it."""
+    """The explicit data type: where it is not the default of the declaration, and where
+    no operand tells it.
+    """
     definition = operation.definition
-    if definition.generic is None or definition.deduces_dtype or operation.dtype == definition.generic:
+    if (
+        definition.generic is None
+        or definition.deduces_dtype
+        or operation.dtype == definition.generic
+    ):
         return ""
     return f"<{operation.dtype}>"
 
@@ -112,7 +128,9 @@ def print_value(type_: Type, value: Operand | Value) -> str:
         return f"[{', '.join(print_value(type_.item, item) for item in value)}]"
     if isinstance(value, tuple):
         assert isinstance(type_, TupleType)
-        items = (print_value(item_type, item) for item_type, item in zip(type_.items, value))
+        items = (
+            print_value(item_type, item) for item_type, item in zip(type_.items, value)
+        )
         return f"({', '.join(items)})"
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -122,7 +140,9 @@ def print_value(type_: Type, value: Operand | Value) -> str:
 
 
 def print_string(value: str) -> str:
-    """Quoted; a quote inside is escaped only where the other kind of quotes does not do."""
+    """Quoted; a quote inside is escaped only where the other kind of quotes does not
+    do.
+    """
     if "'" in value and '"' not in value and "\\" not in value:
         return f'"{value}"'
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")

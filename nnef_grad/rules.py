@@ -2,7 +2,8 @@
 
     the user's rule; the Python rule; the rule in derivatives.nnef; the operation's own body
 
-A rule, of whatever kind, is a function of the emitter, the operation and the gradients of its results; see ops/registry.py.
+A rule, of whatever kind, is a function of the emitter, the operation and the gradients
+of its results; see ops/registry.py.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ def calculus() -> FragmentFile:
 
 
 def load_rules(path: PathLike) -> Rules:
-    """The standard rules, and those of a file of fragments named `<operation>_vjp`, which go first.
+    """The standard rules, and those of a file of fragments named `<operation>_vjp`,
+    which go first.
 
     Raises:
-        NnefGradError: the file cannot be read, is no list of fragments, or a rule does not fit its operation.
+        NnefGradError: the file cannot be read, is no list of fragments, or a rule does
+            not fit its operation.
     """
     return _with_rules(read_source(path))
 
@@ -77,23 +80,33 @@ class Rules:
             return partial(apply, self._user[name + SUFFIX])
         if name in RULES:
             return RULES[name]
-        return partial(apply, calculus()[name + SUFFIX]) if name + SUFFIX in calculus() else None
+        return (
+            partial(apply, calculus()[name + SUFFIX])
+            if name + SUFFIX in calculus()
+            else None
+        )
 
     def is_zero(self, name: str) -> bool:
         """Whether the rule of an operation says that its derivative is zero."""
         rule = self.find(name)
-        return isinstance(rule, partial) and all(_is_zero(s.value) for s in rule.args[0].body)
+        return isinstance(rule, partial) and all(
+            _is_zero(s.value) for s in rule.args[0].body
+        )
 
 
 def _is_zero(expression: syntax.Expression) -> bool:
     return isinstance(expression, syntax.Literal) and expression.value == 0.0
 
 
-def apply(rule: syntax.Fragment, emit: Emitter, operation: Operation, *gradients: Any) -> Sequence[Any]:
+def apply(
+    rule: syntax.Fragment, emit: Emitter, operation: Operation, *gradients: Any
+) -> Sequence[Any]:
     """The gradients of the operands, by a rule written in NNEF."""
     definition = operation.definition
     bound = parameters(definition, operation.operands, operation.attributes)
-    for result, tensor, gradient in zip(definition.results, operation.results, gradients):
+    for result, tensor, gradient in zip(
+        definition.results, operation.results, gradients
+    ):
         bound[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
         bound[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
     scope = {p.name: bound[p.name] for p in rule.parameters}
@@ -102,10 +115,16 @@ def apply(rule: syntax.Fragment, emit: Emitter, operation: Operation, *gradients
 
 
 def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
-    """A gradient as an expression sees it: zeros where nothing depends on the result."""
+    """A gradient as an expression sees it: zeros where nothing depends on the
+    result.
+    """
     if isinstance(result, tuple):
         return [_instantiated(emit, *pair) for pair in zip(result, gradient)]
-    return emit("constant", shape=result.shape, value=(0.0,), hint="zeros") if gradient is None else gradient
+    return (
+        emit("constant", shape=result.shape, value=(0.0,), hint="zeros")
+        if gradient is None
+        else gradient
+    )
 
 
 def check_signature(rule: syntax.Fragment, definition: syntax.Fragment) -> None:
@@ -119,10 +138,15 @@ def check_signature(rule: syntax.Fragment, definition: syntax.Fragment) -> None:
     if given != expected:
         message = f"the parameters of '{rule.name}' must be ({', '.join(expected)})"
         raise InvalidGraphError(message, rule.span)
-    gradients = [f"d{p.name}" for p in definition.operands if _is_differentiable(p.type)]
+    gradients = [
+        f"d{p.name}" for p in definition.operands if _is_differentiable(p.type)
+    ]
     for result in rule.results:
         if result.name not in gradients:
-            message = f"'{result.name}' is not the gradient of an operand of '{definition.name}': {', '.join(gradients)}"
+            message = (
+                f"'{result.name}' is not the gradient of an operand of"
+                f" '{definition.name}': {', '.join(gradients)}"
+            )
             raise InvalidGraphError(message, result.span)
     if rule.body is None:
         raise InvalidGraphError(f"'{rule.name}' has no body", rule.span)
@@ -143,4 +167,3 @@ def _is_differentiable(type_: Any) -> bool:
     while isinstance(type_, ArrayType):
         type_ = type_.item
     return isinstance(type_, TensorType) and type_.dtype in ("scalar", "?", None)
-

@@ -1,6 +1,7 @@
 """Texts and places in them.
 
-Everything that was parsed knows its `Span`; only an error message ever asks a span for its line and column.
+Everything that was parsed knows its `Span`; only an error message ever asks a span for
+its line and column.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ TAB = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A text and the name that error messages call it by: a path, `<stdin>` or `<string>`."""
+    """A text and the name that error messages call it by: a path, `<stdin>` or
+    `<string>`.
+    """
 
     name: str
     text: str = field(repr=False)
@@ -26,7 +29,8 @@ class Source:
 class Span(NamedTuple):
     """The characters `start` (inclusive) to `end` (exclusive) of a source.
 
-    `caller` is the place of the invocation that what stands here was expanded from, where there is one.
+    `caller` is the place of the invocation that what stands here was expanded from,
+    where there is one.
     """
 
     source: Source
@@ -36,6 +40,7 @@ class Span(NamedTuple):
 
     @property
     def text(self) -> str:
+        """The characters."""
         return self.source.text[self.start : self.end]
 
     @property
@@ -52,18 +57,24 @@ class Span(NamedTuple):
         return f"{self.source.name}:{self.line}:{self.column}"
 
     def excerpt(self) -> str:
-        """The line of the span with a caret under its first character and a tilde under each further one."""
+        """The line of the span with a caret under its first character and a tilde under
+        each further one.
+        """
         line = self.source.line(self.line)
         before = line[: self.column - 1].expandtabs(TAB)
         width = max(1, min(self.end - self.start, len(line) - self.column + 1))
-        return f"    {line.expandtabs(TAB)}\n    {' ' * len(before)}^{'~' * (width - 1)}"
+        return (
+            f"    {line.expandtabs(TAB)}\n    {' ' * len(before)}^{'~' * (width - 1)}"
+        )
 
 
 def called_from(span: Span, caller: Span | None) -> Span:
     """The same place, with the invocation that led there at the end of its way back."""
     if span is caller:
         return span
-    return span._replace(caller=caller if span.caller is None else called_from(span.caller, caller))
+    return span._replace(
+        caller=caller if span.caller is None else called_from(span.caller, caller)
+    )
 
 
 def join(first: Span, last: Span) -> Span:

@@ -1,4 +1,5 @@
-"""A document as it was written: definitions, statements, expressions, each with its place.
+"""A document as it was written: definitions, statements, expressions, each with its
+place.
 
     Document   ::= version, extensions, Fragment*, GraphDefinition
     Fragment   ::= name, generic, Parameter*, Result*, Assignment* or no body
@@ -6,7 +7,8 @@
     Expression ::= Literal | Identifier | Array | Tuple | Operator | Conditional | Comprehension
                  | Subscript | Range | Builtin | Invocation
 
-No name is looked up and no type is checked here. Two nodes are equal where they say the same, wherever they stand.
+No name is looked up and no type is checked here. Two nodes are equal where they say the
+same, wherever they stand.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Conditional:
-    """`value if condition else otherwise`: one of the two is evaluated, when the graph is compiled."""
+    """`value if condition else otherwise`: one of the two is evaluated, when the graph
+    is compiled.
+    """
 
     value: Expression
     condition: Expression
@@ -77,7 +81,9 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Comprehension:
-    """`[for loops if condition yield value]`: the loops run in step, over arrays of equal length."""
+    """`[for loops if condition yield value]`: the loops run in step, over arrays of
+    equal length.
+    """
 
     loops: tuple[Loop, ...]
     condition: Expression | None
@@ -144,7 +150,8 @@ Expression = Union[
 Target = Union[Identifier, Array, Tuple]
 
 
-# A value known when the graph is compiled, for good: arrays and tuples both are Python tuples.
+# A value known when the graph is compiled, for good: arrays and tuples both are Python
+# tuples.
 Value = Union[bool, int, float, str, "tuple[Value, ...]"]
 
 
@@ -152,13 +159,16 @@ def literal_value(expression: Expression) -> Value:
     """The value of a literal expression, as the defaults of parameters are.
 
     Raises:
-        InvalidGraphError: the expression holds something else than literals, arrays and tuples.
+        InvalidGraphError: the expression holds something else than literals, arrays and
+            tuples.
     """
     if isinstance(expression, Literal):
         return expression.value
     if isinstance(expression, (Array, Tuple)):
         return tuple(map(literal_value, expression.items))
-    raise InvalidGraphError("a default value is built from literals only", expression.span)
+    raise InvalidGraphError(
+        "a default value is built from literals only", expression.span
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +197,8 @@ class Result:
 class Fragment:
     """The declaration of an operation, and its body where it is compound.
 
-    `generic` is None, or `?` where the invocation must settle the data type, or the data type that `?` stands for by default.
+    `generic` is None, or `?` where the invocation must settle the data type, or the
+    data type that `?` stands for by default.
     """
 
     name: str
@@ -210,7 +221,11 @@ class Fragment:
     @cached_property
     def defaults(self) -> dict[str, Value]:
         """The values of the parameters that may be left out."""
-        return {p.name: literal_value(p.default) for p in self.parameters if p.default is not None}
+        return {
+            p.name: literal_value(p.default)
+            for p in self.parameters
+            if p.default is not None
+        }
 
     @cached_property
     def deduces_dtype(self) -> bool:
@@ -229,7 +244,9 @@ class GraphDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`operators` is the place of the first operator expression, which needs an extension, or None in a flat document."""
+    """`operators` is the place of the first operator expression, which needs an
+    extension, or None in a flat document.
+    """
 
     version: Identifier
     extensions: tuple[Identifier, ...]

@@ -31,6 +31,8 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
+    """Any number of items of one type."""
+
     item: Type
 
     def __str__(self) -> str:
@@ -39,6 +41,8 @@ class ArrayType:
 
 @dataclass(frozen=True, slots=True)
 class TupleType:
+    """Items of given types, in order."""
+
     items: tuple[Type, ...]
 
     def __str__(self) -> str:

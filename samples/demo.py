@@ -1,4 +1,6 @@
-"""Compiles each sample, prints what happened, and shows the smallest backward graph whole."""
+"""Compiles each sample, prints what happened, and shows the smallest backward graph
+whole.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ def main() -> None:
             shape = list(graph.tensors[tensor].shape)
             print(f"    {gradient} {shape}")
     print("\nbroadcast.nnef, compiled:\n")
-    print(nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.load(SAMPLES / "broadcast.nnef"))))
+    print(
+        nnef_grad.dumps(
+            nnef_grad.differentiate(nnef_grad.load(SAMPLES / "broadcast.nnef"))
+        )
+    )
 
 
 if __name__ == "__main__":

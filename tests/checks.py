@@ -1,4 +1,6 @@
-"""What the tests of gradients share: compile a model, run both graphs in the reference evaluator, compare with autograd."""
+"""What the tests of gradients share: compile a model, run both graphs in the reference
+evaluator, compare with autograd.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Checked:
-    """A compiled model, the values it was run on, and the gradients that it gave, by tensor."""
+    """A compiled model, the values it was run on, and the gradients that it gave, by
+    tensor.
+    """
 
     text: str
     backward: nnef_grad.Backward
@@ -46,17 +50,21 @@ def check_gradients(
     shapes: bool = True,
     **options: Any,
 ) -> Checked:
-    """Compiles a model and compares each gradient with torch's, for random values and random cotangents.
+    """Compiles a model and compares each gradient with torch's, for random values and
+    random cotangents.
 
     Args:
         text: the model.
         seed: of the random values.
         tolerance: of the relative error, in the maximum norm.
-        feeds, variables, seeds: values for some tensors, variables by label, seeds by output, in place of random ones.
+        feeds, variables, seeds: values for some tensors, variables by label, seeds by
+            output, in place of random ones.
         high: integer inputs are below it.
-        transform: applied to the random scalar feeds and variables, to keep away from kinks or out of a domain's edge.
+        transform: applied to the random scalar feeds and variables, to keep away from
+            kinks or out of a domain's edge.
         wrt, options: handed to `nnef_grad.differentiate`.
-        shapes: whether the shape inference of the Khronos parser is right for all operations of the emitted graph.
+        shapes: whether the shape inference of the Khronos parser is right for all
+            operations of the emitted graph.
     """
     graph = nnef_grad.loads(text)
     backward = nnef_grad.differentiate(graph, wrt=wrt, **options)
@@ -66,8 +74,14 @@ def check_gradients(
     generator = torch.Generator().manual_seed(seed)
     fed, labelled = reference.random_feeds(text, generator, high=high)
     if transform is not None:
-        fed = {name: transform(value) if value.is_floating_point() else value for name, value in fed.items()}
-        labelled = {name: transform(value) if value.is_floating_point() else value for name, value in labelled.items()}
+        fed = {
+            name: transform(value) if value.is_floating_point() else value
+            for name, value in fed.items()
+        }
+        labelled = {
+            name: transform(value) if value.is_floating_point() else value
+            for name, value in labelled.items()
+        }
     fed.update(feeds or {})
     labelled.update(variables or {})
     forward = reference.evaluate(text, fed, labelled)
@@ -90,34 +104,64 @@ def _cotangents(
     forward: Mapping[str, torch.Tensor],
     generator: torch.Generator,
 ) -> dict[str, torch.Tensor]:
-    names = backward.seeds or options.get("outputs") or [t.name for t in graph.outputs if t.dtype == "scalar"]
+    names = (
+        backward.seeds
+        or options.get("outputs")
+        or [t.name for t in graph.outputs if t.dtype == "scalar"]
+    )
     if backward.seeds:
-        return {name: torch.randn(forward[name].shape, generator=generator, dtype=torch.float64) for name in names}
+        return {
+            name: torch.randn(
+                forward[name].shape, generator=generator, dtype=torch.float64
+            )
+            for name in names
+        }
     return {name: torch.ones_like(forward[name]) for name in names}
 
 
-def check_twice(text: str, *, wrt: str | Sequence[str] = "all", **options: Any) -> Checked:
-    """Compares the gradients, and those of the backward graph: derivatives of order two."""
+def check_twice(
+    text: str, *, wrt: str | Sequence[str] = "all", **options: Any
+) -> Checked:
+    """Compares the gradients, and those of the backward graph: derivatives of order
+    two.
+    """
     first = check_gradients(text, wrt=wrt, **options)
-    kept = {key: options[key] for key in ("seed", "high", "shapes", "tolerance") if key in options}
-    feeds = {**first.feeds, **{name: first.seeds[output] for output, name in first.backward.seeds.items()}}
+    kept = {
+        key: options[key]
+        for key in ("seed", "high", "shapes", "tolerance")
+        if key in options
+    }
+    feeds = {
+        **first.feeds,
+        **{name: first.seeds[output] for output, name in first.backward.seeds.items()},
+    }
     return check_gradients(first.text, feeds=feeds, variables=first.variables, **kept)
 
 
-def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float, what: str) -> None:
-    """Asserts equal shapes, and a relative error in the maximum norm within the tolerance."""
-    assert tuple(actual.shape) == tuple(expected.shape), f"{what}: shape {list(actual.shape)}, not {list(expected.shape)}"
+def close(
+    actual: torch.Tensor, expected: torch.Tensor, tolerance: float, what: str
+) -> None:
+    """Asserts equal shapes, and a relative error in the maximum norm within the
+    tolerance.
+    """
+    assert tuple(actual.shape) == tuple(expected.shape), (
+        f"{what}: shape {list(actual.shape)}, not {list(expected.shape)}"
+    )
     scale = max(float(expected.abs().max()), 1e-3) if expected.numel() else 1.0
     error = float((actual - expected).abs().max()) / scale if expected.numel() else 0.0
     assert error <= tolerance, f"{what}: relative error {error:.3g}"
 
 
 def accept(text: str, graph: nnef_grad.Graph, shapes: bool = True) -> None:
-    """Asserts that the Khronos parser takes the text, and that its shape inference finds the shapes that ours has found."""
+    """Asserts that the Khronos parser takes the text, and that its shape inference
+    finds the shapes that ours has found.
+    """
     parsed = nnef.parse_string(text)
     if not shapes:
         return
     nnef.infer_shapes(parsed)
     for name, tensor in graph.tensors.items():
         found = tuple(parsed.tensors[name].shape)
-        assert found == tensor.shape, f"'{name}' has shape {tensor.shape}, and Khronos' inference gives {found}\n{text}"
+        assert found == tensor.shape, (
+            f"'{name}' has shape {tensor.shape}, and Khronos' inference gives {found}\n{text}"
+        )

@@ -1,10 +1,11 @@
-"""The oracle of the tests: NNEF text evaluated in float64 with torch, gradients by torch autograd.
+"""The oracle of the tests: NNEF text evaluated in float64 with torch, gradients by
+torch autograd.
 
-It must never import nnef_grad: what checks the compiler shares no code with it. The Khronos parser
-reads the text, and every operation is written here from the NNEF specification 1.0.5. Operations
-are functions of torch tensors without in-place updates, so that autograd differentiates through
-them as often as wanted. Where a derivative is a choice (ties, kinks), the definition of the
-operation in the standard library decides.
+It must never import nnef_grad: what checks the compiler shares no code with it. The
+Khronos parser reads the text, and every operation is written here from the NNEF
+specification 1.0.5. Operations are functions of torch tensors without in-place updates,
+so that autograd differentiates through them as often as wanted. Where a derivative is a
+choice (ties, kinks), the definition of the operation in the standard library decides.
 
 Not covered: the roi operations and the quantize operations raise NotImplementedError.
 """
@@ -30,7 +31,9 @@ Padding = Sequence[tuple[int, int]]
 
 
 class Operation(NamedTuple):
-    """An operation of the flat graph; arguments stand in the order of the declaration."""
+    """An operation of the flat graph; arguments stand in the order of the
+    declaration.
+    """
 
     name: str
     inputs: list[Any]
@@ -69,9 +72,12 @@ _LIBRARY_LITERALS = ["1.67326319", "1.05070102"]
 
 
 def _written_literals(code: str) -> dict[float, float]:
-    """The literals of the text, by the float32 that the Khronos parser makes of them."""
+    """The literals of the text, by the float32 that the Khronos parser makes of
+    them.
+    """
     tokens = re.findall(r"(?<!\w)\d+(?:\.\d*(?:[eE][+-]?\d+)?|[eE][+-]?\d+)", code)
-    # Where two literals round to one float32, the shorter one is kept: the likelier intention.
+    # Where two literals round to one float32, the shorter one is kept: the likelier
+    # intention.
     written = sorted(tokens + _LIBRARY_LITERALS, key=len, reverse=True)
     literals = {_float32(float(token)): float(token) for token in written}
     literals[0.0] = 0.0  # a literal that underflows must not replace every zero
@@ -79,12 +85,16 @@ def _written_literals(code: str) -> dict[float, float]:
 
 
 def _exact(value: Any, literals: Mapping[float, float]) -> Any:
-    """Undo the parser's rounding to float32: the literal as written, else the shortest decimal."""
+    """Undo the parser's rounding to float32: the literal as written, else the shortest
+    decimal.
+    """
     if isinstance(value, (list, tuple)):
         return type(value)(_exact(item, literals) for item in value)
     if not isinstance(value, float) or value != _float32(value):
         return value
-    return math.copysign(literals.get(abs(value), float(str(np.float32(abs(value))))), value)
+    return math.copysign(
+        literals.get(abs(value), float(str(np.float32(abs(value))))), value
+    )
 
 
 def _float32(value: float) -> float:
@@ -93,7 +103,9 @@ def _float32(value: float) -> float:
 
 
 def _flatten(values: Any) -> list[Any]:
-    nested = (value if isinstance(value, (list, tuple)) else [value] for value in values)
+    nested = (
+        value if isinstance(value, (list, tuple)) else [value] for value in values
+    )
     return list(itertools.chain.from_iterable(nested))
 
 
@@ -103,7 +115,9 @@ _ZERO = torch.zeros((), dtype=torch.float64)
 
 
 def _align(*operands: Tensor) -> list[Tensor]:
-    """Operands of one rank: NNEF aligns shapes from the left, so trailing axes are appended."""
+    """Operands of one rank: NNEF aligns shapes from the left, so trailing axes are
+    appended.
+    """
     rank = max(operand.dim() for operand in operands)
     return [x.reshape(x.shape + (1,) * (rank - x.dim())) for x in operands]
 
@@ -121,7 +135,8 @@ _max = _elementwise(lambda x, y: torch.where(x > y, x, y))
 
 @_elementwise
 def _pow(x: Tensor, y: Tensor) -> Tensor:
-    # No real derivative with respect to y exists where x <= 0: the exponent is a constant there.
+    # No real derivative with respect to y exists where x <= 0: the exponent is a
+    # constant there.
     positive = x > 0
     return torch.where(
         positive,
@@ -155,7 +170,8 @@ def _leaky_relu(x: Tensor, alpha: float) -> Tensor:
 
 
 def _elu(x: Tensor, alpha: float) -> Tensor:
-    # exp must not overflow in the branch that is not taken: 0 * inf in its gradient is NaN.
+    # exp must not overflow in the branch that is not taken: 0 * inf in its gradient is
+    # NaN.
     return torch.where(x < 0.0, alpha * torch.expm1(torch.where(x < 0.0, x, 0.0)), x)
 
 
@@ -176,9 +192,15 @@ def _softmax(x: Tensor, axes: Sequence[int]) -> Tensor:
 # --- reductions --------------------------------------------------------------------------------
 
 
-def _reduce(function: Callable[..., Tensor]) -> Callable[[Tensor, Sequence[int]], Tensor]:
-    """A reduction that keeps the rank. Torch takes an empty list of axes for all of them."""
-    return lambda x, axes: function(x, dim=tuple(axes), keepdim=True) if axes else x.clone()
+def _reduce(
+    function: Callable[..., Tensor],
+) -> Callable[[Tensor, Sequence[int]], Tensor]:
+    """A reduction that keeps the rank. Torch takes an empty list of axes for all of
+    them.
+    """
+    return lambda x, axes: (
+        function(x, dim=tuple(axes), keepdim=True) if axes else x.clone()
+    )
 
 
 _sum = _reduce(torch.sum)
@@ -191,12 +213,16 @@ def _sum_reduce(x: Tensor, axes: Sequence[int], normalize: bool = False) -> Tens
     return _mean_reduce(x, axes) if normalize else _sum(x, axes)
 
 
-def _index_reduce(function: Callable[..., Tensor]) -> Callable[[Tensor, Sequence[int]], Tensor]:
+def _index_reduce(
+    function: Callable[..., Tensor],
+) -> Callable[[Tensor, Sequence[int]], Tensor]:
     """The index of the first extremum, in row-major order over the reduced axes."""
 
     def reduce(x: Tensor, axes: Sequence[int]) -> Tensor:
         kept = [axis for axis in range(x.dim()) if axis not in axes]
-        rows = x.permute(*kept, *sorted(axes)).reshape([*(x.shape[axis] for axis in kept), -1])
+        rows = x.permute(*kept, *sorted(axes)).reshape(
+            [*(x.shape[axis] for axis in kept), -1]
+        )
         shape = [1 if axis in axes else extent for axis, extent in enumerate(x.shape)]
         return function(rows, dim=-1).reshape(shape)
 
@@ -227,7 +253,9 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def _extend(
     x: Tensor, axis: int, begin: int, end: int, border: str, outside: float = 0.0
 ) -> Tensor:
-    """The elements [begin, end) along an axis of a tensor that its border extends endlessly."""
+    """The elements [begin, end) along an axis of a tensor that its border extends
+    endlessly.
+    """
     extent = x.shape[axis]
     if (begin, end) == (0, extent):
         return x
@@ -236,19 +264,27 @@ def _extend(
     first, last = min(max(begin, 0), extent), min(max(end, 0), extent)
     before, after = max(min(end, 0) - begin, 0), max(end - max(begin, extent), 0)
     inner = x.narrow(axis, first, last - first)
-    return functional.pad(inner, [0, 0] * (x.dim() - 1 - axis) + [before, after], value=outside)
+    return functional.pad(
+        inner, [0, 0] * (x.dim() - 1 - axis) + [before, after], value=outside
+    )
 
 
 def _mirror(begin: int, end: int, extent: int, border: str) -> Tensor:
-    """The positions inside a tensor from which the elements [begin, end) take their values."""
+    """The positions inside a tensor from which the elements [begin, end) take their
+    values.
+    """
     position = torch.arange(begin, end)
     if border == "replicate":
         return position.clamp(0, extent - 1)
     edge = {"reflect": 0, "reflect-even": 1}[border]
     position = torch.where(position < 0, -position - edge, position)
-    position = torch.where(position >= extent, 2 * (extent - 1) - position + edge, position)
+    position = torch.where(
+        position >= extent, 2 * (extent - 1) - position + edge, position
+    )
     if ((position < 0) | (position >= extent)).any():
-        raise ValueError(f"border '{border}' from {begin} to {end} is wider than extent {extent}")
+        raise ValueError(
+            f"border '{border}' from {begin} to {end} is wider than extent {extent}"
+        )
     return position
 
 
@@ -262,9 +298,11 @@ def _pad(x: Tensor, padding: Padding, border: str, value: float) -> Tensor:
 
 
 class Window(NamedTuple):
-    """A sliding window along one axis; `up` and `down` are the extents of the two spaces.
+    """A sliding window along one axis; `up` and `down` are the extents of the two
+    spaces.
 
-    Window `i` covers the positions `i * stride + j * dilation - before` of the up-scaled space.
+    Window `i` covers the positions `i * stride + j * dilation - before` of the
+    up-scaled space.
     """
 
     size: int
@@ -307,11 +345,14 @@ def _reverse_windows(
     dilation: Sequence[int],
     output_shape: Sequence[int],
 ) -> list[Window]:
-    """The windows of a reverse operation: `extents` are those of the down-scaled space."""
+    """The windows of a reverse operation: `extents` are those of the down-scaled
+    space.
+    """
     arguments = _by_axis(extents, size, padding, stride, dilation)
     upscaled = _one_each(output_shape, None, len(extents))
     return [
-        _reverse_window(*argument, up) for argument, up in zip(arguments, upscaled, strict=True)
+        _reverse_window(*argument, up)
+        for argument, up in zip(arguments, upscaled, strict=True)
     ]
 
 
@@ -335,7 +376,9 @@ def _by_axis(
 
 def _one_each(values: Sequence[Any], default: Any, rank: int) -> Sequence[Any]:
     if len(values) not in (0, rank):
-        raise ValueError(f"{rank} items expected, one for each axis, found {list(values)}")
+        raise ValueError(
+            f"{rank} items expected, one for each axis, found {list(values)}"
+        )
     return values or [default] * rank
 
 
@@ -346,7 +389,9 @@ def _window(
     before, after = padding or _auto_padding(up, reach, stride)
     room = before + up + after - reach
     if room < 0:
-        raise ValueError(f"window of extent {reach} on a padded extent of {before + up + after}")
+        raise ValueError(
+            f"window of extent {reach} on a padded extent of {before + up + after}"
+        )
     return Window(size, stride, dilation, before, up, room // stride + 1)
 
 
@@ -371,8 +416,12 @@ def _auto_padding(up: int, reach: int, stride: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-def _gather_windows(x: Tensor, windows: list[Window], border: str, outside: float) -> Tensor:
-    """The content of all windows: [*down-scaled extents, volume of a window in row-major order]."""
+def _gather_windows(
+    x: Tensor, windows: list[Window], border: str, outside: float
+) -> Tensor:
+    """The content of all windows: [*down-scaled extents, volume of a window in
+    row-major order].
+    """
     for axis, window in enumerate(windows):
         x = _extend(x, axis, window.begin, window.end, border, outside)
     for axis, window in enumerate(windows):
@@ -414,7 +463,9 @@ def _conv(
         x = _extend(x, axis, window.begin, window.end, border)
     strides, dilations = [w.stride for w in windows], [w.dilation for w in windows]
     convolve = _CONV[len(windows)]
-    return _add(convolve(x, weight, stride=strides, dilation=dilations, groups=groups), bias)
+    return _add(
+        convolve(x, weight, stride=strides, dilation=dilations, groups=groups), bias
+    )
 
 
 def _deconv(
@@ -429,9 +480,11 @@ def _deconv(
     groups: int = 1,
 ) -> Tensor:
     shape = output_shape[2:]
-    windows = _reverse_windows(x.shape[2:], weight.shape[2:], padding, stride, dilation, shape)
-    # Depth-wise: as many groups as channels of the output, which only output_shape can tell from
-    # a channel multiplier.
+    windows = _reverse_windows(
+        x.shape[2:], weight.shape[2:], padding, stride, dilation, shape
+    )
+    # Depth-wise: as many groups as channels of the output, which only output_shape can
+    # tell from a channel multiplier.
     groups = groups or (output_shape[1] if output_shape else weight.shape[0])
     ranges = [_source_range(window, border) for window in windows]
     for axis, (begin, end) in enumerate(ranges, 2):
@@ -473,7 +526,9 @@ def _separable_deconv(
     groups: int,
 ) -> Tensor:
     filtered = _deconv(x, point, _ZERO, groups=groups)
-    return _deconv(filtered, plane, bias, border, padding, stride, dilation, output_shape, groups=0)
+    return _deconv(
+        filtered, plane, bias, border, padding, stride, dilation, output_shape, groups=0
+    )
 
 
 # --- box filters and pooling -------------------------------------------------------------------
@@ -492,7 +547,9 @@ def _box(
     total = _window_sum(x, windows, border)
     if not normalize:
         return total
-    valid = _window_sum(torch.ones_like(x), windows, border) if border == "ignore" else None
+    valid = (
+        _window_sum(torch.ones_like(x), windows, border) if border == "ignore" else None
+    )
     return total / (math.prod(size) if valid is None else valid)
 
 
@@ -525,7 +582,9 @@ def _spread(x: Tensor, axis: int, window: Window, border: str) -> Tensor:
     first = torch.arange(begin, end)[:, None] * window.stride - window.before
     target = first + torch.arange(window.size) * window.dilation
     inside = (target >= 0) & (target < window.up)
-    spread = _extend(x, axis, begin, end, border).index_select(axis, inside.nonzero()[:, 0])
+    spread = _extend(x, axis, begin, end, border).index_select(
+        axis, inside.nonzero()[:, 0]
+    )
     shape = [*x.shape[:axis], window.up, *x.shape[axis + 1 :]]
     return torch.zeros(shape, dtype=x.dtype).index_add(axis, target[inside], spread)
 
@@ -592,7 +651,9 @@ def _desample(
     output_shape: Sequence[int],
 ) -> Tensor:
     if border != "constant":
-        raise ValueError(f"border '{border}' of desample: the specification allows 'constant'")
+        raise ValueError(
+            f"border '{border}' of desample: the specification allows 'constant'"
+        )
     windows = _reverse_windows(x.shape, size, padding, stride, dilation, output_shape)
     inside = (index >= 0) & (index < math.prod(size))
     offsets = torch.unravel_index(index.where(inside, 0), tuple(size))
@@ -626,7 +687,9 @@ def _nearest_upsample(x: Tensor, factor: Sequence[int]) -> Tensor:
     return _debox(x, steps, padding=padding, stride=steps)
 
 
-def _multilinear_upsample(x: Tensor, factor: Sequence[int], method: str, border: str) -> Tensor:
+def _multilinear_upsample(
+    x: Tensor, factor: Sequence[int], method: str, border: str
+) -> Tensor:
     for axis, scale in enumerate(factor, 2):
         extent = x.shape[axis]
         numerator, denominator = _coordinate(method, extent, scale)
@@ -634,13 +697,17 @@ def _multilinear_upsample(x: Tensor, factor: Sequence[int], method: str, border:
         weight = (numerator % denominator).to(torch.float64) / denominator
         weight = weight.reshape([-1] + [1] * (x.dim() - 1 - axis))
         extended = _extend(x, axis, -1, extent + 1, border)
-        lower, upper = (extended.index_select(axis, source + offset) for offset in (1, 2))
+        lower, upper = (
+            extended.index_select(axis, source + offset) for offset in (1, 2)
+        )
         x = (1.0 - weight) * lower + weight * upper
     return x
 
 
 def _coordinate(method: str, extent: int, factor: int) -> tuple[Tensor, int]:
-    """The source coordinates of an up-scaled axis as exact fractions of one denominator."""
+    """The source coordinates of an up-scaled axis as exact fractions of one
+    denominator.
+    """
     position = torch.arange(extent * factor)
     if method == "asymmetric":
         return position, factor
@@ -678,11 +745,15 @@ def _local_contrast_normalization(
     return _local_variance_normalization(centered, size, bias, epsilon)
 
 
-def _l1_normalization(x: Tensor, axes: Sequence[int], bias: float, epsilon: float) -> Tensor:
+def _l1_normalization(
+    x: Tensor, axes: Sequence[int], bias: float, epsilon: float
+) -> Tensor:
     return x / _at_least(_sum(torch.abs(x), axes) + bias, epsilon)
 
 
-def _l2_normalization(x: Tensor, axes: Sequence[int], bias: float, epsilon: float) -> Tensor:
+def _l2_normalization(
+    x: Tensor, axes: Sequence[int], bias: float, epsilon: float
+) -> Tensor:
     return x / _at_least(torch.sqrt(_sum(x.square(), axes)) + bias, epsilon)
 
 
@@ -691,7 +762,12 @@ def _at_least(x: Tensor, bound: float) -> Tensor:
 
 
 def _batch_normalization(
-    x: Tensor, mean: Tensor, variance: Tensor, offset: Tensor, scale: Tensor, epsilon: float
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    offset: Tensor,
+    scale: Tensor,
+    epsilon: float,
 ) -> Tensor:
     x, mean, variance, offset, scale = _align(x, mean, variance, offset, scale)
     return offset + scale * (x - mean) / torch.sqrt(variance + epsilon)
@@ -700,7 +776,9 @@ def _batch_normalization(
 # --- shapes ------------------------------------------------------------------------------------
 
 
-def _reshape(x: Tensor, shape: Sequence[int], axis_start: int, axis_count: int) -> Tensor:
+def _reshape(
+    x: Tensor, shape: Sequence[int], axis_start: int, axis_count: int
+) -> Tensor:
     axis_end = x.dim() if axis_count == -1 else axis_start + axis_count
     affected = x.shape[axis_start:axis_end]
     inner = [affected[i] if extent == 0 else extent for i, extent in enumerate(shape)]
@@ -711,13 +789,15 @@ def _reshape(x: Tensor, shape: Sequence[int], axis_start: int, axis_count: int) 
 
 
 def _transpose(x: Tensor, axes: Sequence[int]) -> Tensor:
-    return x.permute(*axes, *range(len(axes), x.dim()))
+    return x.permute((*axes, *range(len(axes), x.dim())))
 
 
 def _squeeze(x: Tensor, axes: Sequence[int]) -> Tensor:
     if any(x.shape[axis] != 1 for axis in axes):
         raise ValueError(f"squeeze of axes {list(axes)} of shape {list(x.shape)}")
-    return x.reshape([extent for axis, extent in enumerate(x.shape) if axis not in axes])
+    return x.reshape(
+        [extent for axis, extent in enumerate(x.shape) if axis not in axes]
+    )
 
 
 def _unsqueeze(x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -759,7 +839,9 @@ def _slice(
         last = extent if to_the_end and last == 0 else _offset(last, extent)
         positions = range(_offset(first, extent), last, step)
         if any(position not in range(extent) for position in positions):
-            raise ValueError(f"slice [{first}:{last}:{step}] of extent {extent} begins outside")
+            raise ValueError(
+                f"slice [{first}:{last}:{step}] of extent {extent} begins outside"
+            )
         x = x.index_select(axis, torch.tensor(positions, dtype=torch.int64))
     return x
 
@@ -769,7 +851,7 @@ def _offset(offset: int, extent: int) -> int:
 
 
 def _tile(x: Tensor, repeats: Sequence[int]) -> Tensor:
-    return x.repeat(*repeats)
+    return x.repeat(tuple(repeats))
 
 
 def _gather(x: Tensor, indices: Tensor, axis: int) -> Tensor:
@@ -799,13 +881,16 @@ def _copy_n(x: Tensor, times: int) -> list[Tensor]:
 
 def _update(variable: Tensor, value: Tensor) -> Tensor:
     if variable.shape != value.shape:
-        raise ValueError(f"update of shape {list(variable.shape)} with {list(value.shape)}")
+        raise ValueError(
+            f"update of shape {list(variable.shape)} with {list(value.shape)}"
+        )
     return value.clone()
 
 
 # --- the table ---------------------------------------------------------------------------------
 
-# Tensor arguments come first, then the attributes, each in the order of its declaration.
+# Tensor arguments come first, then the attributes, each in the order of its
+# declaration.
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "constant": _constant,
     "cast": _cast,
@@ -941,7 +1026,9 @@ def _run(
     for operation in _parse(text).operations:
         results = _results(operation, tensors, feeds, variables)
         if len(results) != len(operation.outputs):
-            raise ValueError(f"{operation.name} has {len(results)} results: {operation.outputs}")
+            raise ValueError(
+                f"{operation.name} has {len(results)} results: {operation.outputs}"
+            )
         for name, result in zip(operation.outputs, results, strict=True):
             tensors[name] = visit(name, result)
     return tensors
@@ -959,12 +1046,17 @@ def _results(
         return [_checked(variables[operation.attributes[1]], operation)]
     if operation.name not in _OPERATIONS:
         raise NotImplementedError(f"operation '{operation.name}'")
-    arguments = [_operand(value, tensors) for value in operation.inputs] + operation.attributes
+    arguments = [
+        _operand(value, tensors) for value in operation.inputs
+    ] + operation.attributes
     if operation.name in ("constant", "cast"):
         arguments.append(operation.dtype)
     results = _flatten([_OPERATIONS[operation.name](*arguments)])
-    # A result is never the object of an operand: autograd would give both the same gradient.
-    return [x.clone() if any(x is operand for operand in arguments) else x for x in results]
+    # A result is never the object of an operand: autograd would give both the same
+    # gradient.
+    return [
+        x.clone() if any(x is operand for operand in arguments) else x for x in results
+    ]
 
 
 def _operand(value: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -972,13 +1064,17 @@ def _operand(value: Any, tensors: Mapping[str, Tensor]) -> Any:
         return tensors[value]
     if isinstance(value, list):
         return [_operand(item, tensors) for item in value]
-    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+    return torch.tensor(
+        value, dtype=torch.float64 if isinstance(value, float) else None
+    )
 
 
 def _checked(tensor: Tensor, operation: Operation) -> Tensor:
     shape = operation.attributes[0]
     if list(tensor.shape) != shape:
-        raise ValueError(f"{operation.outputs[0]}: shape {shape} wanted, not {list(tensor.shape)}")
+        raise ValueError(
+            f"{operation.outputs[0]}: shape {shape} wanted, not {list(tensor.shape)}"
+        )
     return tensor.to(_DTYPES[operation.dtype or "scalar"])
 
 
@@ -987,8 +1083,8 @@ def evaluate(
 ) -> dict[str, Tensor]:
     """All tensors of a graph by name; autograd can differentiate through them.
 
-    `feeds` are the external tensors by name, `variables` the variables by label. Scalar tensors are
-    float64, integer tensors int64, logical tensors bool.
+    `feeds` are the external tensors by name, `variables` the variables by label. Scalar
+    tensors are float64, integer tensors int64, logical tensors bool.
     """
     return _run(text, feeds, variables)
 
@@ -1005,7 +1101,9 @@ def outputs(
 
 
 class Signature(NamedTuple):
-    """What a graph wants and returns: (dtype, shape) of inputs by name and variables by label."""
+    """What a graph wants and returns: (dtype, shape) of inputs by name and variables by
+    label.
+    """
 
     inputs: dict[str, tuple[str, tuple[int, ...]]]
     variables: dict[str, tuple[str, tuple[int, ...]]]
@@ -1013,10 +1111,14 @@ class Signature(NamedTuple):
 
 
 def signature(text: str) -> Signature:
-    """Inputs and results in the order of the signature, variables in that of their declaration."""
+    """Inputs and results in the order of the signature, variables in that of their
+    declaration.
+    """
     graph = _parse(text)
     externals = {op.outputs[0]: op for op in graph.operations if op.name == "external"}
-    variables = {op.attributes[1]: op for op in graph.operations if op.name == "variable"}
+    variables = {
+        op.attributes[1]: op for op in graph.operations if op.name == "variable"
+    }
     return Signature(
         {name: _declared(externals[name]) for name in graph.inputs},
         {label: _declared(operation) for label, operation in variables.items()},
@@ -1031,7 +1133,9 @@ def _declared(operation: Operation) -> tuple[str, tuple[int, ...]]:
 def random_feeds(
     text: str, generator: torch.Generator, high: int = 2
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Random feeds and variables: standard normal scalars, integers in [0, high), fair logicals."""
+    """Random feeds and variables: standard normal scalars, integers in [0, high), fair
+    logicals.
+    """
     wanted = signature(text)
 
     def draw(dtype: str, shape: tuple[int, ...]) -> Tensor:
@@ -1041,7 +1145,9 @@ def random_feeds(
         return torch.randint(bound, shape, generator=generator).to(_DTYPES[dtype])
 
     feeds = {name: draw(*declared) for name, declared in wanted.inputs.items()}
-    return feeds, {label: draw(*declared) for label, declared in wanted.variables.items()}
+    return feeds, {
+        label: draw(*declared) for label, declared in wanted.variables.items()
+    }
 
 
 # --- gradients ---------------------------------------------------------------------------------
@@ -1057,22 +1163,30 @@ def gradients(
 ) -> list[Tensor]:
     """The vector-Jacobian products of the results with the seeds, by torch autograd.
 
-    `wrt` names tensors: externals, variables (by tensor, not by label) or intermediate ones, whose
-    gradient is that with respect to their value. `seeds` are cotangents by the name of a result; a
-    result without one does not count. A tensor that no result depends on gets zeros.
-    With `create_graph`, the gradients can be differentiated with respect to feeds and variables.
+    `wrt` names tensors: externals, variables (by tensor, not by label) or intermediate
+    ones, whose gradient is that with respect to their value. `seeds` are cotangents by
+    the name of a result; a result without one does not count. A tensor that no result
+    depends on gets zeros. With `create_graph`, the gradients can be differentiated with
+    respect to feeds and variables.
     """
     watched: dict[str, Tensor] = {}
 
     def watch(name: str, tensor: Tensor) -> Tensor:
         if name in wrt:
-            # A tensor object of its own: two names of one value have separate gradients.
-            own = tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().clone()
+            # A tensor object of its own: two names of one value have separate
+            # gradients.
+            own = (
+                tensor.view_as(tensor)
+                if tensor.requires_grad
+                else tensor.detach().clone()
+            )
             tensor = watched[name] = own.requires_grad_()
         return tensor
 
     tensors = _run(text, feeds, variables, watch)
-    reached = {name: seed for name, seed in seeds.items() if tensors[name].requires_grad}
+    reached = {
+        name: seed for name, seed in seeds.items() if tensors[name].requires_grad
+    }
     inputs = [watched[name] for name in wrt]
     if not reached:
         return [torch.zeros_like(tensor) for tensor in inputs]
@@ -1096,7 +1210,9 @@ def central_difference(
     seeds: Mapping[str, Tensor],
     step: float = 1e-6,
 ) -> float:
-    """d/dt <seeds, results> at t = 0, with the tensor `wrt` replaced by wrt + t * direction."""
+    """d/dt <seeds, results> at t = 0, with the tensor `wrt` replaced by wrt + t *
+    direction.
+    """
 
     def projection(t: float) -> float:
         def move(name: str, tensor: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
-"""Models and what the command line makes of them, as files: read them like documentation.
+"""Models and what the command line makes of them, as files: read them like
+documentation.
 
-A file of cases/ is a model, a line of dashes with the options, and the expected output: the backward graph, or the error.
-`pytest tests/test_cases.py --rewrite-cases` writes the present output into the files; what changed is then reviewed.
+A file of cases/ is a model, a line of dashes with the options, and the expected output:
+the backward graph, or the error. `pytest tests/test_cases.py --rewrite-cases` writes
+the present output into the files; what changed is then reviewed.
 """
 
 from __future__ import annotations
@@ -31,11 +33,15 @@ def split(path: Path) -> tuple[str, str, str]:
 
 def compile_case(path: Path) -> tuple[Result, str]:
     model, options, expected = split(path)
-    result = CliRunner().invoke(main, [*options.split(), "--quiet", "-"], input=model.encode())
+    result = CliRunner().invoke(
+        main, [*options.split(), "--quiet", "-"], input=model.encode()
+    )
     return result, expected
 
 
-def compare(path: Path, output: str, expected: str, request: pytest.FixtureRequest) -> None:
+def compare(
+    path: Path, output: str, expected: str, request: pytest.FixtureRequest
+) -> None:
     if request.config.getoption("--rewrite-cases"):
         model, options, _ = split(path)
         path.write_text(f"{model}{RULE}{options}\n{output}", "utf-8")

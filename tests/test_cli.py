@@ -46,7 +46,10 @@ def test_a_file_to_a_file(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.nnef"
     result = run(model, "-o", out)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "net: 5 operations in, 8 operations out, 2 reductions inserted, 3 gradients\n"
+    assert (
+        result.stderr
+        == "net: 5 operations in, 8 operations out, 2 reductions inserted, 3 gradients\n"
+    )
     assert graph_in(out.read_text("utf-8")).name == "net_backward"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.nnef", "out.nnef"]
 
@@ -54,35 +57,61 @@ def test_a_file_to_a_file(model: Path, tmp_path: Path) -> None:
 def test_a_pipe_to_a_pipe(model: Path) -> None:
     result = run("-", text=MODEL)
     assert result.exit_code == 0
-    assert result.stdout == nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.load(model)))
+    assert result.stdout == nnef_grad.dumps(
+        nnef_grad.differentiate(nnef_grad.load(model))
+    )
 
 
 def test_quiet_says_warnings_only(model: Path) -> None:
     assert run(model, "--quiet").stderr == ""
     unreached = MODEL.replace("y = add(h, v)", "y = exp(h)")
-    assert run("-", "-q", text=unreached).stderr == "warning: 'v' does not influence 'y': its gradient is zeros\n"
+    assert (
+        run("-", "-q", text=unreached).stderr
+        == "warning: 'v' does not influence 'y': its gradient is zeros\n"
+    )
 
 
 def test_names_come_separated_by_commas_or_one_by_one(model: Path) -> None:
     for options in (["--wrt", "v, h"], ["--wrt", "v", "--wrt", "h"]):
-        assert [t.name for t in graph_in(run(model, *options).stdout).outputs] == ["grad_v", "grad_h"]
+        assert [t.name for t in graph_in(run(model, *options).stdout).outputs] == [
+            "grad_v",
+            "grad_h",
+        ]
 
 
 def test_the_options_reach_the_compiler(model: Path) -> None:
-    text = run(model, "--wrt", "inputs", "--seed", "ones", "--with-outputs", "--outputs", "y").stdout
+    text = run(
+        model, "--wrt", "inputs", "--seed", "ones", "--with-outputs", "--outputs", "y"
+    ).stdout
     graph = graph_in(text)
     assert [t.name for t in graph.inputs] == ["x", "w"]
     assert [t.name for t in graph.outputs] == ["grad_x", "grad_w", "y"]
 
 
 def test_other_shapes_for_the_inputs(model: Path) -> None:
-    shapes = {t.name: t.shape for t in graph_in(run(model, "--input-shape", "x=2,5", "--input-shape", "w=2,1").stdout).inputs}
+    shapes = {
+        t.name: t.shape
+        for t in graph_in(
+            run(model, "--input-shape", "x=2,5", "--input-shape", "w=2,1").stdout
+        ).inputs
+    }
     assert shapes == {"x": (2, 5), "w": (2, 1), "grad_y": (2, 5)}
 
 
 def test_another_batch(model: Path) -> None:
-    text = run("-", "--batch", "2", "--wrt", "inputs", text=MODEL.replace("[1, 3]", "[3, 1]").replace("[2, 3]", "[3, 3]")).stdout
-    assert {t.name: t.shape for t in graph_in(text).inputs} == {"x": (2, 3), "w": (2, 1), "grad_y": (2, 3)}
+    text = run(
+        "-",
+        "--batch",
+        "2",
+        "--wrt",
+        "inputs",
+        text=MODEL.replace("[1, 3]", "[3, 1]").replace("[2, 3]", "[3, 3]"),
+    ).stdout
+    assert {t.name: t.shape for t in graph_in(text).inputs} == {
+        "x": (2, 3),
+        "w": (2, 1),
+        "grad_y": (2, 3),
+    }
 
 
 def test_rules_of_the_users_go_first(model: Path, tmp_path: Path) -> None:
@@ -99,17 +128,28 @@ def test_rules_of_the_users_go_first(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("fragment mul( x: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = x; }", "is not named after an operation"),
-        ("fragment exp_vjp( x: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = x; }", "must be (x, y, dy)"),
+        (
+            "fragment mul( x: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = x; }",
+            "is not named after an operation",
+        ),
+        (
+            "fragment exp_vjp( x: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = x; }",
+            "must be (x, y, dy)",
+        ),
         (
             "fragment exp_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> ) -> ( dz: tensor<scalar> ) { dz = x; }",
             "'dz' is not the gradient of an operand of 'exp': dx",
         ),
-        ("fragment exp_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> ) -> ( dx: tensor<scalar> );", "has no body"),
+        (
+            "fragment exp_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> ) -> ( dx: tensor<scalar> );",
+            "has no body",
+        ),
         ("graph g( x ) -> ( y ) { y = relu(x); }", "unexpected 'graph'"),
     ],
 )
-def test_a_rule_that_does_not_fit(model: Path, tmp_path: Path, rule: str, message: str) -> None:
+def test_a_rule_that_does_not_fit(
+    model: Path, tmp_path: Path, rule: str, message: str
+) -> None:
     path = tmp_path / "rules.nnef"
     path.write_text(rule)
     result = run(model, "--rules", path)
@@ -118,7 +158,9 @@ def test_a_rule_that_does_not_fit(model: Path, tmp_path: Path, rule: str, messag
     assert result.stderr.startswith(f"{path}:1:")
 
 
-def test_a_rule_that_fails_shows_the_operation_and_the_rule(model: Path, tmp_path: Path) -> None:
+def test_a_rule_that_fails_shows_the_operation_and_the_rule(
+    model: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "rules.nnef"
     path.write_text(
         "fragment mul_vjp( x: tensor<scalar>, y: tensor<scalar>, z: tensor<scalar>, dz: tensor<scalar> )\n"
@@ -138,15 +180,22 @@ def test_a_rule_that_returns_another_shape(model: Path, tmp_path: Path) -> None:
     )
     result = run(model, "--rules", path)
     assert result.exit_code == 2
-    assert "the rule for 'mul' returns a gradient of shape [1, 1] for operand 'x' of shape [2, 3]" in result.stderr
+    assert (
+        "the rule for 'mul' returns a gradient of shape [1, 1] for operand 'x' of shape [2, 3]"
+        in result.stderr
+    )
 
 
-def test_an_existing_file_is_not_replaced_without_force(model: Path, tmp_path: Path) -> None:
+def test_an_existing_file_is_not_replaced_without_force(
+    model: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out.nnef"
     out.write_text("mine")
     result = run(model, "-o", out)
     assert (result.exit_code, out.read_text()) == (2, "mine")
-    assert result.stderr == f"error: '{out}' exists already: use --force to replace it\n"
+    assert (
+        result.stderr == f"error: '{out}' exists already: use --force to replace it\n"
+    )
     out.chmod(0o640)
     assert run(model, "-o", out, "--force").exit_code == 0
     assert out.read_text().startswith("version 1.0;")
@@ -160,7 +209,9 @@ def test_a_mistake_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failing_write_leaves_the_old_file(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_write_leaves_the_old_file(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out.nnef"
     out.write_text("mine")
 
@@ -178,23 +229,52 @@ def test_a_failing_write_leaves_the_old_file(model: Path, tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.nnef"], "error: cannot read 'missing.nnef': No such file or directory\n"),
+        (
+            ["missing.nnef"],
+            "error: cannot read 'missing.nnef': No such file or directory\n",
+        ),
         (["."], "error: '.' is a folder: name the file in it, usually graph.nnef\n"),
-        (["-", "-o", "no/such/folder/out.nnef"], "error: cannot write 'no/such/folder/out.nnef': No such file or directory\n"),
-        (["-", "--rules", "missing.nnef"], "error: cannot read 'missing.nnef': No such file or directory\n"),
-        (["-", "--input-shape", "x"], "error: --input-shape wants NAME=EXTENT,EXTENT,... and got 'x'\n"),
-        (["-", "--input-shape", "x=2,a"], "error: --input-shape wants NAME=EXTENT,EXTENT,... and got 'x=2,a'\n"),
-        (["-", "--input-shape", "x=0,3"], "error: the extents of input 'x' must be positive, and are [0, 3]\n"),
+        (
+            ["-", "-o", "no/such/folder/out.nnef"],
+            "error: cannot write 'no/such/folder/out.nnef': No such file or directory\n",
+        ),
+        (
+            ["-", "--rules", "missing.nnef"],
+            "error: cannot read 'missing.nnef': No such file or directory\n",
+        ),
+        (
+            ["-", "--input-shape", "x"],
+            "error: --input-shape wants NAME=EXTENT,EXTENT,... and got 'x'\n",
+        ),
+        (
+            ["-", "--input-shape", "x=2,a"],
+            "error: --input-shape wants NAME=EXTENT,EXTENT,... and got 'x=2,a'\n",
+        ),
+        (
+            ["-", "--input-shape", "x=0,3"],
+            "error: the extents of input 'x' must be positive, and are [0, 3]\n",
+        ),
         (["-", "--input-shape", "xx=2,3"], "error: the graph has no input 'xx'\n"),
     ],
 )
-def test_mistakes_in_the_call(arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_in_the_call(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     result = run(*arguments, text=MODEL)
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", message)
 
 
-@pytest.mark.parametrize("arguments", [[], ["-", "--seed", "zeros"], ["-", "--batch", "0"], ["-", "--nonsense"], ["a", "b"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-", "--seed", "zeros"],
+        ["-", "--batch", "0"],
+        ["-", "--nonsense"],
+        ["a", "b"],
+    ],
+)
 def test_mistakes_in_the_options(arguments: list[str]) -> None:
     result = run(*arguments, text=MODEL)
     assert result.exit_code == 2
@@ -205,9 +285,18 @@ def test_mistakes_in_the_options(arguments: list[str]) -> None:
     ("data", "message"),
     [
         (b"", "<stdin>:1:1: error: the text ends too early; expected 'version'\n"),
-        (b"\xff\xfe\x00", "<stdin>:1:1: error: this is not a text of NNEF: it is not UTF-8\n"),
-        (b"PK\x03\x04", "<stdin>:1:3: error: this is not a text of NNEF: it holds a control character\n"),
-        (b"version 1.0;\r\ngraph", "<stdin>:2:5: error: the text ends too early; expected a name\n"),
+        (
+            b"\xff\xfe\x00",
+            "<stdin>:1:1: error: this is not a text of NNEF: it is not UTF-8\n",
+        ),
+        (
+            b"PK\x03\x04",
+            "<stdin>:1:3: error: this is not a text of NNEF: it holds a control character\n",
+        ),
+        (
+            b"version 1.0;\r\ngraph",
+            "<stdin>:2:5: error: the text ends too early; expected a name\n",
+        ),
     ],
 )
 def test_what_is_no_text_of_nnef(data: bytes, message: str) -> None:
@@ -222,26 +311,41 @@ def test_a_byte_order_mark_and_foreign_line_ends_are_read(tmp_path: Path) -> Non
     assert run(path).exit_code == 0
 
 
-def test_a_bug_of_ours_is_called_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_of_ours_is_called_one(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*arguments: object, **options: object) -> None:
         raise RuntimeError("oh")
 
     monkeypatch.setattr(nnef_grad, "differentiate", broken)
     result = run(model)
     assert result.exit_code == 1
-    assert result.stderr == "error: this is a bug of nnef-grad (RuntimeError: oh); NNEF_GRAD_TRACEBACK=1 shows where\n"
+    assert (
+        result.stderr
+        == "error: this is a bug of nnef-grad (RuntimeError: oh); NNEF_GRAD_TRACEBACK=1 shows where\n"
+    )
 
 
 def test_a_reader_that_goes_away_is_no_bug(model: Path) -> None:
     command = f"{sys.executable} -m nnef_grad {model} -q | true"
-    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True, env=environment())
+    done = subprocess.run(
+        ["bash", "-c", command],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
     assert "Traceback" not in done.stderr
     assert "bug" not in done.stderr
 
 
 def test_the_whole_process(model: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "nnef_grad", str(model)], check=True, capture_output=True, text=True, env=environment()
+        [sys.executable, "-m", "nnef_grad", str(model)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment(),
     )
     assert graph_in(done.stdout).name == "net_backward"
 

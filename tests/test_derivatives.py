@@ -1,4 +1,6 @@
-"""The rules of derivatives.nnef against torch: every operation, every broadcast, ties, literals, order two."""
+"""The rules of derivatives.nnef against torch: every operation, every broadcast, ties,
+literals, order two.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +70,13 @@ def test_unary_with_attributes(operation: str, attributes: str) -> None:
 
 
 def test_gelu_near_zero_and_far_away() -> None:
-    points = torch.tensor([0.0, 1e-9, -1e-5, 1e-3, 0.0099, 0.0101, -0.0101, 0.5, -5.0, 5.0, -30.0, 30.0], dtype=F64)
-    check_twice(document("x = external(shape = [12]);\ny = gelu(x);"), feeds={"x": points})
+    points = torch.tensor(
+        [0.0, 1e-9, -1e-5, 1e-3, 0.0099, 0.0101, -0.0101, 0.5, -5.0, 5.0, -30.0, 30.0],
+        dtype=F64,
+    )
+    check_twice(
+        document("x = external(shape = [12]);\ny = gelu(x);"), feeds={"x": points}
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,24 +115,36 @@ def test_gelu_near_zero_and_far_away() -> None:
         ("relu(x)", 1000.0, 1.0),
     ],
 )
-def test_points_where_the_derivative_is_a_choice_or_saturates(operation: str, x: float, gradient: float) -> None:
-    import nnef_grad
+def test_points_where_the_derivative_is_a_choice_or_saturates(
+    operation: str, x: float, gradient: float
+) -> None:
     import reference
 
+    import nnef_grad
+
     text = document(f"x = external(shape = [1]);\ny = {operation};")
-    emitted = nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.loads(text), seed="ones"))
+    emitted = nnef_grad.dumps(
+        nnef_grad.differentiate(nnef_grad.loads(text), seed="ones")
+    )
     (computed,) = reference.outputs(emitted, {"x": torch.tensor([x], dtype=F64)}, {})
     assert float(computed) == gradient
 
 
 @pytest.mark.parametrize("operation", ["sqrt", "log", "log2", "rsqrt", "rcp", "rsqr"])
 def test_a_zero_gradient_stays_zero_at_the_edge_of_the_domain(operation: str) -> None:
-    import nnef_grad
     import reference
 
-    text = document(f"x = external(shape = [4]);\nm = gt(x, 0.5);\ns = {operation}(x);\ny = select(m, s, 0.0);")
-    emitted = nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.loads(text), seed="ones"))
-    (computed,) = reference.outputs(emitted, {"x": torch.tensor([0.0, -1.0, 1.0, 2.0], dtype=F64)}, {})
+    import nnef_grad
+
+    text = document(
+        f"x = external(shape = [4]);\nm = gt(x, 0.5);\ns = {operation}(x);\ny = select(m, s, 0.0);"
+    )
+    emitted = nnef_grad.dumps(
+        nnef_grad.differentiate(nnef_grad.loads(text), seed="ones")
+    )
+    (computed,) = reference.outputs(
+        emitted, {"x": torch.tensor([0.0, -1.0, 1.0, 2.0], dtype=F64)}, {}
+    )
     assert computed[:2].tolist() == [0.0, 0.0]
     assert bool((computed[2:] != 0.0).all())
 
@@ -147,7 +166,10 @@ BINARY = {
 @pytest.mark.parametrize("operation", BINARY)
 def test_binary(operation: str, shapes: tuple[list[int], list[int]]) -> None:
     left, right = shapes
-    text = document(f"x = external(shape = {left});\nw = external(shape = {right});\ny = {operation}(x, w);", "x, w")
+    text = document(
+        f"x = external(shape = {left});\nw = external(shape = {right});\ny = {operation}(x, w);",
+        "x, w",
+    )
     check_gradients(text, transform=BINARY[operation])
 
 
@@ -155,25 +177,38 @@ def test_binary(operation: str, shapes: tuple[list[int], list[int]]) -> None:
 @pytest.mark.parametrize("operation", BINARY)
 def test_binary_twice(operation: str, shapes: tuple[list[int], list[int]]) -> None:
     left, right = shapes
-    text = document(f"x = external(shape = {left});\nw = external(shape = {right});\ny = {operation}(x, w);", "x, w")
+    text = document(
+        f"x = external(shape = {left});\nw = external(shape = {right});\ny = {operation}(x, w);",
+        "x, w",
+    )
     check_twice(text, transform=BINARY[operation])
 
 
 @pytest.mark.parametrize("operation", BINARY)
 def test_the_same_tensor_on_both_sides(operation: str) -> None:
-    check_gradients(document(f"x = external(shape = [2, 3]);\ny = {operation}(x, x);"), transform=positive)
+    check_gradients(
+        document(f"x = external(shape = [2, 3]);\ny = {operation}(x, x);"),
+        transform=positive,
+    )
 
 
-@pytest.mark.parametrize("operands", ["x, 1.5", "1.5, x", "x, -2.0", "0.5, x", "x, 0.0", "x, 1.0", "x, 3.0"])
+@pytest.mark.parametrize(
+    "operands", ["x, 1.5", "1.5, x", "x, -2.0", "0.5, x", "x, 0.0", "x, 1.0", "x, 3.0"]
+)
 @pytest.mark.parametrize("operation", BINARY)
 def test_a_literal_operand(operation: str, operands: str) -> None:
     if (operation, operands) == ("div", "x, 0.0"):
         pytest.skip("division by zero")
-    check_twice(document(f"x = external(shape = [2, 3]);\ny = {operation}({operands});"), transform=positive)
+    check_twice(
+        document(f"x = external(shape = [2, 3]);\ny = {operation}({operands});"),
+        transform=positive,
+    )
 
 
 @pytest.mark.parametrize("comparison", ["lt", "gt", "le", "ge", "eq", "ne"])
-def test_comparisons_have_no_derivative_and_select_passes_it_on(comparison: str) -> None:
+def test_comparisons_have_no_derivative_and_select_passes_it_on(
+    comparison: str,
+) -> None:
     text = document(
         "x = external(shape = [2, 3]);\nw = external(shape = [1, 3]);\n"
         f"m = {comparison}(x, w);\nn = not(m);\no = or(m, n);\na = and(m, o);\ny = select(a, x, w);",
@@ -182,8 +217,18 @@ def test_comparisons_have_no_derivative_and_select_passes_it_on(comparison: str)
     check_twice(text)
 
 
-@pytest.mark.parametrize("shapes", [([2, 3], [2, 3], [2, 3]), ([2], [2, 3], [1, 3]), ([2, 3, 4], [1, 3], [2]), ([], [2], [2, 2])])
-def test_select_broadcasts_each_operand(shapes: tuple[list[int], list[int], list[int]]) -> None:
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ([2, 3], [2, 3], [2, 3]),
+        ([2], [2, 3], [1, 3]),
+        ([2, 3, 4], [1, 3], [2]),
+        ([], [2], [2, 2]),
+    ],
+)
+def test_select_broadcasts_each_operand(
+    shapes: tuple[list[int], list[int], list[int]],
+) -> None:
     condition, true_value, false_value = shapes
     text = document(
         f"c = external<logical>(shape = {condition});\nt = external(shape = {true_value});\n"
@@ -193,27 +238,54 @@ def test_select_broadcasts_each_operand(shapes: tuple[list[int], list[int], list
     check_twice(text)
 
 
-@pytest.mark.parametrize("shapes", [([2, 3], [2, 3], [2, 3]), ([2, 3], [1, 3], [2]), ([2], [2, 3], [1, 3]), ([2, 3], [], [1])])
-def test_clamp_broadcasts_each_operand(shapes: tuple[list[int], list[int], list[int]]) -> None:
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ([2, 3], [2, 3], [2, 3]),
+        ([2, 3], [1, 3], [2]),
+        ([2], [2, 3], [1, 3]),
+        ([2, 3], [], [1]),
+    ],
+)
+def test_clamp_broadcasts_each_operand(
+    shapes: tuple[list[int], list[int], list[int]],
+) -> None:
     x, a, b = shapes
     text = document(
-        f"x = external(shape = {x});\na = external(shape = {a});\nb = external(shape = {b});\ny = clamp(x, a, b);", "x, a, b"
+        f"x = external(shape = {x});\na = external(shape = {a});\nb = external(shape = {b});\ny = clamp(x, a, b);",
+        "x, a, b",
     )
     check_gradients(text)
 
 
 @pytest.mark.parametrize("alpha", [[], [1], [1, 3], [2, 3, 4], [2], [1, 1, 4]])
 def test_prelu(alpha: list[int]) -> None:
-    text = document(f"x = external(shape = [2, 3, 4]);\na = external(shape = {alpha});\ny = prelu(x, a);", "x, a")
+    text = document(
+        f"x = external(shape = [2, 3, 4]);\na = external(shape = {alpha});\ny = prelu(x, a);",
+        "x, a",
+    )
     check_twice(text)
 
 
-@pytest.mark.parametrize("flags", ["", ", transposeA = true", ", transposeB = true", ", transposeA = true, transposeB = true"])
-@pytest.mark.parametrize("batch", [([], []), ([2], [2]), ([2], [1]), ([1, 3], [2, 1])], ids=str)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        ", transposeA = true",
+        ", transposeB = true",
+        ", transposeA = true, transposeB = true",
+    ],
+)
+@pytest.mark.parametrize(
+    "batch", [([], []), ([2], [2]), ([2], [1]), ([1, 3], [2, 1])], ids=str
+)
 def test_matmul(flags: str, batch: tuple[list[int], list[int]]) -> None:
     left = [*batch[0], *([4, 3] if "transposeA" in flags else [3, 4])]
     right = [*batch[1], *([5, 4] if "transposeB" in flags else [4, 5])]
-    text = document(f"x = external(shape = {left});\nw = external(shape = {right});\ny = matmul(x, w{flags});", "x, w")
+    text = document(
+        f"x = external(shape = {left});\nw = external(shape = {right});\ny = matmul(x, w{flags});",
+        "x, w",
+    )
     check_twice(text)
 
 
@@ -227,7 +299,11 @@ def test_linear(bias: list[int]) -> None:
 
 
 def test_linear_without_bias() -> None:
-    check_twice(document("x = external(shape = [3, 5]);\nw = variable(shape = [4, 5], label = 'w');\ny = linear(x, w);"))
+    check_twice(
+        document(
+            "x = external(shape = [3, 5]);\nw = variable(shape = [4, 5], label = 'w');\ny = linear(x, w);"
+        )
+    )
 
 
 PARAMETERS = {"m": "mean", "v": "variance", "o": "offset", "s": "scale"}
@@ -235,11 +311,17 @@ PARAMETERS = {"m": "mean", "v": "variance", "o": "offset", "s": "scale"}
 
 @pytest.mark.parametrize("shape", [[1, 3], [1, 3, 1], [], [2, 3, 4], [2]], ids=str)
 def test_batch_normalization(shape: list[int]) -> None:
-    variables = "\n".join(f"{name} = variable(shape = {shape}, label = '{name}');" for name in PARAMETERS)
+    variables = "\n".join(
+        f"{name} = variable(shape = {shape}, label = '{name}');" for name in PARAMETERS
+    )
     text = document(
         f"x = external(shape = [2, 3, 4]);\n{variables}\ny = batch_normalization(x, m, v, o, s, epsilon = 0.01);"
     )
-    check_twice(text, variables={"v": torch.rand(shape, dtype=F64) + 0.5}, shapes=shape != [2, 3, 4] or True)
+    check_twice(
+        text,
+        variables={"v": torch.rand(shape, dtype=F64) + 0.5},
+        shapes=shape != [2, 3, 4] or True,
+    )
 
 
 def test_batch_normalization_with_literals() -> None:
@@ -262,7 +344,11 @@ def test_batch_normalization_with_literals() -> None:
     ],
 )
 def test_normalizations_follow_from_their_bodies(operation: str) -> None:
-    check_twice(document(f"x = external(shape = [2, 3, 4]);\ny = {operation};"), transform=away_from_zero, tolerance=1e-8)
+    check_twice(
+        document(f"x = external(shape = [2, 3, 4]);\ny = {operation};"),
+        transform=away_from_zero,
+        tolerance=1e-8,
+    )
 
 
 def test_copies_and_sums_of_many() -> None:
@@ -282,4 +368,6 @@ def test_update_passes_the_gradient_to_its_value() -> None:
 
 
 def test_cast_between_scalars() -> None:
-    check_gradients(document("x = external(shape = [2, 3]);\nc = cast<scalar>(x);\ny = mul(c, c);"))
+    check_gradients(
+        document("x = external(shape = [2, 3]);\nc = cast<scalar>(x);\ny = mul(c, c);")
+    )

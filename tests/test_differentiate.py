@@ -1,4 +1,6 @@
-"""The interface of a backward graph, and how broadcasts are undone: what design documents call the contract."""
+"""The interface of a backward graph, and how broadcasts are undone: what design
+documents call the contract.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ def signature(graph: nnef_grad.Graph) -> tuple[list[str], list[str]]:
 
 def test_inputs_are_those_of_the_forward_graph_and_a_seed_for_each_output() -> None:
     result = backward(TWO_LAYERS)
-    assert signature(result.graph) == (["x", "grad_y", "grad_z"], ["grad_x", "grad_w", "grad_k"])
+    assert signature(result.graph) == (
+        ["x", "grad_y", "grad_z"],
+        ["grad_x", "grad_w", "grad_k"],
+    )
     assert result.graph.name == "net_backward"
     assert result.seeds == {"y": "grad_y", "z": "grad_z"}
     assert result.gradients == {"x": "grad_x", "w": "grad_w", "k": "grad_k"}
@@ -44,7 +49,9 @@ def test_inputs_are_those_of_the_forward_graph_and_a_seed_for_each_output() -> N
 
 
 def test_externals_are_declared_in_the_order_of_the_signature() -> None:
-    text = document("b = external(shape = [2]);\na = external(shape = [2]);\ny = add(a, b);", "a, b")
+    text = document(
+        "b = external(shape = [2]);\na = external(shape = [2]);\ny = add(a, b);", "a, b"
+    )
     operations = backward(text).graph.operations
     assert [t.name for op in operations[:3] for t in op.outputs] == ["a", "b", "grad_y"]
 
@@ -78,7 +85,9 @@ def test_seed_of_ones_is_the_gradient_of_the_sum(outputs: list[str] | None) -> N
     result = backward(TWO_LAYERS, seed="ones", outputs=outputs)
     assert result.seeds == {}
     assert signature(result.graph)[0] == ["x"]
-    feeds, variables = reference.random_feeds(TWO_LAYERS, torch.Generator().manual_seed(1))
+    feeds, variables = reference.random_feeds(
+        TWO_LAYERS, torch.Generator().manual_seed(1)
+    )
     computed = reference.outputs(nnef_grad.dumps(result), feeds, variables)
     values = reference.evaluate(TWO_LAYERS, feeds, variables)
     seeds = {name: torch.ones_like(values[name]) for name in (outputs or ["y", "z"])}
@@ -90,38 +99,62 @@ def test_seed_of_ones_is_the_gradient_of_the_sum(outputs: list[str] | None) -> N
 def test_forward_outputs_on_demand() -> None:
     result = backward(TWO_LAYERS, with_outputs=True)
     assert signature(result.graph)[1] == ["grad_x", "grad_w", "grad_k", "y", "z"]
-    feeds, variables = reference.random_feeds(TWO_LAYERS, torch.Generator().manual_seed(1))
+    feeds, variables = reference.random_feeds(
+        TWO_LAYERS, torch.Generator().manual_seed(1)
+    )
     seeds = {name: torch.ones(2, 3, dtype=F64) for name in ("grad_y", "grad_z")}
     computed = reference.outputs(nnef_grad.dumps(result), {**feeds, **seeds}, variables)
-    for actual, wanted in zip(computed[3:], reference.outputs(TWO_LAYERS, feeds, variables)):
+    for actual, wanted in zip(
+        computed[3:], reference.outputs(TWO_LAYERS, feeds, variables)
+    ):
         assert torch.equal(actual, wanted)
 
 
 def test_only_what_the_gradients_need_is_kept() -> None:
     result = backward(TWO_LAYERS, wrt="k", outputs=["y"])
-    assert names(result.graph) == ["external", "external", "variable", "mul", "exp", "mul"]
+    assert names(result.graph) == [
+        "external",
+        "external",
+        "variable",
+        "mul",
+        "exp",
+        "mul",
+    ]
 
 
 def test_an_unused_input_stays_in_the_signature() -> None:
-    text = document("x = external(shape = [2]);\nw = external(shape = [2]);\ny = add(x, w);", "x, w")
+    text = document(
+        "x = external(shape = [2]);\nw = external(shape = [2]);\ny = add(x, w);", "x, w"
+    )
     assert signature(backward(text, wrt="x").graph)[0] == ["x", "w", "grad_y"]
 
 
 def test_a_tensor_without_influence_gets_zeros_and_a_warning() -> None:
-    text = document("x = external(shape = [2]);\nw = external(shape = [3, 1]);\nf = floor(w);\ny = exp(x);", "x, w")
+    text = document(
+        "x = external(shape = [2]);\nw = external(shape = [3, 1]);\nf = floor(w);\ny = exp(x);",
+        "x, w",
+    )
     checked = check_gradients(text)
     assert checked.gradients["w"].tolist() == [[0.0], [0.0], [0.0]]
-    assert checked.backward.warnings == ("'w' does not influence 'y': its gradient is zeros",)
+    assert checked.backward.warnings == (
+        "'w' does not influence 'y': its gradient is zeros",
+    )
 
 
 def test_a_zero_derivative_gives_zeros_and_a_warning() -> None:
-    checked = check_gradients(document("x = external(shape = [2]);\nf = round(x);\ny = exp(f);"))
+    checked = check_gradients(
+        document("x = external(shape = [2]);\nf = round(x);\ny = exp(f);")
+    )
     assert checked.gradients["x"].tolist() == [0.0, 0.0]
-    assert checked.backward.warnings == ("'x' does not influence 'y': its gradient is zeros",)
+    assert checked.backward.warnings == (
+        "'x' does not influence 'y': its gradient is zeros",
+    )
 
 
 def test_names_that_are_taken_get_a_suffix_and_the_users_names_stay() -> None:
-    text = document("x = external(shape = [2]);\ngrad_x = exp(x);\ngrad_y = mul(grad_x, x);\ny = tanh(grad_y);")
+    text = document(
+        "x = external(shape = [2]);\ngrad_x = exp(x);\ngrad_y = mul(grad_x, x);\ny = tanh(grad_y);"
+    )
     result = check_gradients(text).backward
     assert result.seeds == {"y": "grad_y_1"}
     assert result.gradients == {"x": "grad_x_1"}
@@ -129,13 +162,18 @@ def test_names_that_are_taken_get_a_suffix_and_the_users_names_stay() -> None:
 
 
 def test_a_gradient_that_is_an_input_or_doubled_goes_through_copy() -> None:
-    text = document("x = external(shape = [2]);\nw = external(shape = [2]);\ny = add(x, w);", "x, w")
+    text = document(
+        "x = external(shape = [2]);\nw = external(shape = [2]);\ny = add(x, w);", "x, w"
+    )
     result = check_gradients(text).backward
     assert names(result.graph) == ["external", "external", "external", "copy", "copy"]
 
 
 def test_two_gradients_that_are_one_tensor_are_computed_once() -> None:
-    text = document("x = external(shape = [2]);\nw = external(shape = [2]);\ns = add(x, w);\ny = exp(s);", "x, w")
+    text = document(
+        "x = external(shape = [2]);\nw = external(shape = [2]);\ns = add(x, w);\ny = exp(s);",
+        "x, w",
+    )
     result = check_gradients(text).backward
     assert names(result.graph)[-3:] == ["exp", "mul", "copy"]
 
@@ -166,7 +204,11 @@ def test_each_derivative_stands_under_the_forward_operation() -> None:
 
 
 def test_a_row_that_was_repeated_over_four_rows_is_summed() -> None:
-    text = document("a = external(shape = [1, 3]);\nb = external(shape = [4, 3]);\nc = mul(a, b);", "a, b", "c")
+    text = document(
+        "a = external(shape = [1, 3]);\nb = external(shape = [4, 3]);\nc = mul(a, b);",
+        "a, b",
+        "c",
+    )
     b = torch.tensor([[4.0, 5, 6], [7, 8, 9], [1, 2, 3], [4, 5, 6]], dtype=F64)
     ones = torch.ones(4, 3, dtype=F64)
     checked = check_gradients(text, feeds={"b": b}, seeds={"c": ones})
@@ -179,25 +221,37 @@ def test_a_singular_bias_is_summed_over_both_axes() -> None:
         "x = external(shape = [4, 3]);\nw = variable(shape = [2, 3], label = 'w');\nb = variable(shape = [1, 1], label = 'b');\n"
         "y = linear(x, w, b);"
     )
-    assert "grad_b = sum_reduce(grad_y, axes = [0, 1]);" in check_gradients(text, shapes=False).text
+    assert (
+        "grad_b = sum_reduce(grad_y, axes = [0, 1]);"
+        in check_gradients(text, shapes=False).text
+    )
 
 
 def test_rank_one_against_rank_four_is_summed_over_three_axes_and_squeezed() -> None:
-    text = document("x = external(shape = [2, 3, 4, 5]);\nw = external(shape = [2]);\ny = add(x, w);", "x, w")
+    text = document(
+        "x = external(shape = [2, 3, 4, 5]);\nw = external(shape = [2]);\ny = add(x, w);",
+        "x, w",
+    )
     emitted = check_gradients(text).text
     assert "grad_w_sum = sum_reduce(grad_y, axes = [1, 2, 3]);" in emitted
     assert "grad_w = squeeze(grad_w_sum, axes = [1, 2, 3]);" in emitted
 
 
 def test_a_missing_axis_of_extent_one_is_squeezed_and_not_summed() -> None:
-    text = document("x = external(shape = [2, 1]);\nw = external(shape = [2]);\ny = mul(x, w);", "x, w")
+    text = document(
+        "x = external(shape = [2, 1]);\nw = external(shape = [2]);\ny = mul(x, w);",
+        "x, w",
+    )
     result = check_gradients(text).backward
     assert result.reductions == 0
     assert "sum_reduce" not in names(result.graph)
 
 
 def test_nothing_is_emitted_where_nothing_was_broadcast() -> None:
-    text = document("x = external(shape = [2, 3]);\nw = external(shape = [2, 3]);\ny = mul(x, w);", "x, w")
+    text = document(
+        "x = external(shape = [2, 3]);\nw = external(shape = [2, 3]);\ny = mul(x, w);",
+        "x, w",
+    )
     result = check_gradients(text).backward
     assert names(result.graph) == ["external", "external", "external", "mul", "mul"]
     assert result.reductions == 0
@@ -214,19 +268,27 @@ def test_the_sum_is_taken_before_the_factor_that_is_constant_along_it() -> None:
 
 
 def test_a_tensor_that_is_used_often_gets_the_sum() -> None:
-    text = document("x = external(shape = [2]);\na = sin(x);\nb = cos(x);\nc = mul(a, b);\nd = mul(c, x);\ny = add(d, x);")
+    text = document(
+        "x = external(shape = [2]);\na = sin(x);\nb = cos(x);\nc = mul(a, b);\nd = mul(c, x);\ny = add(d, x);"
+    )
     emitted = check_gradients(text).text
     assert "grad_x_from_a" in emitted
     assert "grad_x = add(grad_x_sum_1, grad_x_from_a);" in emitted
 
 
 def test_an_unused_result_of_split() -> None:
-    check_gradients(document("x = external(shape = [2, 6]);\n[a, b, c] = split(x, axis = 1, ratios = [1, 3, 2]);\ny = exp(b);"))
+    check_gradients(
+        document(
+            "x = external(shape = [2, 6]);\n[a, b, c] = split(x, axis = 1, ratios = [1, 3, 2]);\ny = exp(b);"
+        )
+    )
 
 
 def test_a_chain_of_a_thousand_operations() -> None:
     steps = "\n".join(f"h{i + 1} = tanh(h{i});" for i in range(1000))
-    check_gradients(document(f"h0 = external(shape = [2]);\n{steps}\ny = exp(h1000);", "h0"))
+    check_gradients(
+        document(f"h0 = external(shape = [2]);\n{steps}\ny = exp(h1000);", "h0")
+    )
 
 
 # ---- What cannot be differentiated ----
@@ -266,21 +328,27 @@ def test_an_operation_without_derivative_off_the_way_does_no_harm() -> None:
         ({"seed": "zeros"}, "the seed is 'input' or 'ones', not 'zeros'"),
     ],
 )
-def test_requests_that_do_not_fit_the_graph(options: dict[str, object], message: str) -> None:
+def test_requests_that_do_not_fit_the_graph(
+    options: dict[str, object], message: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         backward(TWO_LAYERS, **options)
     assert caught.value.message == message
 
 
 def test_compiling_twice_gives_the_same_text() -> None:
-    assert nnef_grad.dumps(backward(TWO_LAYERS)) == nnef_grad.dumps(backward(TWO_LAYERS))
+    assert nnef_grad.dumps(backward(TWO_LAYERS)) == nnef_grad.dumps(
+        backward(TWO_LAYERS)
+    )
 
 
 def test_the_emitted_graph_is_a_fixed_point_of_reading_and_writing() -> None:
     text = nnef_grad.dumps(backward(TWO_LAYERS))
     graph = nnef_grad.loads(text)
     assert nnef_grad.loads(nnef_grad.dumps(graph)) == graph
-    assert nnef_grad.dumps(nnef_grad.loads(nnef_grad.dumps(graph))) == nnef_grad.dumps(graph)
+    assert nnef_grad.dumps(nnef_grad.loads(nnef_grad.dumps(graph))) == nnef_grad.dumps(
+        graph
+    )
     assert nnef.parse_string(text).name == "net_backward"
 
 
@@ -301,7 +369,11 @@ def test_a_planted_error_is_caught(rule: str, body: str) -> None:
         f"fragment {rule}_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> ) -> ( dx: tensor<scalar> )\n{{ {body} }}"
     )
     with pytest.raises(AssertionError, match="relative error"):
-        check_gradients(document(f"x = external(shape = [3]);\ny = {rule}(x);"), rules=planted, tolerance=1e-6)
+        check_gradients(
+            document(f"x = external(shape = [3]);\ny = {rule}(x);"),
+            rules=planted,
+            tolerance=1e-6,
+        )
 
 
 @pytest.mark.parametrize("wrt", ["x", "w"])
@@ -310,5 +382,7 @@ def test_central_differences_agree(wrt: str) -> None:
     checked = check_gradients(TWO_LAYERS)
     gradient = checked.gradients[wrt]
     direction = torch.randn(gradient.shape, generator=generator, dtype=F64)
-    slope = reference.central_difference(TWO_LAYERS, checked.feeds, checked.variables, wrt, direction, checked.seeds)
+    slope = reference.central_difference(
+        TWO_LAYERS, checked.feeds, checked.variables, wrt, direction, checked.seeds
+    )
     assert float((gradient * direction).sum()) == pytest.approx(float(slope), rel=1e-6)

@@ -50,7 +50,9 @@ def test_real_networks_are_read_as_the_khronos_parser_reads_them(name: str) -> N
     round_trip(graph)
     khronos = nnef.parse_file(str(path))
     nnef.infer_shapes(khronos)
-    assert [op.name for op in graph.operations] == [op.name for op in khronos.operations]
+    assert [op.name for op in graph.operations] == [
+        op.name for op in khronos.operations
+    ]
     shapes = {name: tuple(tensor.shape) for name, tensor in khronos.tensors.items()}
     assert {name: tensor.shape for name, tensor in graph.tensors.items()} == shapes
 
@@ -89,7 +91,10 @@ def test_a_flat_statement_is_written_as_it_is_read(statement: str) -> None:
         ("y = relu<>(x);", None),
         ("y=relu(x)   ;", "y = relu(x);"),
         ("y = relu(x); # done", "y = relu(x);"),
-        ('y = variable(shape = [2], label = "it\'s");', 'y = variable(shape = [2], label = "it\'s");'),
+        (
+            'y = variable(shape = [2], label = "it\'s");',
+            'y = variable(shape = [2], label = "it\'s");',
+        ),
         ("y = leaky_relu(x, alpha = 1E-5);", "y = leaky_relu(x, alpha = 1e-05);"),
         ("y = leaky_relu(x, alpha = 007.50);", "y = leaky_relu(x, alpha = 7.5);"),
         ("y = leaky_relu(x, alpha = - 1.0);", "y = leaky_relu(x, alpha = -1.0);"),
@@ -164,7 +169,10 @@ def test_an_expression_without_value(expression: str, message: str) -> None:
 
 
 def test_a_name_for_a_name_is_a_copy() -> None:
-    assert lines(graph_of("z = relu(x);\ny = z;", OPERATORS)) == ["z = relu(x);", "y = copy(z);"]
+    assert lines(graph_of("z = relu(x);\ny = z;", OPERATORS)) == [
+        "z = relu(x);",
+        "y = copy(z);",
+    ]
 
 
 # ---- Fragments ----

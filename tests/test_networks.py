@@ -1,4 +1,6 @@
-"""Real networks: Khronos' own AlexNet, VGG and ResNet, where their files lie beside the checkout."""
+"""Real networks: Khronos' own AlexNet, VGG and ResNet, where their files lie beside the
+checkout.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,30 @@ def network(name: str, batch: int, image: int) -> str:
     """The text of a network for images of another size."""
     path = MODELS / f"{name}.nnef"
     if not path.exists():
-        pytest.skip(f"{path} is not here: the networks are published by Khronos, not part of this project")
-    return re.sub(r"external\(shape = \[1, 3, 224, 224\]\)", f"external(shape = [{batch}, 3, {image}, {image}])", path.read_text())
+        pytest.skip(
+            f"{path} is not here: the networks are published by Khronos, not part of this project"
+        )
+    return re.sub(
+        r"external\(shape = \[1, 3, 224, 224\]\)",
+        f"external(shape = [{batch}, 3, {image}, {image}])",
+        path.read_text(),
+    )
 
 
-# AlexNet and VGG end in convolutions without padding over the whole of a 224 x 224 image.
+# AlexNet and VGG end in convolutions without padding over the whole of a 224 x 224
+# image.
 @pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize(("name", "image"), [("alexnet", 224), ("vgg", 224), ("resnet", 64)])
+@pytest.mark.parametrize(
+    ("name", "image"), [("alexnet", 224), ("vgg", 224), ("resnet", 64)]
+)
 def test_every_gradient_agrees_with_autograd(name: str, image: int, batch: int) -> None:
     check_gradients(network(name, batch, image), tolerance=1e-6, transform=_scaled)
 
 
 def _scaled(value: object) -> object:
-    """Values of a size that neither vanishes nor explodes through fifty layers: by the fan-in of a kernel."""
+    """Values of a size that neither vanishes nor explodes through fifty layers: by the
+    fan-in of a kernel.
+    """
     import torch
 
     assert isinstance(value, torch.Tensor)
@@ -38,7 +51,9 @@ def _scaled(value: object) -> object:
     return value.abs() + 0.5 if value.dim() == 2 else value
 
 
-@pytest.mark.parametrize(("name", "image"), [("alexnet", 224), ("vgg", 224), ("resnet", 224)])
+@pytest.mark.parametrize(
+    ("name", "image"), [("alexnet", 224), ("vgg", 224), ("resnet", 224)]
+)
 def test_one_reduction_for_each_broadcast_operand(name: str, image: int) -> None:
     graph = nnef_grad.loads(network(name, 1, image))
     backward = nnef_grad.differentiate(graph)
@@ -49,11 +64,21 @@ def test_one_reduction_for_each_broadcast_operand(name: str, image: int) -> None
 
 
 def _broadcast_operands(operation: nnef_grad.Operation) -> int:
-    """How many of an operation's tensors are repeated along an axis to fit its result."""
-    names = {"conv": {"bias"}, "batch_normalization": {"mean", "variance", "offset", "scale"}}.get(operation.name, set())
+    """How many of an operation's tensors are repeated along an axis to fit its
+    result.
+    """
+    names = {
+        "conv": {"bias"},
+        "batch_normalization": {"mean", "variance", "offset", "scale"},
+    }.get(operation.name, set())
     (result,) = operation.outputs
     pairs = zip(operation.definition.operands, operation.operands)
-    tensors = [t for p, t in pairs if isinstance(t, nnef_grad.Tensor) and (p.name in names or operation.name == "add")]
+    tensors = [
+        t
+        for p, t in pairs
+        if isinstance(t, nnef_grad.Tensor)
+        and (p.name in names or operation.name == "add")
+    ]
     return sum(_is_repeated(t.shape, result.shape) for t in tensors)
 
 

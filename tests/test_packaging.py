@@ -1,4 +1,6 @@
-"""The grammar and the .nnef files are found from a wheel, from an editable install and from a checkout."""
+"""The grammar and the .nnef files are found from a wheel, from an editable install and
+from a checkout.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ def run(*command: object, path: Path | None = None, cwd: Path | None = None) -> 
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(cwd)} if path else None
     if path and environment is not None:
         environment["PYTHONPATH"] = str(path)
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=environment, cwd=cwd, check=False)
+    done = subprocess.run(
+        [str(c) for c in command],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=cwd,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -38,10 +47,22 @@ def check(output: str, package: Path, grammar: Path) -> None:
 
 
 def pip(*arguments: object) -> None:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
-    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-deps",
+    ]
+    done = subprocess.run(
+        [*command, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
-        pytest.skip(f"pip cannot build the package here: {done.stderr.strip().splitlines()[-1]}")
+        pytest.skip(
+            f"pip cannot build the package here: {done.stderr.strip().splitlines()[-1]}"
+        )
 
 
 def test_from_a_checkout(tmp_path: Path) -> None:
@@ -60,6 +81,8 @@ def test_from_a_wheel(tmp_path: Path) -> None:
 def test_from_an_editable_install(tmp_path: Path) -> None:
     site = tmp_path / "site"
     pip("--target", site, "--editable", ROOT)
-    (tmp_path / "run.py").write_text(f"import site\nsite.addsitedir({str(site)!r})\n{PROGRAM}")
+    (tmp_path / "run.py").write_text(
+        f"import site\nsite.addsitedir({str(site)!r})\n{PROGRAM}"
+    )
     output = run(sys.executable, tmp_path / "run.py", cwd=tmp_path)
     check(output, ROOT / "nnef_grad", ROOT / "grammars" / "nnef.lark")

@@ -1,4 +1,6 @@
-"""What the README shows is what the commands print. `--rewrite-cases` brings it up to date."""
+"""What the README shows is what the commands print. `--rewrite-cases` brings it up to
+date.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ import nnef_grad
 from nnef_grad.cli import main
 
 ROOT = Path(__file__).parents[1]
-SHOWN = re.compile(r"(<!-- (output|errors) of: nnef-grad (.*?) -->\n```\n)(.*?)(```\n)", re.DOTALL)
+SHOWN = re.compile(
+    r"(<!-- (output|errors) of: nnef-grad (.*?) -->\n```\n)(.*?)(```\n)", re.DOTALL
+)
 
 
 def run(stream: str, command: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -21,7 +25,9 @@ def run(stream: str, command: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return result.stdout if stream == "output" else result.stderr
 
 
-def test_the_readme_shows_what_the_commands_print(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_shows_what_the_commands_print(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = ROOT / "README.md"
     text = path.read_text("utf-8")
     current = SHOWN.sub(lambda m: m[1] + run(m[2], m[3], monkeypatch) + m[5], text)
@@ -31,8 +37,12 @@ def test_the_readme_shows_what_the_commands_print(request: pytest.FixtureRequest
         assert current == text
 
 
-def test_the_readme_s_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+def test_the_readme_s_python_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (program,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL
+    )
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

@@ -1,4 +1,6 @@
-"""Every standard operation has a decision on its derivative, and every rule keeps the convention."""
+"""Every standard operation has a decision on its derivative, and every rule keeps the
+convention.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from nnef_grad.library import standard
 from nnef_grad.ops import RULES, SHAPES
 from nnef_grad.rules import SUFFIX, Rules, calculus, check_signature
 
-# Primitive operations on scalars that a later version differentiates; they stop the compiler with an error.
+# Primitive operations on scalars that a later version differentiates; they stop the
+# compiler with an error.
 UNDECIDED = {"multilinear_upsample", "avg_roi_pool", "max_roi_pool", "roi_resample"}
 
 
@@ -38,7 +41,9 @@ def test_a_rule_has_the_parameters_of_its_operation(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(calculus()))
 def test_a_rule_gives_a_gradient_for_each_scalar_operand(name: str) -> None:
     operation = name.removesuffix(SUFFIX)
-    assert [r.name for r in calculus()[name].results] == [f"d{operand}" for operand in scalar_operands(operation)]
+    assert [r.name for r in calculus()[name].results] == [
+        f"d{operand}" for operand in scalar_operands(operation)
+    ]
 
 
 def test_an_operation_has_one_rule() -> None:
@@ -47,7 +52,9 @@ def test_an_operation_has_one_rule() -> None:
 
 def test_the_khronos_parser_reads_the_rules() -> None:
     folder = Path(nnef_grad.__file__).parent
-    library = (folder / "stdlib.nnef").read_text("utf-8") + (folder / "derivatives.nnef").read_text("utf-8")
+    library = (folder / "stdlib.nnef").read_text("utf-8") + (
+        folder / "derivatives.nnef"
+    ).read_text("utf-8")
     text = "version 1.0;\ngraph net( x ) -> ( y ) { x = external(shape = [1]); y = relu(x); }"
     assert nnef.parse_string(text, stdlib=library).name == "net"
 

@@ -1,4 +1,6 @@
-"""Reductions and operations on shapes: their shape functions, their rules against torch, and what is refused."""
+"""Reductions and operations on shapes: their shape functions, their rules against
+torch, and what is refused.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +22,38 @@ Shapes = dict[str, list[int]]
 
 
 def net(statements: str, inputs: Shapes, outputs: str = "") -> str:
-    """A graph of some statements; without `outputs`, it returns what the last statement assigns.
+    """A graph of some statements; without `outputs`, it returns what the last statement
+    assigns.
 
-    The inputs are given by their shapes. One that is called `index` holds integers, one that is called `flag` truth values.
+    The inputs are given by their shapes. One that is called `index` holds integers, one
+    that is called `flag` truth values.
     """
     dtypes = {"index": "integer", "flag": "logical"}
-    externals = [f"{name} = external<{dtypes.get(name, 'scalar')}>(shape = {shape});" for name, shape in inputs.items()]
+    externals = [
+        f"{name} = external<{dtypes.get(name, 'scalar')}>(shape = {shape});"
+        for name, shape in inputs.items()
+    ]
     last = statements.rstrip("; \n").split(";")[-1]
     returned = outputs or ", ".join(re.findall(r"\w+", last.split("=")[0]))
-    return document("\n".join([*externals, f"{statements};"]), ", ".join(inputs), returned)
+    return document(
+        "\n".join([*externals, f"{statements};"]), ", ".join(inputs), returned
+    )
 
 
 def operations(checked: Checked) -> list[str]:
     """The operations of a backward graph, without those by which its tensors enter."""
-    return [op.name for op in checked.backward.graph.operations if op.name not in ("external", "constant")]
+    return [
+        op.name
+        for op in checked.backward.graph.operations
+        if op.name not in ("external", "constant")
+    ]
 
 
 # ---- Shapes ----
 
 SHAPES: list[tuple[str, Shapes, list[list[int]]]] = [
-    # reshape: 0 keeps an extent, -1 takes what remains; axis_start and axis_count say which axes are replaced
+    # reshape: 0 keeps an extent, -1 takes what remains; axis_start and axis_count say
+    # which axes are replaced
     ("y = reshape(x, shape = [6, 4])", {"x": [2, 3, 4]}, [[6, 4]]),
     ("y = reshape(x, shape = [0, -1])", {"x": [2, 3, 4]}, [[2, 12]]),
     ("y = reshape(x, shape = [-1])", {"x": [2, 3, 4]}, [[24]]),
@@ -74,7 +88,8 @@ SHAPES: list[tuple[str, Shapes, list[list[int]]]] = [
     ("y = stack([a, b], axis = 0)", {"a": [], "b": []}, [[2]]),
     ("[a, b] = unstack(x, axis = 1)", {"x": [3, 2, 4]}, [[3, 4], [3, 4]]),
     ("[a, b] = unstack(x, axis = 0)", {"x": [2]}, [[], []]),
-    # slice: negative offsets count from the end, offsets outside are clamped, end = 0 is the end where all strides are 1
+    # slice: negative offsets count from the end, offsets outside are clamped, end = 0
+    # is the end where all strides are 1
     ("y = slice(x, axes = [1], begin = [1], end = [3])", {"x": [4, 5]}, [[4, 2]]),
     ("y = slice(x, axes = [1, 0], begin = [1, 2], end = [3, 4])", {"x": [4, 5]}, [[2, 2]]),
     ("y = slice(x, axes = [0], begin = [-3], end = [-1])", {"x": [5]}, [[2]]),
@@ -123,8 +138,12 @@ SHAPES: list[tuple[str, Shapes, list[list[int]]]] = [
     ("y = batch_normalization(x, m, 1.0, 0.0, s, epsilon = 0.1)", {"x": [2, 3, 4], "m": [1, 3], "s": [2, 1, 4]}, [[2, 3, 4]]),
 ]  # fmt: skip
 
-# The Khronos inference inserts the axes of unsqueeze one after the other, and so at other places where they do not ascend.
-INFERENCE_IS_WRONG = {"y = unsqueeze(x, axes = [2, 0])", "y = unsqueeze(x, axes = [3, 1, 0])"}
+# The Khronos inference inserts the axes of unsqueeze one after the other, and so at
+# other places where they do not ascend.
+INFERENCE_IS_WRONG = {
+    "y = unsqueeze(x, axes = [2, 0])",
+    "y = unsqueeze(x, axes = [3, 1, 0])",
+}
 
 
 @pytest.mark.parametrize(("statement", "inputs", "expected"), SHAPES)
@@ -134,14 +153,20 @@ def test_shape(statement: str, inputs: Shapes, expected: list[list[int]]) -> Non
 
 
 @pytest.mark.parametrize(("statement", "inputs", "expected"), SHAPES)
-def test_shape_of_what_torch_computes(statement: str, inputs: Shapes, expected: list[list[int]]) -> None:
+def test_shape_of_what_torch_computes(
+    statement: str, inputs: Shapes, expected: list[list[int]]
+) -> None:
     text = net(statement, inputs)
     feeds, variables = reference.random_feeds(text, torch.Generator().manual_seed(0))
-    assert [list(t.shape) for t in reference.outputs(text, feeds, variables)] == expected
+    assert [
+        list(t.shape) for t in reference.outputs(text, feeds, variables)
+    ] == expected
 
 
 @pytest.mark.parametrize(("statement", "inputs", "expected"), SHAPES)
-def test_shape_by_the_khronos_inference(statement: str, inputs: Shapes, expected: list[list[int]]) -> None:
+def test_shape_by_the_khronos_inference(
+    statement: str, inputs: Shapes, expected: list[list[int]]
+) -> None:
     graph = nnef.parse_string(net(statement, inputs))
     nnef.infer_shapes(graph)
     found = [graph.tensors[name].shape for name in graph.outputs]
@@ -149,12 +174,18 @@ def test_shape_by_the_khronos_inference(statement: str, inputs: Shapes, expected
 
 
 def test_slices_are_those_of_the_khronos_inference() -> None:
-    for begin, end, stride in itertools.product(range(-7, 8), range(-7, 8), (-3, -2, -1, 1, 2, 3)):
+    for begin, end, stride in itertools.product(
+        range(-7, 8), range(-7, 8), (-3, -2, -1, 1, 2, 3)
+    ):
         arguments = ([begin], [end], [stride])
-        assert _extent(slice_shape, *arguments) == _extent(nnef.shapes.slice_shape, *arguments), arguments
+        assert _extent(slice_shape, *arguments) == _extent(
+            nnef.shapes.slice_shape, *arguments
+        ), arguments
 
 
-def _extent(function: Callable[..., Sequence[int]], *arguments: list[int]) -> int | None:
+def _extent(
+    function: Callable[..., Sequence[int]], *arguments: list[int]
+) -> int | None:
     try:
         return function([5], [0], *arguments)[0]
     except (ShapeError, AssertionError):
@@ -272,14 +303,20 @@ def test_misuse_is_refused(statement: str, inputs: Shapes, message: str) -> None
 
 @pytest.mark.parametrize("border", ["replicate", "reflect", "reflect-even"])
 def test_a_border_that_repeats_elements_has_no_derivative(border: str) -> None:
-    text = net(f"y = pad(x, padding = [(0, 0), (1, 0)], border = '{border}')", {"x": [2, 3]})
-    with pytest.raises(nnef_grad.NoDerivativeError, match=f"'pad' has no derivative with border = '{border}'"):
+    text = net(
+        f"y = pad(x, padding = [(0, 0), (1, 0)], border = '{border}')", {"x": [2, 3]}
+    )
+    with pytest.raises(
+        nnef_grad.NoDerivativeError,
+        match=f"'pad' has no derivative with border = '{border}'",
+    ):
         nnef_grad.differentiate(nnef_grad.loads(text))
 
 
 # ---- Gradients ----
 #
-# Each setting of an operation stands with the operations that its backward graph is made of.
+# Each setting of an operation stands with the operations that its backward graph is
+# made of.
 
 RESHAPING: list[tuple[str, Shapes, str]] = [
     ("y = reshape(x, shape = [6, 4])", {"x": [2, 3, 4]}, "reshape"),
@@ -426,7 +463,8 @@ REDUCING: list[tuple[str, Shapes, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("statement", "inputs", "expected"), [*RESHAPING, *JOINING, *SLICING, *PADDING, *TILING, *GATHERING, *REDUCING]
+    ("statement", "inputs", "expected"),
+    [*RESHAPING, *JOINING, *SLICING, *PADDING, *TILING, *GATHERING, *REDUCING],
 )
 def test_gradient(statement: str, inputs: Shapes, expected: str) -> None:
     checked = check_gradients(net(statement, inputs), high=3)
@@ -434,51 +472,78 @@ def test_gradient(statement: str, inputs: Shapes, expected: str) -> None:
 
 
 @pytest.mark.parametrize(("statement", "inputs", "outputs", "expected"), DIVIDING)
-def test_gradient_of_parts(statement: str, inputs: Shapes, outputs: str, expected: str) -> None:
+def test_gradient_of_parts(
+    statement: str, inputs: Shapes, outputs: str, expected: str
+) -> None:
     checked = check_gradients(net(statement, inputs, outputs))
     assert " ".join(operations(checked)) == expected
 
 
 def test_gradient_of_an_empty_slice_is_zeros() -> None:
-    statements = "e = slice(x, axes = [1], begin = [2], end = [2]); y = concat([e, z], axis = 1)"
+    statements = (
+        "e = slice(x, axes = [1], begin = [2], end = [2]); y = concat([e, z], axis = 1)"
+    )
     checked = check_gradients(net(statements, {"x": [2, 3], "z": [2, 1]}))
     assert float(checked.gradients["x"].abs().max()) == 0.0
 
 
 def test_padding_that_leaves_nothing_of_the_operand() -> None:
-    checked = check_gradients(net("y = pad(x, padding = [(5, -4)], value = 2.0)", {"x": [3]}))
+    checked = check_gradients(
+        net("y = pad(x, padding = [(5, -4)], value = 2.0)", {"x": [3]})
+    )
     assert float(checked.gradients["x"].abs().max()) == 0.0
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_equal_indices_add_up(axis: int) -> None:
     index = torch.tensor([2, 0, 2, 2, 1])
-    checked = check_gradients(net(f"y = gather(x, index, axis = {axis})", {"x": [3, 4, 3], "index": [5]}), feeds={"index": index})
+    checked = check_gradients(
+        net(f"y = gather(x, index, axis = {axis})", {"x": [3, 4, 3], "index": [5]}),
+        feeds={"index": index},
+    )
     share = checked.gradients["x"].select(axis, 2)
-    assert torch.allclose(share, checked.seeds["y"].index_select(axis, torch.tensor([0, 2, 3])).sum(axis))
+    assert torch.allclose(
+        share, checked.seeds["y"].index_select(axis, torch.tensor([0, 2, 3])).sum(axis)
+    )
 
 
 @pytest.mark.parametrize("operation", ["max_reduce", "min_reduce"])
 @pytest.mark.parametrize("axes", [[0], [1], [0, 1]])
 def test_ties_share_the_gradient(operation: str, axes: list[int]) -> None:
     ties = torch.tensor([[2, 1, 1], [2, 2, 1]], dtype=torch.float64)
-    check_gradients(net(f"y = {operation}(x, axes = {axes})", {"x": [2, 3]}), feeds={"x": ties})
+    check_gradients(
+        net(f"y = {operation}(x, axes = {axes})", {"x": [2, 3]}), feeds={"x": ties}
+    )
 
 
-@pytest.mark.parametrize(("outputs", "expected"), [("m", "div tile"), ("v", "moments div sub mul")])
+@pytest.mark.parametrize(
+    ("outputs", "expected"), [("m", "div tile"), ("v", "moments div sub mul")]
+)
 def test_gradient_of_one_of_the_moments(outputs: str, expected: str) -> None:
-    checked = check_gradients(net("m, v = moments(x, axes = [0, 2])", {"x": [2, 3, 4]}, outputs))
+    checked = check_gradients(
+        net("m, v = moments(x, axes = [0, 2])", {"x": [2, 3, 4]}, outputs)
+    )
     assert " ".join(operations(checked)) == expected
 
 
 def test_gradient_does_not_pass_through_an_index() -> None:
-    checked = check_gradients(net("i = argmax_reduce(x, axes = [0]); s = cast<scalar>(i); y = mul(s, x)", {"x": [3, 2]}))
+    checked = check_gradients(
+        net(
+            "i = argmax_reduce(x, axes = [0]); s = cast<scalar>(i); y = mul(s, x)",
+            {"x": [3, 2]},
+        )
+    )
     assert " ".join(operations(checked)) == "argmax_reduce cast mul"
 
 
 @pytest.mark.parametrize("operation", ["any_reduce", "all_reduce"])
 def test_gradient_does_not_pass_through_a_truth_value(operation: str) -> None:
-    check_gradients(net(f"c = gt(x, 0.0); any = {operation}(c, axes = [0]); y = select(any, x, 0.0)", {"x": [3, 4]}))
+    check_gradients(
+        net(
+            f"c = gt(x, 0.0); any = {operation}(c, axes = [0]); y = select(any, x, 0.0)",
+            {"x": [3, 4]},
+        )
+    )
 
 
 # ---- Order two ----
@@ -497,8 +562,14 @@ def test_gradient_does_not_pass_through_a_truth_value(operation: str) -> None:
         ("[a, b, c] = split(s, axis = 1, ratios = [1, 2, 1])", {"x": [2, 4]}),
         ("y = stack([s, x], axis = 1)", {"x": [2, 3]}),
         ("[a, b] = unstack(s, axis = 1)", {"x": [3, 2]}),
-        ("y = slice(s, axes = [1, 2], begin = [-1, 1], end = [-9, 5], stride = [-2, 3])", {"x": [2, 4, 6]}),
-        ("y = slice(s, axes = [0, 2], begin = [1, -2], end = [2, 0])", {"x": [2, 4, 6]}),
+        (
+            "y = slice(s, axes = [1, 2], begin = [-1, 1], end = [-9, 5], stride = [-2, 3])",
+            {"x": [2, 4, 6]},
+        ),
+        (
+            "y = slice(s, axes = [0, 2], begin = [1, -2], end = [2, 0])",
+            {"x": [2, 4, 6]},
+        ),
         ("y = pad(s, padding = [(1, -1), (0, 0), (-1, 2)])", {"x": [2, 3, 4]}),
         ("y = tile(s, repeats = [2, 1, 3])", {"x": [2, 3, 1]}),
         ("y = gather(s, index, axis = 1)", {"x": [2, 3, 2], "index": [5]}),

@@ -1,4 +1,6 @@
-"""Convolution, pooling, box filters and sampling: shapes, messages, gradients, held against torch and the Khronos parser."""
+"""Convolution, pooling, box filters and sampling: shapes, messages, gradients, held
+against torch and the Khronos parser.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,22 @@ import torch
 from checks import accept, check_gradients, check_twice, document
 
 import nnef_grad
-from nnef_grad.ops.windows import Windows, automatic_padding, basic_reads_border, downscaling, reverse_reads_border, upscaling
+from nnef_grad.ops.windows import (
+    Windows,
+    automatic_padding,
+    basic_reads_border,
+    downscaling,
+    reverse_reads_border,
+    upscaling,
+)
 
 Shape = Sequence[int]
 
 
 def model(operation: str, **shapes: Shape) -> str:
-    """A graph of one operation on x: `i` is an input of integers, and what else it reads are variables."""
+    """A graph of one operation on x: `i` is an input of integers, and what else it
+    reads are variables.
+    """
     external = {"x": "external", "i": "external<integer>"}
     declared = [
         f"    {name} = {external[name]}(shape = {list(shape)});"
@@ -28,7 +39,10 @@ def model(operation: str, **shapes: Shape) -> str:
         else f"    {name} = variable(shape = {list(shape)}, label = '{name}');"
         for name, shape in shapes.items()
     ]
-    return document("\n".join([*declared, f"    y = {operation};"]), inputs="x, i" if "i" in shapes else "x")
+    return document(
+        "\n".join([*declared, f"    y = {operation};"]),
+        inputs="x, i" if "i" in shapes else "x",
+    )
 
 
 def volume(attributes: str) -> int:
@@ -38,7 +52,9 @@ def volume(attributes: str) -> int:
 
 
 def backward_of(operation: str, **shapes: Shape) -> str:
-    return nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.loads(model(operation, **shapes))))
+    return nnef_grad.dumps(
+        nnef_grad.differentiate(nnef_grad.loads(model(operation, **shapes)))
+    )
 
 
 # ---- The arithmetic ----
@@ -52,13 +68,21 @@ def backward_of(operation: str, **shapes: Shape) -> str:
         (7, 3, 2, 1, (1, 1)),
         (8, 2, 1, 1, (0, 1)),
         (8, 1, 1, 1, (0, 0)),
-        (8, 1, 3, 1, (0, 0)),  # a stride wider than the window needs no padding, and none is negative
+        (
+            8,
+            1,
+            3,
+            1,
+            (0, 0),
+        ),  # a stride wider than the window needs no padding, and none is negative
         (9, 3, 1, 2, (2, 2)),
         (10, 3, 3, 2, (2, 2)),
         (1, 5, 1, 1, (2, 2)),
     ],
 )
-def test_automatic_padding(up: int, size: int, stride: int, dilation: int, padding: tuple[int, int]) -> None:
+def test_automatic_padding(
+    up: int, size: int, stride: int, dilation: int, padding: tuple[int, int]
+) -> None:
     assert automatic_padding((up,), (size,), (stride,), (dilation,)) == (padding,)
 
 
@@ -74,10 +98,14 @@ def test_automatic_padding(up: int, size: int, stride: int, dilation: int, paddi
         (2, 3, (0, 1), 5, 1, 1),
     ],
 )
-def test_down_scaled_extents(up: int, size: int, padding: tuple[int, int], stride: int, dilation: int, down: int) -> None:
+def test_down_scaled_extents(
+    up: int, size: int, padding: tuple[int, int], stride: int, dilation: int, down: int
+) -> None:
     windows = downscaling((up,), (size,), (padding,), (stride,), (dilation,))
     assert windows.down == (down,)
-    assert windows.has_natural_extents == ((down - 1) * stride + (size - 1) * dilation + 1 - sum(padding) == up)
+    assert windows.has_natural_extents == (
+        (down - 1) * stride + (size - 1) * dilation + 1 - sum(padding) == up
+    )
 
 
 def test_up_scaled_extents_are_multiples_if_the_padding_is_automatic() -> None:
@@ -85,7 +113,10 @@ def test_up_scaled_extents_are_multiples_if_the_padding_is_automatic() -> None:
 
 
 def test_up_scaled_extents_are_those_asked_for() -> None:
-    assert [upscaling((4,), (3,), ((0, 0),), (2,), (), shape).up for shape in ((), (9,), (10,))] == [(9,), (9,), (10,)]
+    assert [
+        upscaling((4,), (3,), ((0, 0),), (2,), (), shape).up
+        for shape in ((), (9,), (10,))
+    ] == [(9,), (9,), (10,)]
 
 
 def test_defaults_are_resolved() -> None:
@@ -105,9 +136,14 @@ def test_defaults_are_resolved() -> None:
         (6, (0, 1), False, False),  # the padding is never reached
     ],
 )
-def test_where_the_border_is_read(up: int, padding: tuple[int, int], basic: bool, reverse: bool) -> None:
+def test_where_the_border_is_read(
+    up: int, padding: tuple[int, int], basic: bool, reverse: bool
+) -> None:
     windows = downscaling((up,), (2,), (padding,), (2,), ())
-    assert (basic_reads_border(windows), reverse_reads_border(windows)) == (basic, reverse)
+    assert (basic_reads_border(windows), reverse_reads_border(windows)) == (
+        basic,
+        reverse,
+    )
 
 
 # ---- Shapes ----
@@ -147,7 +183,11 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("operation", "shapes", "expected"), SHAPES, ids=[operation for operation, *_ in SHAPES])
+@pytest.mark.parametrize(
+    ("operation", "shapes", "expected"),
+    SHAPES,
+    ids=[operation for operation, *_ in SHAPES],
+)
 def test_shapes(operation: str, shapes: dict[str, Shape], expected: Shape) -> None:
     text = model(operation, **shapes)
     graph = nnef_grad.loads(text)
@@ -157,9 +197,21 @@ def test_shapes(operation: str, shapes: dict[str, Shape], expected: Shape) -> No
 
 # The inference of the Khronos parser is stricter than the specification here, or wrong.
 SPECIFIED = [
-    ("sample(x, i, size = [1, 3], stride = [1, 3])", {"x": [4, 15], "i": [4, 5]}, [4, 5]),
-    ("max_roi_pool(x, r, i, output_size = [2, 3])", {"x": [2, 3, 8, 8], "r": [5, 4], "i": [5, 1]}, [5, 3, 2, 3]),
-    ("avg_roi_pool(x, r, i, output_size = [2])", {"x": [2, 3, 8], "r": [5, 2], "i": [5, 1]}, [5, 3, 2]),
+    (
+        "sample(x, i, size = [1, 3], stride = [1, 3])",
+        {"x": [4, 15], "i": [4, 5]},
+        [4, 5],
+    ),
+    (
+        "max_roi_pool(x, r, i, output_size = [2, 3])",
+        {"x": [2, 3, 8, 8], "r": [5, 4], "i": [5, 1]},
+        [5, 3, 2, 3],
+    ),
+    (
+        "avg_roi_pool(x, r, i, output_size = [2])",
+        {"x": [2, 3, 8], "r": [5, 2], "i": [5, 1]},
+        [5, 3, 2],
+    ),
     *(
         ("conv(x, w, b)", {"x": [2, 3, 8], "w": [4, 3, 3], "b": bias}, [2, 4, 8])
         for bias in ([], [1], [1, 1], [1, 4], [1, 1, 1], [1, 4, 1])
@@ -168,8 +220,12 @@ SPECIFIED = [
 
 
 @pytest.mark.parametrize(("operation", "shapes", "expected"), SPECIFIED)
-def test_shapes_by_the_specification(operation: str, shapes: dict[str, Shape], expected: Shape) -> None:
-    assert list(nnef_grad.loads(model(operation, **shapes)).tensors["y"].shape) == expected
+def test_shapes_by_the_specification(
+    operation: str, shapes: dict[str, Shape], expected: Shape
+) -> None:
+    assert (
+        list(nnef_grad.loads(model(operation, **shapes)).tensors["y"].shape) == expected
+    )
 
 
 X, W = [2, 4, 8, 8], [6, 4, 3, 3]
@@ -256,7 +312,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("operation", "shapes", "message"), REFUSED)
-def test_what_does_not_fit_is_refused(operation: str, shapes: dict[str, Shape], message: str) -> None:
+def test_what_does_not_fit_is_refused(
+    operation: str, shapes: dict[str, Shape], message: str
+) -> None:
     with pytest.raises(nnef_grad.InvalidGraphError) as error:
         nnef_grad.loads(model(operation, **shapes))
     assert f"{operation.split('(')[0]}: {message}" in str(error.value)
@@ -269,45 +327,100 @@ CONVOLUTIONS = [
     ("conv(x, w, b)", {"x": [2, 3, 7, 6], "w": [4, 3, 3, 2], "b": [1, 4]}),
     ("conv(x, w, b)", {"x": [1, 2, 4, 5, 3], "w": [3, 2, 2, 3, 2], "b": [1, 3]}),
     ("conv(x, w, 0.5)", {"x": [2, 3, 7], "w": [4, 3, 3]}),
-    *(("conv(x, w, b)", {"x": [2, 3, 7], "w": [4, 3, 3], "b": bias}) for bias in ([], [1], [1, 1], [1, 4, 1], [1, 1, 1])),
+    *(
+        ("conv(x, w, b)", {"x": [2, 3, 7], "w": [4, 3, 3], "b": bias})
+        for bias in ([], [1], [1, 1], [1, 4, 1], [1, 1, 1])
+    ),
     # A 1x1 convolution, and one that covers the input.
     ("conv(x, w, padding = [(0, 0), (0, 0)])", {"x": [2, 3, 4, 5], "w": [6, 3, 1, 1]}),
     ("conv(x, w, padding = [(0, 0), (0, 0)])", {"x": [2, 3, 4, 5], "w": [6, 3, 4, 5]}),
     # The stride leaves a remainder, which the windows never reach.
-    ("conv(x, w, stride = [3, 2], padding = [(0, 0), (0, 0)])", {"x": [2, 3, 8, 7], "w": [4, 3, 2, 2]}),
+    (
+        "conv(x, w, stride = [3, 2], padding = [(0, 0), (0, 0)])",
+        {"x": [2, 3, 8, 7], "w": [4, 3, 2, 2]},
+    ),
     ("conv(x, w, stride = [2, 3])", {"x": [2, 3, 7, 8], "w": [4, 3, 3, 2]}),
     ("conv(x, w, stride = [4], padding = [(1, 0)])", {"x": [2, 3, 9], "w": [4, 3, 2]}),
     ("conv(x, w, dilation = [2, 3])", {"x": [2, 3, 7, 8], "w": [4, 3, 3, 2]}),
-    ("conv(x, w, stride = [3], dilation = [2], padding = [(2, 1)])", {"x": [2, 3, 11], "w": [4, 3, 3]}),
-    # Padding: asymmetric, wider than the window, negative, and so wide that nothing but zeros is read.
+    (
+        "conv(x, w, stride = [3], dilation = [2], padding = [(2, 1)])",
+        {"x": [2, 3, 11], "w": [4, 3, 3]},
+    ),
+    # Padding: asymmetric, wider than the window, negative, and so wide that nothing but
+    # zeros is read.
     ("conv(x, w, padding = [(2, 0), (0, 3)])", {"x": [2, 3, 4, 4], "w": [4, 3, 3, 3]}),
     ("conv(x, w, padding = [(5, 4)])", {"x": [2, 3, 4], "w": [4, 3, 2]}),
-    ("conv(x, w, padding = [(-1, -2), (1, -1)], stride = [1, 2])", {"x": [2, 3, 7, 8], "w": [4, 3, 3, 2]}),
-    ("conv(x, w, b, padding = [(5, 0)], stride = [7])", {"x": [2, 3, 3], "w": [4, 3, 2], "b": [1, 4]}),
+    (
+        "conv(x, w, padding = [(-1, -2), (1, -1)], stride = [1, 2])",
+        {"x": [2, 3, 7, 8], "w": [4, 3, 3, 2]},
+    ),
+    (
+        "conv(x, w, b, padding = [(5, 0)], stride = [7])",
+        {"x": [2, 3, 3], "w": [4, 3, 2], "b": [1, 4]},
+    ),
     ("conv(x, w, groups = 2, stride = [2])", {"x": [2, 6, 7], "w": [4, 3, 3]}),
-    ("conv(x, w, groups = 2, padding = [(0, 0), (1, 0), (0, 0)])", {"x": [2, 4, 3, 4, 3], "w": [2, 2, 2, 2, 3]}),
+    (
+        "conv(x, w, groups = 2, padding = [(0, 0), (1, 0), (0, 0)])",
+        {"x": [2, 4, 3, 4, 3], "w": [2, 2, 2, 2, 3]},
+    ),
     ("conv(x, w, groups = 3)", {"x": [2, 3, 7], "w": [6, 1, 3]}),
     ("conv(x, w, groups = 0, dilation = [2])", {"x": [2, 3, 7], "w": [6, 1, 3]}),
     ("conv(x, x, padding = [(1, 1)])", {"x": [3, 3, 3]}),
     # A border that is never read is as good as zeros.
-    ("conv(x, w, border = 'replicate', padding = [(0, 0)])", {"x": [2, 3, 7], "w": [4, 3, 3]}),
-    ("conv(x, w, border = 'reflect', padding = [(0, 1)], stride = [2])", {"x": [2, 3, 7], "w": [4, 3, 3]}),
+    (
+        "conv(x, w, border = 'replicate', padding = [(0, 0)])",
+        {"x": [2, 3, 7], "w": [4, 3, 3]},
+    ),
+    (
+        "conv(x, w, border = 'reflect', padding = [(0, 1)], stride = [2])",
+        {"x": [2, 3, 7], "w": [4, 3, 3]},
+    ),
     ("deconv(x, w)", {"x": [2, 4, 5], "w": [4, 3, 3]}),
     ("deconv(x, w, b)", {"x": [2, 4, 5, 4], "w": [4, 3, 3, 2], "b": [1, 3]}),
     ("deconv(x, w, b)", {"x": [1, 3, 2, 3, 2], "w": [3, 2, 2, 3, 2], "b": [1]}),
     ("deconv(x, w, stride = [2, 3])", {"x": [2, 4, 5, 4], "w": [4, 3, 3, 2]}),
-    ("deconv(x, w, stride = [2, 3], padding = [(1, 0), (0, 1)], dilation = [2, 1])", {"x": [2, 4, 5, 4], "w": [4, 3, 3, 2]}),
-    ("deconv(x, w, stride = [3], output_shape = [2, 3, 13])", {"x": [2, 4, 5], "w": [4, 3, 4]}),
-    ("deconv(x, w, stride = [3], padding = [(1, 1)], output_shape = [2, 3, 15])", {"x": [2, 4, 5], "w": [4, 3, 4]}),
-    ("deconv(x, w, stride = [3], padding = [(-1, -2)])", {"x": [2, 4, 5], "w": [4, 3, 2]}),
+    (
+        "deconv(x, w, stride = [2, 3], padding = [(1, 0), (0, 1)], dilation = [2, 1])",
+        {"x": [2, 4, 5, 4], "w": [4, 3, 3, 2]},
+    ),
+    (
+        "deconv(x, w, stride = [3], output_shape = [2, 3, 13])",
+        {"x": [2, 4, 5], "w": [4, 3, 4]},
+    ),
+    (
+        "deconv(x, w, stride = [3], padding = [(1, 1)], output_shape = [2, 3, 15])",
+        {"x": [2, 4, 5], "w": [4, 3, 4]},
+    ),
+    (
+        "deconv(x, w, stride = [3], padding = [(-1, -2)])",
+        {"x": [2, 4, 5], "w": [4, 3, 2]},
+    ),
     ("deconv(x, w, groups = 2, stride = [2])", {"x": [2, 4, 5], "w": [4, 3, 3]}),
     ("deconv(x, w, b, groups = 0)", {"x": [2, 4, 5], "w": [4, 1, 3], "b": [1, 4]}),
-    ("deconv(x, w, groups = 0, output_shape = [2, 2, 5])", {"x": [2, 4, 5], "w": [4, 1, 3]}),
-    ("deconv(x, w, border = 'replicate', stride = [3], padding = [(0, 0)])", {"x": [2, 4, 5], "w": [4, 3, 3]}),
-    ("separable_conv(x, w, v, b, stride = [2, 1])", {"x": [2, 3, 5, 6], "w": [6, 1, 3, 3], "v": [4, 6, 1, 1], "b": [1, 4]}),
-    ("separable_conv(x, w, v, groups = 2)", {"x": [2, 4, 5], "w": [4, 1, 3], "v": [6, 2, 1]}),
-    ("separable_deconv(x, w, v, b, stride = [2])", {"x": [2, 4, 5], "w": [6, 1, 3], "v": [4, 6, 1], "b": [1, 6]}),
-    ("separable_deconv(x, w, v, stride = [2], output_shape = [2, 6, 9])", {"x": [2, 4, 5], "w": [6, 1, 3], "v": [4, 6, 1]}),
+    (
+        "deconv(x, w, groups = 0, output_shape = [2, 2, 5])",
+        {"x": [2, 4, 5], "w": [4, 1, 3]},
+    ),
+    (
+        "deconv(x, w, border = 'replicate', stride = [3], padding = [(0, 0)])",
+        {"x": [2, 4, 5], "w": [4, 3, 3]},
+    ),
+    (
+        "separable_conv(x, w, v, b, stride = [2, 1])",
+        {"x": [2, 3, 5, 6], "w": [6, 1, 3, 3], "v": [4, 6, 1, 1], "b": [1, 4]},
+    ),
+    (
+        "separable_conv(x, w, v, groups = 2)",
+        {"x": [2, 4, 5], "w": [4, 1, 3], "v": [6, 2, 1]},
+    ),
+    (
+        "separable_deconv(x, w, v, b, stride = [2])",
+        {"x": [2, 4, 5], "w": [6, 1, 3], "v": [4, 6, 1], "b": [1, 6]},
+    ),
+    (
+        "separable_deconv(x, w, v, stride = [2], output_shape = [2, 6, 9])",
+        {"x": [2, 4, 5], "w": [6, 1, 3], "v": [4, 6, 1]},
+    ),
 ]
 
 # Where the shape rule of the Khronos parser refuses what the specification allows.
@@ -338,10 +451,16 @@ POOLS = [
 @pytest.mark.parametrize("windows", POOLS)
 @pytest.mark.parametrize("operation", ["box", "avg_pool", "rms_pool", "max_pool"])
 def test_pooling(operation: str, windows: str, border: str) -> None:
-    check_twice(model(f"{operation}(x, {windows}, border = '{border}')", x=[2, 3, 6, 7]), shapes=operation != "max_pool")
+    check_twice(
+        model(f"{operation}(x, {windows}, border = '{border}')", x=[2, 3, 6, 7]),
+        shapes=operation != "max_pool",
+    )
 
 
-@pytest.mark.parametrize("operation", ["box(x, {}, normalize = true)", "box(x, {}, normalize = true, border = 'ignore')"])
+@pytest.mark.parametrize(
+    "operation",
+    ["box(x, {}, normalize = true)", "box(x, {}, normalize = true, border = 'ignore')"],
+)
 @pytest.mark.parametrize("windows", POOLS)
 def test_normalized_box(operation: str, windows: str) -> None:
     check_twice(model(operation.format(windows), x=[2, 3, 6, 7]))
@@ -349,23 +468,40 @@ def test_normalized_box(operation: str, windows: str) -> None:
 
 @pytest.mark.parametrize("normalize", ["true", "false"])
 @pytest.mark.parametrize("border", ["constant", "ignore"])
-@pytest.mark.parametrize("windows", [*POOLS, "size = [1, 1, 3, 3], stride = [1, 1, 2, 3], output_shape = [2, 3, 11, 20]"])
+@pytest.mark.parametrize(
+    "windows",
+    [
+        *POOLS,
+        "size = [1, 1, 3, 3], stride = [1, 1, 2, 3], output_shape = [2, 3, 11, 20]",
+    ],
+)
 def test_debox(windows: str, border: str, normalize: str) -> None:
-    check_twice(model(f"debox(x, {windows}, border = '{border}', normalize = {normalize})", x=[2, 3, 6, 7]))
+    check_twice(
+        model(
+            f"debox(x, {windows}, border = '{border}', normalize = {normalize})",
+            x=[2, 3, 6, 7],
+        )
+    )
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 5])
 def test_pooling_of_any_rank(rank: int) -> None:
     shape = [4, 3, 3, 2, 3][:rank]
     for operation in ("avg_pool", "max_pool"):
-        check_gradients(model(f"{operation}(x, size = {[2] * rank}, border = 'ignore')", x=shape))
+        check_gradients(
+            model(f"{operation}(x, size = {[2] * rank}, border = 'ignore')", x=shape)
+        )
 
 
 @pytest.mark.parametrize("border", ["replicate", "reflect", "reflect-even"])
 @pytest.mark.parametrize("operation", ["box", "avg_pool", "max_pool"])
 def test_a_border_that_is_not_read(operation: str, border: str) -> None:
     padding = "padding = [(0, 0), (0, 0), (0, 0), (0, 1)]"
-    check_gradients(model(f"{operation}(x, {TILES}, {padding}, border = '{border}')", x=[2, 3, 6, 6]))
+    check_gradients(
+        model(
+            f"{operation}(x, {TILES}, {padding}, border = '{border}')", x=[2, 3, 6, 6]
+        )
+    )
 
 
 @pytest.mark.parametrize("windows", POOLS)
@@ -381,15 +517,24 @@ def test_max_pool_with_index(windows: str, border: str) -> None:
 @pytest.mark.parametrize("windows", POOLS)
 @pytest.mark.parametrize("operation", ["sample", "desample"])
 def test_sampling(operation: str, windows: str) -> None:
-    # The index has the shape of the down-scaled side, where the operation has none of its own to tell it.
-    small = nnef_grad.loads(model(f"box(x, {windows})", x=[2, 3, 6, 7])).tensors["y"].shape
+    # The index has the shape of the down-scaled side, where the operation has none of
+    # its own to tell it.
+    small = (
+        nnef_grad.loads(model(f"box(x, {windows})", x=[2, 3, 6, 7])).tensors["y"].shape
+    )
     shape = {"sample": [2, 3, 6, 7], "desample": list(small)}[operation]
-    check_twice(model(f"{operation}(x, i, {windows})", x=shape, i=small), shapes=False, high=volume(windows))
+    check_twice(
+        model(f"{operation}(x, i, {windows})", x=shape, i=small),
+        shapes=False,
+        high=volume(windows),
+    )
 
 
 def test_the_first_of_equal_maxima_gets_the_gradient() -> None:
     text = model("max_pool(x, size = [1, 1, 2], stride = [1, 1, 2])", x=[1, 1, 4])
-    checked = check_gradients(text, feeds={"x": torch.ones(1, 1, 4, dtype=torch.float64)})
+    checked = check_gradients(
+        text, feeds={"x": torch.ones(1, 1, 4, dtype=torch.float64)}
+    )
     first, second = checked.seeds["y"].flatten().tolist()
     assert checked.gradients["x"].flatten().tolist() == [first, 0.0, second, 0.0]
 
@@ -412,8 +557,12 @@ def test_downsampling_and_upsampling_follow_from_their_bodies() -> None:
 )
 def test_a_border_that_is_read_has_no_derivative_yet(operation: str) -> None:
     border = operation.split("border = ")[1].split("'")[1]
-    with pytest.raises(nnef_grad.NoDerivativeError, match=f"has no derivative with border = '{border}'"):
-        backward_of(operation, x=[2, 3, 5], **({"w": [3, 3, 3]} if "w" in operation else {}))
+    with pytest.raises(
+        nnef_grad.NoDerivativeError, match=f"has no derivative with border = '{border}'"
+    ):
+        backward_of(
+            operation, x=[2, 3, 5], **({"w": [3, 3, 3]} if "w" in operation else {})
+        )
 
 
 # ---- What is written ----
@@ -422,11 +571,22 @@ def test_a_border_that_is_read_has_no_derivative_yet(operation: str) -> None:
 def written(text: str) -> list[str]:
     """The statements of a graph but for its inputs."""
     lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
-    return [line for line in lines if "external(" not in line and "variable(" not in line and not line.startswith("#")]
+    return [
+        line
+        for line in lines
+        if "external(" not in line
+        and "variable(" not in line
+        and not line.startswith("#")
+    ]
 
 
 def test_the_gradients_of_a_convolution() -> None:
-    text = backward_of("conv(x, w, b, stride = [2], padding = [(1, 0)])", x=[2, 3, 8], w=[4, 3, 3], b=[1, 4])
+    text = backward_of(
+        "conv(x, w, b, stride = [2], padding = [(1, 0)])",
+        x=[2, 3, 8],
+        w=[4, 3, 3],
+        b=[1, 4],
+    )
     assert written(text) == [
         "grad_x = deconv(grad_y, w, padding = [(1, 0)], stride = [2]);",
         "input_by_channel_y = transpose(x, axes = [1, 0, 2]);",
@@ -439,7 +599,11 @@ def test_the_gradients_of_a_convolution() -> None:
 
 
 def test_what_the_stride_never_reached_is_sliced_off() -> None:
-    text = backward_of("conv(x, w, stride = [3], padding = [(0, 0)], groups = 0)", x=[2, 4, 9], w=[4, 1, 2])
+    text = backward_of(
+        "conv(x, w, stride = [3], padding = [(0, 0)], groups = 0)",
+        x=[2, 4, 9],
+        w=[4, 1, 2],
+    )
     assert written(text) == [
         "grad_x = deconv(grad_y, w, padding = [(0, 0)], stride = [3], output_shape = [2, 4, 9], groups = 4);",
         "input_reached_y = slice(x, axes = [2], begin = [0], end = [8]);",
@@ -453,14 +617,21 @@ def test_what_the_stride_never_reached_is_sliced_off() -> None:
 
 
 def test_the_gradient_of_a_maximum() -> None:
-    assert written(backward_of("max_pool(x, size = [1, 1, 3], stride = [1, 1, 2], border = 'ignore')", x=[2, 3, 8])) == [
+    assert written(
+        backward_of(
+            "max_pool(x, size = [1, 1, 3], stride = [1, 1, 2], border = 'ignore')",
+            x=[2, 3, 8],
+        )
+    ) == [
         "index_y = argmax_pool(x, size = [1, 1, 3], border = 'ignore', padding = [(0, 0), (0, 0), (0, 1)], stride = [1, 1, 2]);",
         "grad_x = desample(grad_y, index_y, size = [1, 1, 3], padding = [(0, 0), (0, 0), (0, 1)], stride = [1, 1, 2]);",
     ]
 
 
 def test_a_mean_is_divided_by_what_is_inside() -> None:
-    assert written(backward_of("avg_pool(x, size = [1, 2, 3], border = 'ignore')", x=[2, 3, 4])) == [
+    assert written(
+        backward_of("avg_pool(x, size = [1, 2, 3], border = 'ignore')", x=[2, 3, 4])
+    ) == [
         "valid_1_y = constant(shape = [1, 3, 1], value = [2.0, 2.0, 1.0]);",
         "valid_2_y = constant(shape = [1, 1, 4], value = [2.0, 3.0, 3.0, 2.0]);",
         "valid_y = mul(valid_1_y, valid_2_y);",
@@ -469,7 +640,9 @@ def test_a_mean_is_divided_by_what_is_inside() -> None:
     ]
     padding = "padding = [(0, 0), (0, 0), (0, 0)]"
     assert "share_y = div(grad_y, 6.0);" in written(
-        backward_of(f"avg_pool(x, size = [1, 2, 3], border = 'ignore', {padding})", x=[2, 3, 4])
+        backward_of(
+            f"avg_pool(x, size = [1, 2, 3], border = 'ignore', {padding})", x=[2, 3, 4]
+        )
     )
 
 
@@ -488,26 +661,46 @@ class Settings:
     def often(self, chance: float) -> bool:
         return self.random.random() < chance
 
-    def windows(self, size: Sequence[int], largest_stride: int = 3) -> dict[str, list[Any]]:
-        """The attributes of windows along each axis, with extents of both sides that fit them."""
+    def windows(
+        self, size: Sequence[int], largest_stride: int = 3
+    ) -> dict[str, list[Any]]:
+        """The attributes of windows along each axis, with extents of both sides that
+        fit them.
+        """
         automatic = self.often(0.3)
         columns = [self.axis(extent, automatic, largest_stride) for extent in size]
-        return {key: [column[key] for column in columns] for key in ("up", "down", "padding", "stride", "dilation")}
+        return {
+            key: [column[key] for column in columns]
+            for key in ("up", "down", "padding", "stride", "dilation")
+        }
 
     def axis(self, size: int, automatic: bool, largest_stride: int) -> dict[str, Any]:
-        stride, dilation = self.between(1, largest_stride), self.random.choice([1, 1, 2]) if size > 1 else 1
+        stride, dilation = (
+            self.between(1, largest_stride),
+            self.random.choice([1, 1, 2]) if size > 1 else 1,
+        )
         reach, down = (size - 1) * dilation + 1, self.between(1, 4)
         remainder = self.between(0, stride - 1)
         padding, up = None, down * stride - remainder
         if not automatic:
             padding = self.between(-1, reach), self.between(-1, reach)
             up = (down - 1) * stride + reach + remainder - sum(padding)
-        column = {"up": up, "down": down, "padding": padding, "stride": stride, "dilation": dilation}
+        column = {
+            "up": up,
+            "down": down,
+            "padding": padding,
+            "stride": stride,
+            "dilation": dilation,
+        }
         return column if up > 0 else self.axis(size, automatic, largest_stride)
 
     def attributes(self, windows: dict[str, list[Any]]) -> str:
         """The attributes as text; those that are all ones are left out now and then."""
-        names = [name for name in ("stride", "dilation") if set(windows[name]) != {1} or self.often(0.5)]
+        names = [
+            name
+            for name in ("stride", "dilation")
+            if set(windows[name]) != {1} or self.often(0.5)
+        ]
         padding = [] if windows["padding"][0] is None else ["padding"]
         return "".join(f", {name} = {windows[name]}" for name in [*padding, *names])
 
@@ -520,13 +713,23 @@ def random_convolution(seed: int) -> tuple[str, dict[str, Shape]]:
     groups, inside, filters = draw.between(1, 3), draw.between(1, 2), draw.between(1, 2)
     outer, inner = groups * inside, groups * filters
     batch = draw.between(1, 3)
-    sides = {"conv": ([batch, outer, *windows["up"]], inner), "deconv": ([batch, inner, *windows["down"]], outer)}
+    sides = {
+        "conv": ([batch, outer, *windows["up"]], inner),
+        "deconv": ([batch, inner, *windows["down"]], outer),
+    }
     x, channels = sides[operation]
-    text = draw.attributes(windows) + f", groups = {0 if inside == 1 and draw.often(0.5) else groups}"
+    text = (
+        draw.attributes(windows)
+        + f", groups = {0 if inside == 1 and draw.often(0.5) else groups}"
+    )
     if operation == "deconv":
         text += f", output_shape = {[batch, outer, *windows['up']]}"
     bias = draw.random.choice([[1, channels], []])
-    return f"{operation}(x, w, b{text})", {"x": x, "w": [inner, inside, *size], "b": bias}
+    return f"{operation}(x, w, b{text})", {
+        "x": x,
+        "w": [inner, inside, *size],
+        "b": bias,
+    }
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -539,16 +742,29 @@ def test_random_convolutions(seed: int) -> None:
 
 def random_pool(seed: int) -> tuple[str, dict[str, Shape]]:
     draw = Settings(seed)
-    operation = draw.random.choice(["box", "debox", "avg_pool", "max_pool", "sample", "desample"])
-    size = [draw.random.choice([1, 1, 2]), draw.random.choice([1, 1, 2]), *(draw.between(1, 3) for _ in range(seed % 3))]
+    operation = draw.random.choice(
+        ["box", "debox", "avg_pool", "max_pool", "sample", "desample"]
+    )
+    size = [
+        draw.random.choice([1, 1, 2]),
+        draw.random.choice([1, 1, 2]),
+        *(draw.between(1, 3) for _ in range(seed % 3)),
+    ]
     windows = draw.windows(size, largest_stride=2 if len(size) == 4 else 3)
     reverse = operation in ("debox", "desample")
     text = f", size = {size}{draw.attributes(windows)}"
-    text += f", border = '{draw.random.choice(['ignore', 'constant'])}'" if "sample" not in operation else ""
+    text += (
+        f", border = '{draw.random.choice(['ignore', 'constant'])}'"
+        if "sample" not in operation
+        else ""
+    )
     text += f", output_shape = {windows['up']}" if reverse else ""
     text += ", normalize = true" if "box" in operation and draw.often(0.5) else ""
     indexed = "sample" in operation
-    shapes: dict[str, Shape] = {"x": windows["down" if reverse else "up"], **({"i": windows["down"]} if indexed else {})}
+    shapes: dict[str, Shape] = {
+        "x": windows["down" if reverse else "up"],
+        **({"i": windows["down"]} if indexed else {}),
+    }
     return f"{operation}(x{', i' if indexed else ''}{text})", shapes
 
 
@@ -558,7 +774,9 @@ def test_random_pools(seed: int) -> None:
     text = model(operation, **shapes)
     accept(text, nnef_grad.loads(text), shapes=not operation.startswith("sample"))
     twice, sampled = seed % 4 == 0, "sample" in operation or "max" in operation
-    (check_twice if twice else check_gradients)(text, seed=seed, shapes=not sampled, high=volume(operation))
+    (check_twice if twice else check_gradients)(
+        text, seed=seed, shapes=not sampled, high=volume(operation)
+    )
 
 
 def random_border(seed: int) -> tuple[str, dict[str, Shape]]:
@@ -568,7 +786,11 @@ def random_border(seed: int) -> tuple[str, dict[str, Shape]]:
     windows = draw.windows(size)
     reverse, filtered = operation.startswith("de"), operation.endswith("conv")
     text = draw.attributes(windows) + ", border = 'replicate'"
-    text += f", output_shape = {[*([1, 1] if filtered else []), *windows['up']]}" if reverse else ""
+    text += (
+        f", output_shape = {[*([1, 1] if filtered else []), *windows['up']]}"
+        if reverse
+        else ""
+    )
     side = windows["down" if reverse else "up"]
     if filtered:
         return f"{operation}(x, w{text})", {"x": [1, 1, *side], "w": [1, 1, *size]}
@@ -576,23 +798,33 @@ def random_border(seed: int) -> tuple[str, dict[str, Shape]]:
 
 
 @pytest.mark.parametrize("seed", range(80))
-def test_a_border_matters_where_replicated_edges_and_zeros_give_different_results(seed: int) -> None:
+def test_a_border_matters_where_replicated_edges_and_zeros_give_different_results(
+    seed: int,
+) -> None:
     operation, shapes = random_border(seed)
     text = model(operation, **shapes)
     feeds, variables = reference.random_feeds(text, torch.Generator().manual_seed(seed))
     (replicated,) = reference.outputs(text, feeds, variables)
-    (zeros,) = reference.outputs(text.replace("'replicate'", "'constant'"), feeds, variables)
+    (zeros,) = reference.outputs(
+        text.replace("'replicate'", "'constant'"), feeds, variables
+    )
     if torch.equal(replicated, zeros):
         check_gradients(text)
     else:
-        with pytest.raises(nnef_grad.NoDerivativeError, match="with border = 'replicate'"):
+        with pytest.raises(
+            nnef_grad.NoDerivativeError, match="with border = 'replicate'"
+        ):
             nnef_grad.differentiate(nnef_grad.loads(text))
 
 
-def test_windows_larger_than_the_padded_input_pass_the_khronos_shape_rule_but_not_ours() -> None:
+def test_windows_larger_than_the_padded_input_pass_the_khronos_shape_rule_but_not_ours() -> (
+    None
+):
     text = model("conv(x, w, padding = [(0, 0)])", x=[1, 1, 2], w=[1, 1, 4])
     parsed = nnef.parse_string(text)
     nnef.infer_shapes(parsed)
     assert parsed.tensors["y"].shape == [1, 1, -1]
-    with pytest.raises(nnef_grad.InvalidGraphError, match="do not fit in the padded extents"):
+    with pytest.raises(
+        nnef_grad.InvalidGraphError, match="do not fit in the padded extents"
+    ):
         nnef_grad.loads(text)

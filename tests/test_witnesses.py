@@ -1,4 +1,5 @@
-"""The Khronos PyTorch interpreter runs backward graphs: a witness that shares nothing with the reference evaluator.
+"""The Khronos PyTorch interpreter runs backward graphs: a witness that shares nothing
+with the reference evaluator.
 
 It computes in float32, and some operations wrongly: it is asked only where it is right.
 """
@@ -28,9 +29,14 @@ BLOCK = document(
 
 
 def interpreted(
-    text: str, feeds: dict[str, torch.Tensor], variables: dict[str, torch.Tensor], folder: Path
+    text: str,
+    feeds: dict[str, torch.Tensor],
+    variables: dict[str, torch.Tensor],
+    folder: Path,
 ) -> list[torch.Tensor]:
-    """The results of a graph in the interpreter, which reads its variables from files."""
+    """The results of a graph in the interpreter, which reads its variables from
+    files.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from nnef_tools.interpreter.pytorch import NNEFModule
@@ -48,13 +54,19 @@ def interpreted(
 
 
 @pytest.mark.parametrize("name", ["broadcast", "linear", "mlp", "convnet", "block"])
-def test_the_khronos_interpreter_computes_the_same_gradients(name: str, tmp_path: Path) -> None:
+def test_the_khronos_interpreter_computes_the_same_gradients(
+    name: str, tmp_path: Path
+) -> None:
     text = BLOCK if name == "block" else (SAMPLES / f"{name}.nnef").read_text("utf-8")
     compare(text, tmp_path)
 
 
-def test_the_khronos_interpreter_runs_a_residual_network_without_pooling(tmp_path: Path) -> None:
-    """It overwrites where pooling windows overlap; the rest of the network it computes rightly."""
+def test_the_khronos_interpreter_runs_a_residual_network_without_pooling(
+    tmp_path: Path,
+) -> None:
+    """It overwrites where pooling windows overlap; the rest of the network it computes
+    rightly.
+    """
     text = network("resnet", 1, 32)
     pool = "max_pool(conv1, size = [1, 1, 3, 3], padding = [(0, 0), (0, 0), (0, 0), (0, 0)], border = 'ignore', stride = [1, 1, 2, 2])"
     assert pool in text
@@ -68,9 +80,13 @@ def compare(text: str, folder: Path) -> None:
     feeds, variables = reference.random_feeds(emitted, generator)
     variables = {label: scaled(value) for label, value in variables.items()}
     expected = reference.outputs(emitted, feeds, variables)
-    for name, actual, wanted in zip(backward.gradients, interpreted(emitted, feeds, variables, folder), expected):
+    for name, actual, wanted in zip(
+        backward.gradients, interpreted(emitted, feeds, variables, folder), expected
+    ):
         assert tuple(actual.shape) == tuple(wanted.shape), name
-        error = float((actual.detach().double() - wanted).abs().max()) / max(float(wanted.abs().max()), 1e-6)
+        error = float((actual.detach().double() - wanted).abs().max()) / max(
+            float(wanted.abs().max()), 1e-6
+        )
         assert error < 1e-3, f"{name}: {error}"
 
 

@@ -1,9 +1,32 @@
-"""The operations by family: the shape function of each, and its rule where the rule needs shapes.
+"""The operations by family: the shape function of each, and its rule where the rule
+needs shapes.
 
 Importing this package enters all of them.
 """
 
-from nnef_grad.ops import conv, elementwise, matrix, normalize, pool, reduce, sampling, shape, tensors
+from nnef_grad.ops import (
+    conv,
+    elementwise,
+    matrix,
+    normalize,
+    pool,
+    reduce,
+    sampling,
+    shape,
+    tensors,
+)
 from nnef_grad.ops.registry import RULES, SHAPES
 
-__all__ = ["RULES", "SHAPES", "conv", "elementwise", "matrix", "normalize", "pool", "reduce", "sampling", "shape", "tensors"]
+__all__ = [
+    "RULES",
+    "SHAPES",
+    "conv",
+    "elementwise",
+    "matrix",
+    "normalize",
+    "pool",
+    "reduce",
+    "sampling",
+    "shape",
+    "tensors",
+]

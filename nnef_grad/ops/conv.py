@@ -1,8 +1,10 @@
-"""Convolutions: tensors are [batch, channels, spatial...], the filter is [c, C / groups, spatial...].
+"""Convolutions: tensors are [batch, channels, spatial...], the filter is [c, C /
+groups, spatial...].
 
-C channels are on the up-scaled side, c on the down-scaled one: `conv` reads C channels and writes c, `deconv` goes the other way
-with the same filter. Each is the adjoint of the other. The gradient of the filter pairs the two sides: it is a convolution too,
-with stride and dilation exchanged.
+C channels are on the up-scaled side, c on the down-scaled one: `conv` reads C channels
+and writes c, `deconv` goes the other way with the same filter. Each is the adjoint of
+the other. The gradient of the filter pairs the two sides: it is a convolution too, with
+stride and dilation exchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ from math import prod
 from typing import Any
 
 from nnef_grad.ir import Operation, Shape, Tensor
-from nnef_grad.ops.registry import Emit, ShapeError, Undifferentiable, require, shape, vjp
+from nnef_grad.ops.registry import (
+    Emit,
+    ShapeError,
+    Undifferentiable,
+    require,
+    shape,
+    vjp,
+)
 from nnef_grad.ops.windows import (
     Padding,
     Windows,
@@ -32,16 +41,30 @@ BORDERS = ("constant", "replicate", "reflect", "reflect-even")
 
 @shape("conv")
 def conv_shape(
-    input: Shape, filter: Shape, bias: Shape, border: str, padding: Padding, stride: Shape, dilation: Shape, groups: int
+    input: Shape,
+    filter: Shape,
+    bias: Shape,
+    border: str,
+    padding: Padding,
+    stride: Shape,
+    dilation: Shape,
+    groups: int,
 ) -> Shape:
     """[B, C, X...] and [c, C / groups, f...] give [B, c, x...]."""
     _check_filter(input, filter, border, groups)
     groups = conv_groups(input, groups)
-    message = f"the filter has {filter[1]} channels for each of {groups} groups, and the input has {input[1]} channels in all"
+    message = (
+        f"the filter has {filter[1]} channels for each of {groups} groups,"
+        f" and the input has {input[1]} channels in all"
+    )
     require(filter[1] * groups == input[1], message)
     _check_divides(groups, filter)
     _check_bias(bias, filter[0], len(input))
-    return (input[0], filter[0], *downscaling(input[2:], filter[2:], padding, stride, dilation).down)
+    return (
+        input[0],
+        filter[0],
+        *downscaling(input[2:], filter[2:], padding, stride, dilation).down,
+    )
 
 
 @shape("deconv")
@@ -58,40 +81,121 @@ def deconv_shape(
 ) -> Shape:
     """[B, c, x...] and [c, C / groups, f...] give [B, C, X...]."""
     _check_filter(input, filter, border, groups)
-    require(filter[0] == input[1], f"there are {filter[0]} filters, and the input has {input[1]} channels")
+    require(
+        filter[0] == input[1],
+        f"there are {filter[0]} filters, and the input has {input[1]} channels",
+    )
     _check_output_shape(input, output_shape)
     depthwise, groups = groups == 0, deconv_groups(input, output_shape, groups)
-    require(not depthwise or filter[1] == 1, f"with 'groups' = 0 the filter must have 1 channel, and it has {filter[1]}")
+    require(
+        not depthwise or filter[1] == 1,
+        f"with 'groups' = 0 the filter must have 1 channel, and it has {filter[1]}",
+    )
     _check_divides(groups, filter)
     channels = filter[1] * groups
     expected = output_shape[:2] in ((), (input[0], channels))
-    require(expected, f"'output_shape' must begin with {[input[0], channels]}, batch and channels, and is {list(output_shape)}")
+    require(
+        expected,
+        f"'output_shape' must begin with {[input[0], channels]}, batch and channels,"
+        f" and is {list(output_shape)}",
+    )
     _check_bias(bias, channels, len(input))
-    return (input[0], channels, *upscaling(input[2:], filter[2:], padding, stride, dilation, output_shape[2:]).up)
+    return (
+        input[0],
+        channels,
+        *upscaling(
+            input[2:], filter[2:], padding, stride, dilation, output_shape[2:]
+        ).up,
+    )
 
 
 @shape("separable_conv")
 def separable_conv_shape(
-    input: Shape, plane_filter: Shape, point_filter: Shape, bias: Shape, border: str, padding: Padding, stride: Shape,
-    dilation: Shape, groups: int,
-) -> Shape:  # fmt: skip
+    input: Shape,
+    plane_filter: Shape,
+    point_filter: Shape,
+    bias: Shape,
+    border: str,
+    padding: Padding,
+    stride: Shape,
+    dilation: Shape,
+    groups: int,
+) -> Shape:
     """What the two steps of its body give."""
-    planes = _step("plane_filter", conv_shape, input, plane_filter, (), border, padding, stride, dilation, 0)
-    return _step("point_filter", conv_shape, planes, point_filter, bias, "constant", (), (), (), groups)
+    planes = _step(
+        "plane_filter",
+        conv_shape,
+        input,
+        plane_filter,
+        (),
+        border,
+        padding,
+        stride,
+        dilation,
+        0,
+    )
+    return _step(
+        "point_filter",
+        conv_shape,
+        planes,
+        point_filter,
+        bias,
+        "constant",
+        (),
+        (),
+        (),
+        groups,
+    )
 
 
 @shape("separable_deconv")
 def separable_deconv_shape(
-    input: Shape, plane_filter: Shape, point_filter: Shape, bias: Shape, border: str, padding: Padding, stride: Shape,
-    dilation: Shape, output_shape: Shape, groups: int,
-) -> Shape:  # fmt: skip
+    input: Shape,
+    plane_filter: Shape,
+    point_filter: Shape,
+    bias: Shape,
+    border: str,
+    padding: Padding,
+    stride: Shape,
+    dilation: Shape,
+    output_shape: Shape,
+    groups: int,
+) -> Shape:
     """What the two steps of its body give."""
-    points = _step("point_filter", deconv_shape, input, point_filter, (), "constant", (), (), (), (), groups)
-    return _step("plane_filter", deconv_shape, points, plane_filter, bias, border, padding, stride, dilation, output_shape, 0)
+    points = _step(
+        "point_filter",
+        deconv_shape,
+        input,
+        point_filter,
+        (),
+        "constant",
+        (),
+        (),
+        (),
+        (),
+        groups,
+    )
+    return _step(
+        "plane_filter",
+        deconv_shape,
+        points,
+        plane_filter,
+        bias,
+        border,
+        padding,
+        stride,
+        dilation,
+        output_shape,
+        0,
+    )
 
 
-def _step(filter_name: str, shape_function: Callable[..., Shape], *arguments: Any) -> Shape:
-    """The shape after one step of a separable convolution; a message says of which filter it speaks."""
+def _step(
+    filter_name: str, shape_function: Callable[..., Shape], *arguments: Any
+) -> Shape:
+    """The shape after one step of a separable convolution; a message says of which
+    filter it speaks.
+    """
     try:
         return shape_function(*arguments)
     except ShapeError as error:
@@ -104,31 +208,52 @@ def conv_groups(input: Shape, groups: int) -> int:
 
 
 def deconv_groups(input: Shape, output_shape: Shape, groups: int) -> int:
-    """The number of groups; 0 stands for one for each channel of the output, which are those of the input if nobody says."""
+    """The number of groups; 0 stands for one for each channel of the output, which are
+    those of the input if nobody says.
+    """
     return groups or (output_shape[1] if output_shape else input[1])
 
 
 def _check_filter(input: Shape, filter: Shape, border: str, groups: int) -> None:
     check_border(border, BORDERS)
-    require(len(input) >= 2, f"the input must have batch and channels, and has the shape {list(input)}")
+    require(
+        len(input) >= 2,
+        f"the input must have batch and channels, and has the shape {list(input)}",
+    )
     fits = len(filter) == len(input)
-    require(fits, f"the filter must have the rank of the input, and their shapes are {list(filter)} and {list(input)}")
+    require(
+        fits,
+        f"the filter must have the rank of the input, and their shapes are {list(filter)} and {list(input)}",
+    )
     require(groups >= 0, f"'groups' must not be negative, and is {groups}")
 
 
 def _check_divides(groups: int, filter: Shape) -> None:
-    require(filter[0] % groups == 0, f"'groups' must divide the number of filters, and they are {groups} and {filter[0]}")
+    require(
+        filter[0] % groups == 0,
+        f"'groups' must divide the number of filters, and they are {groups} and {filter[0]}",
+    )
 
 
 def _check_output_shape(input: Shape, output_shape: Shape) -> None:
     fits = len(output_shape) in (0, len(input))
-    require(fits, f"'output_shape' must have {len(input)} items, or none at all, and is {list(output_shape)}")
+    require(
+        fits,
+        f"'output_shape' must have {len(input)} items, or none at all, and is {list(output_shape)}",
+    )
     check_positive("output_shape", output_shape)
 
 
 def _check_bias(bias: Shape, channels: int, rank: int) -> None:
-    fits = len(bias) <= rank and all(extent in ((1, channels) if axis == 1 else (1,)) for axis, extent in enumerate(bias))
-    require(fits, f"the bias must have the shape [1, {channels}], or be a single element, and has the shape {list(bias)}")
+    fits = len(bias) <= rank and all(
+        extent in ((1, channels) if axis == 1 else (1,))
+        for axis, extent in enumerate(bias)
+    )
+    require(
+        fits,
+        f"the bias must have the shape [1, {channels}], or be a single element,"
+        f" and has the shape {list(bias)}",
+    )
 
 
 # ---- Gradients ----
@@ -136,7 +261,9 @@ def _check_bias(bias: Shape, channels: int, rank: int) -> None:
 
 @vjp("conv")
 def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    """dinput goes back through the same filter; dfilter pairs the input with dy; dbias is dy, which the sweep sums."""
+    """dinput goes back through the same filter; dfilter pairs the input with dy; dbias
+    is dy, which the sweep sums.
+    """
     x, w = _operands(op)
     windows = _windows(op, x.shape, w.shape)
     _refuse_border(op, basic_reads_border(windows))
@@ -144,8 +271,14 @@ def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
         return [None, None, dy]
     groups = conv_groups(x.shape, op.attributes["groups"])
     output_shape = () if windows.has_natural_extents else x.shape
-    dinput = emit("deconv", dy, w, **windows.attributes, output_shape=output_shape, groups=groups)
-    return [dinput, _filter_gradient(emit, x, dy, windows, groups, ("input", "grad")), dy]
+    dinput = emit(
+        "deconv", dy, w, **windows.attributes, output_shape=output_shape, groups=groups
+    )
+    return [
+        dinput,
+        _filter_gradient(emit, x, dy, windows, groups, ("input", "grad")),
+        dy,
+    ]
 
 
 @vjp("deconv")
@@ -156,9 +289,15 @@ def deconv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     _refuse_border(op, reverse_reads_border(windows))
     if not windows.touch_data:
         return [None, None, dy]
-    groups = deconv_groups(x.shape, op.attributes["output_shape"], op.attributes["groups"])
+    groups = deconv_groups(
+        x.shape, op.attributes["output_shape"], op.attributes["groups"]
+    )
     dinput = emit("conv", dy, w, **windows.attributes, groups=groups)
-    return [dinput, _filter_gradient(emit, dy, x, windows, groups, ("grad", "input")), dy]
+    return [
+        dinput,
+        _filter_gradient(emit, dy, x, windows, groups, ("grad", "input")),
+        dy,
+    ]
 
 
 def _operands(op: Operation) -> tuple[Tensor, Tensor]:
@@ -169,7 +308,13 @@ def _operands(op: Operation) -> tuple[Tensor, Tensor]:
 
 def _windows(op: Operation, up: Shape, filter: Shape) -> Windows:
     attributes = op.attributes
-    return downscaling(up[2:], filter[2:], attributes["padding"], attributes["stride"], attributes["dilation"])
+    return downscaling(
+        up[2:],
+        filter[2:],
+        attributes["padding"],
+        attributes["stride"],
+        attributes["dilation"],
+    )
 
 
 def _refuse_border(op: Operation, is_read: bool) -> None:
@@ -178,15 +323,27 @@ def _refuse_border(op: Operation, is_read: bool) -> None:
         raise Undifferentiable(f"with border = '{border}'")
 
 
-def _filter_gradient(emit: Emit, up: Tensor, down: Tensor, windows: Windows, groups: int, sides: tuple[str, str]) -> Tensor:
-    """Correlates the two sides of a convolution: [B, C, X...] with [B, c, x...] gives [c, C / groups, f...].
+def _filter_gradient(
+    emit: Emit,
+    up: Tensor,
+    down: Tensor,
+    windows: Windows,
+    groups: int,
+    sides: tuple[str, str],
+) -> Tensor:
+    """Correlates the two sides of a convolution: [B, C, X...] with [B, c, x...] gives
+    [c, C / groups, f...].
 
-    With batch and channels exchanged this is a convolution whose filter is the down-scaled side: where the forward filter moved
-    by the stride, this one is stretched by it, and it moves by what was the dilation.
+    With batch and channels exchanged this is a convolution whose filter is the
+    down-scaled side: where the forward filter moved by the stride, this one is
+    stretched by it, and it moves by what was the dilation.
     """
     images = _by_channel(emit, _reached(emit, up, windows, sides[0]), groups, sides[0])
-    kernels = emit("transpose", down, axes=_exchanged(down.rank), hint=f"{sides[1]}_by_channel")
-    # What a negative padding would crop has been sliced off: few consumers run a convolution that crops.
+    kernels = emit(
+        "transpose", down, axes=_exchanged(down.rank), hint=f"{sides[1]}_by_channel"
+    )
+    # What a negative padding would crop has been sliced off: few consumers run a
+    # convolution that crops.
     before = (max(-first, 0) for first in windows.begin)
     after = (max(last - extent, 0) for last, extent in zip(windows.end, windows.up))
     pairing = Windows(
@@ -197,33 +354,60 @@ def _filter_gradient(emit: Emit, up: Tensor, down: Tensor, windows: Windows, gro
         stride=windows.dilation,
         dilation=windows.stride,
     )
-    by_channel = emit("conv", images, kernels, **pairing.attributes, groups=groups, hint="filter_grad_by_channel")
+    by_channel = emit(
+        "conv",
+        images,
+        kernels,
+        **pairing.attributes,
+        groups=groups,
+        hint="filter_grad_by_channel",
+    )
     gradient: Tensor = emit("transpose", by_channel, axes=_exchanged(down.rank))
     return gradient
 
 
 def _reached(emit: Emit, up: Tensor, windows: Windows, side: str) -> Tensor:
-    """The part of the up-scaled side from the first window to the last: a stride may leave a remainder behind that."""
+    """The part of the up-scaled side from the first window to the last: a stride may
+    leave a remainder behind that.
+    """
     columns = zip(windows.begin, windows.end, windows.up)
     parts = [(max(first, 0), min(last, extent)) for first, last, extent in columns]
-    cut = {axis: part for axis, (part, extent) in enumerate(zip(parts, windows.up), start=2) if part != (0, extent)}
+    cut = {
+        axis: part
+        for axis, (part, extent) in enumerate(zip(parts, windows.up), start=2)
+        if part != (0, extent)
+    }
     if not cut:
         return up
     begin, end = zip(*cut.values())
-    reached: Tensor = emit("slice", up, axes=list(cut), begin=begin, end=end, hint=f"{side}_reached")
+    reached: Tensor = emit(
+        "slice", up, axes=list(cut), begin=begin, end=end, hint=f"{side}_reached"
+    )
     return reached
 
 
 def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:
-    """[B, C, X...] to [C / groups, groups * B, X...]: the channels of a group become the batch, its batch the channels."""
+    """[B, C, X...] to [C / groups, groups * B, X...]: the channels of a group become
+    the batch, its batch the channels.
+    """
     batch, channels, *spatial = x.shape
     exchanged: Tensor
     if groups == 1:
-        exchanged = emit("transpose", x, axes=_exchanged(x.rank), hint=f"{side}_by_channel")
+        exchanged = emit(
+            "transpose", x, axes=_exchanged(x.rank), hint=f"{side}_by_channel"
+        )
         return exchanged
-    # The spatial axes go as one: transpositions of a rank above 5 do not run everywhere.
-    apart = emit("reshape", x, shape=[batch, groups, channels // groups, prod(spatial)], hint=f"{side}_groups")
-    moved = emit("transpose", apart, axes=[2, 1, 0, 3], hint=f"{side}_groups_by_channel")
+    # The spatial axes go as one: transpositions of a rank above 5 do not run
+    # everywhere.
+    apart = emit(
+        "reshape",
+        x,
+        shape=[batch, groups, channels // groups, prod(spatial)],
+        hint=f"{side}_groups",
+    )
+    moved = emit(
+        "transpose", apart, axes=[2, 1, 0, 3], hint=f"{side}_groups_by_channel"
+    )
     shape = [channels // groups, groups * batch, *spatial]
     exchanged = emit("reshape", moved, shape=shape, hint=f"{side}_by_channel")
     return exchanged

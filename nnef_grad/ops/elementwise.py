@@ -1,4 +1,6 @@
-"""Element by element: shapes align from the left, missing dimensions are trailing singletons."""
+"""Element by element: shapes align from the left, missing dimensions are trailing
+singletons.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ def broadcast(*shapes: Shape) -> Shape:
     columns = list(zip(*(s + (1,) * (rank - len(s)) for s in shapes)))
     for extents in columns:
         fits = len({e for e in extents if e != 1}) <= 1
-        require(fits, f"the shapes {_listed(shapes)} cannot be broadcast: dimensions align from the left")
+        require(
+            fits,
+            f"the shapes {_listed(shapes)} cannot be broadcast: dimensions align from the left",
+        )
     return tuple(next((e for e in extents if e != 1), 1) for extents in columns)
 
 
@@ -28,22 +33,28 @@ def _listed(shapes: tuple[Shape, ...]) -> str:
 
 
 def fits_into(operand: Shape, result: Shape) -> bool:
-    """Whether an operand is broadcast to the result, and the result has its shape from elsewhere."""
+    """Whether an operand is broadcast to the result, and the result has its shape from
+    elsewhere.
+    """
     padded = operand + (1,) * (len(result) - len(operand))
-    return len(padded) == len(result) and all(o in (1, r) for o, r in zip(padded, result))
+    return len(padded) == len(result) and all(
+        o in (1, r) for o, r in zip(padded, result)
+    )
 
 
 @shape(
-    "copy", "neg", "rcp", "exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh",
-    "atanh", "abs", "sign", "not", "floor", "ceil", "round", "sqr", "sqrt", "rsqr", "rsqrt", "log2", "sigmoid", "relu",
-    "leaky_relu", "elu", "selu", "gelu", "silu", "softabs", "softplus", "cast",
+    "copy", "neg", "rcp", "exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh",
+    "asin", "acos", "atan", "asinh", "acosh", "atanh", "abs", "sign", "not", "floor",
+    "ceil", "round", "sqr", "sqrt", "rsqr", "rsqrt", "log2", "sigmoid", "relu", "leaky_relu",
+    "elu", "selu", "gelu", "silu", "softabs", "softplus", "cast",
 )  # fmt: skip
 def unary_shape(x: Shape, **attributes: Any) -> Shape:
     return x
 
 
 @shape(
-    "add", "sub", "mul", "div", "pow", "lt", "gt", "le", "ge", "eq", "ne", "and", "or", "select", "min", "max", "clamp",
+    "add", "sub", "mul", "div", "pow", "lt", "gt", "le", "ge", "eq", "ne", "and", "or",
+    "select", "min", "max", "clamp",
 )  # fmt: skip
 def broadcast_shape(*operands: Shape) -> Shape:
     return broadcast(*operands)

@@ -1,4 +1,6 @@
-"""Matrix products: the last two axes are the matrix, the axes before them are batches."""
+"""Matrix products: the last two axes are the matrix, the axes before them are
+batches.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,20 @@ from nnef_grad.ops.registry import require, shape
 def matmul_shape(A: Shape, B: Shape, transposeA: bool, transposeB: bool) -> Shape:
     """The last two axes multiply as matrices; the axes before them are broadcast."""
     rank = len(A)
-    require(rank == len(B), f"the ranks of A and B must be equal, and their shapes are {list(A)} and {list(B)}")
-    require(rank >= 2, f"A and B must have rank 2 at least, and their shapes are {list(A)} and {list(B)}")
+    require(
+        rank == len(B),
+        f"the ranks of A and B must be equal, and their shapes are {list(A)} and {list(B)}",
+    )
+    require(
+        rank >= 2,
+        f"A and B must have rank 2 at least, and their shapes are {list(A)} and {list(B)}",
+    )
     rows, inner = _matrix(A, transposeA)
     depth, columns = _matrix(B, transposeB)
-    require(inner == depth, f"the inner extents must be equal, and are {inner} in A and {depth} in B")
+    require(
+        inner == depth,
+        f"the inner extents must be equal, and are {inner} in A and {depth} in B",
+    )
     return (*broadcast(A[:-2], B[:-2]), rows, columns)
 
 

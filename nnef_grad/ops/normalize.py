@@ -15,7 +15,10 @@ def _check_operands(whole: str, shape: Shape, **operands: Shape) -> None:
     """Each further operand is broadcast to the one that is normalised."""
     for name, operand in operands.items():
         fits = fits_into(operand, shape)
-        require(fits, f"'{name}' of shape {list(operand)} cannot be broadcast to '{whole}' of shape {list(shape)}")
+        require(
+            fits,
+            f"'{name}' of shape {list(operand)} cannot be broadcast to '{whole}' of shape {list(shape)}",
+        )
 
 
 @shape("softmax")
@@ -39,14 +42,26 @@ def norm_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
 def local_shape(input: Shape, size: tuple[int, ...], **attributes: Any) -> Shape:
     """The operand's shape; the window has an extent for each dimension."""
     check_length("size", size, len(input))
-    require(all(extent > 0 for extent in size), f"'size' must be positive, and is {list(size)}")
+    require(
+        all(extent > 0 for extent in size),
+        f"'size' must be positive, and is {list(size)}",
+    )
     return input
 
 
 @shape("batch_normalization")
-def batch_normalization_shape(input: Shape, mean: Shape, variance: Shape, offset: Shape, scale: Shape, epsilon: float) -> Shape:
+def batch_normalization_shape(
+    input: Shape,
+    mean: Shape,
+    variance: Shape,
+    offset: Shape,
+    scale: Shape,
+    epsilon: float,
+) -> Shape:
     """The shape of the input, to which the other operands are broadcast."""
-    _check_operands("input", input, mean=mean, variance=variance, offset=offset, scale=scale)
+    _check_operands(
+        "input", input, mean=mean, variance=variance, offset=offset, scale=scale
+    )
     return input
 
 
@@ -54,14 +69,18 @@ def batch_normalization_shape(input: Shape, mean: Shape, variance: Shape, offset
 
 
 @shape("min_max_linear_quantize", "linear_quantize")
-def min_max_shape(x: Shape, min: Shape, max: Shape, bits: int, **attributes: Any) -> Shape:
+def min_max_shape(
+    x: Shape, min: Shape, max: Shape, bits: int, **attributes: Any
+) -> Shape:
     """The shape of x, to which the bounds are broadcast."""
     _check_operands("x", x, min=min, max=max)
     return _quantized(x, bits)
 
 
 @shape("zero_point_linear_quantize")
-def zero_point_shape(x: Shape, zero_point: Shape, scale: Shape, bits: int, **attributes: Any) -> Shape:
+def zero_point_shape(
+    x: Shape, zero_point: Shape, scale: Shape, bits: int, **attributes: Any
+) -> Shape:
     """The shape of x, to which zero point and scale are broadcast."""
     _check_operands("x", x, zero_point=zero_point, scale=scale)
     return _quantized(x, bits)
@@ -74,7 +93,12 @@ def logarithmic_shape(x: Shape, max: Shape, bits: int) -> Shape:
     return _quantized(x, bits)
 
 
-@vjp("min_max_linear_quantize", "linear_quantize", "zero_point_linear_quantize", "logarithmic_quantize")
+@vjp(
+    "min_max_linear_quantize",
+    "linear_quantize",
+    "zero_point_linear_quantize",
+    "logarithmic_quantize",
+)
 def quantize_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """Not the derivative of the body, whose rounding would make all of it zero."""
     raise Undifferentiable("that is of use, being flat between the values it rounds to")

@@ -1,6 +1,8 @@
-"""Box filters, pooling and sampling: windows that slide along every axis, batch and channels included.
+"""Box filters, pooling and sampling: windows that slide along every axis, batch and
+channels included.
 
-`box` and `debox` are adjoints, so are `sample` and `desample`. The derivative of a maximum is taken where `argmax_pool` finds it.
+`box` and `debox` are adjoints, so are `sample` and `desample`. The derivative of a
+maximum is taken where `argmax_pool` finds it.
 """
 
 from __future__ import annotations
@@ -68,9 +70,13 @@ def debox_shape(
 @shape("sample")
 def sample_shape(input: Shape, index: Shape, **attributes: Any) -> Shape:
     """[X...] and [x...] give [x...]."""
-    # 'ignore' is not in the specification's list, but the standard's own body of max_pool hands it on to `sample`.
+    # 'ignore' is not in the specification's list, but the standard's own body of
+    # max_pool hands it on to `sample`.
     output = pool_shape(input, **attributes)
-    require(index == output, f"the index must have the shape {list(output)} of the output, and has {list(index)}")
+    require(
+        index == output,
+        f"the index must have the shape {list(output)} of the output, and has {list(index)}",
+    )
     return output
 
 
@@ -87,7 +93,10 @@ def desample_shape(
 ) -> Shape:
     """[x...] and [x...] give [X...]."""
     check_border(border, ("constant",))
-    require(index == input, f"the index must have the shape {list(input)} of the input, and has {list(index)}")
+    require(
+        index == input,
+        f"the index must have the shape {list(input)} of the input, and has {list(index)}",
+    )
     return upscaling(input, size, padding, stride, dilation, output_shape).up
 
 
@@ -109,24 +118,40 @@ def avg_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 def _box_adjoint(emit: Emit, op: Operation, dy: Tensor, normalize: bool) -> Tensor:
     windows = _basic_windows(op)
     if normalize:
-        dy = emit("div", dy, _divisor(emit, windows, op.attributes["border"]), hint="share")
+        dy = emit(
+            "div", dy, _divisor(emit, windows, op.attributes["border"]), hint="share"
+        )
     gradient: Tensor = emit("debox", dy, **_reverse(windows))
     return gradient
 
 
 def _divisor(emit: Emit, windows: Windows, border: Any) -> Any:
-    """What a normalised box divides by: the volume of a window or, with border 'ignore', of the part of it inside the input.
+    """What a normalised box divides by: the volume of a window or, with border
+    'ignore', of the part of it inside the input.
 
-    That volume is a product over the axes, so it is written as a small constant for each axis along which it varies.
+    That volume is a product over the axes, so it is written as a small constant for
+    each axis along which it varies.
     """
-    counts = counts_inside(windows) if border == "ignore" else tuple((extent,) for extent in windows.size)
+    counts = (
+        counts_inside(windows)
+        if border == "ignore"
+        else tuple((extent,) for extent in windows.size)
+    )
     varying = [axis for axis, along in enumerate(counts) if len(set(along)) > 1]
-    # A window without an element inside has nothing to hand on: any divisor does, but zero.
-    uniform = prod(max(along[0], 1) for axis, along in enumerate(counts) if axis not in varying)
+    # A window without an element inside has nothing to hand on: any divisor does, but
+    # zero.
+    uniform = prod(
+        max(along[0], 1) for axis, along in enumerate(counts) if axis not in varying
+    )
     if not varying:
         return float(uniform)
-    factors = [_along(emit, axis, counts, uniform if axis == varying[0] else 1) for axis in varying]
-    return reduce(lambda product, factor: emit("mul", product, factor, hint="valid"), factors)
+    factors = [
+        _along(emit, axis, counts, uniform if axis == varying[0] else 1)
+        for axis in varying
+    ]
+    return reduce(
+        lambda product, factor: emit("mul", product, factor, hint="valid"), factors
+    )
 
 
 def _along(emit: Emit, axis: int, counts: tuple[Shape, ...], factor: int) -> Tensor:
@@ -141,7 +166,11 @@ def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """dinput = box(dy), divided by the volume if the operation is"""
     windows = _reverse_windows(op)
     total = emit("box", dy, **_basic(windows), hint="total")
-    return [emit("div", total, float(prod(windows.size))) if op.attributes["normalize"] else total]
+    return [
+        emit("div", total, float(prod(windows.size)))
+        if op.attributes["normalize"]
+        else total
+    ]
 
 
 # ---- Maxima ----
@@ -149,14 +178,24 @@ def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 @vjp("max_pool")
 def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out of it"""
+    """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out of
+    it
+    """
     windows = _basic_windows(op)
-    index = emit("argmax_pool", op.operands[0], border=op.attributes["border"], **_basic(windows), hint="index")
+    index = emit(
+        "argmax_pool",
+        op.operands[0],
+        border=op.attributes["border"],
+        **_basic(windows),
+        hint="index",
+    )
     return [emit("desample", dy, index, **_reverse(windows))]
 
 
 @vjp("max_pool_with_index")
-def max_pool_with_index_vjp(emit: Emit, op: Operation, dy: Tensor, dindex: None) -> list[Any]:
+def max_pool_with_index_vjp(
+    emit: Emit, op: Operation, dy: Tensor, dindex: None
+) -> list[Any]:
     """dinput = desample(dy, index)"""
     _, index = op.results
     return [emit("desample", dy, index, **_reverse(_basic_windows(op)))]
@@ -203,7 +242,13 @@ def _reverse_windows(op: Operation) -> Windows:
 
 def _windows(op: Operation, up: Shape) -> Windows:
     attributes = op.attributes
-    return downscaling(up, attributes["size"], attributes["padding"], attributes["stride"], attributes["dilation"])
+    return downscaling(
+        up,
+        attributes["size"],
+        attributes["padding"],
+        attributes["stride"],
+        attributes["dilation"],
+    )
 
 
 def _refuse_border(border: Any, is_read: bool) -> None:
@@ -216,4 +261,7 @@ def _basic(windows: Windows) -> dict[str, Any]:
 
 
 def _reverse(windows: Windows) -> dict[str, Any]:
-    return {**_basic(windows), "output_shape": () if windows.has_natural_extents else windows.up}
+    return {
+        **_basic(windows),
+        "output_shape": () if windows.has_natural_extents else windows.up,
+    }

@@ -15,8 +15,14 @@ def check_axes(axes: tuple[int, ...], rank: int) -> None:
     Raises:
         ShapeError: an axis is out of range, or named twice.
     """
-    require(rank > 0 or not axes, f"a tensor of rank 0 has no axes, and 'axes' are {list(axes)}")
-    require(all(0 <= axis < rank for axis in axes), f"'axes' must be in 0..{rank - 1} for rank {rank}, and are {list(axes)}")
+    require(
+        rank > 0 or not axes,
+        f"a tensor of rank 0 has no axes, and 'axes' are {list(axes)}",
+    )
+    require(
+        all(0 <= axis < rank for axis in axes),
+        f"'axes' must be in 0..{rank - 1} for rank {rank}, and are {list(axes)}",
+    )
     require(len(set(axes)) == len(axes), f"'axes' must differ, and are {list(axes)}")
 
 
@@ -24,7 +30,8 @@ def check_axes(axes: tuple[int, ...], rank: int) -> None:
 
 
 @shape(
-    "sum_reduce", "mean_reduce", "max_reduce", "min_reduce", "argmax_reduce", "argmin_reduce", "any_reduce", "all_reduce"
+    "sum_reduce", "mean_reduce", "max_reduce", "min_reduce",
+    "argmax_reduce", "argmin_reduce", "any_reduce", "all_reduce",
 )  # fmt: skip
 def reduce_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
     """The reduced extents become 1."""
@@ -65,13 +72,18 @@ def extremum_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     hits = emit("select", mask, 1.0, 0.0, hint="hits")
     count = emit("sum_reduce", hits, axes=axes, hint="count")
     share = emit("div", dy, count, hint="share")
-    # A runtime crashes on a select that broadcasts and has a literal operand: the share is repeated before.
+    # A runtime crashes on a select that broadcasts and has a literal operand: the share
+    # is repeated before.
     return [emit("select", mask, _repeated(emit, share, shape_of(x)), 0.0)]
 
 
 @vjp("moments")
-def moments_vjp(emit: Emit, op: Operation, dmean: Tensor | None, dvariance: Tensor | None) -> list[Any]:
-    """dmean / n + dvariance * 2 / n * (x - mean); that the variance depends on the mean too adds nothing."""
+def moments_vjp(
+    emit: Emit, op: Operation, dmean: Tensor | None, dvariance: Tensor | None
+) -> list[Any]:
+    """dmean / n + dvariance * 2 / n * (x - mean); that the variance depends on the mean
+    too adds nothing.
+    """
     (x,), (mean, _) = op.operands, op.results
     share = None if dmean is None else _mean_share(emit, op, dmean)
     if dvariance is None:
@@ -92,7 +104,11 @@ def no_gradient(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 def _reduced_axes(op: Operation) -> list[int]:
     """The axes along which there is anything to reduce, ascending."""
     result = next(op.outputs).shape
-    return [axis for axis, extent in enumerate(shape_of(op.operands[0])) if extent != result[axis]]
+    return [
+        axis
+        for axis, extent in enumerate(shape_of(op.operands[0]))
+        if extent != result[axis]
+    ]
 
 
 def _volume(op: Operation) -> int:
@@ -110,4 +126,6 @@ def _mean_share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:
 def _repeated(emit: Emit, x: Any, shape: Shape) -> Any:
     """The tensor with its singleton dimensions repeated to a shape."""
     repeats = [whole // part for whole, part in zip(shape, x.shape)]
-    return x if set(repeats) <= {1} else emit("tile", x, repeats=repeats, hint="repeated")
+    return (
+        x if set(repeats) <= {1} else emit("tile", x, repeats=repeats, hint="repeated")
+    )

@@ -1,12 +1,15 @@
 """Where the operations' shape functions and Python rules are entered, and found.
 
-A shape function is called with the shapes of the operands in declared order (a tuple of shapes for an array of tensors) and the
-attributes by keyword. It returns the result's shape, or a list of shapes where there are several results, and raises `ShapeError`
+A shape function is called with the shapes of the operands in declared order (a tuple of
+shapes for an array of tensors) and the attributes by keyword. It returns the result's
+shape, or a list of shapes where there are several results, and raises `ShapeError`
 where the arguments do not fit each other.
 
-A rule is called with the emitter, the operation and the gradient of each of its results; it returns one gradient for each operand,
-None where there is none. It says nothing of broadcasting: a gradient may have the shape of the result where the operand was
-broadcast to it. Where an operation has several results, those whose value nothing depends on have the gradient None.
+A rule is called with the emitter, the operation and the gradient of each of its
+results; it returns one gradient for each operand, None where there is none. It says
+nothing of broadcasting: a gradient may have the shape of the result where the operand
+was broadcast to it. Where an operation has several results, those whose value nothing
+depends on have the gradient None.
 """
 
 from __future__ import annotations
@@ -26,14 +29,21 @@ class Emit(Protocol):
     """What a rule makes operations with."""
 
     def __call__(
-        self, name: str, *operands: Any, hint: str | None = None, dtype: str | None = None, **attributes: Any
+        self,
+        name: str,
+        *operands: Any,
+        hint: str | None = None,
+        dtype: str | None = None,
+        **attributes: Any,
     ) -> Any:
         """Emits an operation with one result and returns the result.
 
         Args:
             name: the operation.
-            operands: tensors, literals, or sequences of them, in declared order; trailing defaults may be left out.
-            hint: what the result is called inside the rule; the operation's own name if not given.
+            operands: tensors, literals, or sequences of them, in declared order;
+                trailing defaults may be left out.
+            hint: what the result is called inside the rule; the operation's own name if
+                not given.
             dtype: the generic data type, where the operands do not tell it.
             attributes: those that differ from the declared defaults.
         """
@@ -54,7 +64,9 @@ def require(condition: bool, message: str) -> None:
 
 
 class Undifferentiable(Exception):
-    """Raised by a rule for settings of its operation that it does not cover; the message says which."""
+    """Raised by a rule for settings of its operation that it does not cover; the
+    message says which.
+    """
 
 
 def shape(*names: str) -> Callable[[Function], Function]:
@@ -67,7 +79,9 @@ def vjp(*names: str) -> Callable[[Function], Function]:
     return _entry(RULES, names)
 
 
-def _entry(table: dict[str, Any], names: tuple[str, ...]) -> Callable[[Function], Function]:
+def _entry(
+    table: dict[str, Any], names: tuple[str, ...]
+) -> Callable[[Function], Function]:
     def enter(function: Function) -> Function:
         for name in names:
             assert name not in table, f"{name} is entered twice"

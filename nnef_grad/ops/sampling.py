@@ -1,6 +1,7 @@
 """Down- and up-sampling by integer factors, and regions of interest.
 
-Spatial axes change, batch and channels stay. A region of interest has a row in `rois`, its first corner and then its last.
+Spatial axes change, batch and channels stay. A region of interest has a row in `rois`,
+its first corner and then its last.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ def downsample_shape(input: Shape, factor: Shape) -> Shape:
     _check_spatial("factor", factor, input)
     spatial = input[2:]
     divides = all(extent % f == 0 for extent, f in zip(spatial, factor))
-    require(divides, f"'factor' must divide the spatial extents, and they are {list(factor)} and {list(spatial)}")
+    require(
+        divides,
+        f"'factor' must divide the spatial extents, and they are {list(factor)} and {list(spatial)}",
+    )
     return (*input[:2], *(extent // f for extent, f in zip(spatial, factor)))
 
 
@@ -31,7 +35,9 @@ def upsample_shape(input: Shape, factor: Shape) -> Shape:
 
 
 @shape("multilinear_upsample")
-def multilinear_upsample_shape(input: Shape, factor: Shape, method: str, border: str) -> Shape:
+def multilinear_upsample_shape(
+    input: Shape, factor: Shape, method: str, border: str
+) -> Shape:
     """[B, C, x...] gives [B, C, x * f...]."""
     _check_method("method", method)
     check_border(border, BORDERS)
@@ -42,22 +48,39 @@ def multilinear_upsample_shape(input: Shape, factor: Shape, method: str, border:
 
 
 @shape("avg_roi_pool", "max_roi_pool", "roi_resample")
-def roi_shape(input: Shape, rois: Shape, batch_index: Shape, output_size: Shape, method: str = "symmetric") -> Shape:
+def roi_shape(
+    input: Shape,
+    rois: Shape,
+    batch_index: Shape,
+    output_size: Shape,
+    method: str = "symmetric",
+) -> Shape:
     """[B, C, M spatial axes], [N, 2 * M] and [N, 1] give [N, C, *output_size]."""
     _check_method("method", method)
     _check_spatial("output_size", output_size, input)
     width = 2 * (len(input) - 2)
     rows = len(rois) == 2 and rois[1] == width
-    require(rows, f"'rois' must have {width} columns, two for each spatial dimension, and has the shape {list(rois)}")
+    require(
+        rows,
+        f"'rois' must have {width} columns, two for each spatial dimension, and has the shape {list(rois)}",
+    )
     # The specification says [N, 1], the Khronos tools want [N].
     fits = batch_index in ((rois[0],), (rois[0], 1))
-    require(fits, f"'batch_index' must have the shape [{rois[0]}, 1] or [{rois[0]}], and has {list(batch_index)}")
+    require(
+        fits,
+        f"'batch_index' must have the shape [{rois[0]}, 1] or [{rois[0]}], and has {list(batch_index)}",
+    )
     return (rois[0], input[1], *output_size)
 
 
 @shape("avg_roi_align", "max_roi_align")
 def roi_align_shape(
-    input: Shape, rois: Shape, batch_index: Shape, output_size: Shape, sampling_rate: Shape, resize_method: str
+    input: Shape,
+    rois: Shape,
+    batch_index: Shape,
+    output_size: Shape,
+    sampling_rate: Shape,
+    resize_method: str,
 ) -> Shape:
     """As for `roi_shape`: the samples of a cell are pooled."""
     _check_method("resize_method", resize_method)
@@ -69,9 +92,15 @@ def roi_align_shape(
 
 
 def _check_spatial(name: str, values: Shape, input: Shape) -> None:
-    require(len(input) >= 2, f"the input must have batch and channels, and has the shape {list(input)}")
+    require(
+        len(input) >= 2,
+        f"the input must have batch and channels, and has the shape {list(input)}",
+    )
     spatial = len(input) - 2
-    require(len(values) == spatial, f"'{name}' must have an item for each of {spatial} spatial dimensions, and is {list(values)}")
+    require(
+        len(values) == spatial,
+        f"'{name}' must have an item for each of {spatial} spatial dimensions, and is {list(values)}",
+    )
     check_positive(name, values)
 
 

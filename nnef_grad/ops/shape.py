@@ -23,7 +23,10 @@ def check_axis(axis: int, rank: int) -> None:
         ShapeError: it is out of range.
     """
     require(rank > 0, f"a tensor of rank 0 has no axis, and 'axis' is {axis}")
-    require(0 <= axis < rank, f"'axis' must be in 0..{rank - 1} for rank {rank}, and is {axis}")
+    require(
+        0 <= axis < rank,
+        f"'axis' must be in 0..{rank - 1} for rank {rank}, and is {axis}",
+    )
 
 
 def check_length(name: str, items: tuple[object, ...], rank: int) -> None:
@@ -32,7 +35,10 @@ def check_length(name: str, items: tuple[object, ...], rank: int) -> None:
     Raises:
         ShapeError: it has another number of items.
     """
-    require(len(items) == rank, f"'{name}' must have an item for each of {rank} dimensions, and has {len(items)}")
+    require(
+        len(items) == rank,
+        f"'{name}' must have an item for each of {rank} dimensions, and has {len(items)}",
+    )
 
 
 def with_extent(shape: Shape, axis: int, extent: int) -> Shape:
@@ -47,13 +53,29 @@ def reshaped(emit: Emit, x: Tensor, shape: Shape, hint: str | None = None) -> An
     """The same elements in another shape; x itself where it has the shape already."""
     if x.shape == shape:
         return x
-    # A reshape to rank 0 is refused by a runtime; what has one element can be squeezed as well.
-    return emit("reshape", x, shape=shape, hint=hint) if shape else emit("squeeze", x, axes=list(range(x.rank)), hint=hint)
+    # A reshape to rank 0 is refused by a runtime; what has one element can be squeezed
+    # as well.
+    return (
+        emit("reshape", x, shape=shape, hint=hint)
+        if shape
+        else emit("squeeze", x, axes=list(range(x.rank)), hint=hint)
+    )
 
 
-def section(emit: Emit, x: Tensor, ranges: Mapping[int, tuple[int, int]], hint: str | None = None) -> Any:
-    """The part of x between a begin and an end along some axes; x itself where that is all of it."""
-    cut = {axis: ends for axis, ends in sorted(ranges.items()) if ends != (0, x.shape[axis])}
+def section(
+    emit: Emit,
+    x: Tensor,
+    ranges: Mapping[int, tuple[int, int]],
+    hint: str | None = None,
+) -> Any:
+    """The part of x between a begin and an end along some axes; x itself where that is
+    all of it.
+    """
+    cut = {
+        axis: ends
+        for axis, ends in sorted(ranges.items())
+        if ends != (0, x.shape[axis])
+    }
     if not cut:
         return x
     begin, end = zip(*cut.values())
@@ -61,21 +83,33 @@ def section(emit: Emit, x: Tensor, ranges: Mapping[int, tuple[int, int]], hint: 
 
 
 def place(emit: Emit, x: Tensor, offsets: Mapping[int, int], shape: Shape) -> Any:
-    """A tensor of zeros that holds x at offsets along some axes, and along the others has the extents of x.
+    """A tensor of zeros that holds x at offsets along some axes, and along the others
+    has the extents of x.
 
-    What would lie outside of the shape, before 0 or behind the extent, is left out; None where that is all of x.
+    What would lie outside of the shape, before 0 or behind the extent, is left out;
+    None where that is all of x.
     """
-    kept = {axis: (max(0, -offset), min(x.shape[axis], shape[axis] - offset)) for axis, offset in offsets.items()}
+    kept = {
+        axis: (max(0, -offset), min(x.shape[axis], shape[axis] - offset))
+        for axis, offset in offsets.items()
+    }
     if any(begin >= end for begin, end in kept.values()):
         return None
     inside = section(emit, x, kept, hint="inside")
     before = {axis: max(0, offset) for axis, offset in offsets.items()}
-    around = {axis: (first, shape[axis] - first - inside.shape[axis]) for axis, first in before.items()}
-    return _surrounded(emit, inside, {axis: zeros for axis, zeros in around.items() if zeros != (0, 0)})
+    around = {
+        axis: (first, shape[axis] - first - inside.shape[axis])
+        for axis, first in before.items()
+    }
+    return _surrounded(
+        emit, inside, {axis: zeros for axis, zeros in around.items() if zeros != (0, 0)}
+    )
 
 
 def _surrounded(emit: Emit, x: Tensor, zeros: Mapping[int, tuple[int, int]]) -> Any:
-    """Zeros before and behind x along some axes. Not every runtime pads batch and channels, or ranks below 3."""
+    """Zeros before and behind x along some axes. Not every runtime pads batch and
+    channels, or ranks below 3.
+    """
     spatial = [axis for axis in zeros if axis >= 2 and 3 <= x.rank <= 5]
     for axis, (before, behind) in zeros.items():
         if axis not in spatial:
@@ -84,17 +118,29 @@ def _surrounded(emit: Emit, x: Tensor, zeros: Mapping[int, tuple[int, int]]) -> 
     return emit("pad", x, padding=padding, hint="padded") if spatial else x
 
 
-def _concatenated(emit: Emit, parts: Sequence[Any], axis: int, shape: Shape, hint: str | None = None) -> Any:
-    """Joins parts, some of which are only so many zeros; their other extents are those of the shape."""
+def _concatenated(
+    emit: Emit, parts: Sequence[Any], axis: int, shape: Shape, hint: str | None = None
+) -> Any:
+    """Joins parts, some of which are only so many zeros; their other extents are those
+    of the shape.
+    """
     values = [
-        emit("constant", shape=with_extent(shape, axis, part), value=[0.0], hint="zeros") if isinstance(part, int) else part
+        emit(
+            "constant", shape=with_extent(shape, axis, part), value=[0.0], hint="zeros"
+        )
+        if isinstance(part, int)
+        else part
         for part in parts
         if part != 0
     ]
-    return values[0] if len(values) == 1 else emit("concat", values, axis=axis, hint=hint)
+    return (
+        values[0] if len(values) == 1 else emit("concat", values, axis=axis, hint=hint)
+    )
 
 
-def _joined(emit: Emit, parts: Sequence[Any], extents: Sequence[int], axis: int, shape: Shape) -> Any:
+def _joined(
+    emit: Emit, parts: Sequence[Any], extents: Sequence[int], axis: int, shape: Shape
+) -> Any:
     """Joins parts to a tensor of the shape, with zeros for those that are None."""
     given = [index for index, part in enumerate(parts) if part is not None]
     if len(given) == 1:
@@ -103,7 +149,9 @@ def _joined(emit: Emit, parts: Sequence[Any], extents: Sequence[int], axis: int,
     runs = groupby(zip(parts, extents), key=lambda pair: pair[0] is None)
     items: list[Any] = []
     for missing, run in runs:
-        items += [sum(extent for _, extent in run)] if missing else [part for part, _ in run]
+        items += (
+            [sum(extent for _, extent in run)] if missing else [part for part, _ in run]
+        )
     return _concatenated(emit, items, axis, shape)
 
 
@@ -111,27 +159,48 @@ def _joined(emit: Emit, parts: Sequence[Any], extents: Sequence[int], axis: int,
 
 
 @shape("reshape")
-def reshape_shape(input: Shape, shape: tuple[int, ...], axis_start: int, axis_count: int) -> Shape:
+def reshape_shape(
+    input: Shape, shape: tuple[int, ...], axis_start: int, axis_count: int
+) -> Shape:
     """The extents in the axis range are replaced; the volume stays."""
     rank = len(input)
-    require(0 <= axis_start <= rank, f"'axis_start' must be in 0..{rank} for rank {rank}, and is {axis_start}")
+    require(
+        0 <= axis_start <= rank,
+        f"'axis_start' must be in 0..{rank} for rank {rank}, and is {axis_start}",
+    )
     most = rank - axis_start
-    require(-1 <= axis_count <= most, f"'axis_count' must be in -1..{most} from axis {axis_start} on, and is {axis_count}")
+    require(
+        -1 <= axis_count <= most,
+        f"'axis_count' must be in -1..{most} from axis {axis_start} on, and is {axis_count}",
+    )
     axis_end = rank if axis_count == -1 else axis_start + axis_count
     replaced = _resolve(shape, input[axis_start:axis_end])
     return (*input[:axis_start], *replaced, *input[axis_end:])
 
 
 def _resolve(items: tuple[int, ...], input: Shape) -> Shape:
-    """The extents that the items of a reshape stand for: 0 keeps an extent of the input, -1 takes what remains."""
-    require(all(item >= -1 for item in items), f"the items of 'shape' must be at least -1, and are {list(items)}")
+    """The extents that the items of a reshape stand for: 0 keeps an extent of the
+    input, -1 takes what remains.
+    """
+    require(
+        all(item >= -1 for item in items),
+        f"the items of 'shape' must be at least -1, and are {list(items)}",
+    )
     require(items.count(-1) <= 1, f"'shape' may have one item -1, and is {list(items)}")
     kept = all(item != 0 or axis < len(input) for axis, item in enumerate(items))
-    require(kept, f"an item 0 of 'shape' keeps an extent, and there is none in {list(input)} for each 0 of {list(items)}")
-    extents = tuple(input[axis] if item == 0 else item for axis, item in enumerate(items))
+    require(
+        kept,
+        f"an item 0 of 'shape' keeps an extent, and there is none in {list(input)}"
+        f" for each 0 of {list(items)}",
+    )
+    extents = tuple(
+        input[axis] if item == 0 else item for axis, item in enumerate(items)
+    )
     volume, known = prod(input), prod(extent for extent in extents if extent != -1)
     message = f"'shape' {list(items)} does not fit the extents {list(input)} of volume {volume}"
-    require(known > 0 and volume % known == 0 if -1 in extents else volume == known, message)
+    require(
+        known > 0 and volume % known == 0 if -1 in extents else volume == known, message
+    )
     return tuple(volume // known if extent == -1 else extent for extent in extents)
 
 
@@ -145,8 +214,13 @@ def reshape_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 def transpose_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     """A permutation of the leading axes; axes beyond the list stay."""
     rank, count = len(input), len(axes)
-    require(count <= rank, f"'axes' may have {rank} items for rank {rank}, and have {count}")
-    require(sorted(axes) == list(range(count)), f"'axes' must be a permutation of 0..{count - 1}, and are {list(axes)}")
+    require(
+        count <= rank, f"'axes' may have {rank} items for rank {rank}, and have {count}"
+    )
+    require(
+        sorted(axes) == list(range(count)),
+        f"'axes' must be a permutation of 0..{count - 1}, and are {list(axes)}",
+    )
     return (*(input[axis] for axis in axes), *input[count:])
 
 
@@ -156,7 +230,9 @@ def transpose_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     axes: Any = op.attributes["axes"]
     order = [*axes, *range(len(axes), dy.rank)]
     inverse = sorted(range(dy.rank), key=order.__getitem__)
-    return [dy if inverse == order == sorted(order) else emit("transpose", dy, axes=inverse)]
+    return [
+        dy if inverse == order == sorted(order) else emit("transpose", dy, axes=inverse)
+    ]
 
 
 @shape("squeeze")
@@ -165,7 +241,8 @@ def squeeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     check_axes(axes, len(input))
     extents = [input[axis] for axis in axes]
     require(
-        all(extent == 1 for extent in extents), f"only extents of 1 can be squeezed, and those of axes {list(axes)} are {extents}"
+        all(extent == 1 for extent in extents),
+        f"only extents of 1 can be squeezed, and those of axes {list(axes)} are {extents}",
     )
     return tuple(extent for axis, extent in enumerate(input) if axis not in axes)
 
@@ -201,8 +278,15 @@ def concat_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     """The extents along the axis are added; all others must agree."""
     require(len(values) > 0, "there is nothing to concatenate")
     check_axis(axis, len(values[0]))
-    fits = all(len(v) == len(values[0]) and with_extent(v, axis, 0) == with_extent(values[0], axis, 0) for v in values)
-    require(fits, f"the shapes must agree in all dimensions but {axis}, and are {_listed(values)}")
+    fits = all(
+        len(v) == len(values[0])
+        and with_extent(v, axis, 0) == with_extent(values[0], axis, 0)
+        for v in values
+    )
+    require(
+        fits,
+        f"the shapes must agree in all dimensions but {axis}, and are {_listed(values)}",
+    )
     return with_extent(values[0], axis, sum(value[axis] for value in values))
 
 
@@ -214,7 +298,12 @@ def concat_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     assert isinstance(values, tuple)
     ends = list(accumulate(shape_of(value)[axis] for value in values))
     sections = zip([0, *ends], ends)
-    return [tuple(section(emit, dy, {axis: ends}) if ends[0] < ends[1] else None for ends in sections)]
+    return [
+        tuple(
+            section(emit, dy, {axis: ends}) if ends[0] < ends[1] else None
+            for ends in sections
+        )
+    ]
 
 
 @shape("split")
@@ -222,15 +311,23 @@ def split_shape(value: Shape, axis: int, ratios: tuple[int, ...]) -> list[Shape]
     """The extent along the axis is divided in the given ratios."""
     check_axis(axis, len(value))
     require(len(ratios) > 0, "'ratios' must not be empty")
-    require(all(ratio > 0 for ratio in ratios), f"'ratios' must be positive, and are {list(ratios)}")
+    require(
+        all(ratio > 0 for ratio in ratios),
+        f"'ratios' must be positive, and are {list(ratios)}",
+    )
     unit, rest = divmod(value[axis], sum(ratios))
-    require(rest == 0, f"the sum {sum(ratios)} of 'ratios' must divide the extent of axis {axis}, which is {value[axis]}")
+    require(
+        rest == 0,
+        f"the sum {sum(ratios)} of 'ratios' must divide the extent of axis {axis}, which is {value[axis]}",
+    )
     return [with_extent(value, axis, unit * ratio) for ratio in ratios]
 
 
 @vjp("split")
 def split_vjp(emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]) -> list[Any]:
-    """The gradients of the parts, joined again; zeros for a part that nothing depends on."""
+    """The gradients of the parts, joined again; zeros for a part that nothing depends
+    on.
+    """
     axis: Any = op.attributes["axis"]
     extents = [part.shape[axis] for part in op.outputs]
     return [_joined(emit, dvalues, extents, axis, shape_of(op.operands[0]))]
@@ -241,7 +338,9 @@ def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     """A new axis, with an extent for each of the equal shapes."""
     require(len(values) > 0, "there is nothing to stack")
     check_axis(axis, len(values[0]) + 1)
-    require(len(set(values)) == 1, f"the shapes must be equal, and are {_listed(values)}")
+    require(
+        len(set(values)) == 1, f"the shapes must be equal, and are {_listed(values)}"
+    )
     return (*values[0][:axis], len(values), *values[0][axis:])
 
 
@@ -249,7 +348,10 @@ def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
 def stack_vjp(emit: Emit, op: Operation, dvalue: Tensor) -> list[Any]:
     """Each operand receives its section of the gradient, without the new axis."""
     axis: Any = op.attributes["axis"]
-    sections = (section(emit, dvalue, {axis: (i, i + 1)}, hint=f"section_{i + 1}") for i in range(dvalue.shape[axis]))
+    sections = (
+        section(emit, dvalue, {axis: (i, i + 1)}, hint=f"section_{i + 1}")
+        for i in range(dvalue.shape[axis])
+    )
     return [tuple(emit("squeeze", part, axes=[axis]) for part in sections)]
 
 
@@ -261,11 +363,18 @@ def unstack_shape(value: Shape, axis: int) -> list[Shape]:
 
 
 @vjp("unstack")
-def unstack_vjp(emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]) -> list[Any]:
-    """The gradients of the parts, stacked again; zeros for a part that nothing depends on."""
+def unstack_vjp(
+    emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]
+) -> list[Any]:
+    """The gradients of the parts, stacked again; zeros for a part that nothing depends
+    on.
+    """
     axis: Any = op.attributes["axis"]
     parts = [
-        part if part is None else emit("unsqueeze", part, axes=[axis], hint=f"section_{i + 1}") for i, part in enumerate(dvalues)
+        part
+        if part is None
+        else emit("unsqueeze", part, axes=[axis], hint=f"section_{i + 1}")
+        for i, part in enumerate(dvalues)
     ]
     return [_joined(emit, parts, [1] * len(parts), axis, shape_of(op.operands[0]))]
 
@@ -279,7 +388,11 @@ def _listed(shapes: tuple[Shape, ...]) -> str:
 
 @shape("slice")
 def slice_shape(
-    input: Shape, axes: tuple[int, ...], begin: tuple[int, ...], end: tuple[int, ...], stride: tuple[int, ...]
+    input: Shape,
+    axes: tuple[int, ...],
+    begin: tuple[int, ...],
+    end: tuple[int, ...],
+    stride: tuple[int, ...],
 ) -> Shape:
     """How many positions are taken along each axis."""
     output = list(input)
@@ -289,7 +402,11 @@ def slice_shape(
 
 
 def slice_positions(
-    input: Shape, axes: tuple[int, ...], begin: tuple[int, ...], end: tuple[int, ...], stride: tuple[int, ...]
+    input: Shape,
+    axes: tuple[int, ...],
+    begin: tuple[int, ...],
+    end: tuple[int, ...],
+    stride: tuple[int, ...],
 ) -> dict[int, range]:
     """The positions in the input that a slice takes, by axis.
 
@@ -298,25 +415,42 @@ def slice_positions(
     """
     check_axes(axes, len(input))
     for name, items in (("begin", begin), ("end", end), ("stride", stride or axes)):
-        require(len(items) == len(axes), f"'{name}' must have an item for each of {len(axes)} axes, and has {len(items)}")
+        require(
+            len(items) == len(axes),
+            f"'{name}' must have an item for each of {len(axes)} axes, and has {len(items)}",
+        )
     strides = stride or (1,) * len(axes)
-    require(0 not in strides, f"the items of 'stride' must not be 0, and are {list(strides)}")
+    require(
+        0 not in strides,
+        f"the items of 'stride' must not be 0, and are {list(strides)}",
+    )
     # The old notation for a slice to the end.
     open_ended = all(step == 1 for step in strides)
-    ends = [input[axis] if open_ended and last == 0 else last for axis, last in zip(axes, end)]
-    return {a: _positions(a, input[a], first, last, step) for a, first, last, step in zip(axes, begin, ends, strides)}
+    ends = [
+        input[axis] if open_ended and last == 0 else last
+        for axis, last in zip(axes, end)
+    ]
+    return {
+        a: _positions(a, input[a], first, last, step)
+        for a, first, last, step in zip(axes, begin, ends, strides)
+    }
 
 
 def _positions(axis: int, extent: int, begin: int, end: int, stride: int) -> range:
     first, last = _clamped(begin, extent), _clamped(end, extent)
     ordered = 0 <= first <= last if stride > 0 else last <= first < extent
-    message = f"there is no slice from {begin} to {end} with stride {stride} along axis {axis} of extent {extent}"
+    message = (
+        f"there is no slice from {begin} to {end} with stride {stride}"
+        f" along axis {axis} of extent {extent}"
+    )
     require(ordered, message)
     return range(first, last, stride)
 
 
 def _clamped(offset: int, extent: int) -> int:
-    """A negative offset counts from the end; what lies outside is just outside: at -1, or at the extent."""
+    """A negative offset counts from the end; what lies outside is just outside: at -1,
+    or at the extent.
+    """
     return max(-1, min(offset + extent if offset < 0 else offset, extent))
 
 
@@ -328,21 +462,46 @@ def slice_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     positions = slice_positions(shape, **attributes)
     if not all(positions.values()):
         return [None]
-    ascending = {axis: taken if taken.step > 0 else taken[::-1] for axis, taken in positions.items()}
-    gradient = _reversed(emit, dy, [axis for axis, taken in positions.items() if taken.step < 0 and len(taken) > 1])
+    ascending = {
+        axis: taken if taken.step > 0 else taken[::-1]
+        for axis, taken in positions.items()
+    }
+    gradient = _reversed(
+        emit,
+        dy,
+        [
+            axis
+            for axis, taken in positions.items()
+            if taken.step < 0 and len(taken) > 1
+        ],
+    )
     for axis, taken in ascending.items():
         if len(taken) > 1:
             gradient = _spread(emit, gradient, axis, taken.step)
-    return [place(emit, gradient, {axis: taken[0] for axis, taken in ascending.items()}, shape)]
+    return [
+        place(
+            emit, gradient, {axis: taken[0] for axis, taken in ascending.items()}, shape
+        )
+    ]
 
 
 def _reversed(emit: Emit, x: Tensor, axes: Sequence[int]) -> Any:
-    """The last element first. An end that lies just before the first element is one that stays negative."""
+    """The last element first. An end that lies just before the first element is one
+    that stays negative.
+    """
     if not axes:
         return x
     end = [-1 - x.shape[axis] for axis in axes]
     backwards = [-1] * len(axes)
-    return emit("slice", x, axes=axes, begin=backwards, end=end, stride=backwards, hint="reversed")
+    return emit(
+        "slice",
+        x,
+        axes=axes,
+        begin=backwards,
+        end=end,
+        stride=backwards,
+        hint="reversed",
+    )
 
 
 def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Any:
@@ -350,16 +509,25 @@ def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Any:
     if step == 1:
         return x
     column = emit("unsqueeze", x, axes=[axis + 1], hint="column")
-    stuffed = place(emit, column, {axis + 1: 0}, with_extent(column.shape, axis + 1, step))
-    return reshaped(emit, stuffed, with_extent(x.shape, axis, x.shape[axis] * step), hint="spread")
+    stuffed = place(
+        emit, column, {axis + 1: 0}, with_extent(column.shape, axis + 1, step)
+    )
+    return reshaped(
+        emit, stuffed, with_extent(x.shape, axis, x.shape[axis] * step), hint="spread"
+    )
 
 
 @shape("pad")
 def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shape:
     """Both sides are added; a negative side is cut off."""
     check_length("padding", padding, len(input))
-    require(border in BORDERS, f"'border' must be one of {', '.join(BORDERS)}, and is '{border}'")
-    extents = tuple(before + extent + after for extent, (before, after) in zip(input, padding))
+    require(
+        border in BORDERS,
+        f"'border' must be one of {', '.join(BORDERS)}, and is '{border}'",
+    )
+    extents = tuple(
+        before + extent + after for extent, (before, after) in zip(input, padding)
+    )
     message = f"the padded extents must be positive, and are {list(extents)}"
     require(all(extent > 0 for extent in extents), message)
     return extents
@@ -372,23 +540,38 @@ def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     border = op.attributes["border"]
     if border != "constant" and any(extent > 0 for pair in padding for extent in pair):
         raise Undifferentiable(f"with border = '{border}'")
-    return [place(emit, dy, {axis: -before for axis, (before, _) in enumerate(padding)}, shape_of(op.operands[0]))]
+    return [
+        place(
+            emit,
+            dy,
+            {axis: -before for axis, (before, _) in enumerate(padding)},
+            shape_of(op.operands[0]),
+        )
+    ]
 
 
 @shape("tile")
 def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
     """The extents are multiplied."""
     check_length("repeats", repeats, len(input))
-    require(all(count > 0 for count in repeats), f"'repeats' must be positive, and are {list(repeats)}")
+    require(
+        all(count > 0 for count in repeats),
+        f"'repeats' must be positive, and are {list(repeats)}",
+    )
     return tuple(extent * count for extent, count in zip(input, repeats))
 
 
 @vjp("tile")
 def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    """The sum over the repeats. Where more than a single element is repeated, the repeats get an axis of their own first."""
+    """The sum over the repeats. Where more than a single element is repeated, the
+    repeats get an axis of their own first.
+    """
     repeats: Any = op.attributes["repeats"]
     pairs = list(zip(repeats, shape_of(op.operands[0])))
-    groups = [(count,) if extent == 1 else (extent,) if count == 1 else (count, extent) for count, extent in pairs]
+    groups = [
+        (count,) if extent == 1 else (extent,) if count == 1 else (count, extent)
+        for count, extent in pairs
+    ]
     starts = list(accumulate(map(len, groups), initial=0))
     summed = [start for start, count in zip(starts, repeats) if count > 1]
     extra = [start for start, group in zip(starts, groups) if len(group) == 2]
@@ -408,7 +591,9 @@ def gather_shape(input: Shape, indices: Shape, axis: int) -> Shape:
 
 @vjp("gather")
 def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    """A product with a matrix of zeros and ones, which adds up the gradients of equal indices."""
+    """A product with a matrix of zeros and ones, which adds up the gradients of equal
+    indices.
+    """
     shape, indices = shape_of(op.operands[0]), op.operands[1]
     axis: Any = op.attributes["axis"]
     before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
@@ -418,22 +603,52 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
         rows = reshaped(emit, dy, (taken, behind), hint="rows")
         sums = emit("matmul", onehot, rows, transposeA=True, hint="sums")
         return [reshaped(emit, sums, shape), None]
-    rows = reshaped(emit, _turned(emit, dy, (before, taken, behind)), (before * behind, taken), hint="rows")
+    rows = reshaped(
+        emit,
+        _turned(emit, dy, (before, taken, behind)),
+        (before * behind, taken),
+        hint="rows",
+    )
     sums = emit("matmul", rows, onehot, hint="sums")
-    return [reshaped(emit, _turned(emit, sums, (before, behind, shape[axis])), shape), None]
+    return [
+        reshaped(emit, _turned(emit, sums, (before, behind, shape[axis])), shape),
+        None,
+    ]
 
 
 def _turned(emit: Emit, x: Tensor, blocks: Shape) -> Any:
     """A tensor that stands for blocks of matrices, with each of them transposed."""
     if 1 in blocks[1:]:
         return x
-    return emit("transpose", reshaped(emit, x, blocks, hint="blocks"), axes=[0, 2, 1], hint="turned")
+    return emit(
+        "transpose",
+        reshaped(emit, x, blocks, hint="blocks"),
+        axes=[0, 2, 1],
+        hint="turned",
+    )
 
 
 def _onehot(emit: Emit, indices: Operand, extent: int) -> Any:
-    """A row for each index, with a column for each position: 1 where the row takes the position, and otherwise 0."""
-    positions = emit("constant", shape=[1, extent], value=[float(i) for i in range(extent)], hint="positions")
+    """A row for each index, with a column for each position: 1 where the row takes the
+    position, and otherwise 0.
+    """
+    positions = emit(
+        "constant",
+        shape=[1, extent],
+        value=[float(i) for i in range(extent)],
+        hint="positions",
+    )
     if isinstance(indices, Tensor):
-        indices = emit("cast", reshaped(emit, indices, (prod(indices.shape), 1), hint="column"), dtype="scalar", hint="index")
-    taken = emit("eq", float(indices) if isinstance(indices, int) else indices, positions, hint="taken")
+        indices = emit(
+            "cast",
+            reshaped(emit, indices, (prod(indices.shape), 1), hint="column"),
+            dtype="scalar",
+            hint="index",
+        )
+    taken = emit(
+        "eq",
+        float(indices) if isinstance(indices, int) else indices,
+        positions,
+        hint="taken",
+    )
     return emit("select", taken, 1.0, 0.0, hint="onehot")

@@ -9,7 +9,10 @@ from nnef_grad.ops.registry import require, shape
 
 
 def _positive(shape: Shape) -> Shape:
-    require(all(extent > 0 for extent in shape), f"extents must be positive, and the shape is {list(shape)}")
+    require(
+        all(extent > 0 for extent in shape),
+        f"extents must be positive, and the shape is {list(shape)}",
+    )
     return shape
 
 
@@ -27,12 +30,18 @@ def variable_shape(shape: Shape, label: str) -> Shape:
 @shape("constant")
 def constant_shape(shape: Shape, value: tuple[object, ...]) -> Shape:
     volume = prod(_positive(shape))
-    require(len(value) in (1, volume), f"{len(value)} values do not fill the shape {list(shape)} of volume {volume}")
+    require(
+        len(value) in (1, volume),
+        f"{len(value)} values do not fill the shape {list(shape)} of volume {volume}",
+    )
     return shape
 
 
 @shape("update")
 def update_shape(variable: Shape, value: Shape) -> Shape:
     fits = variable == value
-    require(fits, f"the value of shape {list(value)} does not fit the variable of shape {list(variable)}")
+    require(
+        fits,
+        f"the value of shape {list(value)} does not fit the variable of shape {list(variable)}",
+    )
     return variable

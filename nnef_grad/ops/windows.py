@@ -2,11 +2,13 @@
 
 A window operation relates two sides, whichever way it computes:
 
-    up      the extents of the up-scaled side: the input of conv, box, sample; the output of deconv, debox, desample
+    up      the extents of the up-scaled side: the input of conv, box, sample;
+            the output of deconv, debox, desample
     down    the extents of the down-scaled side, with one element for each window
 
-Along an axis with padding (p, q), element j of window i lies at position i * stride + j * dilation - p of the up-scaled side. An
-operation and its adjoint have the same windows. Nothing here knows an operation: these are functions of tuples of integers.
+Along an axis with padding (p, q), element j of window i lies at position i * stride + j
+* dilation - p of the up-scaled side. An operation and its adjoint have the same
+windows. Nothing here knows an operation: these are functions of tuples of integers.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ Padding = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Sliding windows with nothing left to a default: an item for each axis that they slide along."""
+    """Sliding windows with nothing left to a default: an item for each axis that they
+    slide along.
+    """
 
     up: Shape
     down: Shape
@@ -33,7 +37,9 @@ class Windows:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The attributes of an operation that has these windows; what is all ones is left out."""
+        """The attributes of an operation that has these windows; what is all ones is
+        left out.
+        """
         stride = () if set(self.stride) <= {1} else self.stride
         dilation = () if set(self.dilation) <= {1} else self.dilation
         return {"padding": self.padding, "stride": stride, "dilation": dilation}
@@ -45,25 +51,40 @@ class Windows:
 
     @property
     def end(self) -> Shape:
-        """Where the last windows end on the up-scaled side: inside it, where the stride leaves a remainder."""
-        columns = zip(self.begin, self.down, self.stride, reaches(self.size, self.dilation))
+        """Where the last windows end on the up-scaled side: inside it, where the stride
+        leaves a remainder.
+        """
+        columns = zip(
+            self.begin, self.down, self.stride, reaches(self.size, self.dilation)
+        )
         return tuple(first + (x - 1) * s + reach for first, x, s, reach in columns)
 
     @property
     def has_natural_extents(self) -> bool:
-        """Whether the down-scaled side tells the up-scaled extents, so that a reverse operation needs no `output_shape`."""
-        return self.up == up_scaled(self.down, self.size, self.padding, self.stride, self.dilation)
+        """Whether the down-scaled side tells the up-scaled extents, so that a reverse
+        operation needs no `output_shape`.
+        """
+        return self.up == up_scaled(
+            self.down, self.size, self.padding, self.stride, self.dilation
+        )
 
     @property
     def touch_data(self) -> bool:
-        """Whether some window has an element inside the up-scaled side; wide padding can keep all of them out."""
-        return all(max(first, 0) < min(last, extent) for first, last, extent in zip(self.begin, self.end, self.up))
+        """Whether some window has an element inside the up-scaled side; wide padding
+        can keep all of them out.
+        """
+        return all(
+            max(first, 0) < min(last, extent)
+            for first, last, extent in zip(self.begin, self.end, self.up)
+        )
 
 
 # ---- The two directions ----
 
 
-def downscaling(up: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape) -> Windows:
+def downscaling(
+    up: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape
+) -> Windows:
     """The windows of a basic operation.
 
     Args:
@@ -72,30 +93,43 @@ def downscaling(up: Shape, size: Shape, padding: Padding, stride: Shape, dilatio
         padding, stride, dilation: as in the text; empty for the defaults.
 
     Raises:
-        ShapeError: an attribute has the wrong length or a value that is not allowed, or the windows do not fit in.
+        ShapeError: an attribute has the wrong length or a value that is not allowed, or
+            the windows do not fit in.
     """
     _check(len(up), size, padding, stride, dilation)
     stride, dilation = stride or (1,) * len(up), dilation or (1,) * len(up)
     padding = padding or automatic_padding(up, size, stride, dilation)
     padded = [p + extent + q for extent, (p, q) in zip(up, padding)]
     reach = reaches(size, dilation)
-    message = f"windows over {list(reach)} elements do not fit in the padded extents {padded}, with 'padding' = {list(padding)}"
+    message = (
+        f"windows over {list(reach)} elements do not fit in the padded extents"
+        f" {padded}, with 'padding' = {list(padding)}"
+    )
     require(all(extent >= r for extent, r in zip(padded, reach)), message)
     down = tuple((extent - r) // s + 1 for extent, r, s in zip(padded, reach, stride))
     return Windows(up, down, size, padding, stride, dilation)
 
 
-def upscaling(down: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape, output_shape: Shape) -> Windows:
+def upscaling(
+    down: Shape,
+    size: Shape,
+    padding: Padding,
+    stride: Shape,
+    dilation: Shape,
+    output_shape: Shape,
+) -> Windows:
     """The windows of a reverse operation.
 
     Args:
         down: the extents with an element for each window.
         size: the extents of a window.
         padding, stride, dilation: as in the text; empty for the defaults.
-        output_shape: the up-scaled extents, where they are given; empty where `down` tells them.
+        output_shape: the up-scaled extents, where they are given; empty where `down`
+            tells them.
 
     Raises:
-        ShapeError: as for `downscaling`, or `output_shape` is not down-scaled to `down`.
+        ShapeError: as for `downscaling`, or `output_shape` is not down-scaled to
+            `down`.
     """
     _check(len(down), size, padding, stride, dilation)
     _check_length("output_shape", output_shape, len(down))
@@ -104,13 +138,20 @@ def upscaling(down: Shape, size: Shape, padding: Padding, stride: Shape, dilatio
     message = f"the up-scaled extents must be positive, and are {list(up)}, with 'padding' = {list(padding)}"
     require(all(extent > 0 for extent in up), message)
     windows = downscaling(up, size, padding, stride, dilation)
-    message = f"'output_shape' with extents {list(up)} is down-scaled to {list(windows.down)}, and the input has {list(down)}"
+    message = (
+        f"'output_shape' with extents {list(up)} is down-scaled to"
+        f" {list(windows.down)}, and the input has {list(down)}"
+    )
     require(windows.down == down, message)
     return windows
 
 
-def up_scaled(down: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape) -> Shape:
-    """The up-scaled extents that belong to the down-scaled ones, if nothing else is said."""
+def up_scaled(
+    down: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape
+) -> Shape:
+    """The up-scaled extents that belong to the down-scaled ones, if nothing else is
+    said.
+    """
     ones = (1,) * len(down)
     if not padding:
         return tuple(x * s for x, s in zip(down, stride or ones))
@@ -119,14 +160,23 @@ def up_scaled(down: Shape, size: Shape, padding: Padding, stride: Shape, dilatio
 
 
 def reaches(size: Shape, dilation: Shape) -> Shape:
-    """How many elements lie from the first to the last of a window, with the gaps of the dilation."""
+    """How many elements lie from the first to the last of a window, with the gaps of
+    the dilation.
+    """
     return tuple((f - 1) * d + 1 for f, d in zip(size, dilation))
 
 
-def automatic_padding(up: Shape, size: Shape, stride: Shape, dilation: Shape) -> Padding:
-    """The padding for which a window begins at every `stride`-th element; an odd element goes behind."""
+def automatic_padding(
+    up: Shape, size: Shape, stride: Shape, dilation: Shape
+) -> Padding:
+    """The padding for which a window begins at every `stride`-th element; an odd
+    element goes behind.
+    """
     columns = zip(up, stride, reaches(size, dilation))
-    totals = [max((-(-extent // s) - 1) * s + reach - extent, 0) for extent, s, reach in columns]
+    totals = [
+        max((-(-extent // s) - 1) * s + reach - extent, 0)
+        for extent, s, reach in columns
+    ]
     return tuple((total // 2, total - total // 2) for total in totals)
 
 
@@ -135,23 +185,47 @@ def automatic_padding(up: Shape, size: Shape, stride: Shape, dilation: Shape) ->
 
 def basic_reads_border(windows: Windows) -> bool:
     """Whether a basic operation reads outside of its input, the up-scaled side."""
-    return any(first < 0 or last > extent for first, last, extent in zip(windows.begin, windows.end, windows.up))
+    return any(
+        first < 0 or last > extent
+        for first, last, extent in zip(windows.begin, windows.end, windows.up)
+    )
 
 
 def reverse_reads_border(windows: Windows) -> bool:
     """Whether a reverse operation reads outside of its input, the down-scaled side.
 
-    It does where a window before the first, or behind the last, would lie over the output: even without padding, as a rule.
+    It does where a window before the first, or behind the last, would lie over the
+    output: even without padding, as a rule.
     """
-    columns = zip(windows.begin, windows.end, windows.stride, reaches(windows.size, windows.dilation), windows.up)
-    return any(first - s + reach > 0 or last - reach + s < extent for first, last, s, reach, extent in columns)
+    columns = zip(
+        windows.begin,
+        windows.end,
+        windows.stride,
+        reaches(windows.size, windows.dilation),
+        windows.up,
+    )
+    return any(
+        first - s + reach > 0 or last - reach + s < extent
+        for first, last, s, reach, extent in columns
+    )
 
 
 def counts_inside(windows: Windows) -> tuple[Shape, ...]:
-    """For each axis and each window along it, how many of its elements lie inside the up-scaled side."""
-    columns = zip(windows.begin, windows.down, windows.size, windows.stride, windows.dilation, windows.up)
+    """For each axis and each window along it, how many of its elements lie inside the
+    up-scaled side.
+    """
+    columns = zip(
+        windows.begin,
+        windows.down,
+        windows.size,
+        windows.stride,
+        windows.dilation,
+        windows.up,
+    )
     return tuple(
-        tuple(sum(0 <= first + i * s + j * d < extent for j in range(f)) for i in range(x))
+        tuple(
+            sum(0 <= first + i * s + j * d < extent for j in range(f)) for i in range(x)
+        )
         for first, x, f, s, d, extent in columns
     )
 
@@ -162,17 +236,32 @@ def counts_inside(windows: Windows) -> tuple[Shape, ...]:
 def check_border(border: str, allowed: tuple[str, ...]) -> None:
     """Raises `ShapeError` unless the border is one that the operation allows."""
     choices = ", ".join(f"'{name}'" for name in allowed)
-    require(border in allowed, f"'border' must be {'one of ' if len(allowed) > 1 else ''}{choices}, and is '{border}'")
+    require(
+        border in allowed,
+        f"'border' must be {'one of ' if len(allowed) > 1 else ''}{choices}, and is '{border}'",
+    )
 
 
 def check_positive(name: str, values: Shape) -> None:
     """Raises `ShapeError` unless all items of an attribute are positive."""
-    require(all(value > 0 for value in values), f"the items of '{name}' must be positive, and '{name}' is {list(values)}")
+    require(
+        all(value > 0 for value in values),
+        f"the items of '{name}' must be positive, and '{name}' is {list(values)}",
+    )
 
 
-def _check(rank: int, size: Shape, padding: Padding, stride: Shape, dilation: Shape) -> None:
-    require(len(size) == rank, f"'size' must have an item for each of the {rank} dimensions of a window, and is {list(size)}")
-    for name, values in {"padding": padding, "stride": stride, "dilation": dilation}.items():
+def _check(
+    rank: int, size: Shape, padding: Padding, stride: Shape, dilation: Shape
+) -> None:
+    require(
+        len(size) == rank,
+        f"'size' must have an item for each of the {rank} dimensions of a window, and is {list(size)}",
+    )
+    for name, values in {
+        "padding": padding,
+        "stride": stride,
+        "dilation": dilation,
+    }.items():
         _check_length(name, values, rank)
     for name, extents in {"size": size, "stride": stride, "dilation": dilation}.items():
         check_positive(name, extents)
@@ -180,4 +269,8 @@ def _check(rank: int, size: Shape, padding: Padding, stride: Shape, dilation: Sh
 
 def _check_length(name: str, values: tuple[Any, ...], rank: int) -> None:
     fits = len(values) in (0, rank)
-    require(fits, f"'{name}' must have an item for each of the {rank} dimensions of a window, or none, and is {list(values)}")
+    require(
+        fits,
+        f"'{name}' must have an item for each of the {rank} dimensions of a window,"
+        f" or none, and is {list(values)}",
+    )

@@ -1,1 +1,3 @@
-"""Transformations of a graph: each takes a graph and returns a graph, and says what it requires and ensures."""
+"""Transformations of a graph: each takes a graph and returns a graph, and says what it
+requires and ensures.
+"""

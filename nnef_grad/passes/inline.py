@@ -13,20 +13,26 @@ from nnef_grad.library import standard
 from nnef_grad.simplify import simplify
 
 
-def inline(graph: Graph, operations: Collection[Operation], nested: Callable[[str], bool]) -> Graph:
+def inline(
+    graph: Graph, operations: Collection[Operation], nested: Callable[[str], bool]
+) -> Graph:
     """The graph with the bodies of some operations in their place.
 
     Args:
         graph: a flat graph.
         operations: those to replace; each has a body.
-        nested: whether an operation of that name inside a body is replaced too, if it has a body of its own.
+        nested: whether an operation of that name inside a body is replaced too, if it
+            has a body of its own.
 
-    Ensures: every tensor of the graph keeps its name; new ones are called after the result that they lead to.
+    Ensures: every tensor of the graph keeps its name; new ones are called after the
+    result that they lead to.
     """
     library = standard()
     chosen = set(map(id, operations))
     emitter = Emitter(library, simplify=simplify)
-    evaluator = Evaluator(emitter, lambda fragment: fragment.body is not None and nested(fragment.name))
+    evaluator = Evaluator(
+        emitter, lambda fragment: fragment.body is not None and nested(fragment.name)
+    )
     for operation in graph.operations:
         if id(operation) in chosen:
             _put_body(operation, evaluator)

@@ -10,7 +10,8 @@ from nnef_grad.ir import Graph, Operation
 def prune(graph: Graph) -> Graph:
     """The graph without the operations whose results nobody reads.
 
-    Ensures: an operation that stays is on the way to an output, or makes an input of the graph.
+    Ensures: an operation that stays is on the way to an output, or makes an input of
+    the graph.
     """
     needed = set(graph.outputs)
     kept: list[Operation] = []

@@ -6,7 +6,8 @@ from nnef_grad.ir import Graph
 
 
 def verify(graph: Graph) -> None:
-    """Checks that each tensor is defined once, before it is used, and that the interface is one that parsers accept.
+    """Checks that each tensor is defined once, before it is used, and that the
+    interface is one that parsers accept.
 
     Raises:
         AssertionError: the graph is not well-formed.
@@ -14,11 +15,15 @@ def verify(graph: Graph) -> None:
     defined: set[str] = set()
     for operation in graph.operations:
         for tensor in operation.inputs:
-            assert tensor.name in defined, f"'{tensor.name}' is used before it is defined"
+            assert tensor.name in defined, (
+                f"'{tensor.name}' is used before it is defined"
+            )
         for tensor in operation.outputs:
             assert tensor.name not in defined, f"'{tensor.name}' is defined twice"
             defined.add(tensor.name)
     outputs = [t.name for t in graph.outputs]
     assert defined.issuperset(outputs), "an output is not defined"
     assert len(set(outputs)) == len(outputs), "an output is returned twice"
-    assert not set(outputs) & {t.name for t in graph.inputs}, "an output is also an input"
+    assert not set(outputs) & {t.name for t in graph.inputs}, (
+        "an output is also an input"
+    )
