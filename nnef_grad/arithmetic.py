@@ -1,136 +1,148 @@
 """What operators and built-in functions do to values that are known when the graph is
-compiled.
+compiled. Their types were checked: what is left are values that do not exist.
 """
 
 from __future__ import annotations
 
+import math
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nnef_grad.binding import type_name
 from nnef_grad.errors import InvalidGraphError
 from nnef_grad.source import Span
 
-_NUMBERS = ((int, int), (float, float))
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "^": operator.pow,
-}  # fmt: skip
-_ORDER: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+# The length of an array or a string that operators may make.
+MAX_ITEMS = 1_000_000
+
+_INTEGER = re.compile(r"-?[0-9]+")
+_SCALAR = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+
+
+class _NoValue(ArithmeticError):
+    """The operator has no value for these operands; the message says why."""
 
 
 def compute(symbol: str, values: Sequence[Any], span: Span) -> Any:
     """The value of an operator on compile-time values.
 
     Raises:
-        InvalidGraphError: the operator does not apply to values of these types, or its
-            value is not defined.
+        InvalidGraphError: its value is not defined, or is out of range.
     """
+    table = _UNARY if len(values) == 1 else _BINARY
     try:
-        value = (
-            _unary(symbol, values[0]) if len(values) == 1 else _binary(symbol, *values)
-        )
-    except (ZeroDivisionError, OverflowError):
-        raise InvalidGraphError(f"'{symbol}' has no value here", span) from None
-    if value is None:
-        kinds = " and ".join(map(type_name, values))
-        raise InvalidGraphError(f"'{symbol}' does not apply to {kinds}", span)
+        return _in_range(table[symbol](*values))
+    except _NoValue as error:
+        raise InvalidGraphError(
+            f"'{symbol}' has no value here: {error}", span
+        ) from None
+    except ZeroDivisionError:
+        message = f"'{symbol}' has no value here: it divides by zero"
+        raise InvalidGraphError(message, span) from None
+    except OverflowError:
+        message = f"'{symbol}' has no value here: it is too large"
+        raise InvalidGraphError(message, span) from None
+
+
+def _in_range(value: Any) -> Any:
+    """Integers have 32 bits, scalars are finite."""
+    if type(value) is int and not -(2**31) <= value < 2**31:
+        raise _NoValue(f"{value} does not fit in 32 bits")
+    if type(value) is float and not math.isfinite(value):
+        raise OverflowError
     if isinstance(value, complex):
-        raise InvalidGraphError(f"'{symbol}' has no value here", span)
+        raise _NoValue("a root of a negative number")
     return value
 
 
-def _unary(symbol: str, value: Any) -> Any:
-    if symbol == "!":
-        return (not value) if type(value) is bool else None
-    if type(value) not in (int, float):
-        return None
-    return -value if symbol == "-" else value
+def _join(left: Any, right: Any) -> Any:
+    """Sums, and the concatenation of arrays and strings."""
+    if isinstance(left, (list, str)):
+        _check_length(len(left) + len(right))
+    return left + right
 
 
-def _binary(symbol: str, left: Any, right: Any) -> Any:
-    kinds = (type(left), type(right))
-    if symbol == "in":
-        return any(same(left, item) for item in right) if kinds[1] is list else None
-    if symbol in ("==", "!="):
-        return (same(left, right) == (symbol == "==")) if kinds[0] is kinds[1] else None
-    if symbol in ("&&", "||"):
-        return (
-            (all if symbol == "&&" else any)((left, right))
-            if kinds == (bool, bool)
-            else None
-        )
-    if kinds in _NUMBERS:
-        return _number(symbol, left, right)
-    if symbol == "+" and kinds in ((list, list), (str, str)):
-        return left + right
-    if symbol == "*" and kinds in ((list, int), (str, int)):
-        return left * right
-    return None
+def _repeat(left: Any, right: Any) -> Any:
+    """Products, and the repetition of arrays and strings."""
+    if isinstance(left, (list, str)):
+        if right < 0:
+            raise _NoValue(f"nothing can be repeated {right} times")
+        _check_length(len(left) * right)
+    return left * right
 
 
-def _number(symbol: str, left: Any, right: Any) -> Any:
-    if symbol in _ORDER:
-        return _ORDER[symbol](left, right)
-    if symbol == "/":
-        return left / right if type(left) is float else _truncated(left, right)
-    if symbol == "^" and type(left) is int and right < 0:
-        return None
-    return _ARITHMETIC[symbol](left, right)
+def _check_length(length: int) -> None:
+    if length > MAX_ITEMS:
+        raise _NoValue(f"{length} items are more than {MAX_ITEMS}")
 
 
-def _truncated(left: int, right: int) -> int:
+def _divide(left: Any, right: Any) -> Any:
     """Division of integers rounds towards zero."""
+    if type(left) is float:
+        return left / right
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 
 
-def same(left: Any, right: Any) -> bool:
-    """Deep equality that tells 1 from 1.0 from true."""
-    return type(left) is type(right) and repr(left) == repr(right)
+def _power(left: Any, right: Any) -> Any:
+    if type(left) is float:
+        return left**right
+    if right < 0:
+        raise _NoValue("an integer to a negative power")
+    if abs(left) > 1 and right > 31:
+        raise OverflowError
+    return left**right
+
+
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "+": operator.pos,
+    "-": operator.neg,
+    "!": operator.not_,
+}
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": _join,
+    "-": operator.sub,
+    "*": _repeat,
+    "/": _divide,
+    "^": _power,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "&&": lambda left, right: left and right,
+    "||": lambda left, right: left or right,
+    "in": lambda item, array: item in array,
+}
+
+
+# ---- Built-in functions ----
 
 
 def _scalar(value: Any) -> float:
-    if isinstance(value, (bool, int, float, str)):
-        return float(value)
-    raise TypeError
+    if isinstance(value, str) and not _SCALAR.fullmatch(value):
+        raise ValueError
+    return float(value)
 
 
 def _integer(value: Any) -> int:
-    if isinstance(value, float):
-        return int(value // 1)
-    if isinstance(value, (bool, int, str)):
-        return int(value)
-    raise TypeError
-
-
-def _logical(value: Any) -> bool:
-    if isinstance(value, (bool, int, float, str)):
-        return bool(value)
-    raise TypeError
+    """The largest integer that is not above a scalar."""
+    if isinstance(value, str) and not _INTEGER.fullmatch(value):
+        raise ValueError
+    return math.floor(value) if isinstance(value, float) else int(value)
 
 
 def _string(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float, str)):
-        return str(value)
-    raise TypeError
-
-
-def _length(value: Any) -> int:
-    if isinstance(value, (list, str)):
-        return len(value)
-    raise TypeError
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 BUILTINS: dict[str, Callable[[Any], Any]] = {
-    "length_of": _length,
-    "range_of": lambda value: list(range(_length(value))),
+    "length_of": len,
+    "range_of": lambda value: list(range(len(value))),
     "scalar": _scalar,
     "integer": _integer,
-    "logical": _logical,
+    "logical": bool,
     "string": _string,
 }

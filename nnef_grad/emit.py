@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from nnef_grad.binding import dtype_of
-from nnef_grad.errors import InvalidGraphError
+from nnef_grad.errors import InvalidGraphError, brief
 from nnef_grad.ir import Operand, Operation, Result, Shape, Tensor, shape_of
 from nnef_grad.library import Library
 from nnef_grad.ops import SHAPES
@@ -250,7 +250,7 @@ def _result_shapes(
     try:
         shapes = function(*map(_shapes, operands), **attributes)
     except ShapeError as error:
-        raise InvalidGraphError(f"{fragment.name}: {error}", span) from None
+        raise InvalidGraphError(brief(f"{fragment.name}: {error}"), span) from None
     if len(fragment.results) == 1:
         return [shapes]
     assert isinstance(shapes, list)

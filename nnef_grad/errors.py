@@ -8,7 +8,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nnef_grad.source import Span, called_from
+from nnef_grad.source import Span
+
+
+# How many problems are told in one run, and how many steps of the way to each.
+MAX_PROBLEMS = 20
+MAX_CALLERS = 5
+
+
+# A list that somebody wrote can be longer than a message should be.
+LONG_MESSAGE = 400
+
+
+def brief(message: str) -> str:
+    """The message, cut where it goes on for too long."""
+    return message if len(message) <= LONG_MESSAGE else f"{message[:LONG_MESSAGE]}..."
 
 
 class Problem(NamedTuple):
@@ -21,10 +35,11 @@ class Problem(NamedTuple):
         if self.span is None:
             return f"error: {self.message}"
         lines = [f"{self.span}: error: {self.message}", self.span.excerpt()]
-        place = self.span.caller
-        while place is not None:
+        callers = list(self.span.callers)
+        for place in callers[:MAX_CALLERS]:
             lines += [f"{place}: expanded from here", place.excerpt()]
-            place = place.caller
+        if len(callers) > MAX_CALLERS:
+            lines.append(f"... and from {len(callers) - MAX_CALLERS} more invocations")
         return "\n".join(lines)
 
 
@@ -54,12 +69,17 @@ class NnefGradError(Exception):
         return self.problems[0].span
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.problems))
+        lines = list(map(str, self.problems[:MAX_PROBLEMS]))
+        if len(self.problems) > MAX_PROBLEMS:
+            lines.append(f"... and {len(self.problems) - MAX_PROBLEMS} more errors")
+        return "\n".join(lines)
 
     def expanded_from(self, caller: Span | None) -> None:
-        """Notes the invocation whose expansion met the error."""
+        """Notes the invocation whose expansion met the error, where it was not yet."""
         self.problems = tuple(
-            p._replace(span=p.span and called_from(p.span, caller))
+            p._replace(span=p.span._replace(caller=caller))
+            if p.span is not None and p.span.caller is None
+            else p
             for p in self.problems
         )
 

@@ -2,7 +2,9 @@
 emit operations.
 
 One evaluator serves the graph of a document, its fragments, the bodies of compound
-operations and the rules of the calculus.
+operations and the rules of the calculus. What it is given was checked: names are defined,
+types fit. What is left to find here are values: an index out of range, shapes that do not
+fit each other.
 """
 
 from __future__ import annotations
@@ -12,15 +14,29 @@ from typing import Any
 
 from nnef_grad import syntax
 from nnef_grad.arithmetic import BUILTINS, compute
-from nnef_grad.binding import Bound, Evaluated, bind, suggestion, thaw, type_name
+from nnef_grad.binding import Bound, Evaluated, bind, match, thaw
+from nnef_grad.check import OPERATIONS, identifiers
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import InvalidGraphError, NnefGradError
 from nnef_grad.ir import Operand, Tensor
-from nnef_grad.library import Library
 from nnef_grad.source import Span
+from nnef_grad.trampoline import Step, run
 from nnef_grad.types import GENERIC
 
 Scope = dict[str, Any]
+
+# How many invocations and comprehension items the fragments of a document may come to.
+MAX_EXPANSION = 100_000
+LONG_NAME = 60
+
+
+class NoValueError(Exception):
+    """A name has no value, because the statement that defines it has failed."""
+
+
+# Changes the arguments of an operation, given what its first result is called, before it
+# is emitted.
+Revision = Callable[[syntax.Fragment, Bound, str, Span], Bound]
 
 
 class Evaluator:
@@ -29,22 +45,39 @@ class Evaluator:
     Attributes:
         emitter: takes the operations.
         inline: whether the body of a fragment is put in place of its invocations.
+        revise: has a look at the arguments of every operation before it is emitted.
     """
 
     def __init__(
         self,
         emitter: Emitter,
         inline: Callable[[syntax.Fragment], bool] = lambda fragment: False,
+        revise: Revision = lambda fragment, bound, hint, span: bound,
     ) -> None:
         self.emitter = emitter
         self.inline = inline
+        self.revise = revise
         self.caller: Span | None = None
+        self.expanded = 0
 
-    def evaluate(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
-        """The value of an expression; `hint` is what the tensor that it makes should be
-        called.
+    def evaluate(
+        self,
+        expression: syntax.Expression,
+        scope: Scope,
+        hint: str,
+        target: syntax.Target | None = None,
+    ) -> Any:
+        """The value of an expression.
+
+        Args:
+            expression: an expression that was checked.
+            scope: the values of the names in it.
+            hint: what the tensor that it makes should be called.
+            target: the names that the results of an invocation must have, in a graph.
         """
-        return _EVALUATE[type(expression)](self, expression, scope, hint)
+        if isinstance(expression, syntax.Invocation):
+            return run(self._invocation(expression, scope, hint, target))
+        return run(self._visit(expression, scope, hint))
 
     def inlined(
         self,
@@ -64,120 +97,109 @@ class Evaluator:
         Returns:
             The value of each result, by name.
         """
-        outer, self.caller = self.caller, caller
-        try:
-            return self._body(fragment, bound, naming)
-        except NnefGradError as error:
-            error.expanded_from(caller)
-            raise
-        finally:
-            self.caller = outer
+        results: dict[str, Any] = run(self._body(fragment, bound, naming, caller))
+        return results
 
     def _body(
         self,
         fragment: syntax.Fragment,
         bound: Mapping[str, Any],
         naming: Callable[[str], str],
-    ) -> dict[str, Any]:
+        caller: Span | None,
+    ) -> Step:
         assert fragment.body is not None
+        outer, self.caller = self.caller, caller
         scope: Scope = dict(bound)
-        for statement in fragment.body:
-            value = self.evaluate(
-                statement.value, scope, naming(hint_of(statement.target))
-            )
-            for identifier, part in unpack(statement.target, value):
-                if identifier.name in scope:
-                    raise InvalidGraphError(
-                        f"'{identifier.name}' is already defined", identifier.span
-                    )
-                scope[identifier.name] = part
-        missing = [r for r in fragment.results if r.name not in scope]
-        if missing:
-            raise InvalidGraphError(
-                f"result '{missing[0].name}' is not assigned", missing[0].span
-            )
+        try:
+            for statement in fragment.body:
+                hint = naming(hint_of(statement.target))
+                value = yield self._visit(statement.value, scope, hint)
+                scope.update((i.name, v) for i, v in unpack(statement.target, value))
+        except NnefGradError as error:
+            error.expanded_from(caller)
+            raise
+        finally:
+            self.caller = outer
         return {r.name: scope[r.name] for r in fragment.results}
 
-    def invoke(
+    def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
+        return _VISIT[type(expression)](self, expression, scope, hint)
+
+    def _count(self, span: Span) -> None:
+        """Fragments that call each other could grow without end."""
+        self.expanded += 1
+        if self.expanded > MAX_EXPANSION:
+            message = f"the fragments come to more than {MAX_EXPANSION} invocations"
+            raise InvalidGraphError(message, span)
+
+    # Invocations
+
+    def _invocation(
         self,
         invocation: syntax.Invocation,
         scope: Scope,
-        hint: str = "",
+        hint: str,
         target: syntax.Target | None = None,
-        revise: Callable[[Bound], Bound] | None = None,
-    ) -> Any:
-        """The result of an invocation, or a tuple of its results.
-
-        Args:
-            invocation: the operation and its arguments.
-            scope: the values of the names in the arguments.
-            hint: what the result should be called.
-            target: the names that the results must have, in a graph.
-            revise: changes the arguments before they are used.
-        """
-        fragment = self._definition(invocation)
-        hint = hint or (hint_of(target) if target is not None else fragment.name)
-        values = [
-            self.evaluate(a.value, scope, f"{hint}_{_word(a.value)}")
-            for a in invocation.arguments
-        ]
+    ) -> Step:
+        fragment = self.emitter.library[invocation.name]
+        values: dict[str, Evaluated] = {}
+        for name, argument in match(fragment, invocation).items():
+            word = _step(hint, _word(argument.value))
+            values[name] = yield self._visit(argument.value, scope, word)
         dtype = scope.get(GENERIC) if invocation.dtype == GENERIC else invocation.dtype
-        bound = bind(fragment, invocation, values, dtype)
-        bound = revise(bound) if revise is not None else bound
+        bound = bind(fragment, values, dtype)
+        return (yield self._call(fragment, bound, hint, invocation.span, target))
+
+    def _call(
+        self,
+        fragment: syntax.Fragment,
+        bound: Bound,
+        hint: str,
+        span: Span,
+        target: syntax.Target | None = None,
+    ) -> Any:
+        place = span if self.caller is None else span._replace(caller=self.caller)
+        if self.caller is not None or self.inline(fragment):
+            self._count(place)
         if self.inline(fragment):
-            return self._inline(fragment, bound, hint, self._place(invocation.span))
+            return self._inline(fragment, bound, hint, place)
+        bound = self.revise(fragment, bound, hint, place)
+        single = len(fragment.results) == 1
         results = self.emitter.call(
             fragment,
             bound.operands,
             bound.attributes,
             dtype=bound.dtype,
             hints=(hint,)
-            if len(fragment.results) == 1
-            else tuple(f"{hint}_{r.name}" for r in fragment.results),
+            if single
+            else tuple(_step(hint, r.name) for r in fragment.results),
             names=_names(target, len(fragment.results)),
-            span=self._place(invocation.span),
+            span=place,
         )
         parts = tuple(list(r) if isinstance(r, tuple) else r for r in results)
-        return parts[0] if len(parts) == 1 else parts
-
-    def _definition(self, invocation: syntax.Invocation) -> syntax.Fragment:
-        library: Library = self.emitter.library
-        if invocation.name not in library:
-            near = suggestion(invocation.name, list(library))
-            raise InvalidGraphError(
-                f"there is no operation '{invocation.name}'{near}", invocation.span
-            )
-        return library[invocation.name]
-
-    def _place(self, span: Span) -> Span:
-        return span if self.caller is None else span._replace(caller=self.caller)
+        return parts[0] if single else parts
 
     def _inline(
-        self, fragment: syntax.Fragment, bound: Bound, hint: str, caller: Span
-    ) -> Any:
+        self, fragment: syntax.Fragment, bound: Bound, hint: str, place: Span
+    ) -> Step:
         arguments = parameters(fragment, bound.operands, bound.attributes)
-        names_of = {r.name for r in fragment.results}
         single = len(fragment.results) == 1
-        results = self.inlined(
+        own = fragment.results[0].name if single else None
+        results = yield self._body(
             fragment,
             {**arguments, GENERIC: bound.dtype},
-            lambda name: hint if single and name in names_of else f"{hint}_{name}",
-            caller,
+            lambda name: hint if name == own else _step(hint, name),
+            place,
         )
         values = tuple(results.values())
         return values[0] if single else values
 
-    # One method for each kind of expression
+    # Expressions
 
     def _literal(
         self, expression: syntax.Literal, scope: Scope, hint: str
     ) -> Evaluated:
-        value = expression.value
-        if type(value) is int and not -(2**31) <= value < 2**31:
-            raise InvalidGraphError(
-                f"integer {value} does not fit in 32 bits", expression.span
-            )
-        return value
+        return expression.value
 
     def _identifier(
         self, expression: syntax.Identifier, scope: Scope, hint: str
@@ -185,149 +207,87 @@ class Evaluator:
         try:
             return scope[expression.name]
         except KeyError:
-            near = suggestion(
-                expression.name, [name for name in scope if name != GENERIC]
+            raise NoValueError(expression.name) from None
+
+    def _array(self, expression: syntax.Array, scope: Scope, hint: str) -> Step:
+        items: list[Any] = []
+        for item in expression.items:
+            items.append((yield self._visit(item, scope, _step(hint, len(items) + 1))))
+        return items
+
+    def _tuple(self, expression: syntax.Tuple, scope: Scope, hint: str) -> Step:
+        items: list[Any] = []
+        for item in expression.items:
+            items.append((yield self._visit(item, scope, _step(hint, len(items) + 1))))
+        return tuple(items)
+
+    def _operator(self, expression: syntax.Operator, scope: Scope, hint: str) -> Step:
+        values: list[Any] = []
+        for operand in expression.operands:
+            values.append(
+                (yield self._visit(operand, scope, _step(hint, _word(operand))))
             )
-            raise InvalidGraphError(
-                f"'{expression.name}' is not defined{near}", expression.span
-            ) from None
-
-    def _array(self, expression: syntax.Array, scope: Scope, hint: str) -> Any:
-        return [
-            self.evaluate(item, scope, f"{hint}_{i + 1}")
-            for i, item in enumerate(expression.items)
-        ]
-
-    def _tuple(self, expression: syntax.Tuple, scope: Scope, hint: str) -> Any:
-        return tuple(
-            self.evaluate(item, scope, f"{hint}_{i + 1}")
-            for i, item in enumerate(expression.items)
-        )
-
-    def _operator(self, expression: syntax.Operator, scope: Scope, hint: str) -> Any:
-        word = OPERATIONS.get((expression.symbol, len(expression.operands)), "")
-        values = [
-            self.evaluate(o, scope, f"{hint}_{_word(o)}") for o in expression.operands
-        ]
-        if word and any(isinstance(value, Tensor) for value in values):
-            arguments = tuple(
-                syntax.Argument(None, o, o.span) for o in expression.operands
-            )
-            invocation = syntax.Invocation(word, None, arguments, expression.span)
+        if any(isinstance(value, Tensor) for value in values):
+            word = OPERATIONS[expression.symbol, len(values)]
             fragment = self.emitter.library[word]
-            bound = bind(fragment, invocation, values, None)
-            (result,) = self.emitter.call(
-                fragment,
-                bound.operands,
-                bound.attributes,
-                dtype=bound.dtype,
-                hints=(hint,),
-                span=self._place(expression.span),
-            )
-            return result
+            names = (p.name for p in fragment.parameters)
+            bound = bind(fragment, dict(zip(names, values)), None)
+            return (yield self._call(fragment, bound, hint, expression.span))
         return compute(expression.symbol, values, expression.span)
 
     def _conditional(
         self, expression: syntax.Conditional, scope: Scope, hint: str
-    ) -> Any:
-        condition = self._truth(expression.condition, scope, hint)
-        return self.evaluate(
-            expression.value if condition else expression.otherwise, scope, hint
-        )
+    ) -> Step:
+        condition = yield self._visit(expression.condition, scope, hint)
+        chosen = expression.value if condition else expression.otherwise
+        return (yield self._visit(chosen, scope, hint))
 
     def _comprehension(
         self, expression: syntax.Comprehension, scope: Scope, hint: str
-    ) -> Any:
-        iterables = [
-            self._iterable(loop.iterable, scope, hint) for loop in expression.loops
-        ]
+    ) -> Step:
+        iterables: list[list[Any]] = []
+        for loop in expression.loops:
+            iterables.append((yield self._visit(loop.iterable, scope, hint)))
         if len(set(map(len, iterables))) > 1:
-            raise InvalidGraphError(
-                "the arrays that are iterated together differ in length",
-                expression.span,
-            )
+            message = "the arrays that are iterated together differ in length"
+            raise InvalidGraphError(message, expression.span)
+        names = [loop.name for loop in expression.loops]
         values: list[Any] = []
+        inner = dict(scope)
         for items in zip(*iterables):
-            inner = {
-                **scope,
-                **{loop.name: item for loop, item in zip(expression.loops, items)},
-            }
-            if expression.condition is None or self._truth(
-                expression.condition, inner, hint
-            ):
-                values.append(
-                    self.evaluate(expression.value, inner, f"{hint}_{len(values) + 1}")
-                )
+            self._count(expression.span)
+            inner.update(zip(names, items))
+            condition = expression.condition
+            if condition is None or (yield self._visit(condition, inner, hint)):
+                word = _step(hint, len(values) + 1)
+                values.append((yield self._visit(expression.value, inner, word)))
         return values
 
-    def _subscript(self, expression: syntax.Subscript, scope: Scope, hint: str) -> Any:
-        value = self.evaluate(expression.value, scope, hint)
-        index = self._index(expression.index, scope, hint)
-        if not isinstance(value, (list, tuple, str)):
-            raise InvalidGraphError(
-                f"{type_name(value)} has no items", expression.value.span
-            )
+    def _subscript(self, expression: syntax.Subscript, scope: Scope, hint: str) -> Step:
+        value = yield self._visit(expression.value, scope, hint)
+        index = yield self._visit(expression.index, scope, hint)
         if not -len(value) <= index < len(value):
-            raise InvalidGraphError(
-                f"index {index} is out of range: there are {len(value)} items",
-                expression.index.span,
-            )
+            message = f"index {index} is out of range: there are {len(value)} items"
+            raise InvalidGraphError(message, expression.index.span)
         return value[index]
 
-    def _range(self, expression: syntax.Range, scope: Scope, hint: str) -> Any:
-        value = self.evaluate(expression.value, scope, hint)
-        if not isinstance(value, (list, str)):
-            raise InvalidGraphError(
-                f"{type_name(value)} has no range of items", expression.value.span
-            )
-        ends = [
-            None if e is None else self._index(e, scope, hint)
-            for e in (expression.begin, expression.end)
-        ]
+    def _range(self, expression: syntax.Range, scope: Scope, hint: str) -> Step:
+        value = yield self._visit(expression.value, scope, hint)
+        ends: list[Any] = []
+        for end in (expression.begin, expression.end):
+            ends.append(None if end is None else (yield self._visit(end, scope, hint)))
         return value[slice(*ends)]
 
-    def _builtin(self, expression: syntax.Builtin, scope: Scope, hint: str) -> Any:
-        if expression.name == "shape_of":
-            message = "shape_of is deprecated: the shape of a tensor is not known to the language"
-            raise InvalidGraphError(message, expression.span)
-        value = self.evaluate(expression.argument, scope, hint)
+    def _builtin(self, expression: syntax.Builtin, scope: Scope, hint: str) -> Step:
+        value = yield self._visit(expression.argument, scope, hint)
         try:
             return BUILTINS[expression.name](value)
-        except (TypeError, ValueError):
-            message = f"{expression.name} does not apply to {type_name(value)}"
+        except ValueError:
+            message = f"'{value}' is not the text of {_article(expression.name)}"
             raise InvalidGraphError(message, expression.argument.span) from None
 
-    def _truth(self, expression: syntax.Expression, scope: Scope, hint: str) -> bool:
-        value: bool = self._compile_time(bool, "logical", expression, scope, hint)
-        return value
 
-    def _index(self, expression: syntax.Expression, scope: Scope, hint: str) -> int:
-        value: int = self._compile_time(int, "integer", expression, scope, hint)
-        return value
-
-    def _iterable(
-        self, expression: syntax.Expression, scope: Scope, hint: str
-    ) -> list[Any]:
-        value: list[Any] = self._compile_time(list, "an array", expression, scope, hint)
-        return value
-
-    def _compile_time(
-        self,
-        kind: type,
-        what: str,
-        expression: syntax.Expression,
-        scope: Scope,
-        hint: str,
-    ) -> Any:
-        value = self.evaluate(expression, scope, hint)
-        if type(value) is not kind:
-            raise InvalidGraphError(
-                f"this must be {what}, and is {type_name(value)}", expression.span
-            )
-        return value
-
-
-_EVALUATE: dict[type, Callable[..., Any]] = {
+_VISIT: dict[type, Callable[..., Any]] = {
     syntax.Literal: Evaluator._literal,
     syntax.Identifier: Evaluator._identifier,
     syntax.Array: Evaluator._array,
@@ -338,30 +298,26 @@ _EVALUATE: dict[type, Callable[..., Any]] = {
     syntax.Subscript: Evaluator._subscript,
     syntax.Range: Evaluator._range,
     syntax.Builtin: Evaluator._builtin,
-    syntax.Invocation: lambda self, expression, scope, hint: self.invoke(
-        expression, scope, hint
-    ),
+    syntax.Invocation: Evaluator._invocation,
 }
 
-# The operation that an operator stands for when an operand is a tensor, by symbol and
-# number of operands.
-OPERATIONS = {
-    ("+", 1): "copy", ("-", 1): "neg", ("!", 1): "not",
-    ("+", 2): "add", ("-", 2): "sub", ("*", 2): "mul", ("/", 2): "div", ("^", 2): "pow",
-    ("<", 2): "lt", ("<=", 2): "le", (">", 2): "gt", (">=", 2): "ge", ("==", 2): "eq", ("!=", 2): "ne",
-    ("&&", 2): "and", ("||", 2): "or",
-}  # fmt: skip
+
+def _step(hint: str, word: str | int) -> str:
+    """What to call a step on the way to a tensor; in deep nesting it says no more."""
+    return f"{hint}_{word}" if len(hint) < LONG_NAME else hint
+
+
+def _article(name: str) -> str:
+    return f"an {name}" if name == "integer" else f"a {name}"
 
 
 def _word(expression: syntax.Expression) -> str:
     """What to call the tensor that a nested expression makes: the operation."""
     if isinstance(expression, syntax.Operator):
-        return OPERATIONS.get((expression.symbol, len(expression.operands)), "value")
-    return (
-        expression.name
-        if isinstance(expression, (syntax.Invocation, syntax.Identifier))
-        else "value"
-    )
+        symbol = expression.symbol, len(expression.operands)
+        return OPERATIONS.get(symbol, "value")
+    named = isinstance(expression, (syntax.Invocation, syntax.Identifier))
+    return expression.name if named else "value"  # type: ignore[union-attr]
 
 
 def parameters(
@@ -379,60 +335,43 @@ def parameters(
 # ---- Targets ----
 
 
-def identifiers(target: syntax.Target) -> list[syntax.Identifier]:
-    """The names that an assignment defines, in order."""
-    if isinstance(target, syntax.Identifier):
-        return [target]
-    return [i for item in target.items for i in identifiers(item)]  # type: ignore[arg-type]
-
-
 def unpack(
     target: syntax.Expression, value: Any
 ) -> list[tuple[syntax.Identifier, Any]]:
-    """Pairs the names of a target with the parts of a value of the same structure."""
-    if not isinstance(target, (syntax.Array, syntax.Tuple)):
-        assert isinstance(target, syntax.Identifier)
-        return [(target, value)]
-    is_array = isinstance(target, syntax.Array)
-    if type(value) is not (list if is_array else tuple):
-        what = "an array" if is_array else "several results"
-        raise InvalidGraphError(
-            f"the names want {what}, and this is {_described(value)}", target.span
-        )
-    if len(value) != len(target.items):
-        raise InvalidGraphError(
-            f"{len(target.items)} names for {len(value)} results", target.span
-        )
-    return [
-        pair for item, part in zip(target.items, value) for pair in unpack(item, part)
-    ]
+    """Pairs the names of a target with the parts of a value of the same structure.
 
-
-def _described(value: Any) -> str:
-    return "one tensor" if isinstance(value, Tensor) else type_name(value)
+    Raises:
+        InvalidGraphError: an array has another number of items than there are names.
+    """
+    pairs: list[tuple[syntax.Identifier, Any]] = []
+    pending = [(target, value)]
+    while pending:
+        part, found = pending.pop()
+        if isinstance(part, syntax.Identifier):
+            pairs.append((part, found))
+            continue
+        assert isinstance(part, (syntax.Array, syntax.Tuple))
+        if len(part.items) != len(found):
+            message = f"{len(part.items)} names for {len(found)} results"
+            raise InvalidGraphError(message, part.span)
+        pending += reversed(list(zip(part.items, found)))
+    return pairs
 
 
 def hint_of(target: syntax.Target) -> str:
     """What to call the value that is assigned: by its first name."""
-    return identifiers(target)[0].name
+    found = identifiers(target)
+    return found[0].name if found else "value"
 
 
 def _names(target: syntax.Target | None, results: int) -> tuple[Any, ...]:
-    """The names of a target, one entry for each result; none where its structure is
-    another.
-    """
+    """The names of a target, one entry for each result of an operation."""
     if target is None:
         return ()
-    if results == 1:
-        return (_nested(target),)
-    return (
-        _nested(target)
-        if isinstance(target, syntax.Tuple) and len(target.items) == results
-        else ()
+    parts = (target,) if results == 1 else target.items  # type: ignore[union-attr]
+    return tuple(
+        tuple(i.name for i in identifiers(part))
+        if isinstance(part, syntax.Array)
+        else hint_of(part)  # type: ignore[arg-type]
+        for part in parts
     )
-
-
-def _nested(target: syntax.Target) -> Any:
-    if isinstance(target, syntax.Identifier):
-        return target.name
-    return tuple(_nested(item) for item in target.items)  # type: ignore[arg-type]

@@ -56,6 +56,18 @@ def parse_fragments(
     return fragments
 
 
+def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
+    """Reads a file of quantization info.
+
+    Raises:
+        NnefSyntaxError: the text holds something that is no entry of such a file.
+    """
+    entries: tuple[syntax.Quantization, ...] = _parse(
+        source, source.text, 0, "quantization"
+    )
+    return entries
+
+
 def _parse(source: Source, text: str, offset: int, start: str) -> Any:
     _refuse_binary(source)
     parser, builder, lock = _machinery()
@@ -77,7 +89,7 @@ def _machinery() -> tuple[Lark, _Builder, Lock]:
         grammar_path().read_text("utf-8"),
         parser="lalr",
         lexer="basic",
-        start=["document", "library"],
+        start=["document", "library", "quantization"],
         transformer=builder,
         cache=_cache_path() or False,
     )
@@ -247,6 +259,16 @@ class _Builder(Transformer[Token, Any]):
 
     def library(self, children: list[Any]) -> tuple[syntax.Fragment, ...]:
         return tuple(c for c in children if isinstance(c, syntax.Fragment))
+
+    def quantization(
+        self, children: list[syntax.Quantization]
+    ) -> tuple[syntax.Quantization, ...]:
+        return tuple(children)
+
+    def quantized(self, children: list[Any]) -> syntax.Quantization:
+        key, operation = children
+        tensor = self.string([key])
+        return syntax.Quantization(str(tensor.value), operation, tensor.span)
 
     def version(self, children: list[Token]) -> syntax.Identifier:
         return syntax.Identifier(str(children[0]), self.span(children[0]))

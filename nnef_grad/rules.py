@@ -8,22 +8,23 @@ of its results; see ops/registry.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from nnef_grad import syntax
 from nnef_grad.emit import Emitter
-from nnef_grad.errors import InvalidGraphError
+from nnef_grad.check import check_fragments
+from nnef_grad.errors import InvalidGraphError, Problem
 from nnef_grad.evaluate import Evaluator, parameters
 from nnef_grad.files import PathLike, read_source
 from nnef_grad.ir import Operation
-from nnef_grad.library import FragmentFile, Library, standard
+from nnef_grad.library import FragmentFile, Library, standard, with_fragments
 from nnef_grad.ops import RULES
 from nnef_grad.parser import parse_fragments
 from nnef_grad.source import Source
-from nnef_grad.types import ArrayType, TensorType
+from nnef_grad.types import GENERIC, TensorType, Type, leaves
 
 Rule = Callable[..., Sequence[Any]]
 SUFFIX = "_vjp"
@@ -53,13 +54,21 @@ def loads_rules(text: str, *, name: str = "<string>") -> Rules:
 
 def _with_rules(source: Source) -> Rules:
     fragments = parse_fragments(source)
+    library = with_fragments(fragments)
+    problems = [*_signature_problems(fragments), *check_fragments(fragments, library)]
+    if problems:
+        raise InvalidGraphError.collect(problems)
+    return Rules({f.name: f for f in fragments})
+
+
+def _signature_problems(fragments: Iterable[syntax.Fragment]) -> Iterator[Problem]:
     for fragment in fragments:
         name = fragment.name.removesuffix(SUFFIX)
         if fragment.name == name or name not in standard():
             message = f"'{fragment.name}' is not named after an operation, with {SUFFIX} behind it"
-            raise InvalidGraphError(message, fragment.span)
-        check_signature(fragment, standard()[name])
-    return Rules({f.name: f for f in fragments})
+            yield Problem(message, fragment.span)
+        else:
+            yield from signature_problems(fragment, standard()[name])
 
 
 class Rules:
@@ -127,17 +136,14 @@ def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
     )
 
 
-def check_signature(rule: syntax.Fragment, definition: syntax.Fragment) -> None:
-    """Holds a rule's parameters and results against its operation.
-
-    Raises:
-        InvalidGraphError: they are not those that the convention asks for.
-    """
+def signature_problems(
+    rule: syntax.Fragment, definition: syntax.Fragment
+) -> Iterator[Problem]:
+    """Where a rule's parameters and results are not those that the convention asks for."""
     expected = expected_parameters(definition)
-    given = [p.name for p in rule.parameters]
-    if given != expected:
+    if [p.name for p in rule.parameters] != expected:
         message = f"the parameters of '{rule.name}' must be ({', '.join(expected)})"
-        raise InvalidGraphError(message, rule.span)
+        yield Problem(message, rule.span)
     gradients = [
         f"d{p.name}" for p in definition.operands if _is_differentiable(p.type)
     ]
@@ -147,9 +153,9 @@ def check_signature(rule: syntax.Fragment, definition: syntax.Fragment) -> None:
                 f"'{result.name}' is not the gradient of an operand of"
                 f" '{definition.name}': {', '.join(gradients)}"
             )
-            raise InvalidGraphError(message, result.span)
+            yield Problem(message, result.span)
     if rule.body is None:
-        raise InvalidGraphError(f"'{rule.name}' has no body", rule.span)
+        yield Problem(f"'{rule.name}' has no body", rule.span)
 
 
 def expected_parameters(definition: syntax.Fragment) -> list[str]:
@@ -162,8 +168,9 @@ def expected_parameters(definition: syntax.Fragment) -> list[str]:
     ]
 
 
-def _is_differentiable(type_: Any) -> bool:
+def _is_differentiable(type_: Type) -> bool:
     """Whether values of the type can be scalar tensors."""
-    while isinstance(type_, ArrayType):
-        type_ = type_.item
-    return isinstance(type_, TensorType) and type_.dtype in ("scalar", "?", None)
+    return any(
+        isinstance(leaf, TensorType) and leaf.dtype in ("scalar", GENERIC, None)
+        for leaf in leaves(type_)
+    )

@@ -6,10 +6,12 @@ its line and column.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 TAB = 4
+LONG_LINE = 160
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,28 +55,29 @@ class Span(NamedTuple):
         """The column of the first character, counted from 1."""
         return self.start - self.source.text.rfind("\n", 0, self.start)
 
+    @property
+    def callers(self) -> Iterator[Span]:
+        """The invocations that led here, the last one first."""
+        place = self.caller
+        while place is not None:
+            yield place
+            place = place.caller
+
     def __str__(self) -> str:
         return f"{self.source.name}:{self.line}:{self.column}"
 
     def excerpt(self) -> str:
         """The line of the span with a caret under its first character and a tilde under
-        each further one.
+        each further one. Of a long line the part around the span is shown.
         """
-        line = self.source.line(self.line)
-        before = line[: self.column - 1].expandtabs(TAB)
-        width = max(1, min(self.end - self.start, len(line) - self.column + 1))
+        line, column = self.source.line(self.line), self.column - 1
+        start = 0 if len(line) <= LONG_LINE else max(0, column - LONG_LINE // 2)
+        shown = line[start : start + LONG_LINE]
+        before = shown[: column - start].expandtabs(TAB)
+        width = max(1, min(self.end - self.start, len(shown) - (column - start)))
         return (
-            f"    {line.expandtabs(TAB)}\n    {' ' * len(before)}^{'~' * (width - 1)}"
+            f"    {shown.expandtabs(TAB)}\n    {' ' * len(before)}^{'~' * (width - 1)}"
         )
-
-
-def called_from(span: Span, caller: Span | None) -> Span:
-    """The same place, with the invocation that led there at the end of its way back."""
-    if span is caller:
-        return span
-    return span._replace(
-        caller=caller if span.caller is None else called_from(span.caller, caller)
-    )
 
 
 def join(first: Span, last: Span) -> Span:

@@ -254,3 +254,14 @@ class Document:
     graph: GraphDefinition
     operators: Span | None = field(compare=False, repr=False)
     source: Source = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """An entry of a file of quantization info. Its span is the tensor's name, and the
+    operation has every argument but the tensor.
+    """
+
+    tensor: str
+    operation: Invocation
+    span: Span = _place()

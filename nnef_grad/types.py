@@ -1,4 +1,4 @@
-"""The types of the language, as declarations spell them."""
+"""The types of the language, as declarations spell them, and what can be cast to what."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Union
 
 DTYPES = ("scalar", "integer", "logical", "string")
 GENERIC = "?"
+LONG_TYPE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,11 @@ class ArrayType:
     item: Type
 
     def __str__(self) -> str:
-        return f"{self.item}[]"
+        item, brackets = self.item, "[]"
+        while isinstance(item, ArrayType):
+            item, brackets = item.item, brackets + "[]"
+        shown = brackets if len(brackets) <= LONG_TYPE else f"{brackets[:LONG_TYPE]}..."
+        return f"{item}{shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +56,95 @@ class TupleType:
 
 Type = Union[Primitive, TensorType, ArrayType, TupleType]
 
+SCALAR = Primitive("scalar")
+INTEGER = Primitive("integer")
+LOGICAL = Primitive("logical")
+STRING = Primitive("string")
+# The items of an array without items are of no type yet: it fits any array.
+NOTHING = Primitive("")
+EMPTY_ARRAY = ArrayType(NOTHING)
+
 
 def holds_tensors(type_: Type) -> bool:
     """Whether a parameter of this type is an operand; otherwise it is an attribute."""
-    if isinstance(type_, ArrayType):
-        return holds_tensors(type_.item)
-    if isinstance(type_, TupleType):
-        return any(map(holds_tensors, type_.items))
-    return isinstance(type_, TensorType)
+    return any(isinstance(leaf, TensorType) for leaf in leaves(type_))
 
 
 def is_generic(type_: Type) -> bool:
     """Whether the type mentions the generic data type `?`."""
+    return any(dtype_of(leaf) == GENERIC for leaf in leaves(type_))
+
+
+def dtype_of(leaf: Primitive | TensorType) -> str | None:
+    """The data type of a primitive or a tensor."""
+    return leaf.dtype if isinstance(leaf, TensorType) else leaf.name
+
+
+def leaves(type_: Type) -> list[Primitive | TensorType]:
+    """The primitive and tensor types that a type is composed of."""
+    found: list[Primitive | TensorType] = []
+    pending = [type_]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, ArrayType):
+            pending.append(part.item)
+        elif isinstance(part, TupleType):
+            pending += reversed(part.items)
+        else:
+            found.append(part)
+    return found
+
+
+def substitute(type_: Type, dtype: str) -> Type:
+    """The type with a data type in place of `?`."""
     if isinstance(type_, ArrayType):
-        return is_generic(type_.item)
+        return ArrayType(substitute(type_.item, dtype))
     if isinstance(type_, TupleType):
-        return any(map(is_generic, type_.items))
-    return (type_.dtype if isinstance(type_, TensorType) else type_.name) == GENERIC
+        return TupleType(tuple(substitute(item, dtype) for item in type_.items))
+    if dtype_of(type_) != GENERIC:
+        return type_
+    return TensorType(dtype) if isinstance(type_, TensorType) else Primitive(dtype)
+
+
+# ---- Casts ----
+
+
+class Generics:
+    """What `?` stands for in one invocation: settled by the first argument that tells."""
+
+    def __init__(self, dtype: str | None = None) -> None:
+        self.dtype = dtype
+
+    def admits(self, actual: str | None, wanted: str | None) -> bool:
+        """Whether a value of one data type does where another is wanted."""
+        if wanted == GENERIC and self.dtype is None:
+            self.dtype = actual
+        return actual == (self.dtype if wanted == GENERIC else wanted)
+
+
+def fits(source: Type, target: Type, generics: Generics) -> bool:
+    """Whether a value of one type can stand where another type is declared.
+
+    A primitive can stand for a tensor of its data type, any tensor for an unbound one, an
+    empty array for any array; arrays and tuples follow from their items.
+    """
+    while isinstance(source, ArrayType) and isinstance(target, ArrayType):
+        if NOTHING in (source.item, target.item):
+            return source.item == NOTHING
+        source, target = source.item, target.item
+    if isinstance(source, TupleType) and isinstance(target, TupleType):
+        pairs = list(zip(source.items, target.items))
+        same_length = len(source.items) == len(target.items)
+        return same_length and all(fits(s, t, generics) for s, t in pairs)
+    if isinstance(target, TensorType) and isinstance(source, (TensorType, Primitive)):
+        return target.dtype is None or generics.admits(dtype_of(source), target.dtype)
+    if isinstance(target, Primitive) and isinstance(source, Primitive):
+        return generics.admits(source.name, target.name)
+    return False
+
+
+def common(left: Type, right: Type) -> Type | None:
+    """The one of two types that the other can be cast to; None where there is none."""
+    if fits(left, right, Generics(GENERIC)):
+        return right
+    return left if fits(right, left, Generics(GENERIC)) else None

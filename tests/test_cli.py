@@ -164,12 +164,23 @@ def test_a_rule_that_fails_shows_the_operation_and_the_rule(
     path = tmp_path / "rules.nnef"
     path.write_text(
         "fragment mul_vjp( x: tensor<scalar>, y: tensor<scalar>, z: tensor<scalar>, dz: tensor<scalar> )\n"
-        "-> ( dx: tensor<scalar>, dy: tensor<scalar> )\n{\n    dx = dz * q;\n    dy = dz * x;\n}\n"
+        "-> ( dx: tensor<scalar>, dy: tensor<scalar> )\n{\n    dx = sum_reduce(dz, axes = [5]);\n    dy = dz * x;\n}\n"
+    )
+    result = run(model, "--rules", path)
+    assert result.exit_code == 2
+    assert f"{path}:4:10: error: sum_reduce: 'axes' must be in 0..1" in result.stderr
+    assert f"{model}:8:9: expanded from here" in result.stderr
+
+
+def test_a_rule_is_checked_when_it_is_read(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rules.nnef"
+    path.write_text(
+        "fragment exp_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> )\n"
+        "-> ( dx: tensor<scalar> )\n{\n    dx = dy * q + 1;\n}\n"
     )
     result = run(model, "--rules", path)
     assert result.exit_code == 2
     assert f"{path}:4:15: error: 'q' is not defined" in result.stderr
-    assert f"{model}:8:9: expanded from here" in result.stderr
 
 
 def test_a_rule_that_returns_another_shape(model: Path, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import nnef
 import pytest
 
 import nnef_grad
+from nnef_grad.check import check_fragments
 from nnef_grad.library import standard
 from nnef_grad.ops import RULES, SHAPES
-from nnef_grad.rules import SUFFIX, Rules, calculus, check_signature
+from nnef_grad.rules import SUFFIX, Rules, calculus, signature_problems
 
 # Primitive operations on scalars that a later version differentiates; they stop the
 # compiler with an error.
@@ -35,7 +36,8 @@ def test_a_standard_operation_has_a_shape_and_a_derivative(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(calculus()))
 def test_a_rule_has_the_parameters_of_its_operation(name: str) -> None:
-    check_signature(calculus()[name], standard()[name.removesuffix(SUFFIX)])
+    operation = standard()[name.removesuffix(SUFFIX)]
+    assert list(signature_problems(calculus()[name], operation)) == []
 
 
 @pytest.mark.parametrize("name", sorted(calculus()))
@@ -44,6 +46,11 @@ def test_a_rule_gives_a_gradient_for_each_scalar_operand(name: str) -> None:
     assert [r.name for r in calculus()[name].results] == [
         f"d{operand}" for operand in scalar_operands(operation)
     ]
+
+
+def test_the_rules_and_the_standard_library_are_well_typed() -> None:
+    rules = {**standard(), **calculus()}
+    assert check_fragments(rules.values(), rules) == []
 
 
 def test_an_operation_has_one_rule() -> None:

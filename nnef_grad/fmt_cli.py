@@ -1,0 +1,84 @@
+"""The command line of the formatter."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+import nnef_grad
+from nnef_grad.errors import NnefGradError
+from nnef_grad.files import decode, read_source, write_text
+from nnef_grad.format import format_text
+from nnef_grad.source import Source
+
+PIPE = "-"
+WOULD_CHANGE = 1
+USER_ERROR = 2
+
+
+class Formatted(NamedTuple):
+    """A file, as it is and as it is to be."""
+
+    name: str
+    source: Source
+    text: str
+
+    @property
+    def changes(self) -> bool:
+        """Whether the layout was another one."""
+        return self.text != self.source.text
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if a file would.")
+@click.version_option(nnef_grad.__version__, prog_name="nnef-grad-fmt")
+def main(files: tuple[str, ...], check: bool) -> None:
+    """Bring NNEF files into their canonical layout.
+
+    Only white space changes. A FILE is rewritten in place; '-' is stdin, and goes to
+    stdout. Where one of the files has a mistake, none is written.
+
+    \b
+    Examples:
+      nnef-grad-fmt model.nnef
+      nnef-grad-fmt --check models/*.nnef
+      nnef-grad model.nnef | nnef-grad-fmt - | less
+    """
+    try:
+        formatted = [_format(name) for name in dict.fromkeys(files)]
+        (_report if check else _write)(formatted)
+    except NnefGradError as error:
+        click.echo(str(error), err=True)
+        sys.exit(USER_ERROR)
+
+
+def _format(name: str) -> Formatted:
+    source = (
+        decode(sys.stdin.buffer.read(), "<stdin>")
+        if name == PIPE
+        else read_source(name)
+    )
+    return Formatted(name, source, format_text(source))
+
+
+def _report(formatted: Sequence[Formatted]) -> None:
+    changed = [file for file in formatted if file.changes]
+    for file in changed:
+        click.echo(f"{file.source.name}: would change", err=True)
+    if changed:
+        sys.exit(WOULD_CHANGE)
+
+
+def _write(formatted: Sequence[Formatted]) -> None:
+    """A link stays one: what it leads to is rewritten."""
+    for file in formatted:
+        if file.name == PIPE:
+            click.echo(file.text, nl=False)
+        elif file.changes:
+            write_text(Path(file.name).resolve(), file.text, overwrite=True)
+            click.echo(f"{file.name}: changed", err=True)
