@@ -4,6 +4,7 @@ codes.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,10 +16,9 @@ import click
 
 import nnef_grad
 from nnef_grad.differentiate import Wrt
-from nnef_grad.errors import NnefGradError, UsageError
-from nnef_grad.files import decode, read_source, write_text
+from nnef_grad.errors import NnefGradError, Problem, UsageError
+from nnef_grad.files import decode, refuse_existing
 from nnef_grad.model import from_source
-from nnef_grad.source import Source
 
 PIPE = "-"
 USER_ERROR = 2
@@ -35,7 +35,7 @@ def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*arguments, **options)
         except NnefGradError as error:
-            _fail(str(error), USER_ERROR)
+            _fail(_told(error, options["report"]), USER_ERROR)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(INTERNAL_ERROR)
@@ -45,10 +45,8 @@ def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
             if os.environ.get("NNEF_GRAD_TRACEBACK"):
                 raise
             what = f"{type(error).__name__}: {error}"
-            _fail(
-                f"error: this is a bug of nnef-grad ({what}); NNEF_GRAD_TRACEBACK=1 shows where",
-                INTERNAL_ERROR,
-            )
+            message = f"error: this is a bug of nnef-grad ({what})"
+            _fail(f"{message}; NNEF_GRAD_TRACEBACK=1 shows where", INTERNAL_ERROR)
 
     return run
 
@@ -56,6 +54,12 @@ def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
 def _fail(message: str, code: int) -> NoReturn:
     click.echo(message, err=True)
     sys.exit(code)
+
+
+def _told(error: NnefGradError, report: str) -> str:
+    if report == "text":
+        return str(error)
+    return json.dumps({"errors": [p.as_data() for p in error.problems]})
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -109,6 +113,25 @@ def _fail(message: str, code: int) -> NoReturn:
     metavar="FILE",
     help="Take rules from FILE: fragments named <operation>_vjp.",
 )
+@click.option(
+    "--expand",
+    metavar="NAMES",
+    multiple=True,
+    help="Put the bodies of these compound operations in their place.",
+)
+@click.option(
+    "--lenient",
+    is_flag=True,
+    help="Repair what exporters are known to get wrong, with a warning for each repair.",
+)
+@click.option(
+    "--format",
+    "report",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How errors, warnings and the summary are written to stderr.",
+)
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad")
@@ -123,6 +146,9 @@ def main(
     input_shapes: tuple[str, ...],
     batch: int | None,
     rules: str | None,
+    expand: tuple[str, ...],
+    lenient: bool,
+    report: str,
     force: bool,
     quiet: bool,
 ) -> None:
@@ -138,43 +164,49 @@ def main(
       nnef-grad model.nnef -o saliency.nnef --wrt inputs --seed ones
       nnef-grad model.nnef --wrt image,conv1 --batch 8 | less
     """
-    _refuse_existing(output, force)
-    shapes = dict(map(_parse_shape, input_shapes))
-    graph = from_source(_read(model), input_shapes=shapes, batch=batch)
+    if output != PIPE:
+        refuse_existing(Path(output), overwrite=force)
+    own_rules = nnef_grad.load_rules(rules) if rules is not None else None
+    graph = _read(
+        model,
+        input_shapes=dict(map(_parse_shape, input_shapes)),
+        batch=batch,
+        expand=_split(expand),
+        rules=own_rules,
+        lenient=lenient,
+    )
     backward = nnef_grad.differentiate(
         graph,
         wrt=_wrt(_split(wrt)),
         outputs=_split(outputs) or None,
         seed=seed,  # type: ignore[arg-type]
         with_outputs=with_outputs,
-        rules=nnef_grad.load_rules(rules) if rules is not None else None,
+        rules=own_rules,
     )
-    _write(output, nnef_grad.dumps(backward), force)
-    for warning in backward.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    if not quiet:
-        click.echo(nnef_grad.summary(graph, backward), err=True)
-
-
-def _refuse_existing(output: str, force: bool) -> None:
-    """Said before the work is done, not after it."""
-    if output != PIPE and not force and Path(output).exists():
-        raise UsageError(f"'{output}' exists already: use --force to replace it")
-
-
-def _read(model: str) -> Source:
-    return (
-        decode(sys.stdin.buffer.read(), "<stdin>")
-        if model == PIPE
-        else read_source(model)
-    )
-
-
-def _write(output: str, text: str, force: bool) -> None:
     if output == PIPE:
-        click.echo(text, nl=False)
+        click.echo(nnef_grad.dumps(backward), nl=False)
     else:
-        write_text(Path(output), text, overwrite=force)
+        nnef_grad.save(backward, output, overwrite=force)
+    warnings = [*graph.warnings, *map(Problem, backward.warnings)]
+    summary = "" if quiet else nnef_grad.summary(graph, backward)
+    _report(warnings, summary, report)
+
+
+def _read(model: str, **options: Any) -> nnef_grad.Graph:
+    if model != PIPE:
+        return nnef_grad.load(model, **options)
+    return from_source(decode(sys.stdin.buffer.read(), "<stdin>"), **options)
+
+
+def _report(warnings: Sequence[Problem], summary: str, report: str) -> None:
+    if report == "json":
+        data = {"warnings": [w.as_data() for w in warnings], "summary": summary}
+        click.echo(json.dumps(data), err=True)
+        return
+    for warning in warnings:
+        click.echo(warning.told_as("warning"), err=True)
+    if summary:
+        click.echo(summary, err=True)
 
 
 def _split(values: Sequence[str]) -> list[str]:

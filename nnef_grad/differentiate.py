@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal, Union
 
@@ -20,11 +20,12 @@ from nnef_grad.binding import suggestion
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import InvalidGraphError, NoDerivativeError, Problem, UsageError
 from nnef_grad.ir import Graph, Operand, Operation, Shape, Tensor, tensors
-from nnef_grad.library import standard
+from nnef_grad.library import custom, with_fragments
 from nnef_grad.ops.registry import Undifferentiable
 from nnef_grad.passes.inline import inline
 from nnef_grad.passes.prune import prune
 from nnef_grad.passes.verify import verify
+from nnef_grad.quantization import carry
 from nnef_grad.rules import Rules
 from nnef_grad.simplify import simplify
 
@@ -209,7 +210,8 @@ class _Sweep:
             for t in op.inputs
         )
         self.uses.update(sources)
-        self.emit = Emitter(standard(), self.graph.operations, simplify)
+        library = with_fragments(graph.fragments)
+        self.emit = Emitter(library, self.graph.operations, simplify, rules.shapes)
         self.supply = names.NameSupply(graph.tensors)
         self.gradients: dict[Tensor, Tensor] = {}
         self.owners: dict[Tensor, Tensor] = {}
@@ -363,10 +365,14 @@ class _Sweep:
             inputs,
             outputs,
             _inputs_first(inputs, self.emit.operations),
-            _notes(self.graph.name, named_seeds, gradients),
+            notes=_notes(self.graph.name, named_seeds, gradients),
         )
-        graph = names.settle(
-            prune(graph), self.emit.hints, self.emit.pinned, reserved=self.supply.taken
+        hints, pinned = self.emit.hints, self.emit.pinned
+        graph = names.settle(prune(graph), hints, pinned, reserved=self.supply.taken)
+        graph = replace(
+            graph,
+            fragments=custom(graph.operations),
+            quantization=carry(self.graph.quantization, graph),
         )
         verify(graph)
         return Backward(

@@ -11,7 +11,7 @@ from nnef_grad.errors import InvalidGraphError, brief
 from nnef_grad.ir import Operand, Operation, Result, Shape, Tensor, shape_of
 from nnef_grad.library import Library
 from nnef_grad.ops import SHAPES
-from nnef_grad.ops.registry import ShapeError
+from nnef_grad.ops.registry import ShapeError, ShapeFunction
 from nnef_grad.source import Span
 from nnef_grad.syntax import Fragment, Value
 from nnef_grad.types import GENERIC, ArrayType, TensorType, Type
@@ -41,6 +41,7 @@ class Emitter:
         library: Library,
         operations: Iterable[Operation] = (),
         simplify: Simplifier | None = None,
+        shapes: Mapping[str, ShapeFunction] = SHAPES,
     ) -> None:
         self.library = library
         self.operations: list[Operation] = []
@@ -49,6 +50,7 @@ class Emitter:
         self.origin: Operation | None = None
         self.naming: Callable[[str], str] = str
         self._simplify = simplify
+        self._shapes = shapes
         self._numbers = count()
         self._producers: dict[Tensor, Operation] = {}
         self._emitted: dict[tuple[object, ...], tuple[Result, ...]] = {}
@@ -189,7 +191,7 @@ class Emitter:
         names: tuple[Any, ...],
         span: Span | None,
     ) -> tuple[Result, ...]:
-        shapes = _result_shapes(fragment, operands, attributes, span)
+        shapes = _result_shapes(self._shapes, fragment, operands, attributes, span)
         results: list[Result] = []
         for index, (result, shape) in enumerate(zip(fragment.results, shapes)):
             item = (
@@ -234,6 +236,7 @@ _UNIQUE = {"external", "variable", "update"}
 
 
 def _result_shapes(
+    known: Mapping[str, ShapeFunction],
     fragment: Fragment,
     operands: tuple[Operand, ...],
     attributes: Mapping[str, Value],
@@ -242,11 +245,13 @@ def _result_shapes(
     """A shape for each result; a list of shapes for a result that is an array of
     tensors.
     """
-    function = SHAPES.get(fragment.name)
+    function = known.get(fragment.name)
     if function is None:
-        raise InvalidGraphError(
-            f"the shape of what '{fragment.name}' returns is not known", span
+        message = (
+            f"the shape of what '{fragment.name}' returns is not known:"
+            f" give a rule '{fragment.name}_shape' that returns a tensor of that shape"
         )
+        raise InvalidGraphError(message, span)
     try:
         shapes = function(*map(_shapes, operands), **attributes)
     except ShapeError as error:

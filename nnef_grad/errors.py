@@ -6,10 +6,9 @@ do. Anything else that is raised is a bug of the compiler.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nnef_grad.source import Span
-
 
 # How many problems are told in one run, and how many steps of the way to each.
 MAX_PROBLEMS = 20
@@ -32,15 +31,29 @@ class Problem(NamedTuple):
     span: Span | None = None
 
     def __str__(self) -> str:
+        return self.told_as("error")
+
+    def told_as(self, kind: str) -> str:
+        """The message with its place, the line and the way there; `kind` is error, or
+        warning.
+        """
         if self.span is None:
-            return f"error: {self.message}"
-        lines = [f"{self.span}: error: {self.message}", self.span.excerpt()]
+            return f"{kind}: {self.message}"
+        lines = [f"{self.span}: {kind}: {self.message}", self.span.excerpt()]
         callers = list(self.span.callers)
         for place in callers[:MAX_CALLERS]:
             lines += [f"{place}: expanded from here", place.excerpt()]
         if len(callers) > MAX_CALLERS:
             lines.append(f"... and from {len(callers) - MAX_CALLERS} more invocations")
         return "\n".join(lines)
+
+    def as_data(self) -> dict[str, Any]:
+        """The same for programs: a message, and its places, the way there behind it."""
+        places = [] if self.span is None else [self.span, *self.span.callers]
+        return {
+            "message": self.message,
+            "places": [place.as_data() for place in places],
+        }
 
 
 class NnefGradError(Exception):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Any
 
 from nnef_grad import names, syntax
@@ -16,7 +15,9 @@ from nnef_grad.emit import Emitter
 from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem
 from nnef_grad.evaluate import Evaluator, NoValueError, Scope, hint_of, unpack
 from nnef_grad.ir import Graph, Shape, Tensor
-from nnef_grad.library import with_fragments
+from nnef_grad.lenient import repaired, repaired_bias
+from nnef_grad.library import Library, custom, with_fragments
+from nnef_grad.rules import Rules
 from nnef_grad.source import Span
 
 FRAGMENTS_EXTENSION = "KHR_enable_fragment_definitions"
@@ -33,6 +34,8 @@ def expand(
     document: syntax.Document,
     shapes: ShapeOf = lambda name, shape: shape,
     compounds: Collection[str] = (),
+    rules: Rules | None = None,
+    lenient: bool = False,
 ) -> Graph:
     """The flat graph of a document, with the shape of every tensor.
 
@@ -40,26 +43,33 @@ def expand(
         document: what was parsed.
         shapes: gives the shape of an external from its name and its declared shape.
         compounds: the standard operations whose bodies are put in their place.
+        rules: they know the shapes of operations that the document declares.
+        lenient: whether what exporters are known to get wrong is repaired; what was done
+            is told by the warnings of the graph.
 
     Raises:
         InvalidGraphError: the document breaks a rule of the language, or of an
             operation; the error reports all problems that do not follow from others.
     """
+    rules = rules if rules is not None else Rules()
+    warnings: list[Problem] = []
+    if lenient:
+        document, warnings = repaired(document)
     library = with_fragments(document.fragments)
     problems = [
         *_check_header(document),
-        *_check_definitions(document),
+        *_check_definitions(document, rules.declarations),
         *check_fragments(document.fragments, library),
         *check_graph(document.graph, library),
     ]
     if problems:
         raise InvalidGraphError.collect(sorted(problems, key=_place))
     own = {f.name for f in document.fragments if f.body is not None}
-    emitter = Emitter(library)
+    emitter = Emitter(library, shapes=rules.shapes)
     evaluator = Evaluator(
         emitter,
         lambda fragment: fragment.name in own or fragment.name in compounds,
-        partial(_revised, shapes),
+        _Revision(emitter, shapes, warnings if lenient else None),
     )
     scope = _GraphBody(document.graph, evaluator).expand()
     graph = Graph(
@@ -67,6 +77,8 @@ def expand(
         tuple(scope[p.name] for p in document.graph.parameters),
         tuple(scope[r.name] for r in document.graph.results),
         tuple(emitter.operations),
+        custom(emitter.operations),
+        warnings=tuple(sorted(warnings, key=_place)),
     )
     if not emitter.hints:
         return graph
@@ -109,8 +121,8 @@ def _check_header(document: syntax.Document) -> list[Problem]:
     return problems
 
 
-def _check_definitions(document: syntax.Document) -> list[Problem]:
-    """Fragments and the graph have names of their own."""
+def _check_definitions(document: syntax.Document, ruled: Library) -> list[Problem]:
+    """Fragments and the graph have names of their own; the rules mean the same ones."""
     problems: list[Problem] = []
     known = set(with_fragments(()))
     definitions = [(f.name, f.span) for f in document.fragments]
@@ -118,22 +130,38 @@ def _check_definitions(document: syntax.Document) -> list[Problem]:
         if name in known:
             problems.append(Problem(f"operation '{name}' is already defined", span))
         known.add(name)
+    for fragment in document.fragments:
+        if ruled.get(fragment.name, fragment) != fragment:
+            message = f"the rules declare '{fragment.name}' in another way"
+            problems.append(Problem(message, fragment.span))
     return problems
 
 
 # ---- Arguments that mean more than their types say ----
 
 
-def _revised(
-    shapes: ShapeOf, fragment: syntax.Fragment, bound: Bound, hint: str, span: Span
-) -> Bound:
-    """Gives inputs the shapes that were asked for, and checks the labels of variables."""
-    if fragment.name == "external":
-        shape: Any = bound.attributes["shape"]
-        return bound._replace(attributes={"shape": tuple(shapes(hint, shape))})
-    if fragment.name == "variable":
-        _check_label(str(bound.attributes["label"]), span)
-    return bound
+class _Revision:
+    """Has a look at the arguments of each operation before it is made."""
+
+    def __init__(
+        self, emitter: Emitter, shapes: ShapeOf, repairs: list[Problem] | None
+    ) -> None:
+        self.emitter = emitter
+        self.shapes = shapes
+        self.repairs = repairs
+
+    def __call__(
+        self, fragment: syntax.Fragment, bound: Bound, hint: str, span: Span
+    ) -> Bound:
+        if fragment.name == "external":
+            shape: Any = bound.attributes["shape"]
+            return bound._replace(attributes={"shape": tuple(self.shapes(hint, shape))})
+        if fragment.name == "variable":
+            _check_label(str(bound.attributes["label"]), span)
+        if self.repairs is not None:
+            bound, repairs = repaired_bias(self.emitter, fragment, bound, span)
+            self.repairs += repairs
+        return bound
 
 
 def _check_label(label: str, span: Span) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Union
 
@@ -54,28 +55,48 @@ def write_text(path: Path, text: str, *, overwrite: bool) -> None:
     Raises:
         UsageError: it exists and must not be replaced, or cannot be written.
     """
-    if path.exists() and not overwrite:
-        raise UsageError(f"'{path}' exists already: use --force to replace it")
+    write_texts({path: text}, overwrite=overwrite)
+
+
+def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
+    """Writes text files that belong together: all are complete before one appears.
+
+    Raises:
+        UsageError: one exists and must not be replaced, or cannot be written.
+    """
+    for path in texts:
+        refuse_existing(path, overwrite=overwrite)
+    written: list[tuple[Path, Path]] = []
     try:
-        _replace(path, text)
+        for path, text in texts.items():
+            written.append((_complete(path, text), path))
+        for temporary, path in written:
+            temporary.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write '{path}': {error.strerror or error}") from None
+    finally:
+        for temporary, _ in written:
+            temporary.unlink(missing_ok=True)
 
 
-def _replace(path: Path, text: str) -> None:
-    """The text goes to a neighbour first: a reader sees the old file or the new one,
-    and a full disk leaves the old one.
-    """
+def refuse_existing(path: Path, *, overwrite: bool) -> None:
+    """Raises `UsageError` where a file exists and must not be replaced."""
+    if path.exists() and not overwrite:
+        raise UsageError(f"'{path}' exists already: use --force to replace it")
+
+
+def _complete(path: Path, text: str) -> Path:
+    """A neighbour of the file with the whole text: a full disk leaves the old file."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
         temporary.chmod(_mode(path))
-        temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    return temporary
 
 
 def _mode(path: Path) -> int:

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from nnef_grad.errors import Problem
 from nnef_grad.source import Span
-from nnef_grad.syntax import Fragment
+from nnef_grad.syntax import Fragment, Value
 
 Shape = tuple[int, ...]
 
@@ -92,6 +93,25 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantization:
+    """How a tensor is quantized.
+
+    Attributes:
+        tensor: the name of the tensor.
+        operation: the declaration of the operation, standard or the document's own.
+        attributes: a value for each parameter but the first, by name, in declared
+            order, defaults filled in. The value of a tensor parameter is a number, or
+            nested tuples of numbers: a constant tensor, of one value a channel say.
+        span: the name of the tensor in the source text; None where there is none.
+    """
+
+    tensor: str
+    operation: Fragment
+    attributes: Mapping[str, Value]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """A flat graph.
 
@@ -101,14 +121,20 @@ class Graph:
         outputs: the results, in the order of the signature.
         operations: all operations in an order of evaluation; `external` and `variable`
             are operations too.
+        fragments: the declarations of the operations in it that are not the standard's.
+        quantization: how tensors are quantized, by name, in the order of the tensors.
         notes: lines for the reader, written as comments at the head of the text.
+        warnings: what was repaired in reading, a message with its place each.
     """
 
     name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     operations: tuple[Operation, ...]
+    fragments: tuple[Fragment, ...] = ()
+    quantization: Mapping[str, Quantization] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=(), compare=False)
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
 
     @property
     def variables(self) -> tuple[Tensor, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from nnef_grad.ir import Operation
 from nnef_grad.parser import parse_fragments
 from nnef_grad.source import Source
 from nnef_grad.syntax import Fragment
@@ -54,6 +55,12 @@ class FragmentFile(Library):
 def standard() -> FragmentFile:
     """The standard operations, from stdlib.nnef."""
     return FragmentFile(Path(__file__).parent / "stdlib.nnef")
+
+
+def custom(operations: Iterable[Operation]) -> tuple[Fragment, ...]:
+    """The declarations of the operations among some that are not the standard's."""
+    used = {op.name: op.definition for op in operations if op.name not in standard()}
+    return tuple(used.values())
 
 
 def with_fragments(fragments: Iterable[Fragment]) -> Library:

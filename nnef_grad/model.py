@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from nnef_grad import quantization
 from nnef_grad.binding import suggestion
 from nnef_grad.differentiate import Backward
 from nnef_grad.errors import UsageError
-from nnef_grad.expand import expand
-from nnef_grad.files import PathLike, read_source, write_text
+from nnef_grad.expand import expand as expand_document
+from nnef_grad.files import PathLike, read_source, write_texts
 from nnef_grad.ir import Graph, Shape
+from nnef_grad.library import standard, with_fragments
 from nnef_grad.parser import parse_document
 from nnef_grad.printer import print_graph
+from nnef_grad.rules import Rules
 from nnef_grad.source import Source
+from nnef_grad.syntax import Document
+
+Shapes = Mapping[str, Sequence[int]]
+QUANTIZATION = ".quant"
 
 
 def load(
     path: PathLike,
     *,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Shapes | None = None,
     batch: int | None = None,
+    expand: Sequence[str] = (),
+    rules: Rules | None = None,
+    lenient: bool = False,
 ) -> Graph:
-    """Reads a graph from a file of NNEF text.
+    """Reads a graph from a file of NNEF text, with the quantization info that stands
+    beside it: graph.quant beside graph.nnef.
 
     Args:
         path: the file.
@@ -30,6 +42,12 @@ def load(
             ones; of the same rank.
         batch: the extent of dimension 0 of every external tensor, in place of the
             declared one.
+        expand: compound operations of the standard to put the bodies of in their place;
+            without it they stay as they are written.
+        rules: rules of the user's own; they know the shapes of operations that the
+            document declares without a body.
+        lenient: whether what exporters are known to get wrong is repaired; what was done
+            is told by the warnings of the graph.
 
     Returns:
         The flat graph, checked, with the shape of every tensor.
@@ -37,29 +55,52 @@ def load(
     Raises:
         NnefGradError: the file cannot be read, or its text is not a valid graph.
     """
-    return from_source(read_source(path), input_shapes=input_shapes, batch=batch)
+    source = read_source(path)
+    beside = quantization_path(path)
+    return from_source(
+        source,
+        input_shapes=input_shapes,
+        batch=batch,
+        expand=expand,
+        rules=rules,
+        lenient=lenient,
+        quant=read_source(beside) if beside.exists() else None,
+    )
 
 
 def loads(
     text: str,
     *,
     name: str = "<string>",
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Shapes | None = None,
     batch: int | None = None,
+    expand: Sequence[str] = (),
+    rules: Rules | None = None,
+    lenient: bool = False,
+    quant: str | None = None,
 ) -> Graph:
-    """Reads a graph from a text; `name` is what error messages call it. Otherwise as
-    `load`.
+    """Reads a graph from a text; `name` is what error messages call it, `quant` a text of
+    quantization info. Otherwise as `load`.
     """
-    return from_source(Source(name, text), input_shapes=input_shapes, batch=batch)
+    return from_source(
+        Source(name, text),
+        input_shapes=input_shapes,
+        batch=batch,
+        expand=expand,
+        rules=rules,
+        lenient=lenient,
+        quant=None if quant is None else Source(f"{name}{QUANTIZATION}", quant),
+    )
 
 
 def dumps(graph: Graph | Backward) -> str:
     """The text of a graph: a flat document of NNEF 1.0."""
-    return print_graph(graph.graph if isinstance(graph, Backward) else graph)
+    return print_graph(_graph(graph))
 
 
 def save(graph: Graph | Backward, path: PathLike, *, overwrite: bool = True) -> None:
-    """Writes a graph to a file, which appears whole or not at all.
+    """Writes a graph to a file, and its quantization info, if it has any, beside it. The
+    files appear whole or not at all.
 
     Args:
         graph: what to write.
@@ -67,29 +108,72 @@ def save(graph: Graph | Backward, path: PathLike, *, overwrite: bool = True) -> 
         overwrite: whether a file that exists is replaced.
 
     Raises:
-        NnefGradError: the file exists and must not be replaced, or cannot be written.
+        NnefGradError: a file exists and must not be replaced, or cannot be written.
     """
-    write_text(Path(path), dumps(graph), overwrite=overwrite)
+    graph = _graph(graph)
+    texts = {Path(path): print_graph(graph)}
+    beside = quantization_path(path)
+    if graph.quantization or beside.exists():
+        # Info that was left from another graph would be about tensors that are not here.
+        texts[beside] = quantization.write(graph.quantization)
+    write_texts(texts, overwrite=overwrite)
+
+
+def quantization_path(path: PathLike) -> Path:
+    """Where the quantization info of a graph stands."""
+    beside = Path(path).with_suffix(QUANTIZATION)
+    if beside == Path(path):
+        raise UsageError(f"'{path}' is the name of a file of quantization info")
+    return beside
+
+
+def _graph(graph: Graph | Backward) -> Graph:
+    return graph.graph if isinstance(graph, Backward) else graph
 
 
 def from_source(
     source: Source,
     *,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Shapes | None = None,
     batch: int | None = None,
+    expand: Sequence[str] = (),
+    rules: Rules | None = None,
+    lenient: bool = False,
+    quant: Source | None = None,
 ) -> Graph:
     """The checked flat graph of a source; see `load`."""
     document = parse_document(source)
     wanted = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
+    _refuse_unknown(document, wanted)
+    _refuse_primitive(expand)
+    graph = expand_document(
+        document,
+        lambda name, declared: _shape(name, declared, wanted, batch),
+        expand,
+        rules,
+        lenient,
+    )
+    if quant is None:
+        return graph
+    entries = quantization.read(quant, graph, with_fragments(document.fragments))
+    return replace(graph, quantization=entries)
+
+
+def _refuse_unknown(document: Document, wanted: Mapping[str, Shape]) -> None:
     inputs = [p.name for p in document.graph.parameters]
     for name in wanted:
         if name not in inputs:
-            raise UsageError(
-                f"the graph has no input '{name}'{suggestion(name, inputs)}"
-            )
-    return expand(
-        document, lambda name, declared: _shape(name, declared, wanted, batch)
-    )
+            near = suggestion(name, inputs)
+            raise UsageError(f"the graph has no input '{name}'{near}")
+
+
+def _refuse_primitive(expand: Sequence[str]) -> None:
+    for name in expand:
+        if name not in standard():
+            near = suggestion(name, list(standard()))
+            raise UsageError(f"the standard has no operation '{name}'{near}")
+        if standard()[name].body is None:
+            raise UsageError(f"'{name}' is a primitive operation: it has no body")
 
 
 def _shape(
@@ -97,13 +181,16 @@ def _shape(
 ) -> Shape:
     shape = wanted.get(name, declared)
     if len(shape) != len(declared):
-        raise UsageError(
-            f"input '{name}' has rank {len(declared)}, and the shape {list(shape)} has rank {len(shape)}"
+        message = (
+            f"input '{name}' has rank {len(declared)},"
+            f" and the shape {list(shape)} has rank {len(shape)}"
         )
+        raise UsageError(message)
     if batch is not None and name not in wanted:
         shape = (batch, *shape[1:]) if shape else shape
-    if any(extent < 1 for extent in shape):
-        raise UsageError(
+    if any(extent < 1 for extent in shape) and shape != declared:
+        message = (
             f"the extents of input '{name}' must be positive, and are {list(shape)}"
         )
+        raise UsageError(message)
     return shape

@@ -23,11 +23,12 @@ from lark.exceptions import (
 )
 
 from nnef_grad import syntax
-from nnef_grad.errors import InvalidGraphError, NnefSyntaxError
+from nnef_grad.errors import MAX_PROBLEMS, InvalidGraphError, NnefSyntaxError, Problem
 from nnef_grad.source import Source, Span, join
 from nnef_grad.types import GENERIC, ArrayType, Primitive, TensorType, TupleType, Type
 
 MAX_INTEGER = 2**31 - 1
+LONG_TEXT = 200_000
 
 
 def parse_document(source: Source) -> syntax.Document:
@@ -35,10 +36,63 @@ def parse_document(source: Source) -> syntax.Document:
 
     Raises:
         NnefSyntaxError: the text is no NNEF 1.0 document; the error points at the first
-            unexpected word.
+            unexpected word of each faulty statement.
     """
-    document: syntax.Document = _parse(source, source.text, 0, "document")
+    try:
+        document: syntax.Document = _parse(source, source.text, 0, "document")
+    except NnefSyntaxError as error:
+        raise NnefSyntaxError.collect(_all_problems(source, error)) from None
     return document
+
+
+def _all_problems(source: Source, error: NnefSyntaxError) -> list[Problem]:
+    """The first problem of syntax, and those of further statements.
+
+    A faulty statement is blanked out, and the rest is read again. That takes as long for
+    each problem as reading the whole text did, so it is not done to long texts.
+    """
+    problems = list(error.problems)
+    text = source.text
+    while len(problems) < MAX_PROBLEMS and len(text) < LONG_TEXT:
+        statement = _statement(text, problems[-1].span)
+        if statement is None:
+            break
+        start, end = statement
+        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+        try:
+            _parse(source, text, 0, "document")
+        except NnefSyntaxError as further:
+            # An error in front of what is blank comes of the blank, as in an empty body.
+            if further.span is None or further.span.start < end:
+                break
+            if (
+                not text[end : further.span.start].strip()
+                and text[further.span.start] == "}"
+            ):
+                break
+            problems += further.problems
+        else:
+            break
+    return problems
+
+
+# A statement ends with a semicolon, which is none in a string or a comment.
+_PIECE = re.compile(r"#[^\n]*|'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|[;{}]")
+
+
+def _statement(text: str, span: Span | None) -> tuple[int, int] | None:
+    """The ends of the statement of a body that a place lies in; None outside of bodies."""
+    start: int | None = None
+    for piece in _PIECE.finditer(text):
+        if span is None or (piece[0] == "}" and piece.start() >= span.start):
+            return None
+        if piece[0] in ";{" and piece.start() < span.start:
+            start = piece.end()
+        elif piece[0] == "}":
+            start = None
+        elif piece[0] == ";" and start is not None:
+            return start, piece.end()
+    return None
 
 
 def parse_fragments(

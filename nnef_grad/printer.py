@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from nnef_grad.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.syntax import Value
-from nnef_grad.types import ArrayType, TupleType, Type
+from nnef_grad.syntax import Fragment, Parameter, Value, literal_value
+from nnef_grad.types import GENERIC, ArrayType, TupleType, Type
 
 INDENT = "    "
 WIDTH = 100
@@ -28,7 +28,12 @@ def print_graph(graph: Graph) -> str:
 
 def _document(graph: Graph) -> Iterator[str]:
     yield "version 1.0;"
+    if graph.fragments:
+        yield "extension KHR_enable_fragment_definitions;"
     yield ""
+    for fragment in graph.fragments:
+        yield f"{print_declaration(fragment)};"
+        yield ""
     yield from (f"# {note}".rstrip() for note in graph.notes)
     yield from _signature(graph)
     yield "{"
@@ -67,6 +72,23 @@ def _wrapped(words: str) -> Iterator[str]:
             break_long_words=False,
         )
     )
+
+
+def print_declaration(fragment: Fragment) -> str:
+    """The declaration of an operation, without its body."""
+    generic = {None: "", GENERIC: "<?>"}.get(
+        fragment.generic, f"<? = {fragment.generic}>"
+    )
+    parameters = ", ".join(map(_parameter, fragment.parameters))
+    results = ", ".join(f"{r.name}: {r.type}" for r in fragment.results)
+    return f"fragment {fragment.name}{generic}( {parameters} ) -> ( {results} )"
+
+
+def _parameter(parameter: Parameter) -> str:
+    if parameter.default is None:
+        return f"{parameter.name}: {parameter.type}"
+    default = print_value(parameter.type, literal_value(parameter.default))
+    return f"{parameter.name}: {parameter.type} = {default}"
 
 
 def print_operation(operation: Operation) -> str:

@@ -9,14 +9,13 @@ gone through. It is a hint for who runs the graph: the graph itself is the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NoReturn, TypeVar
 
 from nnef_grad import syntax
 from nnef_grad.binding import dtype_of, suggestion
 from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem
-from nnef_grad.ir import Graph, Shape, Tensor
+from nnef_grad.ir import Graph, Quantization, Shape, Tensor
 from nnef_grad.library import Library, standard
 from nnef_grad.ops import SHAPES
 from nnef_grad.ops.elementwise import fits_into
@@ -39,25 +38,6 @@ OPERATIONS = (
 MISSPELT = 20
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """How a tensor is quantized.
-
-    Attributes:
-        tensor: the name of the tensor.
-        operation: the declaration of the operation, standard or the document's own.
-        attributes: a value for each parameter but the first, by name, in declared
-            order, defaults filled in. The value of a tensor parameter is a number, or
-            nested tuples of numbers: a constant tensor, of one value a channel say.
-        span: the name of the tensor in the source text; None where there is none.
-    """
-
-    tensor: str
-    operation: Fragment
-    attributes: Mapping[str, Value]
-    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 def read(

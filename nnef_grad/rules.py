@@ -14,20 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from nnef_grad import syntax
-from nnef_grad.emit import Emitter
+from nnef_grad.binding import thaw
 from nnef_grad.check import check_fragments
+from nnef_grad.emit import Emitter
 from nnef_grad.errors import InvalidGraphError, Problem
 from nnef_grad.evaluate import Evaluator, parameters
 from nnef_grad.files import PathLike, read_source
-from nnef_grad.ir import Operation
+from nnef_grad.ir import Operation, shape_of
 from nnef_grad.library import FragmentFile, Library, standard, with_fragments
-from nnef_grad.ops import RULES
+from nnef_grad.ops import RULES, SHAPES
+from nnef_grad.ops.registry import ShapeFunction, Shapes
 from nnef_grad.parser import parse_fragments
 from nnef_grad.source import Source
-from nnef_grad.types import GENERIC, TensorType, Type, leaves
+from nnef_grad.types import GENERIC, ArrayType, TensorType, Type, leaves
 
 Rule = Callable[..., Sequence[Any]]
 SUFFIX = "_vjp"
+SHAPE = "_shape"
+SUFFIXES = (SUFFIX, SHAPE)
 
 
 @lru_cache(maxsize=1)
@@ -37,8 +41,11 @@ def calculus() -> FragmentFile:
 
 
 def load_rules(path: PathLike) -> Rules:
-    """The standard rules, and those of a file of fragments named `<operation>_vjp`,
-    which go first.
+    """The standard rules, and those of a file, which go first.
+
+    The file is a list of fragments: `<operation>_vjp` for an operation of the standard, or
+    for one that the file declares without a body; of the latter `<operation>_shape` too,
+    which returns tensors of the shapes that the operation's results have.
 
     Raises:
         NnefGradError: the file cannot be read, is no list of fragments, or a rule does
@@ -55,28 +62,60 @@ def loads_rules(text: str, *, name: str = "<string>") -> Rules:
 def _with_rules(source: Source) -> Rules:
     fragments = parse_fragments(source)
     library = with_fragments(fragments)
-    problems = [*_signature_problems(fragments), *check_fragments(fragments, library)]
+    problems = [*_naming_problems(fragments), *check_fragments(fragments, library)]
     if problems:
         raise InvalidGraphError.collect(problems)
-    return Rules({f.name: f for f in fragments})
+    return Rules(fragments)
 
 
-def _signature_problems(fragments: Iterable[syntax.Fragment]) -> Iterator[Problem]:
+def _naming_problems(fragments: Sequence[syntax.Fragment]) -> Iterator[Problem]:
+    known = {**standard(), **_declarations(fragments)}
     for fragment in fragments:
-        name = fragment.name.removesuffix(SUFFIX)
-        if fragment.name == name or name not in standard():
-            message = f"'{fragment.name}' is not named after an operation, with {SUFFIX} behind it"
+        operation, suffix = _split(fragment.name)
+        if not suffix and fragment.name in standard():
+            message = f"operation '{fragment.name}' is already defined"
             yield Problem(message, fragment.span)
-        else:
-            yield from signature_problems(fragment, standard()[name])
+        elif fragment.name not in known and operation not in known:
+            message = (
+                f"'{fragment.name}' is not named after an operation,"
+                f" with {' or '.join(SUFFIXES)} behind it"
+            )
+            yield Problem(message, fragment.span)
+        elif suffix:
+            yield from signature_problems(fragment, known[operation])
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The operation that a rule is for, and what kind of a rule it is."""
+    suffix = next((s for s in SUFFIXES if name.endswith(s)), "")
+    return name.removesuffix(suffix), suffix
+
+
+def _declarations(fragments: Iterable[syntax.Fragment]) -> dict[str, syntax.Fragment]:
+    return {f.name: f for f in fragments if f.body is None and not _split(f.name)[1]}
 
 
 class Rules:
-    """The lookup of rules."""
+    """The lookup of rules.
 
-    def __init__(self, user: Library | None = None) -> None:
-        self._user: Library = user if user is not None else {}
+    Attributes:
+        declarations: the operations that the user's rules declare, by name.
+        shapes: the shape functions of all operations, by name.
+    """
+
+    def __init__(self, fragments: Sequence[syntax.Fragment] = ()) -> None:
+        self._user: Library = {f.name: f for f in fragments}
         self._found: dict[str, Rule | None] = {}
+        self.declarations = _declarations(fragments)
+        library = with_fragments(self.declarations.values())
+        self.shapes: dict[str, ShapeFunction] = {
+            **SHAPES,
+            **{
+                name: partial(shapes_by_rule, self._user[name + SHAPE], library)
+                for name in self.declarations
+                if name + SHAPE in self._user
+            },
+        }
 
     def find(self, name: str) -> Rule | None:
         """The rule of an operation; None where its body must do."""
@@ -136,14 +175,63 @@ def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
     )
 
 
+def shapes_by_rule(
+    rule: syntax.Fragment, library: Library, *operands: Any, **attributes: Any
+) -> Shapes:
+    """The shapes of an operation's results, by a rule that returns tensors of them."""
+    emitter = Emitter(library)
+    scope: dict[str, Any] = {}
+    for parameter in rule.parameters:
+        if parameter.name in attributes:
+            value = attributes[parameter.name]
+            scope[parameter.name] = thaw(parameter.type, value)
+        else:
+            shape = operands[len(scope)]
+            scope[parameter.name] = _stand_in(emitter, parameter.type, shape)
+    results = Evaluator(emitter).inlined(rule, scope, str, None)
+    shapes = [_shapes(value) for value in results.values()]
+    found: Shapes = shapes[0] if len(shapes) == 1 else shapes
+    return found
+
+
+def _stand_in(emitter: Emitter, type_: Type, shape: Any) -> Any:
+    """A tensor, or an array of tensors, of given shapes."""
+    if isinstance(type_, ArrayType):
+        return [_stand_in(emitter, type_.item, item) for item in shape]
+    (leaf,) = leaves(type_)
+    dtype = leaf.dtype if isinstance(leaf, TensorType) else None
+    return emitter.tensor(
+        "scalar" if dtype in (None, GENERIC) else dtype, shape, "operand"
+    )
+
+
+def _shapes(value: Any) -> Any:
+    return [_shapes(v) for v in value] if isinstance(value, list) else shape_of(value)
+
+
 def signature_problems(
     rule: syntax.Fragment, definition: syntax.Fragment
 ) -> Iterator[Problem]:
     """Where a rule's parameters and results are not those that the convention asks for."""
-    expected = expected_parameters(definition)
+    is_shape = rule.name.endswith(SHAPE)
+    parameters = [p.name for p in definition.parameters]
+    expected = parameters if is_shape else expected_parameters(definition)
     if [p.name for p in rule.parameters] != expected:
         message = f"the parameters of '{rule.name}' must be ({', '.join(expected)})"
         yield Problem(message, rule.span)
+    if is_shape and rule.results != definition.results:
+        yield Problem(
+            f"'{rule.name}' must have the results of its operation", rule.span
+        )
+    if not is_shape:
+        yield from _result_problems(rule, definition)
+    if rule.body is None:
+        yield Problem(f"'{rule.name}' has no body", rule.span)
+
+
+def _result_problems(
+    rule: syntax.Fragment, definition: syntax.Fragment
+) -> Iterator[Problem]:
     gradients = [
         f"d{p.name}" for p in definition.operands if _is_differentiable(p.type)
     ]
@@ -154,8 +242,6 @@ def signature_problems(
                 f" '{definition.name}': {', '.join(gradients)}"
             )
             yield Problem(message, result.span)
-    if rule.body is None:
-        yield Problem(f"'{rule.name}' has no body", rule.span)
 
 
 def expected_parameters(definition: syntax.Fragment) -> list[str]:

@@ -66,6 +66,17 @@ class Span(NamedTuple):
     def __str__(self) -> str:
         return f"{self.source.name}:{self.line}:{self.column}"
 
+    def as_data(self) -> dict[str, str | int]:
+        """The place for programs: lines and columns are counted from 1."""
+        last = Span(self.source, self.end, self.end)
+        return {
+            "file": self.source.name,
+            "line": self.line,
+            "column": self.column,
+            "end_line": last.line,
+            "end_column": last.column,
+        }
+
     def excerpt(self) -> str:
         """The line of the span with a caret under its first character and a tilde under
         each further one. Of a long line the part around the span is shown.

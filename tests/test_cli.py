@@ -130,7 +130,7 @@ def test_rules_of_the_users_go_first(model: Path, tmp_path: Path) -> None:
     [
         (
             "fragment mul( x: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = x; }",
-            "is not named after an operation",
+            "operation 'mul' is already defined",
         ),
         (
             "fragment exp_vjp( x: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = x; }",
