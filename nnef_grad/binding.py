@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import NamedTuple, Union
 
 from nnef_grad import syntax
-from nnef_grad.errors import InvalidGraphError
+from nnef_grad.errors import LENIENT, InvalidGraphError
 from nnef_grad.ir import Operand, Tensor
 from nnef_grad.source import Span
 from nnef_grad.types import GENERIC, ArrayType, TupleType, Type, is_generic
@@ -67,7 +67,7 @@ def _at_position(
         raise InvalidGraphError(message, argument.span)
     if position >= len(fragment.operands):
         keyword = f"{names[position]} = {argument.span.text}"
-        message = f"an attribute needs its keyword: write {keyword}"
+        message = f"an attribute needs its keyword: write {keyword}{LENIENT}"
         raise InvalidGraphError(message, argument.span)
     return names[position]
 

@@ -12,7 +12,7 @@ from typing import Any, Union
 
 from nnef_grad import syntax
 from nnef_grad.binding import match, suggestion
-from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem
+from nnef_grad.errors import LENIENT, InvalidGraphError, NnefGradError, Problem
 from nnef_grad.library import Library
 from nnef_grad.source import Span
 from nnef_grad.trampoline import Step, run
@@ -499,7 +499,7 @@ class _Checker:
             return
         dtype = generics.dtype
         expected = substitute(parameter.type, dtype) if dtype else parameter.type
-        culprit, wanted = self._culprit(expression, parameter.type, types, generics)
+        culprit, wanted = self._culprit(expression, expected, types, generics)
         message = (
             f"argument '{parameter.name}' of '{fragment.name}' wants {expected},"
             f" got {found}{_advice(culprit, wanted)}"
@@ -559,14 +559,14 @@ def _written_items(
 
 
 def _advice(expression: syntax.Expression, wanted: Type) -> str:
-    """What to write instead, where the value is an integer and a scalar is wanted."""
+    """What to write instead of a literal that exporters are known to get wrong."""
+    if not isinstance(expression, syntax.Literal):
+        return ""
+    if isinstance(wanted, ArrayType):
+        return f": write [{expression.span.text}]{LENIENT}"
     is_scalar = wanted in (SCALAR, TensorType("scalar"))
-    if (
-        isinstance(expression, syntax.Literal)
-        and type(expression.value) is int
-        and is_scalar
-    ):
-        return f": write {float(expression.value)}"
+    if is_scalar and type(expression.value) is int:
+        return f": write {float(expression.value)}{LENIENT}"
     return ""
 
 

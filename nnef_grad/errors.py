@@ -18,6 +18,9 @@ MAX_CALLERS = 5
 # A list that somebody wrote can be longer than a message should be.
 LONG_MESSAGE = 400
 
+# What is said of mistakes that lenient reading repairs.
+LENIENT = ", or read it with --lenient"
+
 
 def brief(message: str) -> str:
     """The message, cut where it goes on for too long."""

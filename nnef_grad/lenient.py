@@ -22,7 +22,7 @@ from nnef_grad.ir import Tensor, shape_of
 from nnef_grad.library import Library, with_fragments
 from nnef_grad.source import Span
 from nnef_grad.trampoline import Step, run
-from nnef_grad.types import SCALAR, ArrayType, TensorType, Type
+from nnef_grad.types import GENERIC, SCALAR, ArrayType, TensorType, Type, substitute
 
 _BIASED = ("conv", "deconv", "linear", "separable_conv", "separable_deconv")
 
@@ -58,6 +58,7 @@ class _Repair:
     def _invocation(self, invocation: syntax.Invocation) -> Step:
         fragment = self.library[invocation.name]
         parameters = {p.name: p for p in fragment.parameters}
+        dtype = invocation.dtype or fragment.generic or GENERIC
         arguments: list[syntax.Argument] = []
         for position, argument in enumerate(invocation.arguments):
             named = self._named(fragment, position, argument)
@@ -65,7 +66,7 @@ class _Repair:
             at = fragment.parameters[min(position, len(fragment.parameters) - 1)]
             parameter = parameters.get(named.keyword or at.name)
             if parameter is not None:
-                value = self._fitted(parameter.type, value)
+                value = self._fitted(substitute(parameter.type, dtype), value)
             arguments.append(replace(named, value=value))
         return replace(invocation, arguments=tuple(arguments))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from nnef_grad.errors import LENIENT
 from nnef_grad.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import (
     Emit,
@@ -252,7 +253,7 @@ def _check_bias(bias: Shape, channels: int, rank: int) -> None:
     require(
         fits,
         f"the bias must have the shape [1, {channels}], or be a single element,"
-        f" and has the shape {list(bias)}",
+        f" and has the shape {list(bias)}{LENIENT if len(bias) == 1 else ''}",
     )
 
 
