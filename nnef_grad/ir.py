@@ -13,7 +13,7 @@ or written, or what an operation means.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -149,13 +149,15 @@ class Graph:
         return {t.name: t for op in self.operations for t in op.outputs}
 
 
-def tensors(value: object) -> Iterator[Tensor]:
-    """The tensors in a value that may be nested."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from tensors(item)
+def tensors(values: Iterable[object]) -> Iterator[Tensor]:
+    """The tensors among some values, in nested ones too, in order."""
+    found: list[Tensor] = []
+    for value in values:
+        if type(value) is Tensor:
+            found.append(value)
+        elif type(value) is tuple:
+            found += tensors(value)
+    return iter(found)
 
 
 def shape_of(operand: Operand) -> Shape:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from nnef_grad.ir import Shape
-from nnef_grad.ops.registry import require, shape
+from nnef_grad.ops.registry import ShapeError, require, shape
 
 
 def broadcast(*shapes: Shape) -> Shape:
@@ -16,15 +16,14 @@ def broadcast(*shapes: Shape) -> Shape:
     Raises:
         ShapeError: two extents of a dimension differ, and neither is 1.
     """
+    if len(set(shapes)) == 1:
+        return shapes[0]
     rank = max(map(len, shapes))
     columns = list(zip(*(s + (1,) * (rank - len(s)) for s in shapes)))
-    for extents in columns:
-        fits = len({e for e in extents if e != 1}) <= 1
-        require(
-            fits,
-            f"the shapes {_listed(shapes)} cannot be broadcast: dimensions align from the left",
-        )
-    return tuple(next((e for e in extents if e != 1), 1) for extents in columns)
+    if any(len({1, *extents}) > 2 for extents in columns):
+        message = "cannot be broadcast: dimensions align from the left"
+        raise ShapeError(f"the shapes {_listed(shapes)} {message}")
+    return tuple(max(extents) if 0 not in extents else 0 for extents in columns)
 
 
 def _listed(shapes: tuple[Shape, ...]) -> str:
