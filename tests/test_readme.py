@@ -9,28 +9,41 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from test_cases import split
 
 import nnef_grad
 from nnef_grad.cli import main
 
 ROOT = Path(__file__).parents[1]
 SHOWN = re.compile(
-    r"(<!-- (output|errors) of: nnef-grad (.*?) -->\n```\n)(.*?)(```\n)", re.DOTALL
+    r"(<!-- (output|errors) of: (.*?) -->\n```\n)(.*?)(```\n)", re.DOTALL
 )
 
 
-def run(stream: str, command: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(ROOT)
-    result = CliRunner().invoke(main, command.split())
-    return result.stdout if stream == "output" else result.stderr
+def output(arguments: str, folder: Path) -> str:
+    """What the command writes."""
+    return CliRunner().invoke(main, arguments.split()).stdout
+
+
+def errors(case: str, folder: Path) -> str:
+    """What the command says of the model of a case."""
+    model, _, _ = split(ROOT / case)
+    path = folder / "model.nnef"
+    path.write_text(model, "utf-8")
+    shown = CliRunner().invoke(main, [str(path)]).stderr
+    return shown.replace(str(path), path.name)
+
+
+SHOW = {"output": output, "errors": errors}
 
 
 def test_the_readme_shows_what_the_commands_print(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = ROOT / "README.md"
     text = path.read_text("utf-8")
-    current = SHOWN.sub(lambda m: m[1] + run(m[2], m[3], monkeypatch) + m[5], text)
+    monkeypatch.chdir(ROOT)
+    current = SHOWN.sub(lambda m: m[1] + SHOW[m[2]](m[3], tmp_path) + m[5], text)
     if request.config.getoption("--rewrite-cases"):
         path.write_text(current, "utf-8")
     else:
