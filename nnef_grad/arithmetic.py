@@ -121,6 +121,24 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 # ---- Built-in functions ----
 
 
+def convert(name: str, value: Any, span: Span) -> Any:
+    """The value of a built-in function.
+
+    Raises:
+        InvalidGraphError: a text does not spell a value, or the value is out of range.
+    """
+    try:
+        return _in_range(_BUILTINS[name](value))
+    except ValueError:
+        article = "an" if name == "integer" else "a"
+        message = f"'{value}' is not the text of {article} {name}"
+        raise InvalidGraphError(message, span) from None
+    except ArithmeticError as error:
+        reason = str(error) if isinstance(error, _NoValue) else "it is too large"
+        message = f"'{name}' has no value here: {reason}"
+        raise InvalidGraphError(message, span) from None
+
+
 def _scalar(value: Any) -> float:
     if isinstance(value, str) and not _SCALAR.fullmatch(value):
         raise ValueError
@@ -138,7 +156,7 @@ def _string(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-BUILTINS: dict[str, Callable[[Any], Any]] = {
+_BUILTINS: dict[str, Callable[[Any], Any]] = {
     "length_of": len,
     "range_of": lambda value: list(range(len(value))),
     "scalar": _scalar,

@@ -8,6 +8,7 @@ faulty expression would have been is unknown, and nothing more is said about it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import isinf
 from typing import Any, Union
 
 from nnef_grad import syntax
@@ -82,6 +83,7 @@ class _Checker:
         self.library = library
         self.problems: list[Problem] = []
         self.in_fragment = False
+        self.variables: set[str] = set()
 
     def report(self, message: str, span: Span) -> _Unknown:
         """Notes a problem; the faulty expression has an unknown type."""
@@ -117,6 +119,9 @@ class _Checker:
         for statement in graph.body:
             self._check_external(statement, inputs)
             self._assign(statement, types, {})
+            value = statement.value
+            if isinstance(value, syntax.Invocation) and value.name == "variable":
+                self.variables.update(i.name for i in identifiers(statement.target))
         self._check_interface(graph, types)
 
     def _check_declaration(self, fragment: syntax.Fragment) -> None:
@@ -207,6 +212,8 @@ class _Checker:
     ) -> None:
         found = self.type_of(statement.value, types)
         for identifier, part in self._unpacked(statement.target, found):
+            if identifier.name not in declared:
+                self._check_array(identifier, part, statement.value)
             if identifier.name in types:
                 message = f"'{identifier.name}' is already defined"
                 self.report(message, identifier.span)
@@ -215,6 +222,17 @@ class _Checker:
                 types[identifier.name] = self._result(identifier, part, wanted)
             else:
                 types[identifier.name] = self._tensor(identifier, part)
+
+    def _check_array(
+        self, identifier: syntax.Identifier, part: Found, value: syntax.Expression
+    ) -> None:
+        """One name does not stand for an array of a length that is not known here."""
+        if isinstance(value, syntax.Invocation) and self._is_open(value, part):
+            message = (
+                f"'{identifier.name}' is one name for the results of '{value.name}':"
+                " give each a name, in brackets"
+            )
+            self.report(message, identifier.span)
 
     def _result(
         self, identifier: syntax.Identifier, part: Found, wanted: Type | None
@@ -275,17 +293,53 @@ class _Checker:
 
     def type_of(self, expression: syntax.Expression, types: Types) -> Found:
         """The type of an expression; what is wrong in it is reported."""
-        found: Found = run(self._visit(expression, types))
+        found: Found = run(_VISIT[type(expression)](self, expression, types))
         return found
 
     def _visit(self, expression: syntax.Expression, types: Types) -> Any:
+        if isinstance(expression, syntax.Invocation):
+            return self._chained(expression, types)
         return _VISIT[type(expression)](self, expression, types)
+
+    def _chained(self, invocation: syntax.Invocation, types: Types) -> Step:
+        """An invocation inside of an expression, whose results have no names."""
+        found = yield self._invocation(invocation, types)
+        if invocation.name == "external":
+            message = "external cannot stand in an expression: its result is an input"
+            return self.report(message, invocation.span)
+        if isinstance(found, TupleType) or self._is_open(invocation, found):
+            message = (
+                f"'{invocation.name}' does not return one tensor: name its results"
+            )
+            return self.report(message, invocation.span)
+        return found
+
+    def _is_open(self, invocation: syntax.Invocation, found: Found) -> bool:
+        """Whether it returns an array whose length a primitive operation alone knows."""
+        pending, seen = [invocation.name], set[str]()
+        while isinstance(found, ArrayType) and pending:
+            fragment = self.library.get(pending.pop())
+            if fragment is None or fragment.name in seen:
+                continue
+            if fragment.body is None:
+                return True
+            seen.add(fragment.name)
+            results = {r.name for r in fragment.results}
+            pending += [
+                s.value.name
+                for s in fragment.body
+                if isinstance(s.value, syntax.Invocation)
+                and results.intersection(i.name for i in identifiers(s.target))
+            ]
+        return False
 
     def _literal(self, expression: syntax.Literal, types: Types) -> Found:
         value = expression.value
         if type(value) is int and not -(2**31) <= value < 2**31:
             message = f"integer {value} does not fit in 32 bits"
             return self.report(message, expression.span)
+        if isinstance(value, float) and isinf(value):
+            return self.report("this scalar is too large", expression.span)
         return _PRIMITIVES[type(value)]
 
     def _identifier(self, expression: syntax.Identifier, types: Types) -> Found:
@@ -439,7 +493,42 @@ class _Checker:
                 self._fit(parameter, expression, found, types, generics, fragment)
         if fragment.generic and generics.dtype is None and len(self.problems) > known:
             return UNKNOWN
+        self._check_defaults(fragment, given, generics, invocation)
+        self._check_update(invocation, given)
         return self._result_type(fragment, generics, invocation)
+
+    def _check_defaults(
+        self,
+        fragment: syntax.Fragment,
+        given: Mapping[str, object],
+        generics: Generics,
+        invocation: syntax.Invocation,
+    ) -> None:
+        """A default of generic type must be of the type that the arguments settle."""
+        for parameter in fragment.parameters:
+            default = parameter.default
+            if (
+                default is None
+                or parameter.name in given
+                or not is_generic(parameter.type)
+            ):
+                continue
+            if not _fits(self.type_of(default, {}), parameter.type, generics):
+                wanted = substitute(parameter.type, generics.dtype or GENERIC)
+                message = (
+                    f"the default of '{parameter.name}' is not {wanted}: give a value"
+                )
+                self.report(message, invocation.span)
+
+    def _check_update(
+        self, invocation: syntax.Invocation, given: Mapping[str, syntax.Argument]
+    ) -> None:
+        if invocation.name != "update" or "variable" not in given:
+            return
+        updated = given["variable"].value
+        name = updated.name if isinstance(updated, syntax.Identifier) else None
+        if name not in self.variables:
+            self.report("what is updated must be a variable", updated.span)
 
     def _visit_arguments(self, invocation: syntax.Invocation, types: Types) -> Step:
         for argument in invocation.arguments:
@@ -604,6 +693,8 @@ def _operator_type(symbol: str, operands: list[Type]) -> Type | None:
     """The type of an operator on operands of given types; None where it does not apply."""
     if symbol == "in":
         item, array = operands
+        if any(isinstance(leaf, TensorType) for o in operands for leaf in leaves(o)):
+            return None
         fits_in = isinstance(array, ArrayType) and (
             array == EMPTY_ARRAY or common(item, array.item) is not None
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
-from nnef_grad.binding import dtype_of
+from nnef_grad.binding import deduced_dtype
 from nnef_grad.errors import InvalidGraphError, brief
 from nnef_grad.ir import Operand, Operation, Result, Shape, Tensor, shape_of
 from nnef_grad.library import Library
@@ -114,7 +114,9 @@ class Emitter:
         unknown = attributes.keys() - {p.name for p in fragment.attributes}
         assert not unknown, f"{fragment.name} has no {unknown}"
 
-        dtype = dtype or _deduce(fragment, operands)
+        if dtype is None:
+            own = (p.name for p in fragment.operands)
+            dtype = deduced_dtype(fragment, {**attributes, **dict(zip(own, operands))})
         if self._simplify is not None and not names:
             before = len(self.operations)
             simpler = self._simplify(self, fragment.name, operands, attributes)
@@ -268,19 +270,6 @@ def _shapes(operand: Operand) -> Any:
         if isinstance(operand, tuple)
         else shape_of(operand)
     )
-
-
-def _deduce(fragment: Fragment, operands: tuple[Operand, ...]) -> str | None:
-    """What `?` stands for, from the operands."""
-    if fragment.generic not in (None, GENERIC):
-        return fragment.generic
-    for parameter, operand in zip(fragment.operands, operands):
-        type_ = parameter.type
-        while isinstance(type_, ArrayType):
-            type_, operand = type_.item, operand[0]  # type: ignore[index]
-        if isinstance(type_, TensorType) and type_.dtype == GENERIC:
-            return dtype_of(operand)  # type: ignore[arg-type]
-    return None
 
 
 def _freeze(value: Any) -> Any:

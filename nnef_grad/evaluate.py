@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nnef_grad import syntax
-from nnef_grad.arithmetic import BUILTINS, compute
+from nnef_grad.arithmetic import compute, convert
 from nnef_grad.binding import Bound, Evaluated, bind, match, thaw
 from nnef_grad.check import OPERATIONS, identifiers
 from nnef_grad.emit import Emitter
@@ -280,11 +280,7 @@ class Evaluator:
 
     def _builtin(self, expression: syntax.Builtin, scope: Scope, hint: str) -> Step:
         value = yield self._visit(expression.argument, scope, hint)
-        try:
-            return BUILTINS[expression.name](value)
-        except ValueError:
-            message = f"'{value}' is not the text of {_article(expression.name)}"
-            raise InvalidGraphError(message, expression.argument.span) from None
+        return convert(expression.name, value, expression.argument.span)
 
 
 _VISIT: dict[type, Callable[..., Any]] = {
@@ -305,10 +301,6 @@ _VISIT: dict[type, Callable[..., Any]] = {
 def _step(hint: str, word: str | int) -> str:
     """What to call a step on the way to a tensor; in deep nesting it says no more."""
     return f"{hint}_{word}" if len(hint) < LONG_NAME else hint
-
-
-def _article(name: str) -> str:
-    return f"an {name}" if name == "integer" else f"a {name}"
 
 
 def _word(expression: syntax.Expression) -> str:

@@ -392,11 +392,10 @@ class _Builder(Transformer[Token, Any]):
     def assignment(self, children: list[Any]) -> syntax.Assignment:
         targets, value = children
         first, last = targets[0].span, targets[-1].span
-        target = (
-            targets[0]
-            if len(targets) == 1
-            else syntax.Tuple(tuple(targets), join(first, last))
-        )
+        several = syntax.Tuple(tuple(targets), join(first, last))
+        if not isinstance(value, syntax.Invocation):
+            self.operator(value.span)
+        target = targets[0] if len(targets) == 1 else several
         return syntax.Assignment(target, value, join(first, value.span))
 
     def targets(self, children: list[syntax.Target]) -> list[syntax.Target]:
@@ -425,6 +424,9 @@ class _Builder(Transformer[Token, Any]):
 
     def string(self, children: list[Token]) -> syntax.Literal:
         (token,) = children
+        if not (token.isascii() and token.isprintable()):
+            message = "a string is made of printable ASCII characters"
+            raise NnefSyntaxError(message, self.span(token))
         return syntax.Literal(re.sub(r"\\(.)", r"\1", token[1:-1]), self.span(token))
 
     def true(self, children: list[Token]) -> syntax.Literal:
@@ -439,6 +441,11 @@ class _Builder(Transformer[Token, Any]):
 
     def array_expr(self, children: list[Any]) -> syntax.Array:
         return syntax.Array(*self._bracketed(children))
+
+    def group(self, children: list[Any]) -> syntax.Expression:
+        opening, expression, closing = children
+        self.operator(self.span(opening, closing))
+        return expression  # type: ignore[no-any-return]
 
     def tuple_expr(self, children: list[Any]) -> syntax.Tuple:
         return syntax.Tuple(*self._bracketed(children))
