@@ -14,7 +14,7 @@ from nnef_grad.ops import SHAPES
 from nnef_grad.ops.registry import ShapeError, ShapeFunction
 from nnef_grad.source import Span
 from nnef_grad.syntax import Fragment, Value
-from nnef_grad.types import GENERIC, ArrayType, TensorType, Type
+from nnef_grad.types import GENERIC, MAX_INTEGER, ArrayType, TensorType, Type
 
 Simplifier = Callable[
     ["Emitter", str, tuple[Operand, ...], Mapping[str, Value]], "Operand | None"
@@ -258,10 +258,21 @@ def _result_shapes(
         shapes = function(*map(_shapes, operands), **attributes)
     except ShapeError as error:
         raise InvalidGraphError(brief(f"{fragment.name}: {error}"), span) from None
+    _check_extents(fragment, shapes, span)
     if len(fragment.results) == 1:
         return [shapes]
     assert isinstance(shapes, list)
     return shapes
+
+
+def _check_extents(fragment: Fragment, shapes: Any, span: Span | None) -> None:
+    """No text could hold an extent beyond 32 bits."""
+    for shape in shapes if isinstance(shapes, list) else [shapes]:
+        if shape and max(shape) > MAX_INTEGER:
+            message = (
+                f"{fragment.name}: an extent of {max(shape)} does not fit in 32 bits"
+            )
+            raise InvalidGraphError(brief(message), span)
 
 
 def _shapes(operand: Operand) -> Any:

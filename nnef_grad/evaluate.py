@@ -26,7 +26,7 @@ from nnef_grad.types import GENERIC
 Scope = dict[str, Any]
 
 # How many invocations and comprehension items the fragments of a document may come to.
-MAX_EXPANSION = 100_000
+MAX_EXPANSION = 50_000
 LONG_NAME = 60
 
 

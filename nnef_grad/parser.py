@@ -25,9 +25,16 @@ from lark.exceptions import (
 from nnef_grad import syntax
 from nnef_grad.errors import MAX_PROBLEMS, InvalidGraphError, NnefSyntaxError, Problem
 from nnef_grad.source import Source, Span, join
-from nnef_grad.types import GENERIC, ArrayType, Primitive, TensorType, TupleType, Type
+from nnef_grad.types import (
+    GENERIC,
+    MAX_INTEGER,
+    ArrayType,
+    Primitive,
+    TensorType,
+    TupleType,
+    Type,
+)
 
-MAX_INTEGER = 2**31 - 1
 LONG_TEXT = 200_000
 
 

@@ -20,11 +20,19 @@ from nnef_grad.library import Library, standard
 from nnef_grad.ops import SHAPES
 from nnef_grad.ops.elementwise import fits_into
 from nnef_grad.ops.registry import ShapeError
-from nnef_grad.parser import MAX_INTEGER, parse_quantization
+from nnef_grad.parser import parse_quantization
 from nnef_grad.printer import print_value
 from nnef_grad.source import Source, Span
 from nnef_grad.syntax import Fragment, Parameter, Value
-from nnef_grad.types import GENERIC, ArrayType, Primitive, TensorType, TupleType, Type
+from nnef_grad.types import (
+    GENERIC,
+    MAX_INTEGER,
+    ArrayType,
+    Primitive,
+    TensorType,
+    TupleType,
+    Type,
+)
 
 # The standard's operations that quantize. A fragment of the document may, too.
 OPERATIONS = (

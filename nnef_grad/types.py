@@ -7,6 +7,7 @@ from typing import Union
 
 DTYPES = ("scalar", "integer", "logical", "string")
 GENERIC = "?"
+MAX_INTEGER = 2**31 - 1
 LONG_TYPE = 20
 
 

@@ -36,7 +36,8 @@ def check_axes(axes: tuple[int, ...], rank: int) -> None:
 def reduce_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
     """The reduced extents become 1."""
     check_axes(axes, len(input))
-    return tuple(1 if axis in axes else extent for axis, extent in enumerate(input))
+    reduced = set(axes)
+    return tuple(1 if axis in reduced else n for axis, n in enumerate(input))
 
 
 @shape("moments")

@@ -244,7 +244,8 @@ def squeeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
         all(extent == 1 for extent in extents),
         f"only extents of 1 can be squeezed, and those of axes {list(axes)} are {extents}",
     )
-    return tuple(extent for axis, extent in enumerate(input) if axis not in axes)
+    gone = set(axes)
+    return tuple(extent for axis, extent in enumerate(input) if axis not in gone)
 
 
 @vjp("squeeze")
@@ -259,8 +260,8 @@ def unsqueeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     """The axes that are named are new; they are counted in the output, in any order."""
     rank = len(input) + len(axes)
     check_axes(axes, rank)
-    extents = iter(input)
-    return tuple(1 if axis in axes else next(extents) for axis in range(rank))
+    extents, new = iter(input), set(axes)
+    return tuple(1 if axis in new else next(extents) for axis in range(rank))
 
 
 @vjp("unsqueeze")
