@@ -23,7 +23,13 @@ from lark.exceptions import (
 )
 
 from nnef_grad import syntax
-from nnef_grad.errors import MAX_PROBLEMS, InvalidGraphError, NnefSyntaxError, Problem
+from nnef_grad.errors import (
+    MAX_PROBLEMS,
+    InvalidGraphError,
+    NnefSyntaxError,
+    Problem,
+    brief,
+)
 from nnef_grad.source import Source, Span, join
 from nnef_grad.types import (
     GENERIC,
@@ -35,7 +41,7 @@ from nnef_grad.types import (
     Type,
 )
 
-LONG_TEXT = 200_000
+MAX_READ_AGAIN = 200_000
 
 
 def parse_document(source: Source) -> syntax.Document:
@@ -56,11 +62,11 @@ def _all_problems(source: Source, error: NnefSyntaxError) -> list[Problem]:
     """The first problem of syntax, and those of further statements.
 
     A faulty statement is blanked out, and the rest is read again. That takes as long for
-    each problem as reading the whole text did, so it is not done to long texts.
+    each problem as reading the whole text did, so it is done less often to long texts.
     """
     problems = list(error.problems)
     text = source.text
-    while len(problems) < MAX_PROBLEMS and len(text) < LONG_TEXT:
+    for _ in range(min(MAX_PROBLEMS, MAX_READ_AGAIN // (len(text) + 1))):
         statement = _statement(text, problems[-1].span)
         if statement is None:
             break
@@ -423,11 +429,11 @@ class _Builder(Transformer[Token, Any]):
             return syntax.Literal(float(token), self.span(token))
         # The largest magnitude may stand behind a minus sign, which is an operator: one
         # more is allowed here.
-        if len(token.lstrip("0")) > 10 or int(token) > MAX_INTEGER + 1:
-            raise InvalidGraphError(
-                f"integer {token} does not fit in 32 bits", self.span(token)
-            )
-        return syntax.Literal(int(token), self.span(token))
+        digits = token.lstrip("0") or "0"
+        if len(digits) > 10 or int(digits) > MAX_INTEGER + 1:
+            message = brief(f"integer {token} does not fit in 32 bits")
+            raise InvalidGraphError(message, self.span(token))
+        return syntax.Literal(int(digits), self.span(token))
 
     def string(self, children: list[Token]) -> syntax.Literal:
         (token,) = children

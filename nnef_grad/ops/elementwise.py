@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from nnef_grad.ir import Shape
-from nnef_grad.ops.registry import ShapeError, require, shape
+from nnef_grad.ops.registry import ShapeError, check_results, require, shape
 
 
 def broadcast(*shapes: Shape) -> Shape:
@@ -67,6 +67,7 @@ def prelu_shape(x: Shape, alpha: Shape) -> Shape:
 @shape("copy_n")
 def copy_n_shape(x: Shape, times: int) -> list[Shape]:
     require(times > 0, f"'times' must be positive, and is {times}")
+    check_results(times)
     return [x] * times
 
 

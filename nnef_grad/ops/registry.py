@@ -63,6 +63,15 @@ def require(condition: bool, message: str) -> None:
         raise ShapeError(message)
 
 
+# How many results an operation may have: each is a tensor of the graph.
+MAX_RESULTS = 10_000
+
+
+def check_results(count: int) -> None:
+    """Raises `ShapeError` where an operation would have too many results."""
+    require(count <= MAX_RESULTS, f"{count} results are more than {MAX_RESULTS}")
+
+
 class Undifferentiable(Exception):
     """Raised by a rule for settings of its operation that it does not cover; the
     message says which.

@@ -9,7 +9,14 @@ from typing import Any
 
 from nnef_grad.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.reduce import check_axes
-from nnef_grad.ops.registry import Emit, Undifferentiable, require, shape, vjp
+from nnef_grad.ops.registry import (
+    Emit,
+    Undifferentiable,
+    check_results,
+    require,
+    shape,
+    vjp,
+)
 
 Padding = tuple[tuple[int, int], ...]
 
@@ -360,6 +367,7 @@ def stack_vjp(emit: Emit, op: Operation, dvalue: Tensor) -> list[Any]:
 def unstack_shape(value: Shape, axis: int) -> list[Shape]:
     """A shape for each element of the axis, without the axis."""
     check_axis(axis, len(value))
+    check_results(value[axis])
     return [value[:axis] + value[axis + 1 :]] * value[axis]
 
 
