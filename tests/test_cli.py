@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -373,3 +374,51 @@ def test_compiling_text_imports_nothing_heavy(model: Path, module: str) -> None:
         f"assert {module!r} not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, env=environment())
+
+
+QUANT = """"x": linear_quantize(min = 0.0, max = 1.0, bits = 8);
+"h": linear_quantize(min = -1.0, max = 1.0, bits = 8);
+"y": linear_quantize(min = -2.0, max = 2.0, bits = 8);
+"""
+
+
+def test_quantization_info_travels_beside_the_models(
+    model: Path, tmp_path: Path
+) -> None:
+    model.with_suffix(".quant").write_text(QUANT)
+    out = tmp_path / "out.nnef"
+    assert run(model, "-o", out, "--wrt", "inputs", "-q").exit_code == 0
+    # Neither h nor y is needed for the gradients of x and w.
+    assert out.with_suffix(".quant").read_text() == QUANT.splitlines(True)[0]
+    result = run(model, "-o", out, "-q")
+    assert result.exit_code == 2
+    assert "exists already" in result.stderr
+
+
+def test_quantization_info_is_checked(model: Path, tmp_path: Path) -> None:
+    path = model.with_suffix(".quant")
+    path.write_text(QUANT.replace('"h"', '"hidden"'))
+    result = run(model, "-o", tmp_path / "out.nnef")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{path}:2:1: error: ")
+    assert not (tmp_path / "out.nnef").exists()
+
+
+def test_a_graph_without_quantization_info_has_no_file_of_it(
+    model: Path, tmp_path: Path
+) -> None:
+    assert run(model, "-o", tmp_path / "out.nnef", "-q").exit_code == 0
+    assert not (tmp_path / "out.quant").exists()
+
+
+def test_reports_for_programs(model: Path) -> None:
+    done = json.loads(run(model, "--format", "json", "--wrt", "x").stderr)
+    assert done["warnings"] == []
+    assert done["summary"].startswith("net: 5 operations in")
+    failed = run("-", "--format", "json", text=MODEL.replace("mul(x, w)", "mul(x, q)"))
+    assert failed.exit_code == 2
+    (problem,) = json.loads(failed.stderr)["errors"]
+    assert problem["message"] == "'q' is not defined"
+    assert problem["places"] == [
+        {"file": "<stdin>", "line": 8, "column": 16, "end_line": 8, "end_column": 17}
+    ]
