@@ -6,9 +6,11 @@ do. Anything else that is raised is a bug of the compiler.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from nnef_grad.source import Span
+from nnef_grad.source import Source, Span
 
 # How many problems are told in one run, and how many steps of the way to each.
 MAX_PROBLEMS = 20
@@ -104,6 +106,18 @@ class NnefGradError(Exception):
         """One error that reports several problems, in the order given."""
         first, *rest = problems
         return cls(first.message, first.span, notes=tuple(rest))
+
+
+@contextmanager
+def bounded_nesting(source: Source) -> Iterator[None]:
+    """Expressions may be nested without end. Types and values follow Python's recursion,
+    and nobody needs a thousand of them inside each other.
+    """
+    try:
+        yield
+    except RecursionError:
+        message = "types or values are nested too deeply"
+        raise NnefGradError(message, Span(source, 0, 0)) from None
 
 
 class NnefSyntaxError(NnefGradError):

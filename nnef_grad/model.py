@@ -9,7 +9,7 @@ from pathlib import Path
 from nnef_grad import quantization
 from nnef_grad.binding import suggestion
 from nnef_grad.differentiate import Backward
-from nnef_grad.errors import UsageError
+from nnef_grad.errors import UsageError, bounded_nesting
 from nnef_grad.expand import expand as expand_document
 from nnef_grad.files import PathLike, read_source, write_texts
 from nnef_grad.ir import Graph, Shape
@@ -142,21 +142,22 @@ def from_source(
     quant: Source | None = None,
 ) -> Graph:
     """The checked flat graph of a source; see `load`."""
-    document = parse_document(source)
-    wanted = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
-    _refuse_unknown(document, wanted)
-    _refuse_primitive(expand)
-    graph = expand_document(
-        document,
-        lambda name, declared: _shape(name, declared, wanted, batch),
-        expand,
-        rules,
-        lenient,
-    )
-    if quant is None:
-        return graph
-    entries = quantization.read(quant, graph, with_fragments(document.fragments))
-    return replace(graph, quantization=entries)
+    with bounded_nesting(source):
+        document = parse_document(source)
+        wanted = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
+        _refuse_unknown(document, wanted)
+        _refuse_primitive(expand)
+        graph = expand_document(
+            document,
+            lambda name, declared: _shape(name, declared, wanted, batch),
+            expand,
+            rules,
+            lenient,
+        )
+        if quant is None:
+            return graph
+        entries = quantization.read(quant, graph, with_fragments(document.fragments))
+        return replace(graph, quantization=entries)
 
 
 def _refuse_unknown(document: Document, wanted: Mapping[str, Shape]) -> None:

@@ -17,7 +17,7 @@ from nnef_grad import syntax
 from nnef_grad.binding import thaw
 from nnef_grad.check import check_fragments
 from nnef_grad.emit import Emitter
-from nnef_grad.errors import InvalidGraphError, Problem
+from nnef_grad.errors import InvalidGraphError, Problem, bounded_nesting
 from nnef_grad.evaluate import Evaluator, parameters
 from nnef_grad.files import PathLike, read_source
 from nnef_grad.ir import Operation, shape_of
@@ -60,9 +60,10 @@ def loads_rules(text: str, *, name: str = "<string>") -> Rules:
 
 
 def _with_rules(source: Source) -> Rules:
-    fragments = parse_fragments(source)
-    library = with_fragments(fragments)
-    problems = [*_naming_problems(fragments), *check_fragments(fragments, library)]
+    with bounded_nesting(source):
+        fragments = parse_fragments(source)
+        library = with_fragments(fragments)
+        problems = [*_naming_problems(fragments), *check_fragments(fragments, library)]
     if problems:
         raise InvalidGraphError.collect(problems)
     return Rules(fragments)
