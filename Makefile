@@ -4,10 +4,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+MINUTES ?= 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format bench clean
+.PHONY: help demo test lint types format bench fuzz clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +37,9 @@ format: $(READY) ## Bring the code into its form
 
 bench: $(READY) ## Measure speed and memory
 	$(BIN)/python bench/bench.py
+
+fuzz: $(READY) ## Fuzz the compiler; MINUTES=1 by default
+	$(BIN)/python -m fuzz.fuzz --minutes $(MINUTES)
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -83,6 +83,7 @@ class _Checker:
         self.library = library
         self.problems: list[Problem] = []
         self.in_fragment = False
+        self.is_generic = False
         self.variables: set[str] = set()
 
     def report(self, message: str, span: Span) -> _Unknown:
@@ -95,6 +96,7 @@ class _Checker:
     def fragment(self, fragment: syntax.Fragment) -> None:
         """The declaration and the body of a fragment."""
         self.in_fragment = True
+        self.is_generic = fragment.generic is not None
         self._check_declaration(fragment)
         types: Types = {p.name: p.type for p in fragment.parameters}
         if fragment.body is None:
@@ -108,7 +110,7 @@ class _Checker:
 
     def graph(self, graph: syntax.GraphDefinition) -> None:
         """The signature and the statements of the graph."""
-        self.in_fragment = False
+        self.in_fragment = self.is_generic = False
         seen: set[str] = set()
         for identifier in (*graph.parameters, *graph.results):
             if identifier.name in seen:
@@ -537,12 +539,15 @@ class _Checker:
     def _generics(
         self, fragment: syntax.Fragment, invocation: syntax.Invocation
     ) -> Generics:
-        if invocation.dtype is not None and fragment.generic is None:
+        dtype = invocation.dtype
+        if dtype is not None and fragment.generic is None:
             self.report(f"'{fragment.name}' takes no data type", invocation.span)
+            return Generics()
+        if dtype == GENERIC and not self.is_generic:
+            message = "the type '?' means something in a generic fragment only"
+            self.report(message, invocation.span)
         default = fragment.generic if fragment.generic != GENERIC else None
-        return Generics(
-            invocation.dtype if fragment.generic and invocation.dtype else default
-        )
+        return Generics(dtype if dtype is not None else default)
 
     def _result_type(
         self,
@@ -607,6 +612,7 @@ class _Checker:
             for item, type_ in _written_items(expression, wanted):
                 quiet = _Checker(self.library)
                 quiet.in_fragment = self.in_fragment
+                quiet.is_generic = self.is_generic
                 if not _fits(quiet.type_of(item, types), type_, generics):
                     expression, wanted = item, type_
                     break

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import nnef_grad
+from nnef_grad.ir import Quantization
 from nnef_grad.library import Library, standard, with_fragments
 from nnef_grad.parser import parse_document
-from nnef_grad.ir import Quantization
 from nnef_grad.quantization import OPERATIONS, carry, read, write
 
 MODEL = """version 1.0;

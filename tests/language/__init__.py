@@ -1,0 +1,1 @@
+"""The documents that our front end and the Khronos parser are both given."""
