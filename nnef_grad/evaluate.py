@@ -114,13 +114,28 @@ class Evaluator:
             for statement in fragment.body:
                 hint = naming(hint_of(statement.target))
                 value = yield self._visit(statement.value, scope, hint)
-                scope.update((i.name, v) for i, v in unpack(statement.target, value))
+                parts = unpack(statement.target, value)
+                scope.update((i.name, part) for i, part in parts)
+                self._name_results(statement, parts, naming)
         except NnefGradError as error:
             error.expanded_from(caller)
             raise
         finally:
             self.caller = outer
         return {r.name: scope[r.name] for r in fragment.results}
+
+    def _name_results(
+        self,
+        statement: syntax.Assignment,
+        parts: Sequence[tuple[syntax.Identifier, Any]],
+        naming: Callable[[str], str],
+    ) -> None:
+        """Each of several results is called by its own name."""
+        is_one = isinstance(statement.target, syntax.Identifier)
+        if not is_one and isinstance(statement.value, syntax.Invocation):
+            for identifier, part in parts:
+                if isinstance(part, Tensor):
+                    self.emitter.call_it(part, naming(identifier.name))
 
     def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
         return _VISIT[type(expression)](self, expression, scope, hint)
