@@ -25,8 +25,10 @@ from nnef_grad.types import GENERIC
 
 Scope = dict[str, Any]
 
-# How many invocations and comprehension items the fragments of a document may come to.
+# How many invocations and comprehension items the fragments of a document may come to,
+# and how deep they may call each other.
 MAX_EXPANSION = 50_000
+MAX_DEPTH = 5_000
 LONG_NAME = 60
 
 
@@ -59,6 +61,7 @@ class Evaluator:
         self.revise = revise
         self.caller: Span | None = None
         self.expanded = 0
+        self.depth = 0
 
     def evaluate(
         self,
@@ -109,8 +112,12 @@ class Evaluator:
     ) -> Step:
         assert fragment.body is not None
         outer, self.caller = self.caller, caller
+        self.depth += 1
         scope: Scope = dict(bound)
         try:
+            if self.depth > MAX_DEPTH:
+                message = f"fragments call each other more than {MAX_DEPTH} deep"
+                raise InvalidGraphError(message, fragment.span)
             for statement in fragment.body:
                 hint = naming(hint_of(statement.target))
                 value = yield self._visit(statement.value, scope, hint)
@@ -122,6 +129,7 @@ class Evaluator:
             raise
         finally:
             self.caller = outer
+            self.depth -= 1
         return {r.name: scope[r.name] for r in fragment.results}
 
     def _name_results(
