@@ -15,10 +15,11 @@ from typing import Any
 from nnef_grad import syntax
 from nnef_grad.arithmetic import compute, convert
 from nnef_grad.binding import Bound, Evaluated, bind, match, thaw
-from nnef_grad.check import OPERATIONS, identifiers
+from nnef_grad.check import identifiers
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import InvalidGraphError, NnefGradError
 from nnef_grad.ir import Operand, Tensor
+from nnef_grad.operators import OPERATIONS
 from nnef_grad.source import Span
 from nnef_grad.trampoline import Step, run
 from nnef_grad.types import GENERIC
