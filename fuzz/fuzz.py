@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 FAILURES = Path(__file__).parent / "failures"
 SECONDS = 5.0
 # A worker that says nothing for so long is stuck without using the processor.
-PATIENCE = 120.0
+PATIENCE = 600.0
 INPUTS_PER_WORKER = 2000
 SECONDS_TO_MINIMISE = 15.0
 SAVED_PER_BUG = 3

@@ -29,6 +29,7 @@ from nnef_grad.source import Source
 MEMORY = 2**30
 # What the seconds are for; a larger text has more of them, in proportion.
 BYTES = 100_000
+BYTES_OF_AN_OPERATION = 100
 ACCEPTED = "accepted"
 # What is written may be much longer than what is read; it is not read again then.
 LONG = 2_000_000
@@ -68,7 +69,7 @@ def _compile(item: Input, clock: Clock) -> None:
     graph = nnef_grad.loads(source.text, **_known(nnef_grad.loads, item.options))
     if formatted is None:
         raise Broken("the formatter refuses what the compiler takes")
-    clock(size)
+    clock(max(size, len(graph.operations) * BYTES_OF_AN_OPERATION))
     options = _known(nnef_grad.differentiate, item.options)
     backward = nnef_grad.dumps(nnef_grad.differentiate(graph, **options))
     clock(len(backward))

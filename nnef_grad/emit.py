@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
+from math import prod
 from typing import Any
 
 from nnef_grad.binding import deduced_dtype
@@ -266,12 +267,10 @@ def _result_shapes(
 
 
 def _check_extents(fragment: Fragment, shapes: Any, span: Span | None) -> None:
-    """No text could hold an extent beyond 32 bits."""
+    """No text could hold an extent beyond 32 bits, no memory a volume beyond 64."""
     for shape in shapes if isinstance(shapes, list) else [shapes]:
-        if shape and max(shape) > MAX_INTEGER:
-            message = (
-                f"{fragment.name}: an extent of {max(shape)} does not fit in 32 bits"
-            )
+        if shape and (max(shape) > MAX_INTEGER or prod(shape) >= 2**63):
+            message = f"{fragment.name}: the shape {list(shape)} is too large"
             raise InvalidGraphError(brief(message), span)
 
 

@@ -15,6 +15,7 @@ depends on have the gradient None.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, Protocol, TypeVar, Union
 
 from nnef_grad.ir import Shape
@@ -61,6 +62,17 @@ def require(condition: bool, message: str) -> None:
     """Raises `ShapeError` with the message unless the condition holds."""
     if not condition:
         raise ShapeError(message)
+
+
+def volume(shape: Shape) -> int:
+    """The product of some extents.
+
+    Raises:
+        ShapeError: no tensor is that large.
+    """
+    product = prod(shape)
+    require(product < 2**63, "the volume does not fit in 64 bits")
+    return product
 
 
 # How many results an operation may have: each is a tensor of the graph.

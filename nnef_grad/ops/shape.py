@@ -16,6 +16,7 @@ from nnef_grad.ops.registry import (
     require,
     shape,
     vjp,
+    volume,
 )
 
 Padding = tuple[tuple[int, int], ...]
@@ -203,12 +204,12 @@ def _resolve(items: tuple[int, ...], input: Shape) -> Shape:
     extents = tuple(
         input[axis] if item == 0 else item for axis, item in enumerate(items)
     )
-    volume, known = prod(input), prod(extent for extent in extents if extent != -1)
-    message = f"'shape' {list(items)} does not fit the extents {list(input)} of volume {volume}"
+    count, known = volume(input), prod(extent for extent in extents if extent != -1)
+    message = f"'shape' {list(items)} does not fit the extents {list(input)} of volume {count}"
     require(
-        known > 0 and volume % known == 0 if -1 in extents else volume == known, message
+        known > 0 and count % known == 0 if -1 in extents else count == known, message
     )
-    return tuple(volume // known if extent == -1 else extent for extent in extents)
+    return tuple(count // known if extent == -1 else extent for extent in extents)
 
 
 @vjp("reshape")

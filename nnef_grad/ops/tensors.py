@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from nnef_grad.ir import Shape
-from nnef_grad.ops.registry import require, shape
+from nnef_grad.ops.registry import require, shape, volume
 
 
 def _positive(shape: Shape) -> Shape:
@@ -29,10 +27,10 @@ def variable_shape(shape: Shape, label: str) -> Shape:
 
 @shape("constant")
 def constant_shape(shape: Shape, value: tuple[object, ...]) -> Shape:
-    volume = prod(_positive(shape))
+    count = volume(_positive(shape))
     require(
-        len(value) in (1, volume),
-        f"{len(value)} values do not fill the shape {list(shape)} of volume {volume}",
+        len(value) in (1, count),
+        f"{len(value)} values do not fill the shape {list(shape)} of volume {count}",
     )
     return shape
 
