@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any, Literal, Union
 
@@ -26,7 +27,7 @@ from nnef_grad.passes.inline import inline
 from nnef_grad.passes.prune import prune
 from nnef_grad.passes.verify import verify
 from nnef_grad.quantization import carry
-from nnef_grad.rules import Rules
+from nnef_grad.rules import Build, Rules
 from nnef_grad.simplify import simplify
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
@@ -219,22 +220,18 @@ class _Sweep:
         self.reductions = 0
 
     def _with_bodies(self, graph: Graph) -> Graph:
-        """The graph with the body of each operation on the way in its place, where
-        there is a body and no rule.
+        """The graph with the body of each operation on the way in its place, where that
+        is how it is differentiated; bodies may hold operations with bodies.
         """
-        active = active_tensors(graph, self.targets, self.sources, self.rules)
-        compound = [
-            op
-            for op in graph.operations
-            if op.definition.body is not None
-            and self.rules.find(op.name) is None
-            and is_between(op, active)
-        ]
-        return (
-            inline(graph, compound, lambda name: self.rules.find(name) is None)
-            if compound
-            else graph
-        )
+        while True:
+            active = active_tensors(graph, self.targets, self.sources, self.rules)
+            inlined = inline(graph, partial(self._body, active))
+            if inlined is graph:
+                return graph
+            graph = inlined
+
+    def _body(self, active: set[Tensor], operation: Operation) -> Build | None:
+        return self.rules.body(operation) if is_between(operation, active) else None
 
     # From the last operation to the first
 

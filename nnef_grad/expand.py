@@ -10,15 +10,15 @@ from typing import Any
 
 from nnef_grad import names, syntax
 from nnef_grad.binding import Bound
-from nnef_grad.check import check_fragments, check_graph
+from nnef_grad.elaborate import Elaborator, NoValueError, Scope, hint_of, unpack
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem
-from nnef_grad.evaluate import Evaluator, NoValueError, Scope, hint_of, unpack
 from nnef_grad.ir import Graph, Shape, Tensor
 from nnef_grad.lenient import repaired, repaired_bias
 from nnef_grad.library import Library, custom, with_fragments
 from nnef_grad.rules import Rules
 from nnef_grad.source import Span
+from nnef_grad.typecheck import check_fragments, check_graph
 
 FRAGMENTS_EXTENSION = "KHR_enable_fragment_definitions"
 OPERATORS_EXTENSION = "KHR_enable_operator_expressions"
@@ -66,12 +66,12 @@ def expand(
         raise InvalidGraphError.collect(sorted(problems, key=_place))
     own = {f.name for f in document.fragments if f.body is not None}
     emitter = Emitter(library, shapes=rules.shapes)
-    evaluator = Evaluator(
+    elaborator = Elaborator(
         emitter,
         lambda fragment: fragment.name in own or fragment.name in compounds,
         _Revision(emitter, shapes, warnings if lenient else None),
     )
-    scope = _GraphBody(document.graph, evaluator).expand()
+    scope = _GraphBody(document.graph, elaborator).expand()
     graph = Graph(
         document.graph.name,
         tuple(scope[p.name] for p in document.graph.parameters),
@@ -187,9 +187,9 @@ class _GraphBody:
     over: one run finds all problems that do not follow from others.
     """
 
-    def __init__(self, graph: syntax.GraphDefinition, evaluator: Evaluator) -> None:
+    def __init__(self, graph: syntax.GraphDefinition, elaborator: Elaborator) -> None:
         self.graph = graph
-        self.evaluator = evaluator
+        self.elaborator = elaborator
         self.scope: Scope = {}
         self.labels: dict[str, Tensor] = {}
         self.problems: list[Problem] = []
@@ -208,7 +208,7 @@ class _GraphBody:
 
     def _assign(self, statement: syntax.Assignment) -> None:
         target, value = statement.target, statement.value
-        found = self.evaluator.evaluate(value, self.scope, hint_of(target), target)
+        found = self.elaborator.evaluate(value, self.scope, hint_of(target), target)
         for identifier, tensor in unpack(target, found):
             self.scope[identifier.name] = self._named(identifier, tensor)
         if isinstance(value, syntax.Invocation) and value.name == "variable":
@@ -216,7 +216,7 @@ class _GraphBody:
 
     def _share(self, value: syntax.Invocation, tensor: Tensor) -> None:
         """Variables of one label share their data, so they must have one shape."""
-        producer = self.evaluator.emitter.producer(tensor)
+        producer = self.elaborator.emitter.producer(tensor)
         assert producer is not None
         label = str(producer.attributes["label"])
         first = self.labels.setdefault(label.lower(), tensor)
@@ -231,4 +231,4 @@ class _GraphBody:
         """The tensor that the document calls by this name."""
         if isinstance(value, Tensor) and value.name == identifier.name:
             return value
-        return self.evaluator.emitter.named(value, identifier.name)
+        return self.elaborator.emitter.named(value, identifier.name)

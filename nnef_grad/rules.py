@@ -2,6 +2,8 @@
 
     the user's rule; the Python rule; the rule in derivatives.nnef; the operation's own body
 
+Where a Python body stands beside a rule, it goes first for the settings that it is for.
+
 A rule, of whatever kind, is a function of the emitter, the operation and the gradients
 of its results; see ops/registry.py.
 """
@@ -15,20 +17,21 @@ from typing import Any
 
 from nnef_grad import syntax
 from nnef_grad.binding import thaw
-from nnef_grad.check import check_fragments
+from nnef_grad.elaborate import Elaborator, parameters
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import InvalidGraphError, Problem, bounded_nesting
-from nnef_grad.evaluate import Evaluator, parameters
 from nnef_grad.files import PathLike, read_source
 from nnef_grad.ir import Operation, shape_of
 from nnef_grad.library import FragmentFile, Library, standard, with_fragments
-from nnef_grad.ops import RULES, SHAPES
+from nnef_grad.ops import BODIES, RULES, SHAPES
 from nnef_grad.ops.registry import ShapeFunction, Shapes
 from nnef_grad.parser import parse_fragments
 from nnef_grad.source import Source
+from nnef_grad.typecheck import check_fragments
 from nnef_grad.types import GENERIC, ArrayType, TensorType, Type, leaves
 
 Rule = Callable[..., Sequence[Any]]
+Build = Callable[[Any, Operation], Sequence[Any]]
 SUFFIX = "_vjp"
 SHAPE = "_shape"
 SUFFIXES = (SUFFIX, SHAPE)
@@ -135,6 +138,18 @@ class Rules:
             else None
         )
 
+    def body(self, operation: Operation) -> Build | None:
+        """What emits the body of an operation that is differentiated by its body; None
+        for one that has a rule, or nothing at all.
+        """
+        name = operation.name
+        if name + SUFFIX in self._user:
+            return None
+        if name in BODIES and BODIES[name].applies(operation):
+            return BODIES[name].build
+        has_body = operation.definition.body is not None
+        return elaborate if has_body and self.find(name) is None else None
+
     def is_zero(self, name: str) -> bool:
         """Whether the rule of an operation says that its derivative is zero."""
         rule = self.find(name)
@@ -145,6 +160,17 @@ class Rules:
 
 def _is_zero(expression: syntax.Expression) -> bool:
     return isinstance(expression, syntax.Literal) and expression.value == 0.0
+
+
+def elaborate(emit: Emitter, operation: Operation) -> Sequence[Any]:
+    """Emits the body of an operation that is written in NNEF."""
+    definition = operation.definition
+    bound = parameters(definition, operation.operands, operation.attributes)
+    scope = {**bound, GENERIC: operation.dtype}
+    elaborator = Elaborator(emit)
+    return list(
+        elaborator.inlined(definition, scope, emit.naming, operation.span).values()
+    )
 
 
 def apply(
@@ -159,7 +185,7 @@ def apply(
         bound[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
         bound[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
     scope = {p.name: bound[p.name] for p in rule.parameters}
-    results = Evaluator(emit).inlined(rule, scope, emit.naming, operation.span)
+    results = Elaborator(emit).inlined(rule, scope, emit.naming, operation.span)
     return [results.get(f"d{p.name}") for p in definition.operands]
 
 
@@ -189,7 +215,7 @@ def shapes_by_rule(
         else:
             shape = operands[len(scope)]
             scope[parameter.name] = _stand_in(emitter, parameter.type, shape)
-    results = Evaluator(emitter).inlined(rule, scope, str, None)
+    results = Elaborator(emitter).inlined(rule, scope, str, None)
     shapes = [_shapes(value) for value in results.values()]
     found: Shapes = shapes[0] if len(shapes) == 1 else shapes
     return found

@@ -11,7 +11,7 @@ import nnef
 import pytest
 
 import nnef_grad
-from nnef_grad.check import check_fragments
+from nnef_grad.typecheck import check_fragments
 from nnef_grad.library import standard
 from nnef_grad.ops import RULES, SHAPES
 from nnef_grad.rules import SUFFIX, Rules, calculus, signature_problems

@@ -1,4 +1,4 @@
-"""The operations by family: the shape function of each, and its rule where the rule
+"""The operations by family: the shape function of each, and its rule or body where that
 needs shapes.
 
 Importing this package enters all of them.
@@ -15,9 +15,10 @@ from nnef_grad.ops import (
     shape,
     tensors,
 )
-from nnef_grad.ops.registry import RULES, SHAPES
+from nnef_grad.ops.registry import BODIES, RULES, SHAPES
 
 __all__ = [
+    "BODIES",
     "RULES",
     "SHAPES",
     "conv",

@@ -10,15 +10,21 @@ results; it returns one gradient for each operand, None where there is none. It 
 nothing of broadcasting: a gradient may have the shape of the result where the operand
 was broadcast to it. Where an operation has several results, those whose value nothing
 depends on have the gradient None.
+
+A body is what an operation is put together from, where that takes shapes and so cannot
+be written in NNEF: it emits other operations and returns a value for each result. An
+operation with a body needs no rule; where it has one as well, the body is for the
+settings that the rule does not cover.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol, TypeVar, Union
 
-from nnef_grad.ir import Shape
+from nnef_grad.ir import Operation, Shape
 
 Shapes = Union[Shape, "list[Shape]"]
 ShapeFunction = Callable[..., Shapes]
@@ -50,8 +56,22 @@ class Emit(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Body:
+    """What an operation is put together from.
+
+    Attributes:
+        build: emits it, and returns a value for each result of the operation.
+        applies: whether the operation, as it is set, is differentiated by its body.
+    """
+
+    build: Callable[[Emit, Operation], Sequence[Any]]
+    applies: Callable[[Operation], bool]
+
+
 SHAPES: dict[str, ShapeFunction] = {}
 RULES: dict[str, Rule] = {}
+BODIES: dict[str, Body] = {}
 
 
 class ShapeError(ValueError):
@@ -100,13 +120,23 @@ def vjp(*names: str) -> Callable[[Function], Function]:
     return _entry(RULES, names)
 
 
-def _entry(
-    table: dict[str, Any], names: tuple[str, ...]
+def body(
+    *names: str, when: Callable[[Operation], bool] = lambda operation: True
 ) -> Callable[[Function], Function]:
+    """Enters the body of the named operations, for the settings that `when` says."""
+
     def enter(function: Function) -> Function:
+        _entry(BODIES, names)(Body(function, when))
+        return function
+
+    return enter
+
+
+def _entry(table: dict[str, Any], names: tuple[str, ...]) -> Callable[[Any], Any]:
+    def enter(entry: Any) -> Any:
         for name in names:
             assert name not in table, f"{name} is entered twice"
-            table[name] = function
-        return function
+            table[name] = entry
+        return entry
 
     return enter

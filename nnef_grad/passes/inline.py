@@ -1,60 +1,57 @@
-"""Replaces compound operations by their bodies."""
+"""Replaces operations by their bodies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from nnef_grad import names
 from nnef_grad.emit import Emitter
-from nnef_grad.evaluate import Evaluator, parameters
 from nnef_grad.ir import Graph, Operation
 from nnef_grad.library import standard
 from nnef_grad.simplify import simplify
 
+Build = Callable[[Emitter, Operation], Sequence[Any]]
 
-def inline(
-    graph: Graph, operations: Collection[Operation], nested: Callable[[str], bool]
-) -> Graph:
+
+def inline(graph: Graph, body: Callable[[Operation], Build | None]) -> Graph:
     """The graph with the bodies of some operations in their place.
 
     Args:
         graph: a flat graph.
-        operations: those to replace; each has a body.
-        nested: whether an operation of that name inside a body is replaced too, if it
-            has a body of its own.
+        body: for an operation to replace, what emits its body and returns a value for
+            each of its results; None for an operation that stays.
+
+    Returns:
+        The graph; the same one, if all operations stay.
 
     Ensures: every tensor of the graph keeps its name; new ones are called after the
     result that they lead to.
     """
-    library = standard()
-    chosen = set(map(id, operations))
-    emitter = Emitter(library, simplify=simplify)
-    evaluator = Evaluator(
-        emitter, lambda fragment: fragment.body is not None and nested(fragment.name)
-    )
-    for operation in graph.operations:
-        if id(operation) in chosen:
-            _put_body(operation, evaluator)
-        else:
+    builds = [body(operation) for operation in graph.operations]
+    if not any(builds):
+        return graph
+    emitter = Emitter(standard(), simplify=simplify)
+    for operation, build in zip(graph.operations, builds):
+        if build is None:
             emitter.append(operation)
+        else:
+            _put(build, operation, emitter)
     flat = replace(graph, operations=tuple(emitter.operations))
     return names.settle(flat, emitter.hints, emitter.pinned, reserved=graph.tensors)
 
 
-def _put_body(operation: Operation, evaluator: Evaluator) -> None:
-    definition = operation.definition
-    subject = next(operation.outputs).name
-    bound = parameters(definition, operation.operands, operation.attributes)
-    result_name = definition.results[0].name if len(definition.results) == 1 else None
-    values = evaluator.inlined(
-        definition,
-        bound,
-        lambda name: subject if name == result_name else f"{subject}_{name}",
-        operation.span,
-    )
-    emitter = evaluator.emitter
-    for result, value in zip(operation.results, values.values()):
+def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
+    emitter.naming = _naming(operation)
+    for result, value in zip(operation.results, build(emitter, operation)):
         parts = zip(result, value) if isinstance(result, tuple) else [(result, value)]
         for tensor, part in parts:
             emitter.named(part, tensor.name)
+
+
+def _naming(operation: Operation) -> Callable[[str], str]:
+    subject = next(operation.outputs).name
+    results = operation.definition.results
+    own = results[0].name if len(results) == 1 else None
+    return lambda name: subject if name == own else f"{subject}_{name}"

@@ -1,7 +1,7 @@
-"""Evaluates expressions: over compile-time values they are computed, over tensors they
+"""Elaborates expressions: over compile-time values they are computed, over tensors they
 emit operations.
 
-One evaluator serves the graph of a document, its fragments, the bodies of compound
+One elaborator serves the graph of a document, its fragments, the bodies of compound
 operations and the rules of the calculus. What it is given was checked: names are defined,
 types fit. What is left to find here are values: an index out of range, shapes that do not
 fit each other.
@@ -15,13 +15,13 @@ from typing import Any
 from nnef_grad import syntax
 from nnef_grad.arithmetic import compute, convert
 from nnef_grad.binding import Bound, Evaluated, bind, match, thaw
-from nnef_grad.check import identifiers
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import InvalidGraphError, NnefGradError
 from nnef_grad.ir import Operand, Tensor
 from nnef_grad.operators import OPERATIONS
 from nnef_grad.source import Span
 from nnef_grad.trampoline import Step, run
+from nnef_grad.typecheck import identifiers
 from nnef_grad.types import GENERIC
 
 Scope = dict[str, Any]
@@ -42,8 +42,8 @@ class NoValueError(Exception):
 Revision = Callable[[syntax.Fragment, Bound, str, Span], Bound]
 
 
-class Evaluator:
-    """Evaluates expressions over compile-time values and tensors.
+class Elaborator:
+    """Elaborates expressions over compile-time values and tensors.
 
     Attributes:
         emitter: takes the operations.
@@ -308,17 +308,17 @@ class Evaluator:
 
 
 _VISIT: dict[type, Callable[..., Any]] = {
-    syntax.Literal: Evaluator._literal,
-    syntax.Identifier: Evaluator._identifier,
-    syntax.Array: Evaluator._array,
-    syntax.Tuple: Evaluator._tuple,
-    syntax.Operator: Evaluator._operator,
-    syntax.Conditional: Evaluator._conditional,
-    syntax.Comprehension: Evaluator._comprehension,
-    syntax.Subscript: Evaluator._subscript,
-    syntax.Range: Evaluator._range,
-    syntax.Builtin: Evaluator._builtin,
-    syntax.Invocation: Evaluator._invocation,
+    syntax.Literal: Elaborator._literal,
+    syntax.Identifier: Elaborator._identifier,
+    syntax.Array: Elaborator._array,
+    syntax.Tuple: Elaborator._tuple,
+    syntax.Operator: Elaborator._operator,
+    syntax.Conditional: Elaborator._conditional,
+    syntax.Comprehension: Elaborator._comprehension,
+    syntax.Subscript: Elaborator._subscript,
+    syntax.Range: Elaborator._range,
+    syntax.Builtin: Elaborator._builtin,
+    syntax.Invocation: Elaborator._invocation,
 }
 
 
