@@ -18,6 +18,7 @@ from nnef_grad.errors import (
     UsageError,
 )
 from nnef_grad.ir import Graph, Operation, Tensor
+from nnef_grad.jacobian import jacobian
 from nnef_grad.model import dumps, load, loads, save
 from nnef_grad.rules import Rules, load_rules, loads_rules
 from nnef_grad.source import Source, Span
@@ -40,6 +41,7 @@ __all__ = [
     "UsageError",
     "differentiate",
     "dumps",
+    "jacobian",
     "load",
     "load_rules",
     "loads",

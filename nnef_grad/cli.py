@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -85,6 +85,18 @@ def _told(error: NnefGradError, report: str) -> str:
     help="Differentiate these outputs only, separated by commas.",
 )
 @click.option(
+    "--stop",
+    metavar="NAMES",
+    multiple=True,
+    help="Treat these tensors as constants, separated by commas: no gradient flows "
+    "through them.",
+)
+@click.option(
+    "--jacobian",
+    is_flag=True,
+    help="Give the whole Jacobian of one output, in place of its product with a seed.",
+)
+@click.option(
     "--seed",
     type=click.Choice(["input", "ones"]),
     default="input",
@@ -120,6 +132,13 @@ def _told(error: NnefGradError, report: str) -> str:
     help="Put the bodies of these compound operations in their place.",
 )
 @click.option(
+    "--gelu",
+    type=click.Choice(["exact", "sigmoid"]),
+    default="exact",
+    show_default=True,
+    help="What gelu is: x * Phi(x), or the standard's body, x * sigmoid(1.702 * x).",
+)
+@click.option(
     "--lenient",
     is_flag=True,
     help="Repair what exporters are known to get wrong, with a warning for each repair.",
@@ -141,12 +160,15 @@ def main(
     output: str,
     wrt: tuple[str, ...],
     outputs: tuple[str, ...],
+    stop: tuple[str, ...],
+    jacobian: bool,
     seed: str,
     with_outputs: bool,
     input_shapes: tuple[str, ...],
     batch: int | None,
     rules: str | None,
     expand: tuple[str, ...],
+    gelu: str,
     lenient: bool,
     report: str,
     force: bool,
@@ -171,15 +193,15 @@ def main(
         model,
         input_shapes=dict(map(_parse_shape, input_shapes)),
         batch=batch,
-        expand=_split(expand),
+        expand=[*_split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
         rules=own_rules,
         lenient=lenient,
     )
-    backward = nnef_grad.differentiate(
+    backward = _derivative(jacobian, seed)(
         graph,
         wrt=_wrt(_split(wrt)),
         outputs=_split(outputs) or None,
-        seed=seed,  # type: ignore[arg-type]
+        stop=_split(stop),
         with_outputs=with_outputs,
         rules=own_rules,
     )
@@ -196,6 +218,16 @@ def _read(model: str, **options: Any) -> nnef_grad.Graph:
     if model != PIPE:
         return nnef_grad.load(model, **options)
     return from_source(decode(sys.stdin.buffer.read(), "<stdin>"), **options)
+
+
+def _derivative(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:
+    if not jacobian:
+        return partial(nnef_grad.differentiate, seed=seed)  # type: ignore[arg-type]
+    if seed != "input":
+        raise UsageError(
+            "--jacobian has no seed: it is the derivative for each of them"
+        )
+    return nnef_grad.jacobian
 
 
 def _report(warnings: Sequence[Problem], summary: str, report: str) -> None:

@@ -24,6 +24,7 @@ from nnef_grad.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.library import custom, with_fragments
 from nnef_grad.ops.registry import Undifferentiable
 from nnef_grad.passes.inline import inline
+from nnef_grad.passes.order import inputs_first
 from nnef_grad.passes.prune import prune
 from nnef_grad.passes.verify import verify
 from nnef_grad.quantization import carry
@@ -60,6 +61,7 @@ def differentiate(
     *,
     wrt: Wrt = "all",
     outputs: Sequence[str] | None = None,
+    stop: Sequence[str] = (),
     seed: Literal["input", "ones"] = "input",
     with_outputs: bool = False,
     rules: Rules | None = None,
@@ -71,6 +73,8 @@ def differentiate(
         wrt: the tensors to differentiate with respect to: "inputs", "variables", "all"
             (both), or names of scalar tensors.
         outputs: the outputs to differentiate; all scalar ones if not given.
+        stop: tensors to treat as constants: no gradient flows through them to what they
+            are computed from.
         seed: "input" takes the gradient of each output as a further input, of the
             output's shape; "ones" takes ones, so that the result is the gradient of the
             sum of all output elements.
@@ -87,11 +91,13 @@ def differentiate(
             of them.
     """
     rules = rules if rules is not None else Rules()
-    targets = _targets(graph, wrt)
-    sources = _sources(graph, outputs)
+    targets = targets_of(graph, wrt)
+    sources = sources_of(graph, outputs)
     if seed not in ("input", "ones"):
         raise UsageError(f"the seed is 'input' or 'ones', not '{seed}'")
-    return _Sweep(graph, targets, sources, rules).run(seed == "ones", with_outputs)
+    stopped = _chosen(graph.tensors, stop, "tensor") if stop else ()
+    sweep = _Sweep(graph, targets, sources, frozenset(stopped), rules)
+    return sweep.run(seed == "ones", with_outputs)
 
 
 def summary(graph: Graph, backward: Backward) -> str:
@@ -112,7 +118,8 @@ def summary(graph: Graph, backward: Backward) -> str:
 # ---- What to differentiate, with respect to what ----
 
 
-def _targets(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
+def targets_of(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
+    """The tensors that `wrt` names; see `differentiate`."""
     inputs, variables = _scalars(graph.inputs), _scalars(graph.variables)
     groups = {"all": (*inputs, *variables), "inputs": inputs, "variables": variables}
     if isinstance(wrt, str) and wrt in groups:
@@ -124,7 +131,8 @@ def _targets(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
     return _chosen(graph.tensors, [wrt] if isinstance(wrt, str) else wrt, "tensor")
 
 
-def _sources(graph: Graph, outputs: Sequence[str] | None) -> tuple[Tensor, ...]:
+def sources_of(graph: Graph, outputs: Sequence[str] | None) -> tuple[Tensor, ...]:
+    """The outputs that are differentiated; see `differentiate`."""
     if outputs is not None:
         return _chosen({t.name: t for t in graph.outputs}, outputs, "output")
     scalars = _scalars(graph.outputs)
@@ -197,13 +205,15 @@ class _Sweep:
         graph: Graph,
         targets: tuple[Tensor, ...],
         sources: tuple[Tensor, ...],
+        stopped: frozenset[Tensor],
         rules: Rules,
     ) -> None:
         self.targets = targets
         self.sources = sources
+        self.stopped = stopped
         self.rules = rules
         self.graph = self._with_bodies(graph)
-        self.active = active_tensors(self.graph, targets, sources, rules)
+        self.active = self._active(self.graph)
         self.uses = Counter(
             t
             for op in self.graph.operations
@@ -224,11 +234,16 @@ class _Sweep:
         is how it is differentiated; bodies may hold operations with bodies.
         """
         while True:
-            active = active_tensors(graph, self.targets, self.sources, self.rules)
+            active = self._active(graph)
             inlined = inline(graph, partial(self._body, active))
             if inlined is graph:
                 return graph
             graph = inlined
+
+    def _active(self, graph: Graph) -> set[Tensor]:
+        return active_tensors(
+            graph, self.targets, self.sources, self.rules, self.stopped
+        )
 
     def _body(self, active: set[Tensor], operation: Operation) -> Build | None:
         return self.rules.body(operation) if is_between(operation, active) else None
@@ -258,7 +273,7 @@ class _Sweep:
         return seed
 
     def _visit(self, operation: Operation) -> None:
-        received = _map(self.gradients.get, operation.results)
+        received = _map(self._received, operation.results)
         if not any(True for _ in tensors(received)):
             return
         self.emit.origin = operation
@@ -271,6 +286,9 @@ class _Sweep:
                 self._receive(
                     operand, self._of_result_shape(gradient, operation), operation, made
                 )
+
+    def _received(self, result: Tensor) -> Tensor | None:
+        return None if result in self.stopped else self.gradients.get(result)
 
     def _gradients(
         self, operation: Operation, received: tuple[Any, ...]
@@ -361,11 +379,12 @@ class _Sweep:
             f"{self.graph.name}_backward",
             inputs,
             outputs,
-            _inputs_first(inputs, self.emit.operations),
+            tuple(self.emit.operations),
             notes=_notes(self.graph.name, named_seeds, gradients),
         )
         hints, pinned = self.emit.hints, self.emit.pinned
-        graph = names.settle(prune(graph), hints, pinned, reserved=self.supply.taken)
+        graph = inputs_first(prune(graph))
+        graph = names.settle(graph, hints, pinned, reserved=self.supply.taken)
         graph = replace(
             graph,
             fragments=custom(graph.operations),
@@ -395,8 +414,9 @@ class _Sweep:
     def _warnings(self) -> tuple[str, ...]:
         sources = " and ".join(f"'{s.name}'" for s in self.sources)
         unreached = [t for t in self.targets if t not in self.gradients]
+        way = " other than through what is stopped" if self.stopped else ""
         return tuple(
-            f"'{t.name}' does not influence {sources}: its gradient is zeros"
+            f"'{t.name}' does not influence {sources}{way}: its gradient is zeros"
             for t in unreached
         )
 
@@ -443,21 +463,6 @@ def _no_derivative(operation: Operation, why: str = "") -> str:
     reason = f" {why}" if why else ""
     advice = f"give a rule '{operation.name}_vjp' for it, or leave it out of the way from wrt to outputs"
     return f"'{operation.name}' has no derivative{reason}: {advice}"
-
-
-def _inputs_first(
-    inputs: Iterable[Tensor], operations: Iterable[Operation]
-) -> tuple[Operation, ...]:
-    """Externals stand first, in the order of the signature: there are consumers that
-    bind inputs by it.
-    """
-    externals = {
-        t: op for op in operations if op.name == "external" for t in op.outputs
-    }
-    return (
-        *(externals[t] for t in inputs),
-        *(op for op in operations if op.name != "external"),
-    )
 
 
 def _notes(

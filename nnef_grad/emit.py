@@ -18,7 +18,8 @@ from nnef_grad.syntax import Fragment, Value
 from nnef_grad.types import GENERIC, MAX_INTEGER, ArrayType, TensorType, Type
 
 Simplifier = Callable[
-    ["Emitter", str, tuple[Operand, ...], Mapping[str, Value]], "Operand | None"
+    ["Emitter", str, tuple[Operand, ...], Mapping[str, Value], "str | None"],
+    "Operand | None",
 ]
 
 
@@ -120,7 +121,7 @@ class Emitter:
             dtype = deduced_dtype(fragment, {**attributes, **dict(zip(own, operands))})
         if self._simplify is not None and not names:
             before = len(self.operations)
-            simpler = self._simplify(self, fragment.name, operands, attributes)
+            simpler = self._simplify(self, fragment.name, operands, attributes, dtype)
             if simpler is not None:
                 if len(self.operations) > before and hints:
                     self.call_it(simpler, hints[0])

@@ -24,7 +24,7 @@ from nnef_grad.files import PathLike, read_source
 from nnef_grad.ir import Operation, shape_of
 from nnef_grad.library import FragmentFile, Library, standard, with_fragments
 from nnef_grad.ops import BODIES, RULES, SHAPES
-from nnef_grad.ops.registry import ShapeFunction, Shapes
+from nnef_grad.ops.registry import Function, ShapeFunction, Shapes
 from nnef_grad.parser import parse_fragments
 from nnef_grad.source import Source
 from nnef_grad.typecheck import check_fragments
@@ -32,6 +32,7 @@ from nnef_grad.types import GENERIC, ArrayType, TensorType, Type, leaves
 
 Rule = Callable[..., Sequence[Any]]
 Build = Callable[[Any, Operation], Sequence[Any]]
+Evaluation = Callable[..., Any]
 SUFFIX = "_vjp"
 SHAPE = "_shape"
 SUFFIXES = (SUFFIX, SHAPE)
@@ -100,26 +101,67 @@ def _declarations(fragments: Iterable[syntax.Fragment]) -> dict[str, syntax.Frag
 
 
 class Rules:
-    """The lookup of rules.
+    """The lookup of rules, and where rules in Python are entered:
+
+        rules = nnef_grad.Rules()  # or nnef_grad.load_rules(...)
+
+        @rules.vjp("swish")
+        def swish_vjp(emit, operation, dy): ...
 
     Attributes:
         declarations: the operations that the user's rules declare, by name.
         shapes: the shape functions of all operations, by name.
+        evaluations: for the user's operations, functions of numpy arrays that compute
+            them, by name.
     """
 
     def __init__(self, fragments: Sequence[syntax.Fragment] = ()) -> None:
-        self._user: Library = {f.name: f for f in fragments}
+        self._fragments: Library = {f.name: f for f in fragments}
+        self._functions: dict[str, Rule] = {}
         self._found: dict[str, Rule | None] = {}
         self.declarations = _declarations(fragments)
         library = with_fragments(self.declarations.values())
         self.shapes: dict[str, ShapeFunction] = {
             **SHAPES,
             **{
-                name: partial(shapes_by_rule, self._user[name + SHAPE], library)
+                name: partial(shapes_by_rule, self._fragments[name + SHAPE], library)
                 for name in self.declarations
-                if name + SHAPE in self._user
+                if name + SHAPE in self._fragments
             },
         }
+        self.evaluations: dict[str, Evaluation] = {}
+
+    def vjp(self, name: str) -> Callable[[Function], Function]:
+        """Enters the vector-Jacobian product of an operation, of the standard or of a
+        document's own.
+
+        The function is called with what emits operations (`Emit`), the operation, and
+        the gradient of each of its results; it returns a gradient for each operand, None
+        where there is none, of the result's shape or the operand's.
+        """
+
+        def enter(function: Function) -> Function:
+            self._functions[name] = function
+            self._found.clear()
+            return function
+
+        return enter
+
+    def shape(self, name: str) -> Callable[[Function], Function]:
+        """Enters what computes the shape of an operation's result.
+
+        The function is called with the shapes of the operands and the attributes by
+        keyword; it returns a shape, or a list of shapes for several results.
+        """
+        return _enter(self.shapes, name)
+
+    def evaluation(self, name: str) -> Callable[[Function], Function]:
+        """Enters what computes an operation, for `evaluate` and `check`.
+
+        The function is called with the operands, arrays of numpy, and the attributes by
+        keyword; it returns an array, or a list of arrays for several results.
+        """
+        return _enter(self.evaluations, name)
 
     def find(self, name: str) -> Rule | None:
         """The rule of an operation; None where its body must do."""
@@ -128,22 +170,25 @@ class Rules:
         return self._found[name]
 
     def _look_up(self, name: str) -> Rule | None:
-        if name + SUFFIX in self._user:
-            return partial(apply, self._user[name + SUFFIX])
-        if name in RULES:
-            return RULES[name]
-        return (
-            partial(apply, calculus()[name + SUFFIX])
-            if name + SUFFIX in calculus()
-            else None
-        )
+        if name in self._functions:
+            return self._functions[name]
+        fragment = self._fragment(name)
+        return RULES.get(name) if fragment is None else partial(apply, fragment)
+
+    def _fragment(self, name: str) -> syntax.Fragment | None:
+        """The rule of an operation that is written in NNEF, if that is the one."""
+        if name in self._functions:
+            return None
+        if name + SUFFIX in self._fragments or name in RULES:
+            return self._fragments.get(name + SUFFIX)
+        return calculus().get(name + SUFFIX)
 
     def body(self, operation: Operation) -> Build | None:
         """What emits the body of an operation that is differentiated by its body; None
         for one that has a rule, or nothing at all.
         """
         name = operation.name
-        if name + SUFFIX in self._user:
+        if name in self._functions or name + SUFFIX in self._fragments:
             return None
         if name in BODIES and BODIES[name].applies(operation):
             return BODIES[name].build
@@ -152,10 +197,18 @@ class Rules:
 
     def is_zero(self, name: str) -> bool:
         """Whether the rule of an operation says that its derivative is zero."""
-        rule = self.find(name)
-        return isinstance(rule, partial) and all(
-            _is_zero(s.value) for s in rule.args[0].body
+        fragment = self._fragment(name)
+        return fragment is not None and all(
+            _is_zero(statement.value) for statement in fragment.body or ()
         )
+
+
+def _enter(table: dict[str, Any], name: str) -> Callable[[Function], Function]:
+    def enter(function: Function) -> Function:
+        table[name] = function
+        return function
+
+    return enter
 
 
 def _is_zero(expression: syntax.Expression) -> bool:

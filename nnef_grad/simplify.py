@@ -20,11 +20,12 @@ def simplify(
     name: str,
     operands: tuple[Operand, ...],
     attributes: Mapping[str, Any],
+    dtype: str | None = None,
 ) -> Operand | None:
     """What stands for the result of an operation, without it; None where the operation
     is needed.
     """
-    for rewrite in _REWRITES.get(name, ()):
+    for rewrite in _REWRITES.get(name if dtype is None else f"{name}<{dtype}>", ()):
         result: Operand | None = rewrite(emit, *operands, **attributes)
         if result is not None:
             return result
@@ -82,6 +83,11 @@ def choose(
     if isinstance(condition, bool):
         return true_value if condition else false_value
     return None
+
+
+def convert(emit: Emitter, x: Operand) -> Any:
+    """A number that is cast to a scalar."""
+    return float(x) if isinstance(x, (bool, int)) else None
 
 
 # ---- Reductions ----
@@ -169,6 +175,7 @@ _REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "div": (by_one, broadcast_instead("div")),
     "pow": (by_one,),
     "neg": (negate_twice,),
-    "select": (choose,),
+    "select<scalar>": (choose,),
+    "cast<scalar>": (convert,),
     "sum_reduce": (reduce_first,),
 }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.ir import Shape
 from nnef_grad.ops.elementwise import fits_into
 from nnef_grad.ops.reduce import check_axes
-from nnef_grad.ops.registry import Emit, Undifferentiable, require, shape, vjp
+from nnef_grad.ops.registry import require, shape
 from nnef_grad.ops.shape import check_length
 
 
@@ -91,17 +91,6 @@ def logarithmic_shape(x: Shape, max: Shape, bits: int) -> Shape:
     """The shape of x, to which the maximum is broadcast."""
     _check_operands("x", x, max=max)
     return _quantized(x, bits)
-
-
-@vjp(
-    "min_max_linear_quantize",
-    "linear_quantize",
-    "zero_point_linear_quantize",
-    "logarithmic_quantize",
-)
-def quantize_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    """Not the derivative of the body, whose rounding would make all of it zero."""
-    raise Undifferentiable("that is of use, being flat between the values it rounds to")
 
 
 def _quantized(x: Shape, bits: int) -> Shape:
