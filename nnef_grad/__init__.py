@@ -8,6 +8,11 @@
     nnef_grad.save(backward, "model_bwd.nnef")
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from nnef_grad.differentiate import Backward, differentiate, summary
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -23,10 +28,16 @@ from nnef_grad.model import dumps, load, loads, save
 from nnef_grad.rules import Rules, load_rules, loads_rules
 from nnef_grad.source import Source, Span
 
+if TYPE_CHECKING:
+    from nnef_grad.gradcheck import Checked, CheckedGradient, check
+    from nnef_grad.interpreter import evaluate
+
 __version__ = "0.1.0"
 
 __all__ = [
     "Backward",
+    "Checked",
+    "CheckedGradient",
     "Graph",
     "InvalidGraphError",
     "NnefGradError",
@@ -39,8 +50,10 @@ __all__ = [
     "Span",
     "Tensor",
     "UsageError",
+    "check",
     "differentiate",
     "dumps",
+    "evaluate",
     "jacobian",
     "load",
     "load_rules",
@@ -49,3 +62,17 @@ __all__ = [
     "save",
     "summary",
 ]
+
+# What computes numbers wants numpy, which compiling a graph does without.
+_NUMERIC = {
+    "Checked": "nnef_grad.gradcheck",
+    "CheckedGradient": "nnef_grad.gradcheck",
+    "check": "nnef_grad.gradcheck",
+    "evaluate": "nnef_grad.interpreter",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NUMERIC:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(_NUMERIC[name]), name)

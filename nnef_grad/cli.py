@@ -23,6 +23,7 @@ from nnef_grad.model import from_source
 PIPE = "-"
 USER_ERROR = 2
 INTERNAL_ERROR = 1
+WRONG_GRADIENT = 1
 
 
 def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
@@ -144,6 +145,21 @@ def _told(error: NnefGradError, report: str) -> str:
     help="Repair what exporters are known to get wrong, with a warning for each repair.",
 )
 @click.option(
+    "--check",
+    "is_checked",
+    is_flag=True,
+    help="Compare each gradient with central differences of MODEL before anything is "
+    "written; exit with 1 if one is wrong.",
+)
+@click.option(
+    "--check-seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="The seed of the random numbers of --check.",
+)
+@click.option(
     "--format",
     "report",
     type=click.Choice(["text", "json"]),
@@ -170,6 +186,8 @@ def main(
     expand: tuple[str, ...],
     gelu: str,
     lenient: bool,
+    is_checked: bool,
+    check_seed: int,
     report: str,
     force: bool,
     quiet: bool,
@@ -205,6 +223,8 @@ def main(
         with_outputs=with_outputs,
         rules=own_rules,
     )
+    if is_checked:
+        _check(graph, backward, check_seed, own_rules, report)
     if output == PIPE:
         click.echo(nnef_grad.dumps(backward), nl=False)
     else:
@@ -228,6 +248,23 @@ def _derivative(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:
             "--jacobian has no seed: it is the derivative for each of them"
         )
     return nnef_grad.jacobian
+
+
+def _check(
+    graph: nnef_grad.Graph,
+    backward: nnef_grad.Backward,
+    seed: int,
+    rules: nnef_grad.Rules | None,
+    report: str,
+) -> None:
+    """Tells how the gradients compare; one that is wrong ends the program."""
+    checked = nnef_grad.check(graph, backward, seed=seed, rules=rules)
+    if report == "json":
+        click.echo(json.dumps({"check": checked.as_data()}), err=True)
+    else:
+        click.echo(str(checked), err=True)
+    if not checked.passed:
+        sys.exit(WRONG_GRADIENT)
 
 
 def _report(warnings: Sequence[Problem], summary: str, report: str) -> None:

@@ -47,6 +47,10 @@ class Backward:
         warnings: what the user should know, a sentence each.
         reductions: how many broadcast operands were summed down to their shapes on the
             way.
+        outputs: the outputs that were differentiated.
+        stopped: the tensors that were treated as constants.
+        is_jacobian: whether the results are whole Jacobians, in place of products with
+            seeds.
     """
 
     graph: Graph
@@ -54,6 +58,9 @@ class Backward:
     gradients: Mapping[str, str]
     warnings: tuple[str, ...]
     reductions: int
+    outputs: tuple[str, ...]
+    stopped: tuple[str, ...] = ()
+    is_jacobian: bool = False
 
 
 def differentiate(
@@ -96,7 +103,7 @@ def differentiate(
     if seed not in ("input", "ones"):
         raise UsageError(f"the seed is 'input' or 'ones', not '{seed}'")
     stopped = _chosen(graph.tensors, stop, "tensor") if stop else ()
-    sweep = _Sweep(graph, targets, sources, frozenset(stopped), rules)
+    sweep = _Sweep(graph, targets, sources, stopped, rules)
     return sweep.run(seed == "ones", with_outputs)
 
 
@@ -205,7 +212,7 @@ class _Sweep:
         graph: Graph,
         targets: tuple[Tensor, ...],
         sources: tuple[Tensor, ...],
-        stopped: frozenset[Tensor],
+        stopped: tuple[Tensor, ...],
         rules: Rules,
     ) -> None:
         self.targets = targets
@@ -392,7 +399,13 @@ class _Sweep:
         )
         verify(graph)
         return Backward(
-            graph, named_seeds, gradients, self._warnings(), self.reductions
+            graph,
+            named_seeds,
+            gradients,
+            self._warnings(),
+            self.reductions,
+            tuple(output.name for output in self.sources),
+            tuple(tensor.name for tensor in self.stopped),
         )
 
     def _result(self, target: Tensor) -> Tensor:

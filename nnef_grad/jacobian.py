@@ -171,7 +171,9 @@ def _finish(
     flat = names.settle(flat, emit.hints, emit.pinned, reserved=graph.tensors)
     verify(flat)
     flat = replace(flat, quantization=carry(graph.quantization, flat))
-    return replace(backward, graph=flat, seeds={}, gradients=jacobians)
+    return replace(
+        backward, graph=flat, seeds={}, gradients=jacobians, is_jacobian=True
+    )
 
 
 def _notes(name: str, output: Tensor, jacobians: Mapping[str, str]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ convention.
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -11,14 +12,11 @@ import nnef
 import pytest
 
 import nnef_grad
-from nnef_grad.typecheck import check_fragments
 from nnef_grad.library import standard
-from nnef_grad.ops import RULES, SHAPES
+from nnef_grad.operators import OPERATIONS
+from nnef_grad.ops import BODIES, RULES, SHAPES
 from nnef_grad.rules import SUFFIX, Rules, calculus, signature_problems
-
-# Primitive operations on scalars that a later version differentiates; they stop the
-# compiler with an error.
-UNDECIDED = {"multilinear_upsample", "avg_roi_pool", "max_roi_pool", "roi_resample"}
+from nnef_grad.typecheck import check_fragments
 
 
 def scalar_operands(name: str) -> list[str]:
@@ -26,12 +24,15 @@ def scalar_operands(name: str) -> list[str]:
     return [p.name for p in operands if re.search(r"<(scalar|\?|)>", str(p.type))]
 
 
+def has_derivative(name: str) -> bool:
+    by_body = name in BODIES or standard()[name].body is not None
+    return by_body or Rules().find(name) is not None
+
+
 @pytest.mark.parametrize("name", sorted(standard()))
 def test_a_standard_operation_has_a_shape_and_a_derivative(name: str) -> None:
     assert name in SHAPES
-    has_rule = Rules().find(name) is not None or standard()[name].body is not None
-    assert has_rule or not scalar_operands(name) or name in UNDECIDED
-    assert name not in UNDECIDED or not has_rule
+    assert has_derivative(name) or not scalar_operands(name)
 
 
 @pytest.mark.parametrize("name", sorted(calculus()))
@@ -66,10 +67,27 @@ def test_the_khronos_parser_reads_the_rules() -> None:
     assert nnef.parse_string(text, stdlib=library).name == "net"
 
 
-def test_what_a_rule_in_nnef_emits_has_a_derivative_itself() -> None:
-    text = (Path(nnef_grad.__file__).parent / "derivatives.nnef").read_text("utf-8")
-    code = re.sub(r"#.*", "", text)
-    called = set(re.findall(r"\b(\w+)\(", code)) & set(standard())
-    assert {"matmul", "select", "exp"} <= called
-    for name in called - UNDECIDED:
-        assert Rules().find(name) is not None, name
+PACKAGE = Path(nnef_grad.__file__).parent
+
+
+def emitted() -> set[str]:
+    """The operations that the rules and bodies name."""
+    rules = (PACKAGE / "derivatives.nnef").read_text("utf-8")
+    found = set(re.findall(r"\b(\w+)(?:<\w+>)?\(", re.sub(r"#.*", "", rules)))
+    for path in sorted((PACKAGE / "ops").glob("*.py")):
+        found |= set(_named(ast.parse(path.read_text("utf-8"))))
+    return found & set(standard())
+
+
+def _named(tree: ast.AST) -> list[str]:
+    """The first arguments of the calls of `emit`."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    firsts = (c.args[0] for c in calls if ast.unparse(c.func) == "emit" and c.args)
+    return [a.value for a in firsts if isinstance(a, ast.Constant)]  # type: ignore[misc]
+
+
+def test_what_rules_emit_has_a_rule_or_a_body() -> None:
+    used = emitted() | {name for name in OPERATIONS.values() if name in standard()}
+    assert {"conv", "deconv", "matmul", "select", "desample", "pad"} <= used
+    for name in used:
+        assert has_derivative(name) or not scalar_operands(name), name
