@@ -18,8 +18,8 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev,bench]'
 	@touch $@
 
-demo: $(READY) ## Compile the samples and print what happened
-	$(BIN)/python samples/demo.py
+demo: $(READY) ## Run the samples and print what happened
+	@for sample in samples/*.py; do echo "== $$sample"; $(BIN)/python $$sample || exit 1; done
 
 test: $(READY) ## Run all tests
 	$(BIN)/python -m pytest -n auto

@@ -422,3 +422,24 @@ def test_reports_for_programs(model: Path) -> None:
     assert problem["places"] == [
         {"file": "<stdin>", "line": 8, "column": 16, "end_line": 8, "end_column": 17}
     ]
+
+
+def test_stop_jacobian_and_gelu(model: Path, tmp_path: Path) -> None:
+    stopped = run(model, "--stop", "h", "--wrt", "h,x")
+    assert (
+        "'x' does not influence 'y' other than through what is stopped"
+        in stopped.stderr
+    )
+    assert "grad_x = constant(shape = [2, 3], value = [0.0]);" in stopped.stdout
+
+    jacobian = run(model, "--jacobian", "--wrt", "v")
+    assert [t.shape for t in graph_in(jacobian.stdout).outputs] == [(2, 3, 2)]
+    refused = run(model, "--jacobian", "--seed", "ones")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--jacobian has no seed" in refused.stderr
+
+    text = MODEL.replace("add(h, v)", "gelu(h)")
+    assert "gelu" in run("-", text=text).stdout
+    sigmoid = run("-", "--gelu", "sigmoid", text=text).stdout
+    assert "gelu" not in sigmoid
+    assert "mul(1.702, h)" in sigmoid

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import nnef
+import numpy as np
 import pytest
 import torch
 from checks import check_gradients
@@ -154,3 +157,66 @@ def test_what_cannot_be_expanded(name: str, message: str) -> None:
     with pytest.raises(nnef_grad.UsageError) as caught:
         nnef_grad.loads(text, expand=[name])
     assert caught.value.message == message
+
+
+# ---- Rules in Python ----
+
+
+def python_rules() -> nnef_grad.Rules:
+    rules = nnef_grad.Rules()
+    rules.shape("swish")(lambda x, beta: x)
+
+    @rules.vjp("swish")
+    def swish_vjp(
+        emit: Any, operation: nnef_grad.Operation, dy: nnef_grad.Tensor
+    ) -> Any:
+        (x,), (y,) = operation.operands, operation.results
+        beta = operation.attributes["beta"]
+        gate = emit("sigmoid", emit("mul", beta, x), hint="gate")
+        rest = emit("mul", emit("mul", beta, y), emit("sub", 1.0, gate))
+        return [emit("mul", dy, emit("add", gate, rest))]
+
+    @rules.evaluation("swish")
+    def swish(x: Any, beta: float) -> Any:
+        return x / (1.0 + np.exp(-beta * x))
+
+    return rules
+
+
+def test_functions_differentiate_it() -> None:
+    rules = python_rules()
+    graph = nnef_grad.loads(f"{HEADER}{DECLARATION};\n{GRAPH}", rules=rules)
+    backward = nnef_grad.differentiate(graph, rules=rules)
+    assert nnef_grad.check(graph, backward, rules=rules).passed
+    jacobian = nnef_grad.jacobian(graph, rules=rules)
+    assert nnef_grad.check(graph, jacobian, rules=rules).passed
+
+
+def test_a_function_replaces_a_rule_of_the_standard() -> None:
+    rules = nnef_grad.Rules()
+    rules.vjp("relu")(lambda emit, operation, dy: [dy])
+    text = "version 1.0; graph net( x ) -> ( y ) { x = external(shape = [2]); y = relu(x); }"
+    graph = nnef_grad.loads(text)
+    emitted = nnef_grad.dumps(nnef_grad.differentiate(graph, rules=rules))
+    assert "grad_x = copy(grad_y);" in emitted
+    assert "select" not in emitted
+    assert "select" in nnef_grad.dumps(nnef_grad.differentiate(graph))
+
+
+def test_a_function_goes_before_the_rule_of_a_file() -> None:
+    rules = nnef_grad.loads_rules(RULES)
+    rules.vjp("swish")(lambda emit, operation, dy: [None])
+    graph = nnef_grad.loads(f"{HEADER}{DECLARATION};\n{GRAPH}", rules=rules)
+    backward = nnef_grad.differentiate(graph, wrt=["x"], rules=rules)
+    assert "grad_x = constant(shape = [2, 3], value = [0.0]);" in nnef_grad.dumps(
+        backward
+    )
+
+
+def test_what_cannot_be_evaluated_is_named() -> None:
+    rules = nnef_grad.loads_rules(RULES)
+    graph = nnef_grad.loads(f"{HEADER}{DECLARATION};\n{GRAPH}", rules=rules)
+    backward = nnef_grad.differentiate(graph, rules=rules)
+    with pytest.raises(nnef_grad.UsageError) as caught:
+        nnef_grad.check(graph, backward, rules=rules)
+    assert "'swish' has no evaluation" in caught.value.message

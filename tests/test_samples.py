@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -27,9 +28,33 @@ def positive(value: torch.Tensor) -> torch.Tensor:
     return value.abs() + 0.1
 
 
-def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(SAMPLES / "demo.py"), run_name="__main__")
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.py")), ids=lambda p: p.stem)
+def test_a_script(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(path), run_name="__main__")
     shown = capsys.readouterr().out
-    for path in SAMPLES.glob("*.nnef"):
-        assert f"{path.name}: " in shown
-    assert "grad_a = sum_reduce(grad_a_full, axes = [0]);" in shown
+    for expected in SHOWN[path.stem]:
+        assert expected in shown
+
+
+# What each script says, if all is well.
+SHOWN = {
+    "demo": [
+        *(f"{path.name}: " for path in SAMPLES.glob("*.nnef")),
+        "grad_a = sum_reduce(grad_a_full, axes = [0]);",
+    ],
+    "hessian_vector": ["relative error"],
+    "jacobian": ["all agree with central differences"],
+    "own_operations": [
+        "by_its_body: |grad_weight| = 1.468227026275, agrees",
+        "by_rules_in_a_file: |grad_weight| = 1.468227026275, agrees",
+        "by_functions: |grad_weight| = 1.468227026275, agrees",
+    ],
+}
+
+
+def test_the_hessian_vector_product_is_exact(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runpy.run_path(str(SAMPLES / "hessian_vector.py"), run_name="__main__")
+    error = re.findall(r"relative error (\S+)", capsys.readouterr().out)
+    assert float(error[0]) < 1e-7
