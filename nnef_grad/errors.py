@@ -132,6 +132,10 @@ class NoDerivativeError(NnefGradError):
     """Operations between the outputs and the `wrt` tensors have no derivative."""
 
 
+class UnsupportedError(NnefGradError):
+    """A target cannot express operations of the graph."""
+
+
 class UsageError(NnefGradError):
     """What was asked for does not fit the model: a name that it does not have, an
     option out of range.
