@@ -4,6 +4,8 @@ again.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from checks import check_twice
@@ -21,7 +23,7 @@ def test_every_operation_has_a_model() -> None:
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.name)
 def test_every_operation_twice(model: Model) -> None:
     values = random_values(nnef_grad.loads(model.text), seed=1)
-    given = {
+    given: dict[str, Any] = {
         "feeds": {k: torch.from_numpy(v) for k, v in values.inputs.items()},
         "variables": {k: torch.from_numpy(v) for k, v in values.variables.items()},
     }

@@ -9,7 +9,7 @@ from typing import Any
 from nnef_grad import names
 from nnef_grad.emit import Emitter
 from nnef_grad.ir import Graph, Operation
-from nnef_grad.library import standard
+from nnef_grad.library import with_fragments
 from nnef_grad.simplify import simplify
 
 Build = Callable[[Emitter, Operation], Sequence[Any]]
@@ -32,7 +32,7 @@ def inline(graph: Graph, body: Callable[[Operation], Build | None]) -> Graph:
     builds = [body(operation) for operation in graph.operations]
     if not any(builds):
         return graph
-    emitter = Emitter(standard(), simplify=simplify)
+    emitter = Emitter(with_fragments(graph.fragments), simplify=simplify)
     for operation, build in zip(graph.operations, builds):
         if build is None:
             emitter.append(operation)
@@ -44,10 +44,12 @@ def inline(graph: Graph, body: Callable[[Operation], Build | None]) -> Graph:
 
 def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
     emitter.naming = _naming(operation)
+    emitter.origin = operation.origin
     for result, value in zip(operation.results, build(emitter, operation)):
         parts = zip(result, value) if isinstance(result, tuple) else [(result, value)]
         for tensor, part in parts:
             emitter.named(part, tensor.name)
+    emitter.replaced(operation)
 
 
 def _naming(operation: Operation) -> Callable[[str], str]:

@@ -1,0 +1,129 @@
+"""Convolutions: tensors are [batch, channels, spatial...], the filter is [c, C /
+groups, spatial...].
+
+Either direction is one matrix product for each item of the batch and each group. The
+columns of `conv` are the contents of the windows; those that `deconv` makes are added
+up where its windows overlap.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.interpreter.elementwise import add
+from nnef_grad.interpreter.registry import Array, evaluation
+from nnef_grad.interpreter.sliding import contents, overlapped, with_border
+from nnef_grad.ir import Shape
+from nnef_grad.ops.conv import conv_groups, deconv_groups
+from nnef_grad.ops.windows import Padding, downscaling, upscaling
+
+_NO_BIAS = np.zeros(())
+
+
+@evaluation("conv")
+def conv(
+    input: Array,
+    filter: Array,
+    bias: Array,
+    border: str = "constant",
+    padding: Padding = (),
+    stride: Shape = (),
+    dilation: Shape = (),
+    groups: int = 1,
+) -> Array:
+    """[B, C, X...] and [c, C / groups, f...] give [B, c, x...]: a correlation."""
+    size = filter.shape[2:]
+    windows = downscaling(input.shape[2:], size, padding, stride, dilation)
+    kernels = _by_group(filter, conv_groups(input.shape, groups))
+    content = _elements_first(contents(input, windows, border), len(size))
+    columns = content.reshape(len(input), *_inputs(kernels), prod(windows.down))
+    output = np.matmul(kernels, columns)
+    shape = (len(input), len(filter), *windows.down)
+    return _with_bias(output.reshape(shape), bias)
+
+
+@evaluation("deconv")
+def deconv(
+    input: Array,
+    filter: Array,
+    bias: Array,
+    border: str = "constant",
+    padding: Padding = (),
+    stride: Shape = (),
+    dilation: Shape = (),
+    output_shape: Shape = (),
+    groups: int = 1,
+) -> Array:
+    """[B, c, x...] and [c, C / groups, f...] give [B, C, X...]: each element puts the
+    filter, times its value, on its window.
+    """
+    size, shape = filter.shape[2:], output_shape[2:]
+    windows = upscaling(input.shape[2:], size, padding, stride, dilation, shape)
+    kernels = _by_group(filter, deconv_groups(input.shape, output_shape, groups))
+    x, windows = with_border(input, windows, border)
+    rows = x.reshape(len(x), *_outputs(kernels), prod(windows.down))
+    columns = np.matmul(kernels.swapaxes(-1, -2), rows)
+    channels = kernels.shape[0] * filter.shape[1]
+    parts = columns.reshape(len(x), channels, prod(size), *windows.down)
+    return _with_bias(overlapped(np.moveaxis(parts, 2, 0), windows), bias)
+
+
+def _by_group(filter: Array, groups: int) -> Array:
+    """The filter as a matrix for each group: [groups, c / groups, C / groups * f...]."""
+    filters, *volume = filter.shape
+    return filter.reshape(groups, filters // groups, prod(volume))
+
+
+def _inputs(kernels: Array) -> tuple[int, int]:
+    groups, _, volume = kernels.shape
+    return groups, volume
+
+
+def _outputs(kernels: Array) -> tuple[int, int]:
+    groups, filters, _ = kernels.shape
+    return groups, filters
+
+
+def _elements_first(content: Array, spatial: int) -> Array:
+    """[B, C, x..., f...] to [B, C, f..., x...]."""
+    windows, elements = range(2, 2 + spatial), range(2 + spatial, 2 + 2 * spatial)
+    return content.transpose(0, 1, *elements, *windows)
+
+
+def _with_bias(output: Array, bias: Array) -> Array:
+    biased: Array = add(output, bias)
+    return biased
+
+
+# ---- In two steps ----
+
+
+@evaluation("separable_conv")
+def separable_conv(
+    input: Array,
+    plane_filter: Array,
+    point_filter: Array,
+    bias: Array,
+    groups: int,
+    **windows: Any,
+) -> Array:
+    """First each channel on its own, then each point on its own."""
+    planes = conv(input, plane_filter, _NO_BIAS, **windows, groups=0)
+    return conv(planes, point_filter, bias, groups=groups)
+
+
+@evaluation("separable_deconv")
+def separable_deconv(
+    input: Array,
+    plane_filter: Array,
+    point_filter: Array,
+    bias: Array,
+    groups: int,
+    **windows: Any,
+) -> Array:
+    """The same steps in reverse order."""
+    points = deconv(input, point_filter, _NO_BIAS, groups=groups)
+    return deconv(points, plane_filter, bias, **windows, groups=0)

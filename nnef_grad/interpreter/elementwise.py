@@ -1,0 +1,204 @@
+"""Element by element: shapes align from the left, missing dimensions are trailing
+singletons.
+
+Where the body of an operation would overflow, or cancel, an equal form stands here that
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from math import erfc, sqrt
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.interpreter.reduce import max_reduce, sum_reduce
+from nnef_grad.interpreter.registry import Array, enter_all, evaluation
+
+
+def aligned(*operands: Array) -> list[Array]:
+    """The operands in one rank: trailing axes of extent 1 are appended."""
+    rank = max(x.ndim for x in operands)
+    return [x.reshape(x.shape + (1,) * (rank - x.ndim)) for x in operands]
+
+
+def broadcasting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function on operands that are broadcast as NNEF does, from the left."""
+    return lambda *operands: function(*aligned(*operands))
+
+
+# ---- Of one operand ----
+
+enter_all(
+    {
+        "copy": np.copy,
+        "neg": np.negative,
+        "rcp": lambda x: 1.0 / x,
+        "abs": np.abs,
+        "sign": np.sign,
+        "exp": np.exp,
+        "log": np.log,
+        "log2": np.log2,
+        "sin": np.sin,
+        "cos": np.cos,
+        "tan": np.tan,
+        "asin": np.arcsin,
+        "acos": np.arccos,
+        "atan": np.arctan,
+        "sinh": np.sinh,
+        "cosh": np.cosh,
+        "tanh": np.tanh,
+        "asinh": np.arcsinh,
+        "acosh": np.arccosh,
+        "atanh": np.arctanh,
+        "sqr": np.square,
+        "sqrt": np.sqrt,
+        "rsqr": lambda x: np.power(x, -2.0),
+        "rsqrt": lambda x: 1.0 / np.sqrt(x),
+        "floor": np.floor,
+        "ceil": np.ceil,
+        "not": np.logical_not,
+    }
+)
+
+
+@evaluation("round")
+def rounded(x: Array) -> Array:
+    """Halves go up."""
+    return np.floor(x + 0.5)
+
+
+# ---- Of several operands ----
+
+
+@broadcasting
+def minimum(x: Array, y: Array) -> Array:
+    """The smaller one; y at a tie, and where one is no number."""
+    return np.where(x < y, x, y)
+
+
+@broadcasting
+def maximum(x: Array, y: Array) -> Array:
+    """The larger one; y at a tie, and where one is no number."""
+    return np.where(x > y, x, y)
+
+
+def clamp(x: Array, a: Array, b: Array) -> Array:
+    """The lower bound a has the last word."""
+    bounded: Array = maximum(minimum(x, b), a)
+    return bounded
+
+
+add = broadcasting(np.add)
+
+enter_all(
+    {
+        "add": add,
+        "sub": broadcasting(np.subtract),
+        "mul": broadcasting(np.multiply),
+        "div": broadcasting(np.divide),
+        "pow": broadcasting(np.power),
+        "lt": broadcasting(np.less),
+        "gt": broadcasting(np.greater),
+        "le": broadcasting(np.less_equal),
+        "ge": broadcasting(np.greater_equal),
+        "eq": broadcasting(np.equal),
+        "ne": broadcasting(np.not_equal),
+        "and": broadcasting(np.logical_and),
+        "or": broadcasting(np.logical_or),
+        "select": broadcasting(np.where),
+        "min": minimum,
+        "max": maximum,
+        "clamp": clamp,
+    }
+)
+
+
+@evaluation("add_n")
+def add_n(x: Sequence[Array]) -> Array:
+    """The sum of one term or more."""
+    return reduce(add, x)
+
+
+@evaluation("copy_n")
+def copy_n(x: Array, times: int) -> list[Array]:
+    """The same tensor, several times."""
+    return [x] * times
+
+
+# ---- Activations ----
+
+
+@evaluation("sigmoid")
+def sigmoid(x: Array) -> Array:
+    """An exponential that overflows leaves zero, which is right."""
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+@evaluation("relu")
+def relu(x: Array) -> Array:
+    """max(x, 0)"""
+    return np.where(x > 0.0, x, 0.0)
+
+
+@evaluation("prelu")
+@broadcasting
+def prelu(x: Array, alpha: Array) -> Array:
+    """alpha * x below zero; alpha broadcasts."""
+    return np.where(x < 0.0, alpha * x, x)
+
+
+@evaluation("leaky_relu")
+def leaky_relu(x: Array, alpha: float) -> Array:
+    """alpha * x below zero."""
+    return np.where(x < 0.0, alpha * x, x)
+
+
+@evaluation("elu")
+def elu(x: Array, alpha: float) -> Array:
+    """alpha * (exp(x) - 1) below zero, without the cancellation near zero."""
+    return np.where(x < 0.0, alpha * np.expm1(x), x)
+
+
+@evaluation("selu")
+def selu(x: Array, alpha: float, **attributes: float) -> Array:
+    """An elu times lambda, which is no name in Python."""
+    scaled: Array = attributes["lambda"] * elu(x, alpha)
+    return scaled
+
+
+@evaluation("gelu")
+def gelu(x: Array) -> Array:
+    """The exact x * Phi(x). What is left of a tail of Phi is erfc, not 1 + erf."""
+    probability: Array = 0.5 * _erfc(-sqrt(0.5) * x)
+    return x * probability
+
+
+_erfc = np.vectorize(erfc, otypes=[np.float64])
+
+
+@evaluation("silu")
+def silu(x: Array) -> Array:
+    """x * sigmoid(x)"""
+    return x * sigmoid(x)
+
+
+@evaluation("softplus")
+def softplus(x: Array) -> Array:
+    """log(exp(x) + exp(0)), where the larger exponential is kept out."""
+    return np.logaddexp(x, np.zeros_like(x))
+
+
+@evaluation("softabs")
+def softabs(x: Array, epsilon: float) -> Array:
+    """sqrt(x^2 + epsilon)"""
+    return np.sqrt(np.square(x) + epsilon)
+
+
+@evaluation("softmax")
+def softmax(x: Array, axes: tuple[int, ...]) -> Array:
+    """The maximum cancels out, and keeps exp from overflowing."""
+    powers: Array = np.exp(x - max_reduce(x, axes))
+    return powers / sum_reduce(powers, axes)

@@ -1,0 +1,177 @@
+"""One operation at a time, on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnef_grad.binding import dtype_of
+from nnef_grad.errors import UsageError
+from nnef_grad.interpreter.registry import (
+    EVALUATIONS,
+    Array,
+    Evaluation,
+    UndefinedError,
+    Value,
+)
+from nnef_grad.ir import Operand, Operation, Result, Tensor
+
+Operations = Mapping[str, Evaluation]
+
+# What they introduce is fed.
+FED = ("external", "variable")
+
+
+def numpy_type(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """The numpy data type of the tensors of a data type; `dtype` is that of scalars."""
+    types: dict[str, npt.DTypeLike] = {
+        "scalar": dtype,
+        "integer": np.int64,
+        "logical": np.bool_,
+        "string": np.str_,
+    }
+    return np.dtype(types[name])
+
+
+def step(
+    operation: Operation,
+    tensors: Mapping[str, Array],
+    dtype: npt.DTypeLike = np.float64,
+    operations: Operations | None = None,
+) -> dict[str, Array]:
+    """The result tensors of an operation, by name.
+
+    Args:
+        operation: an operation of a flat graph.
+        tensors: the tensors that it reads, by name; for one that introduces a tensor,
+            what is fed for that.
+        dtype, operations: see `execute`.
+
+    Raises:
+        UsageError: see `execute`.
+    """
+    operands = _operands(operation, tensors, dtype)
+    results = execute(operation, operands, dtype, operations)
+    names = (tensor.name for tensor in operation.outputs)
+    return dict(zip(names, _arrays(results)))
+
+
+def execute(
+    operation: Operation,
+    operands: Sequence[Value],
+    dtype: npt.DTypeLike = np.float64,
+    operations: Operations | None = None,
+) -> tuple[Value, ...]:
+    """The results of an operation.
+
+    Args:
+        operation: an operation of a flat graph.
+        operands: an array of the right shape for each operand; a tuple of arrays for an
+            array of tensors. What is fed, for an operation that introduces a tensor.
+        dtype: the numpy data type of scalar tensors.
+        operations: evaluations that go before those of the standard, by name.
+
+    Returns:
+        For each result an array of its shape, or a tuple of them. They may share memory
+        with the operands.
+
+    Raises:
+        UsageError: the operation has no evaluation, or no result for these values; or
+            an evaluation of the user's does not give its results.
+    """
+    evaluation = find_evaluation(operation.name, operations)
+    if evaluation is None:
+        message = f"'{operation.name}' has no evaluation"
+        raise UsageError(message, operation.span)
+    attributes = {**operation.attributes, **_generic_type(operation, dtype)}
+    try:
+        with np.errstate(all="ignore"):
+            found = evaluation(*operands, **attributes)
+            values = found if len(operation.results) > 1 else [found]
+            return tuple(_fitting(operation.results, values, dtype))
+    except UndefinedError as error:
+        message = f"{operation.name}: {error}"
+        raise UsageError(message, operation.span) from None
+    except _MisfitError as error:
+        message = f"the evaluation of '{operation.name}' gives {error}"
+        assert operation.name in (operations or {}), message
+        raise UsageError(message, operation.span) from None
+
+
+def find_evaluation(name: str, operations: Operations | None) -> Evaluation | None:
+    """The evaluation of an operation: the user's, or else the standard's."""
+    return (operations or {}).get(name) or EVALUATIONS.get(name)
+
+
+def _generic_type(operation: Operation, dtype: npt.DTypeLike) -> dict[str, Any]:
+    """The data type for which the operation is called, if its operands do not tell."""
+    definition = operation.definition
+    if definition.generic is None or definition.deduces_dtype:
+        return {}
+    assert operation.dtype is not None
+    return {"dtype": numpy_type(operation.dtype, dtype)}
+
+
+# ---- Operands ----
+
+
+def _operands(
+    operation: Operation, tensors: Mapping[str, Array], dtype: npt.DTypeLike
+) -> list[Value]:
+    operands: Sequence[Operand] = operation.operands
+    if operation.name in FED:
+        operands = list(operation.outputs)
+    with np.errstate(all="ignore"):
+        return [_value(operand, tensors, dtype) for operand in operands]
+
+
+def _value(
+    operand: Operand, tensors: Mapping[str, Array], dtype: npt.DTypeLike
+) -> Value:
+    if isinstance(operand, Tensor):
+        return tensors[operand.name]
+    if isinstance(operand, tuple):
+        return tuple(_value(item, tensors, dtype) for item in operand)
+    return np.array(operand, numpy_type(dtype_of(operand), dtype))
+
+
+# ---- Results ----
+
+
+class _MisfitError(ValueError):
+    """An evaluation gives something else than the results; the message says what."""
+
+
+def _fitting(
+    results: tuple[Result, ...], values: Sequence[Any], dtype: npt.DTypeLike
+) -> Iterator[Value]:
+    """The values as arrays of the data types and the shapes of the results."""
+    if len(values) != len(results):
+        raise _MisfitError(f"{len(values)} results, and {len(results)} are wanted")
+    for result, value in zip(results, values):
+        if isinstance(result, tuple):
+            yield tuple(_fitting(result, value, dtype))
+        else:
+            yield _fitting_array(result, value, dtype)
+
+
+def _fitting_array(tensor: Tensor, value: Any, dtype: npt.DTypeLike) -> Array:
+    array = np.asarray(value, numpy_type(tensor.dtype, dtype))
+    if array.shape != tensor.shape:
+        raise _MisfitError(
+            f"an array of shape {list(array.shape)} for '{tensor.name}',"
+            f" whose shape is {list(tensor.shape)}"
+        )
+    return array
+
+
+def _arrays(values: Sequence[Value]) -> Iterator[Array]:
+    """The arrays among values, in order."""
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _arrays(value)
+        else:
+            yield value

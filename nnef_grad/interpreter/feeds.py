@@ -1,0 +1,108 @@
+"""What is fed to a graph: the data of its inputs by name, and of its variables by
+label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from nnef_grad.binding import suggestion
+from nnef_grad.errors import NnefGradError, Problem, UsageError
+from nnef_grad.interpreter.execution import FED
+from nnef_grad.interpreter.registry import Array
+from nnef_grad.ir import Graph, Operation, Tensor
+
+Data = Mapping[str, npt.ArrayLike]
+
+# The kinds of numpy data types that do for a data type. Nothing is converted silently
+# but integers to scalars, and one precision to another.
+_KINDS = {"scalar": "fiu", "integer": "iu", "logical": "b", "string": "U"}
+
+
+def collected(graph: Graph, inputs: Data, variables: Data) -> dict[str, Array]:
+    """The data of the inputs and the variables of a graph, by the name of the tensor.
+
+    Args:
+        graph: a flat graph.
+        inputs: the data of each input, by its name.
+        variables: the data of each variable, by its label, in upper or lower case.
+            Labels that the graph does not have may be those of other graphs.
+
+    Raises:
+        UsageError: data are missing, or are for no input, or have another shape or type
+            than the tensor; the error tells all that is wrong.
+    """
+    problems = _unknown(graph, inputs)
+    labelled = _by_lower_case(variables)
+    fed: dict[str, Array] = {}
+    for operation in graph.operations:
+        if operation.name not in FED:
+            continue
+        (tensor,) = operation.outputs
+        try:
+            fed[tensor.name] = _data(operation, tensor, inputs, labelled)
+        except NnefGradError as error:
+            problems += error.problems
+    if problems:
+        raise UsageError.collect(problems)
+    return fed
+
+
+def _unknown(graph: Graph, inputs: Data) -> list[Problem]:
+    known = [tensor.name for tensor in graph.inputs]
+    return [
+        Problem(f"the graph has no input '{name}'{suggestion(name, known)}")
+        for name in inputs
+        if name not in known
+    ]
+
+
+def _by_lower_case(variables: Data) -> dict[str, npt.ArrayLike]:
+    """Labels are the same in upper and lower case."""
+    labelled: dict[str, npt.ArrayLike] = {}
+    for label, data in variables.items():
+        if label.lower() in labelled:
+            raise UsageError(
+                f"there are two variables with the label '{label.lower()}'"
+            )
+        labelled[label.lower()] = data
+    return labelled
+
+
+def _data(operation: Operation, tensor: Tensor, inputs: Data, labelled: Data) -> Array:
+    if operation.name == "external":
+        what, name, source = f"input '{tensor.name}'", tensor.name, inputs
+    else:
+        label = str(operation.attributes["label"])
+        what, name, source = f"variable '{label}'", label.lower(), labelled
+    what += f" of type {tensor.dtype} and shape {list(tensor.shape)}"
+    if name not in source:
+        raise UsageError(f"{what} has no data", operation.span)
+    return _checked(what, tensor, source[name], operation)
+
+
+def _checked(
+    what: str, tensor: Tensor, data: npt.ArrayLike, operation: Operation
+) -> Array:
+    """The data as an array that fits the tensor."""
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        message = f"the data of {what} are no array: {error}"
+        raise UsageError(message, operation.span) from None
+    if array.shape != tensor.shape:
+        message = f"{what} is given data of shape {list(array.shape)}"
+        raise UsageError(message, operation.span)
+    if not _fits(array, tensor):
+        message = f"{what} is given data of type {array.dtype}"
+        raise UsageError(message, operation.span)
+    return array
+
+
+def _fits(array: Array, tensor: Tensor) -> bool:
+    """Whether the values of the array are of the type of the tensor."""
+    is_whole = tensor.dtype != "integer" or np.can_cast(array.dtype, np.int64)
+    return array.dtype.kind in _KINDS[tensor.dtype] and is_whole

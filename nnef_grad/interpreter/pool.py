@@ -1,0 +1,171 @@
+"""Box filters, pooling and sampling: windows that slide along every axis, batch and
+channels included.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.interpreter.registry import Array, evaluation, require
+from nnef_grad.interpreter.sliding import contents, overlapped, summed, with_border
+from nnef_grad.ir import Shape
+from nnef_grad.ops.windows import (
+    Padding,
+    Windows,
+    counts_inside,
+    downscaling,
+    upscaling,
+)
+
+# ---- Sums and means ----
+
+
+@evaluation("box")
+def box(
+    input: Array,
+    size: Shape,
+    border: str = "constant",
+    padding: Padding = (),
+    stride: Shape = (),
+    dilation: Shape = (),
+    normalize: bool = False,
+) -> Array:
+    """The sum over each window or, with normalize, the mean: [X...] gives [x...]."""
+    windows = downscaling(input.shape, size, padding, stride, dilation)
+    total = summed(input, windows, border)
+    return total / _divisor(windows, border) if normalize else total
+
+
+def _divisor(windows: Windows, border: str) -> Any:
+    """How many elements of a window count: all, or with 'ignore' those inside."""
+    if border != "ignore":
+        return prod(windows.size)
+    counts = [np.array(along, np.float64) for along in counts_inside(windows)]
+    return reduce(np.multiply.outer, counts, np.ones(()))
+
+
+@evaluation("debox")
+def debox(
+    input: Array,
+    size: Shape,
+    border: str = "constant",
+    padding: Padding = (),
+    stride: Shape = (),
+    dilation: Shape = (),
+    output_shape: Shape = (),
+    normalize: bool = False,
+) -> Array:
+    """Each element puts its value on its whole window: [x...] gives [X...]."""
+    windows = upscaling(input.shape, size, padding, stride, dilation, output_shape)
+    x, windows = with_border(input, windows, border)
+    volume = prod(size)
+    total = overlapped([x] * volume, windows)
+    return total / volume if normalize else total
+
+
+@evaluation("avg_pool")
+def avg_pool(input: Array, **attributes: Any) -> Array:
+    """The mean of each window."""
+    return box(input, **attributes, normalize=True)
+
+
+@evaluation("rms_pool")
+def rms_pool(input: Array, **attributes: Any) -> Array:
+    """The root of the mean square of each window."""
+    return np.sqrt(avg_pool(np.square(input), **attributes))
+
+
+# ---- Maxima ----
+
+
+@evaluation("argmax_pool")
+def argmax_pool(
+    input: Array,
+    size: Shape,
+    border: str,
+    padding: Padding,
+    stride: Shape,
+    dilation: Shape,
+) -> Array:
+    """The row-major index of the first maximum in each window."""
+    windows = downscaling(input.shape, size, padding, stride, dilation)
+    index = _flat(input, windows, border).argmax(axis=-1)
+    return _inside(index, windows) if border == "ignore" else index
+
+
+def _inside(index: Array, windows: Windows) -> Array:
+    """The index, but that of the first element inside of the input where it leads out
+    of it: all elements inside are as low as the border then.
+    """
+    inside = _flat(np.ones(windows.up, np.bool_), windows, "ignore", outside=False)
+    return np.where(_taken(inside, index), index, inside.argmax(axis=-1))
+
+
+@evaluation("sample")
+def sample(
+    input: Array,
+    index: Array,
+    size: Shape,
+    border: str,
+    padding: Padding,
+    stride: Shape,
+    dilation: Shape,
+) -> Array:
+    """From each window the element at its index."""
+    volume = prod(size)
+    require(
+        np.all((index >= 0) & (index < volume)),
+        f"the items of 'index' must be in 0..{volume - 1}, the elements of a window",
+    )
+    windows = downscaling(input.shape, size, padding, stride, dilation)
+    return _taken(_flat(input, windows, border), index)
+
+
+@evaluation("desample")
+def desample(
+    input: Array,
+    index: Array,
+    size: Shape,
+    border: str,
+    padding: Padding,
+    stride: Shape,
+    dilation: Shape,
+    output_shape: Shape,
+) -> Array:
+    """Each element goes to its index in its window; those that meet are added."""
+    windows = upscaling(input.shape, size, padding, stride, dilation, output_shape)
+    parts = (np.where(index == element, input, 0.0) for element in range(prod(size)))
+    return overlapped(parts, windows)
+
+
+@evaluation("max_pool_with_index")
+def max_pool_with_index(input: Array, **attributes: Any) -> list[Array]:
+    """The maximum of each window, and its index."""
+    index = argmax_pool(input, **attributes)
+    return [sample(input, index, **attributes), index]
+
+
+@evaluation("max_pool")
+def max_pool(input: Array, **attributes: Any) -> Array:
+    """The maximum of each window."""
+    return max_pool_with_index(input, **attributes)[0]
+
+
+def _flat(
+    x: Array, windows: Windows, border: str, outside: float | None = None
+) -> Array:
+    """What the windows hold, in row-major order: [x..., volume of a window]. With
+    'ignore' the border is the maximum of nothing.
+    """
+    if outside is None:
+        outside = -inf if border == "ignore" else 0.0
+    content = contents(x, windows, border, outside)
+    return content.reshape(*windows.down, prod(windows.size))
+
+
+def _taken(content: Array, index: Array) -> Array:
+    return np.take_along_axis(content, index[..., np.newaxis], axis=-1)[..., 0]

@@ -1,0 +1,83 @@
+"""Reductions: the reduced axes stay, with extent 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from nnef_grad.interpreter.registry import Array, enter_all, evaluation, require
+
+Axes = tuple[int, ...]
+
+
+@evaluation("sum_reduce")
+def sum_reduce(input: Array, axes: Axes, normalize: bool = False) -> Array:
+    """The sum, or the mean."""
+    total: Array = input.sum(axis=axes, keepdims=True)
+    return total / _volume(input, axes) if normalize else total
+
+
+@evaluation("mean_reduce")
+def mean_reduce(input: Array, axes: Axes) -> Array:
+    """The sum, divided by the number of its terms."""
+    return sum_reduce(input, axes, normalize=True)
+
+
+@evaluation("moments")
+def moments(input: Array, axes: Axes) -> list[Array]:
+    """Mean and variance, that of the whole population."""
+    mean = mean_reduce(input, axes)
+    return [mean, mean_reduce(np.square(input - mean), axes)]
+
+
+@evaluation("max_reduce")
+def max_reduce(input: Array, axes: Axes) -> Array:
+    """The maximum; that of nothing is minus infinity."""
+    return np.asarray(np.max(input, axis=axes, keepdims=True, initial=-np.inf))
+
+
+@evaluation("min_reduce")
+def min_reduce(input: Array, axes: Axes) -> Array:
+    """The minimum; that of nothing is infinity."""
+    return np.asarray(np.min(input, axis=axes, keepdims=True, initial=np.inf))
+
+
+@evaluation("all_reduce")
+def all_reduce(input: Array, axes: Axes) -> Array:
+    """Whether all are true."""
+    return np.asarray(np.all(input, axis=axes, keepdims=True))
+
+
+@evaluation("any_reduce")
+def any_reduce(input: Array, axes: Axes) -> Array:
+    """Whether one of them is true."""
+    return np.asarray(np.any(input, axis=axes, keepdims=True))
+
+
+# ---- Where the extremum is ----
+
+
+def _position(find: Callable[..., Array]) -> Callable[[Array, Axes], Array]:
+    """The index of the first extremum, in row-major order over the reduced axes."""
+
+    def reduce(input: Array, axes: Axes) -> Array:
+        volume = _volume(input, axes)
+        require(volume > 0, "there is no extremum of nothing")
+        kept = [axis for axis in range(input.ndim) if axis not in axes]
+        rows = input.transpose(*kept, *sorted(axes))
+        rows = rows.reshape(*rows.shape[: len(kept)], volume)
+        return np.expand_dims(find(rows, axis=-1), axes)
+
+    return reduce
+
+
+enter_all(
+    {"argmax_reduce": _position(np.argmax), "argmin_reduce": _position(np.argmin)}
+)
+
+
+def _volume(input: Array, axes: Axes) -> int:
+    """How many elements are reduced to one."""
+    return prod(input.shape[axis] for axis in axes)

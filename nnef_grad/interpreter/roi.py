@@ -1,0 +1,186 @@
+"""Regions of interest: a row of `rois` is a region, its first corner and then its last.
+
+Everything here has an axis of regions first: positions along a spatial axis of the
+input are [N, n], for n points or cells in each of N regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import product
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.interpreter.elementwise import rounded
+from nnef_grad.interpreter.pool import avg_pool, max_pool
+from nnef_grad.interpreter.registry import Array, enter_all, evaluation, require
+from nnef_grad.interpreter.sampling import POINTS, neighbours
+from nnef_grad.ir import Shape
+
+# ---- Pooling over cells of whole elements ----
+
+
+@evaluation("avg_roi_pool")
+def avg_roi_pool(
+    input: Array, rois: Array, batch_index: Array, output_size: Shape
+) -> Array:
+    """The mean of each cell; 0 where it is empty."""
+    items = _items(input, batch_index)
+    cells = _cells(input, rois, output_size)
+    total, count = _pooled(np.add, 0.0, input, items, cells)
+    return np.where(count > 0, total / count, 0.0)
+
+
+@evaluation("max_roi_pool")
+def max_roi_pool(
+    input: Array, rois: Array, batch_index: Array, output_size: Shape
+) -> Array:
+    """The maximum of each cell; 0 where it is empty."""
+    items = _items(input, batch_index)
+    cells = _cells(input, rois, output_size)
+    highest, count = _pooled(np.maximum, -inf, input, items, cells)
+    return np.where(count > 0, highest, 0.0)
+
+
+Cells = list[tuple[Array, Array]]
+
+
+def _cells(input: Array, rois: Array, output_size: Shape) -> Cells:
+    """Where the cells begin and end along each axis, cut at the edges of the input."""
+    corners = _corners(rounded(rois))
+    cells = []
+    for (first, last), extent, count in zip(corners, input.shape[2:], output_size):
+        stride, length = (last - first) // count, -((first - last) // count)
+        begin = first + np.arange(count) * stride
+        ends = begin, begin + length
+        cells.append(tuple(end.clip(0, extent).astype(np.int64) for end in ends))
+    return cells
+
+
+def _pooled(
+    function: Callable[[Array, Array], Array],
+    neutral: float,
+    input: Array,
+    items: Array,
+    cells: Cells,
+) -> tuple[Array, Array]:
+    """The function over the elements of each cell, and how many there are: [N, C, ...]
+    and [N, 1, ...]. The steps are those through the largest cell.
+    """
+    shape = (len(items), input.shape[1], *(begin.shape[1] for begin, _ in cells))
+    pooled, count = np.full(shape, neutral), np.zeros((shape[0], 1, *shape[2:]))
+    largest = [int((end - begin).max(initial=0)) for begin, end in cells]
+    for offset in np.ndindex(*largest):
+        positions = [begin + step for (begin, _), step in zip(cells, offset)]
+        inside = _grid(
+            [place < end for place, (_, end) in zip(positions, cells)], np.logical_and
+        )
+        values = _elements(input, items, positions)
+        pooled = np.where(inside, function(pooled, values), pooled)
+        count += inside
+    return pooled, count
+
+
+# ---- Interpolation ----
+
+
+@evaluation("roi_resample")
+def roi_resample(
+    input: Array, rois: Array, batch_index: Array, output_size: Shape, method: str
+) -> Array:
+    """Points over each region, as in multilinear_upsample with border 'replicate'."""
+    items = _items(input, batch_index)
+    corners = _corners(rois)
+    points = [
+        POINTS[method](first, last - first, count).clip(0, extent - 1)
+        for (first, last), extent, count in zip(corners, input.shape[2:], output_size)
+    ]
+    # The corners of the cell of elements around each point, with their weights.
+    ways = [_weighted_neighbours(along) for along in points]
+    terms = (
+        _grid([weight for _, weight in corner], np.multiply)
+        * _elements(input, items, [position for position, _ in corner])
+        for corner in product(*ways)
+    )
+    return reduce(np.add, terms)
+
+
+def _weighted_neighbours(points: Array) -> list[tuple[Array, Array]]:
+    lower, upper = neighbours(points)
+    return [(lower, 1.0 - (points - lower)), (upper, points - lower)]
+
+
+def _aligned(pool: Callable[..., Array]) -> Callable[..., Array]:
+    """Several points in each cell, and their pool."""
+
+    def align(
+        input: Array,
+        rois: Array,
+        batch_index: Array,
+        output_size: Shape,
+        sampling_rate: Shape,
+        resize_method: str,
+    ) -> Array:
+        size = tuple(n * rate for n, rate in zip(output_size, sampling_rate))
+        points = roi_resample(input, rois, batch_index, size, resize_method)
+        windows: dict[str, Any] = {"border": "constant", "padding": (), "dilation": ()}
+        window = (1, 1, *sampling_rate)
+        return pool(points, size=window, stride=window, **windows)
+
+    return align
+
+
+enter_all({"avg_roi_align": _aligned(avg_pool), "max_roi_align": _aligned(max_pool)})
+
+
+# ---- Elements at positions ----
+
+
+def _items(input: Array, batch_index: Array) -> Array:
+    """The items of the batch that the regions lie in: [N]."""
+    require(
+        np.all((batch_index >= 0) & (batch_index < len(input))),
+        f"the items of 'batch_index' must be in 0..{len(input) - 1}",
+    )
+    return batch_index.reshape(len(batch_index))
+
+
+def _corners(rois: Array) -> list[tuple[Array, Array]]:
+    """Where the regions begin and end along each axis: [N, 1] each."""
+    require(np.isfinite(rois).all(), "the items of 'rois' must be finite")
+    columns = rois.astype(np.float64)[:, :, np.newaxis]
+    axes = rois.shape[1] // 2
+    return [(columns[:, axis], columns[:, axes + axis]) for axis in range(axes)]
+
+
+def _elements(input: Array, items: Array, positions: Sequence[Array]) -> Array:
+    """The elements at the grid of some positions along each axis: [N, C, n...].
+
+    What would be read behind the input is read at its end, and does not count.
+    """
+    axes = len(positions)
+    places = [
+        place.clip(0, extent - 1) for place, extent in zip(positions, input.shape[2:])
+    ]
+    grid = [_on_axis(place, axis, axes) for axis, place in enumerate(places)]
+    batch = items.reshape(-1, *(1,) * axes)
+    taken = np.moveaxis(input, 1, -1)[(batch, *grid)]
+    return np.moveaxis(taken, -1, 1)
+
+
+def _grid(factors: Sequence[Array], combine: Callable[..., Array]) -> Array:
+    """What belongs to each point of a grid, from what belongs to its coordinates:
+    [N, 1, n...].
+    """
+    axes = len(factors)
+    aligned = [_on_axis(factor, axis, axes) for axis, factor in enumerate(factors)]
+    return reduce(combine, aligned)[:, np.newaxis]
+
+
+def _on_axis(x: Array, axis: int, axes: int) -> Array:
+    """[N, n] with n on one of the axes of a grid: [N, 1, ..., n, ..., 1]."""
+    regions, count = x.shape
+    return x.reshape(regions, *(1,) * axis, count, *(1,) * (axes - axis - 1))

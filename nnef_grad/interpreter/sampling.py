@@ -1,0 +1,109 @@
+"""Down- and up-sampling: spatial axes change, batch and channels stay.
+
+Interpolation is a step of its own, which the regions of interest share: points on the
+input, and what lies between its elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.interpreter.borders import extended
+from nnef_grad.interpreter.pool import box, debox
+from nnef_grad.interpreter.registry import Array, evaluation
+from nnef_grad.ir import Shape
+
+# ---- By blocks ----
+
+
+@evaluation("nearest_downsample")
+def nearest_downsample(input: Array, factor: Shape) -> Array:
+    """The first element of each block."""
+    return box(input, (1,) * input.ndim, stride=_blocks(factor), padding=_none(input))
+
+
+@evaluation("area_downsample")
+def area_downsample(input: Array, factor: Shape) -> Array:
+    """The mean of each block."""
+    blocks = _blocks(factor)
+    return box(input, blocks, stride=blocks, padding=_none(input), normalize=True)
+
+
+@evaluation("nearest_upsample")
+def nearest_upsample(input: Array, factor: Shape) -> Array:
+    """A block of each element."""
+    blocks = _blocks(factor)
+    return debox(input, blocks, stride=blocks, padding=_none(input))
+
+
+def _blocks(factor: Shape) -> Shape:
+    return (1, 1, *factor)
+
+
+def _none(input: Array) -> tuple[tuple[int, int], ...]:
+    return ((0, 0),) * input.ndim
+
+
+# ---- By interpolation ----
+
+
+@evaluation("multilinear_upsample")
+def multilinear_upsample(
+    input: Array, factor: Shape, method: str, border: str
+) -> Array:
+    """[B, C, x...] gives [B, C, x * f...], one axis after the other."""
+    output = input
+    for axis, scale in enumerate(factor, 2):
+        extent = input.shape[axis]
+        points = POINTS[method](np.zeros(()), extent, extent * scale)
+        output = _interpolated(output, axis, points, border)
+    return output
+
+
+def _interpolated(x: Array, axis: int, points: Array, border: str) -> Array:
+    """The tensor at points along an axis, linear between its elements."""
+    lower, upper = neighbours(points)
+    begin = int(lower.min())
+    x = extended(x, axis, begin, int(upper.max()) + 1, border)
+    weight = (points - lower).reshape([-1] + [1] * (x.ndim - axis - 1))
+    low, high = x.take(lower - begin, axis), x.take(upper - begin, axis)
+    return np.asarray((1.0 - weight) * low + weight * high)
+
+
+def neighbours(points: Array) -> tuple[Array, Array]:
+    """The positions before and behind points; one and the same for a point on it."""
+    return np.floor(points).astype(np.int64), np.ceil(points).astype(np.int64)
+
+
+# ---- Where the points of an output lie on the input ----
+
+# `count` points over a region along an axis: from `first` on, as long as `extent`. With
+# several regions these are arrays that end in an axis of extent 1, and there is a row of
+# points for each.
+
+
+def _symmetric(first: Array, extent: Any, count: int) -> Array:
+    """The middles of both coincide."""
+    middles = (np.arange(count) + 0.5) * extent / count
+    return np.asarray(first + middles - 0.5)
+
+
+def _asymmetric(first: Array, extent: Any, count: int) -> Array:
+    """The first points coincide."""
+    return np.asarray(first + np.arange(count) * extent / count)
+
+
+def _aligned(first: Array, extent: Any, count: int) -> Array:
+    """The first points coincide, and the last ones."""
+    steps = np.arange(count) * (extent - 1) / max(count - 1, 1)
+    return np.asarray(first + steps)
+
+
+POINTS: dict[str, Callable[[Array, Any, int], Array]] = {
+    "symmetric": _symmetric,
+    "asymmetric": _asymmetric,
+    "aligned": _aligned,
+}

@@ -1,0 +1,115 @@
+"""Sliding windows over arrays: the content of each, and sums where they overlap.
+
+Windows slide along the last axes of an array; those before them are independent. What
+is where is the arithmetic of `nnef_grad.ops.windows`, in whose terms the larger side is
+up, and the side with an element for each window is down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from nnef_grad.interpreter.borders import UNIFORM, extended
+from nnef_grad.interpreter.registry import Array
+from nnef_grad.ops.windows import Windows, reaches
+
+
+def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> Array:
+    """What the windows hold: [..., X...] gives a view of [..., x..., f...].
+
+    Args:
+        x: the up-scaled side.
+        windows: with an item for each of the last axes.
+        border: how x is extended to all that the windows read.
+        outside: the value of a uniform border.
+    """
+    axes = _last_axes(x, windows)
+    for axis, begin, end in zip(axes, windows.begin, windows.end):
+        x = extended(x, axis, begin, end, border, outside)
+    reach = reaches(windows.size, windows.dilation)
+    steps: Any = (..., *_every(windows.stride), *_every(windows.dilation))
+    return np.asarray(sliding_window_view(x, reach, axis=axes)[steps])
+
+
+def summed(x: Array, windows: Windows, border: str) -> Array:
+    """The sum over each window: [..., X...] gives [..., x...]."""
+    inside = tuple(range(-len(windows.size), 0))
+    total: Array = contents(x, windows, border).sum(axis=inside)
+    return total
+
+
+def overlapped(parts: Iterable[Array], windows: Windows) -> Array:
+    """The sum of what the windows put on the up-scaled side: [..., X...].
+
+    Args:
+        parts: for each element of a window, in row-major order, what all windows put
+            where it lies: [..., x...].
+        windows: with an item for each of the last axes. What they put outside of the
+            up-scaled side is left out.
+    """
+    remaining = iter(parts)
+    first = next(remaining)
+    total = _canvas(first, windows)
+    for offset, part in zip(np.ndindex(*windows.size), chain([first], remaining)):
+        total[_places(offset, windows)] += part
+    for axis, begin, up in zip(_last_axes(total, windows), windows.begin, windows.up):
+        total = extended(total, axis, -begin, up - begin, "constant")
+    return total
+
+
+def _canvas(part: Array, windows: Windows) -> Array:
+    """Zeros, from where the first windows begin to where the last ones end."""
+    extents = (end - begin for begin, end in zip(windows.begin, windows.end))
+    independent = part.shape[: part.ndim - len(windows.size)]
+    return np.zeros((*independent, *extents), part.dtype)
+
+
+def _places(offset: Sequence[int], windows: Windows) -> tuple[Any, ...]:
+    """Where an element of each window lies on the canvas."""
+    columns = zip(offset, windows.down, windows.stride, windows.dilation)
+    slices = (slice(o * d, o * d + (x - 1) * s + 1, s) for o, x, s, d in columns)
+    return (..., *slices)
+
+
+def _every(steps: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(None, None, step) for step in steps)
+
+
+def _last_axes(x: Array, windows: Windows) -> tuple[int, ...]:
+    return tuple(range(x.ndim - len(windows.size), x.ndim))
+
+
+# ---- The border of a reverse operation ----
+
+
+def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows]:
+    """The down-scaled side of a reverse operation, with the elements of its border that
+    have windows over the up-scaled side; and the windows of all of them.
+    """
+    if border in UNIFORM:
+        return x, windows
+    ranges = [_read(windows, axis) for axis in range(len(windows.size))]
+    for axis, (begin, end) in zip(_last_axes(x, windows), ranges):
+        x = extended(x, axis, begin, end, border)
+    down = tuple(end - begin for begin, end in ranges)
+    columns = zip(ranges, windows.padding, windows.stride)
+    padding = tuple((p - begin * s, q) for (begin, _), (p, q), s in columns)
+    return x, replace(windows, down=down, padding=padding)
+
+
+def _read(windows: Windows, axis: int) -> tuple[int, int]:
+    """The elements along an axis, from the first to the last, whose windows have an
+    element on the up-scaled side. Where there are none, those of the input do as well.
+    """
+    place = np.arange(windows.up[axis])[:, np.newaxis] - windows.begin[axis]
+    start = place - np.arange(windows.size[axis]) * windows.dilation[axis]
+    element, rest = np.divmod(start, windows.stride[axis])
+    read = element[rest == 0]
+    found = (int(read.min()), int(read.max()) + 1) if read.size else None
+    return found or (0, windows.down[axis])
