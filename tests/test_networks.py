@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checks import check_gradients
@@ -85,3 +86,33 @@ def _broadcast_operands(operation: nnef_grad.Operation) -> int:
 def _is_repeated(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
     extended = operand + (1,) * (len(result) - len(operand))
     return any(o == 1 and r > 1 for o, r in zip(extended, result))
+
+
+# The last convolution of VGG covers all of what a 224 x 224 image has become.
+SMALLER = {"vgg": ("[4096, 512, 7, 7]", "[4096, 512, 1, 1]")}
+
+
+@pytest.mark.parametrize(
+    ("name", "image"), [("alexnet", 224), ("vgg", 32), ("resnet", 32)]
+)
+def test_every_gradient_agrees_with_central_differences(name: str, image: int) -> None:
+    text = network(name, 1, image).replace(*SMALLER.get(name, ("", "")))
+    graph = nnef_grad.loads(text)
+    checked = nnef_grad.check(graph, nnef_grad.differentiate(graph))
+    assert [g.verdict for g in checked.gradients] == ["ok"] * len(checked.gradients)
+
+
+def test_a_wrong_gradient_of_a_network_is_found() -> None:
+    graph = nnef_grad.loads(network("resnet", 1, 32))
+    rules = nnef_grad.Rules()
+    right = rules.find("batch_normalization")
+    assert right is not None
+
+    @rules.vjp("batch_normalization")
+    def wrong(emit: Any, operation: Any, dy: Any) -> list[Any]:
+        *others, offset, scale = right(emit, operation, dy)
+        return [*others, emit("mul", offset, 1.001), scale]
+
+    backward = nnef_grad.differentiate(graph, wrt=["beta17"], rules=rules)
+    (found,) = nnef_grad.check(graph, backward).gradients
+    assert found.verdict == "FAILED"
