@@ -90,6 +90,32 @@ def convert(emit: Emitter, x: Operand) -> Any:
     return float(x) if isinstance(x, (bool, int)) else None
 
 
+# ---- Shapes ----
+
+
+def reshape_once(
+    emit: Emitter,
+    x: Operand,
+    *,
+    shape: tuple[int, ...],
+    axis_start: int,
+    axis_count: int,
+) -> Any:
+    """A shape that is on the way to another one is not needed."""
+    inner = emit.producer(x)
+    is_whole = (axis_start, axis_count) == (0, -1) and all(n > 0 for n in shape)
+    if inner is None or inner.name not in _SAME_ELEMENTS or not is_whole:
+        return None
+    if inner.origin is None:
+        return None
+    source = inner.operands[0]
+    return source if shape_of(source) == shape else emit("reshape", source, shape=shape)
+
+
+# They change the shape, and nothing else.
+_SAME_ELEMENTS = {"reshape", "squeeze", "unsqueeze"}
+
+
 # ---- Reductions ----
 
 
@@ -177,5 +203,6 @@ _REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "neg": (negate_twice,),
     "select<scalar>": (choose,),
     "cast<scalar>": (convert,),
+    "reshape<scalar>": (reshape_once,),
     "sum_reduce": (reduce_first,),
 }

@@ -19,8 +19,8 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Checked:
-    """A compiled model, the values it was run on, and the gradients that it gave, by
-    tensor.
+    """A compiled model, the values it was run on, the gradients that it gave, by tensor,
+    and the largest relative error among them.
     """
 
     text: str
@@ -29,6 +29,7 @@ class Checked:
     feeds: Mapping[str, torch.Tensor]
     variables: Mapping[str, torch.Tensor]
     seeds: Mapping[str, torch.Tensor]
+    error: float = 0.0
 
 
 def document(body: str, inputs: str = "x", outputs: str = "y") -> str:
@@ -92,9 +93,13 @@ def check_gradients(
     computed = reference.evaluate(emitted, {**fed, **seed_feeds}, labelled)
     gradients = {tensor: computed[name] for tensor, name in backward.gradients.items()}
     expected = reference.gradients(text, fed, labelled, list(gradients), cotangents)
-    for (tensor, gradient), wanted in zip(gradients.items(), expected):
+    errors = [
         close(gradient, wanted, tolerance, f"the gradient of {tensor}\n{emitted}")
-    return Checked(emitted, backward, gradients, fed, labelled, cotangents)
+        for (tensor, gradient), wanted in zip(gradients.items(), expected)
+    ]
+    inferred(graph, forward)
+    inferred(backward.graph, computed)
+    return Checked(emitted, backward, gradients, fed, labelled, cotangents, max(errors))
 
 
 def _cotangents(
@@ -140,9 +145,9 @@ def check_twice(
 
 def close(
     actual: torch.Tensor, expected: torch.Tensor, tolerance: float, what: str
-) -> None:
+) -> float:
     """Asserts equal shapes, and a relative error in the maximum norm within the
-    tolerance.
+    tolerance; returns the error.
     """
     assert tuple(actual.shape) == tuple(expected.shape), (
         f"{what}: shape {list(actual.shape)}, not {list(expected.shape)}"
@@ -150,6 +155,17 @@ def close(
     scale = max(float(expected.abs().max()), 1e-3) if expected.numel() else 1.0
     error = float((actual - expected).abs().max()) / scale if expected.numel() else 0.0
     assert error <= tolerance, f"{what}: relative error {error:.3g}"
+    return error
+
+
+def inferred(graph: nnef_grad.Graph, computed: Mapping[str, torch.Tensor]) -> None:
+    """Asserts that every tensor has the shape that the compiler found for it."""
+    for name, tensor in graph.tensors.items():
+        # A tensor inside a fragment has one name here and another there.
+        if name not in computed:
+            continue
+        shape = tuple(computed[name].shape)
+        assert shape == tensor.shape, f"'{name}': {tensor.shape} inferred, not {shape}"
 
 
 def accept(text: str, graph: nnef_grad.Graph, shapes: bool = True) -> None:

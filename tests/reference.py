@@ -5,9 +5,8 @@ It must never import nnef_grad: what checks the compiler shares no code with it.
 Khronos parser reads the text, and every operation is written here from the NNEF
 specification 1.0.5. Operations are functions of torch tensors without in-place updates,
 so that autograd differentiates through them as often as wanted. Where a derivative is a
-choice (ties, kinks), the definition of the operation in the standard library decides.
-
-Not covered: the roi operations and the quantize operations raise NotImplementedError.
+choice (ties, kinks), the definition of the operation in the standard library decides;
+in the quantize operations, rounding has the derivative 1.
 """
 
 from __future__ import annotations
@@ -718,6 +717,102 @@ def _coordinate(method: str, extent: int, factor: int) -> tuple[Tensor, int]:
     raise ValueError(f"unknown method '{method}' of multilinear_upsample")
 
 
+# --- regions of interest -----------------------------------------------------------------------
+
+
+def _roi_pool(pool: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Pools what each cell has inside the feature map, from [channels, elements]; a
+    cell with nothing inside is zero.
+    """
+
+    def pooled(
+        x: Tensor, rois: Tensor, batch_index: Tensor, output_size: Sequence[int]
+    ) -> Tensor:
+        values = []
+        for item, corners in zip(batch_index.flatten().tolist(), rois, strict=True):
+            for cell in itertools.product(*_cells(corners, x.shape[2:], output_size)):
+                inside = x[item][(slice(None), *cell)].flatten(1)
+                empty = inside.shape[1] == 0
+                values.append(x.new_zeros(x.shape[1]) if empty else pool(inside))
+        return torch.stack(values).reshape(len(rois), *output_size, -1).movedim(-1, 1)
+
+    return pooled
+
+
+def _cells(
+    corners: Tensor, extents: Sequence[int], output_size: Sequence[int]
+) -> list[list[slice]]:
+    """The cells of a region along each axis, cut off where the feature map ends."""
+    rounded = torch.floor(corners.detach() + 0.5).long().tolist()
+    axes = len(extents)
+    columns = rounded[:axes], rounded[axes:], output_size, extents
+    return [_cells_of_axis(*column) for column in zip(*columns, strict=True)]
+
+
+def _cells_of_axis(first: int, last: int, count: int, extent: int) -> list[slice]:
+    size, stride = -((first - last) // count), (last - first) // count
+    begins = [first + i * stride for i in range(count)]
+    return [slice(max(begin, 0), max(min(begin + size, extent), 0)) for begin in begins]
+
+
+def _roi_resample(
+    x: Tensor,
+    rois: Tensor,
+    batch_index: Tensor,
+    output_size: Sequence[int],
+    method: str,
+) -> Tensor:
+    regions = []
+    for item, corners in zip(batch_index.flatten().tolist(), rois, strict=True):
+        region, axes = x[item], len(output_size)
+        ends = zip(corners[:axes], corners[axes:], output_size, strict=True)
+        for axis, (first, last, n) in enumerate(ends, 1):
+            source = _roi_coordinates(first, last, n, method)
+            region = _interpolated(region, axis, source)
+        regions.append(region)
+    return torch.stack(regions)
+
+
+def _roi_coordinates(first: Tensor, last: Tensor, n: int, method: str) -> Tensor:
+    position = torch.arange(n, dtype=torch.float64)
+    if method == "asymmetric":
+        return first + position * (last - first) / n
+    if method == "symmetric":
+        return first + (position + 0.5) * (last - first) / n - 0.5
+    if method == "aligned":
+        return first + position * (last - 1.0 - first) / max(n - 1, 1)
+    raise ValueError(f"unknown method '{method}' of roi_resample")
+
+
+def _interpolated(x: Tensor, axis: int, source: Tensor) -> Tensor:
+    """The values at some coordinates along an axis; outside, those at the edge."""
+    edge = torch.tensor(x.shape[axis] - 1.0, dtype=torch.float64)
+    source = _clamp(source, _ZERO, edge)
+    lower = torch.floor(source.detach())
+    upper = torch.minimum(lower + 1.0, edge)
+    weight = (source - lower).reshape([-1] + [1] * (x.dim() - 1 - axis))
+    below, above = (x.index_select(axis, index.long()) for index in (lower, upper))
+    return (1.0 - weight) * below + weight * above
+
+
+def _roi_align(pool: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Pools the samples of each cell."""
+
+    def aligned(
+        x: Tensor,
+        rois: Tensor,
+        batch_index: Tensor,
+        output_size: Sequence[int],
+        rate: Sequence[int],
+        method: str,
+    ) -> Tensor:
+        size = [count * each for count, each in zip(output_size, rate, strict=True)]
+        points = _roi_resample(x, rois, batch_index, size, method)
+        return pool(points, [1, 1, *rate], "constant", [], [1, 1, *rate], [])
+
+    return aligned
+
+
 # --- normalization -----------------------------------------------------------------------------
 
 
@@ -771,6 +866,58 @@ def _batch_normalization(
 ) -> Tensor:
     x, mean, variance, offset, scale = _align(x, mean, variance, offset, scale)
     return offset + scale * (x - mean) / torch.sqrt(variance + epsilon)
+
+
+# --- quantization ------------------------------------------------------------------------------
+
+
+def _straight_round(x: Tensor) -> Tensor:
+    """Halves go up; the derivative is 1."""
+    return torch.floor(x + 0.5).detach() + (x - x.detach())
+
+
+def _min_max_linear_quantize(
+    x: Tensor, low: Tensor, high: Tensor, bits: int, signed: bool, symmetric: bool
+) -> Tensor:
+    # The shift of signed codes cancels out.
+    x, low, high = _align(x, low, high)
+    steps = float(2**bits - 1 - (signed and symmetric))
+    code = _straight_round((_clamp(x, low, high) - low) / (high - low) * steps)
+    return code / steps * (high - low) + low
+
+
+def _linear_quantize(x: Tensor, low: Tensor, high: Tensor, bits: int) -> Tensor:
+    return _min_max_linear_quantize(x, low, high, bits, False, False)
+
+
+def _zero_point_linear_quantize(
+    x: Tensor,
+    zero_point: Tensor,
+    scale: Tensor,
+    bits: int,
+    signed: bool,
+    symmetric: bool,
+) -> Tensor:
+    x, zero, scale = _align(x, zero_point.to(torch.float64), scale)
+    highest = float(2 ** (bits - 1) - 1 if signed else 2**bits - 1)
+    lowest = (-highest if symmetric else -highest - 1.0) if signed else 0.0
+    # The gradient of torch.clamp passes at the bounds themselves.
+    code = torch.clamp(_straight_round(x / scale) + zero, lowest, highest)
+    return (code - zero) * scale
+
+
+def _logarithmic_quantize(x: Tensor, largest: Tensor, bits: int) -> Tensor:
+    x, largest = _align(x, largest)
+    highest = torch.ceil(torch.log2(largest.detach()))
+    lowest = highest - float(2**bits - 1)
+    size = torch.log2(x.detach().abs())
+    inside = (size > lowest) & (size < highest)
+    # Where it is clamped, log2 must not see a zero: 0 * inf in its gradient is NaN.
+    exact = torch.log2(torch.where(inside, x.abs(), 1.0))
+    code = _straight_round(
+        torch.where(inside, exact, torch.maximum(lowest, torch.minimum(size, highest)))
+    )
+    return torch.sign(x) * torch.exp2(code)
 
 
 # --- shapes ------------------------------------------------------------------------------------
@@ -987,6 +1134,13 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "area_downsample": _area_downsample,
     "nearest_upsample": _nearest_upsample,
     "multilinear_upsample": _multilinear_upsample,
+    # regions of interest
+    "avg_roi_pool": _roi_pool(lambda cell: cell.mean(dim=1)),
+    # torch.max returns the first of equal maxima, and sends the whole gradient there.
+    "max_roi_pool": _roi_pool(lambda cell: torch.max(cell, dim=1).values),
+    "roi_resample": _roi_resample,
+    "avg_roi_align": _roi_align(_avg_pool),
+    "max_roi_align": _roi_align(_max_pool),
     # normalization
     "local_response_normalization": _local_response_normalization,
     "local_mean_normalization": _local_mean_normalization,
@@ -995,6 +1149,11 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "l1_normalization": _l1_normalization,
     "l2_normalization": _l2_normalization,
     "batch_normalization": _batch_normalization,
+    # quantization
+    "min_max_linear_quantize": _min_max_linear_quantize,
+    "zero_point_linear_quantize": _zero_point_linear_quantize,
+    "linear_quantize": _linear_quantize,
+    "logarithmic_quantize": _logarithmic_quantize,
     # shapes
     "reshape": _reshape,
     "transpose": _transpose,

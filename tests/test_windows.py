@@ -11,7 +11,6 @@ from typing import Any
 
 import nnef
 import pytest
-import reference
 import torch
 from checks import accept, check_gradients, check_twice, document
 
@@ -19,9 +18,9 @@ import nnef_grad
 from nnef_grad.ops.windows import (
     Windows,
     automatic_padding,
-    basic_reads_border,
+    basic_outside,
     downscaling,
-    reverse_reads_border,
+    reverse_outside,
     upscaling,
 )
 
@@ -127,23 +126,22 @@ def test_defaults_are_resolved() -> None:
 @pytest.mark.parametrize(
     ("up", "padding", "basic", "reverse"),
     [
-        (6, (0, 0), False, False),  # windows of 2 with stride 2 tile the input
-        (6, (1, 1), True, False),
-        (6, (1, 0), True, True),
-        (6, (0, 2), True, False),
-        (7, (0, 0), False, True),  # a further window would begin at the last element
-        (7, (-1, 0), False, True),
-        (6, (0, 1), False, False),  # the padding is never reached
+        (6, (0, 0), (0, 0), (0, 0)),  # windows of 2 with stride 2 tile the input
+        (6, (1, 1), (1, 1), (0, 0)),
+        (6, (1, 0), (1, 0), (0, 1)),
+        (6, (0, 2), (0, 2), (0, 0)),
+        (7, (0, 0), (0, 0), (0, 1)),  # a further window would begin at the last element
+        (7, (-1, 0), (0, 0), (1, 0)),  # one before the first would end at the first
+        (6, (0, 1), (0, 0), (0, 0)),  # the padding is never reached
+        (10, (-4, -3), (0, 0), (2, 2)),
     ],
 )
-def test_where_the_border_is_read(
-    up: int, padding: tuple[int, int], basic: bool, reverse: bool
+def test_what_is_read_outside(
+    up: int, padding: tuple[int, int], basic: tuple[int, int], reverse: tuple[int, int]
 ) -> None:
     windows = downscaling((up,), (2,), (padding,), (2,), ())
-    assert (basic_reads_border(windows), reverse_reads_border(windows)) == (
-        basic,
-        reverse,
-    )
+    assert basic_outside(windows) == (basic,)
+    assert reverse_outside(windows) == (reverse,)
 
 
 # ---- Shapes ----
@@ -544,27 +542,6 @@ def test_downsampling_and_upsampling_follow_from_their_bodies() -> None:
         check_twice(model(f"{operation}(x, factor = [2, 3])", x=[2, 3, 4, 6]))
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [
-        "conv(x, w, border = 'replicate')",
-        "deconv(x, w, border = 'reflect', padding = [(0, 0)])",
-        "box(x, size = [1, 1, 3], border = 'reflect')",
-        "debox(x, size = [1, 1, 3], border = 'replicate')",
-        "avg_pool(x, size = [1, 1, 3], border = 'reflect-even')",
-        "max_pool(x, size = [1, 1, 3], border = 'replicate')",
-    ],
-)
-def test_a_border_that_is_read_has_no_derivative_yet(operation: str) -> None:
-    border = operation.split("border = ")[1].split("'")[1]
-    with pytest.raises(
-        nnef_grad.NoDerivativeError, match=f"has no derivative with border = '{border}'"
-    ):
-        backward_of(
-            operation, x=[2, 3, 5], **({"w": [3, 3, 3]} if "w" in operation else {})
-        )
-
-
 # ---- What is written ----
 
 
@@ -777,44 +754,6 @@ def test_random_pools(seed: int) -> None:
     (check_twice if twice else check_gradients)(
         text, seed=seed, shapes=not sampled, high=volume(operation)
     )
-
-
-def random_border(seed: int) -> tuple[str, dict[str, Shape]]:
-    draw = Settings(seed)
-    operation = draw.random.choice(["conv", "deconv", "box", "debox"])
-    size = [draw.between(1, 3)]
-    windows = draw.windows(size)
-    reverse, filtered = operation.startswith("de"), operation.endswith("conv")
-    text = draw.attributes(windows) + ", border = 'replicate'"
-    text += (
-        f", output_shape = {[*([1, 1] if filtered else []), *windows['up']]}"
-        if reverse
-        else ""
-    )
-    side = windows["down" if reverse else "up"]
-    if filtered:
-        return f"{operation}(x, w{text})", {"x": [1, 1, *side], "w": [1, 1, *size]}
-    return f"{operation}(x, size = {size}{text})", {"x": side}
-
-
-@pytest.mark.parametrize("seed", range(80))
-def test_a_border_matters_where_replicated_edges_and_zeros_give_different_results(
-    seed: int,
-) -> None:
-    operation, shapes = random_border(seed)
-    text = model(operation, **shapes)
-    feeds, variables = reference.random_feeds(text, torch.Generator().manual_seed(seed))
-    (replicated,) = reference.outputs(text, feeds, variables)
-    (zeros,) = reference.outputs(
-        text.replace("'replicate'", "'constant'"), feeds, variables
-    )
-    if torch.equal(replicated, zeros):
-        check_gradients(text)
-    else:
-        with pytest.raises(
-            nnef_grad.NoDerivativeError, match="with border = 'replicate'"
-        ):
-            nnef_grad.differentiate(nnef_grad.loads(text))
 
 
 def test_windows_larger_than_the_padded_input_pass_the_khronos_shape_rule_but_not_ours() -> (

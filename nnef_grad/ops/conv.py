@@ -18,7 +18,6 @@ from nnef_grad.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import (
     Emit,
     ShapeError,
-    Undifferentiable,
     require,
     shape,
     vjp,
@@ -26,11 +25,12 @@ from nnef_grad.ops.registry import (
 from nnef_grad.ops.windows import (
     Padding,
     Windows,
-    basic_reads_border,
+    basic_outside,
     check_border,
     check_positive,
+    check_reach,
     downscaling,
-    reverse_reads_border,
+    reverse_outside,
     upscaling,
 )
 
@@ -61,11 +61,9 @@ def conv_shape(
     require(filter[1] * groups == input[1], message)
     _check_divides(groups, filter)
     _check_bias(bias, filter[0], len(input))
-    return (
-        input[0],
-        filter[0],
-        *downscaling(input[2:], filter[2:], padding, stride, dilation).down,
-    )
+    windows = downscaling(input[2:], filter[2:], padding, stride, dilation)
+    check_reach(border, windows.up, basic_outside(windows))
+    return (input[0], filter[0], *windows.down)
 
 
 @shape("deconv")
@@ -101,13 +99,11 @@ def deconv_shape(
         f" and is {list(output_shape)}",
     )
     _check_bias(bias, channels, len(input))
-    return (
-        input[0],
-        channels,
-        *upscaling(
-            input[2:], filter[2:], padding, stride, dilation, output_shape[2:]
-        ).up,
+    windows = upscaling(
+        input[2:], filter[2:], padding, stride, dilation, output_shape[2:]
     )
+    check_reach(border, windows.down, reverse_outside(windows))
+    return (input[0], channels, *windows.up)
 
 
 @shape("separable_conv")
@@ -266,8 +262,7 @@ def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     is dy, which the sweep sums.
     """
     x, w = _operands(op)
-    windows = _windows(op, x.shape, w.shape)
-    _refuse_border(op, basic_reads_border(windows))
+    windows = conv_windows(op)
     if not windows.touch_data:
         return [None, None, dy]
     groups = conv_groups(x.shape, op.attributes["groups"])
@@ -286,8 +281,7 @@ def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 def deconv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """As for conv, with the two sides exchanged: the input is the small one."""
     x, w = _operands(op)
-    windows = _windows(op, dy.shape, w.shape)
-    _refuse_border(op, reverse_reads_border(windows))
+    windows = deconv_windows(op)
     if not windows.touch_data:
         return [None, None, dy]
     groups = deconv_groups(
@@ -307,21 +301,28 @@ def _operands(op: Operation) -> tuple[Tensor, Tensor]:
     return x, w
 
 
-def _windows(op: Operation, up: Shape, filter: Shape) -> Windows:
+def conv_windows(op: Operation) -> Windows:
+    """The windows of a convolution over its input."""
+    x, _ = _operands(op)
+    return _windows(op, x.shape)
+
+
+def deconv_windows(op: Operation) -> Windows:
+    """The windows of a deconvolution over its output."""
+    (y,) = op.outputs
+    return _windows(op, y.shape)
+
+
+def _windows(op: Operation, up: Shape) -> Windows:
+    _, w = _operands(op)
     attributes = op.attributes
     return downscaling(
         up[2:],
-        filter[2:],
+        w.shape[2:],
         attributes["padding"],
         attributes["stride"],
         attributes["dilation"],
     )
-
-
-def _refuse_border(op: Operation, is_read: bool) -> None:
-    border = op.attributes["border"]
-    if border != "constant" and is_read:
-        raise Undifferentiable(f"with border = '{border}'")
 
 
 def _filter_gradient(

@@ -12,15 +12,16 @@ from math import prod
 from typing import Any
 
 from nnef_grad.ir import Operation, Shape, Tensor
-from nnef_grad.ops.registry import Emit, Undifferentiable, require, shape, vjp
+from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.windows import (
     Padding,
     Windows,
-    basic_reads_border,
+    basic_outside,
     check_border,
+    check_reach,
     counts_inside,
     downscaling,
-    reverse_reads_border,
+    reverse_outside,
     upscaling,
 )
 
@@ -42,7 +43,9 @@ def pool_shape(
 ) -> Shape:
     """[X...] gives [x...]."""
     check_border(border, BORDERS)
-    return downscaling(input, size, padding, stride, dilation).down
+    windows = downscaling(input, size, padding, stride, dilation)
+    check_reach(border, windows.up, basic_outside(windows))
+    return windows.down
 
 
 @shape("max_pool_with_index")
@@ -64,7 +67,9 @@ def debox_shape(
 ) -> Shape:
     """[x...] gives [X...]."""
     check_border(border, BORDERS)
-    return upscaling(input, size, padding, stride, dilation, output_shape).up
+    windows = upscaling(input, size, padding, stride, dilation, output_shape)
+    check_reach(border, windows.down, reverse_outside(windows))
+    return windows.up
 
 
 @shape("sample")
@@ -116,16 +121,16 @@ def avg_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 
 def _box_adjoint(emit: Emit, op: Operation, dy: Tensor, normalize: bool) -> Tensor:
-    windows = _basic_windows(op)
+    windows = basic_windows(op)
     if normalize:
         dy = emit(
-            "div", dy, _divisor(emit, windows, op.attributes["border"]), hint="share"
+            "div", dy, divisor(emit, windows, op.attributes["border"]), hint="share"
         )
     gradient: Tensor = emit("debox", dy, **_reverse(windows))
     return gradient
 
 
-def _divisor(emit: Emit, windows: Windows, border: Any) -> Any:
+def divisor(emit: Emit, windows: Windows, border: Any) -> Any:
     """What a normalised box divides by: the volume of a window or, with border
     'ignore', of the part of it inside the input.
 
@@ -164,7 +169,7 @@ def _along(emit: Emit, axis: int, counts: tuple[Shape, ...], factor: int) -> Ten
 @vjp("debox")
 def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """dinput = box(dy), divided by the volume if the operation is"""
-    windows = _reverse_windows(op)
+    windows = reverse_windows(op)
     total = emit("box", dy, **_basic(windows), hint="total")
     return [
         emit("div", total, float(prod(windows.size)))
@@ -181,7 +186,7 @@ def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out of
     it
     """
-    windows = _basic_windows(op)
+    windows = basic_windows(op)
     index = emit(
         "argmax_pool",
         op.operands[0],
@@ -198,7 +203,7 @@ def max_pool_with_index_vjp(
 ) -> list[Any]:
     """dinput = desample(dy, index)"""
     _, index = op.results
-    return [emit("desample", dy, index, **_reverse(_basic_windows(op)))]
+    return [emit("desample", dy, index, **_reverse(basic_windows(op)))]
 
 
 @vjp("argmax_pool")
@@ -210,34 +215,26 @@ def argmax_pool_vjp(emit: Emit, op: Operation, dindex: None) -> list[Any]:
 @vjp("sample")
 def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """dinput = desample(dy, index)"""
-    return [emit("desample", dy, op.operands[1], **_reverse(_basic_windows(op))), None]
+    return [emit("desample", dy, op.operands[1], **_reverse(basic_windows(op))), None]
 
 
 @vjp("desample")
 def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """dinput = sample(dy, index)"""
-    return [emit("sample", dy, op.operands[1], **_basic(_reverse_windows(op))), None]
+    return [emit("sample", dy, op.operands[1], **_basic(reverse_windows(op))), None]
 
 
 # ---- The windows of an operation, and the attributes of its adjoint ----
 
 
-def _basic_windows(op: Operation) -> Windows:
-    """The windows of a basic operation whose border hands no gradient on.
-
-    Raises:
-        Undifferentiable: it reads a border that repeats elements of the input.
-    """
-    windows = _windows(op, next(op.inputs).shape)
-    _refuse_border(op.attributes["border"], basic_reads_border(windows))
-    return windows
+def basic_windows(op: Operation) -> Windows:
+    """The windows of a basic operation over its input."""
+    return _windows(op, next(op.inputs).shape)
 
 
-def _reverse_windows(op: Operation) -> Windows:
-    """The same for a reverse operation, which reads outside of its smaller side."""
-    windows = _windows(op, next(op.outputs).shape)
-    _refuse_border(op.attributes["border"], reverse_reads_border(windows))
-    return windows
+def reverse_windows(op: Operation) -> Windows:
+    """The windows of a reverse operation over its output."""
+    return _windows(op, next(op.outputs).shape)
 
 
 def _windows(op: Operation, up: Shape) -> Windows:
@@ -249,11 +246,6 @@ def _windows(op: Operation, up: Shape) -> Windows:
         attributes["stride"],
         attributes["dilation"],
     )
-
-
-def _refuse_border(border: Any, is_read: bool) -> None:
-    if border not in ("constant", "ignore") and is_read:
-        raise Undifferentiable(f"with border = '{border}'")
 
 
 def _basic(windows: Windows) -> dict[str, Any]:

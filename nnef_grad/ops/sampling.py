@@ -1,23 +1,29 @@
-"""Down- and up-sampling by integer factors, and regions of interest.
-
-Spatial axes change, batch and channels stay. A region of interest has a row in `rois`,
-its first corner and then its last.
+"""Down- and up-sampling by integer factors: spatial axes change, batch and channels
+stay.
 """
 
 from __future__ import annotations
 
-from nnef_grad.ir import Shape
-from nnef_grad.ops.registry import require, shape
-from nnef_grad.ops.windows import check_border, check_positive
+from functools import partial, reduce
+from math import prod
+from typing import Any
+
+from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.ops.registry import Emit, Undifferentiable, body, require, shape, vjp
+from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.windows import check_border, check_positive, check_reach
 
 METHODS = ("symmetric", "asymmetric", "aligned")
 BORDERS = ("constant", "replicate", "reflect", "reflect-even")
 
 
+# ---- Shapes ----
+
+
 @shape("nearest_downsample", "area_downsample")
 def downsample_shape(input: Shape, factor: Shape) -> Shape:
     """[B, C, x * f...] gives [B, C, x...]."""
-    _check_spatial("factor", factor, input)
+    check_spatial("factor", factor, input)
     spatial = input[2:]
     divides = all(extent % f == 0 for extent, f in zip(spatial, factor))
     require(
@@ -30,7 +36,7 @@ def downsample_shape(input: Shape, factor: Shape) -> Shape:
 @shape("nearest_upsample")
 def upsample_shape(input: Shape, factor: Shape) -> Shape:
     """[B, C, x...] gives [B, C, x * f...]."""
-    _check_spatial("factor", factor, input)
+    check_spatial("factor", factor, input)
     return (*input[:2], *(extent * f for extent, f in zip(input[2:], factor)))
 
 
@@ -39,59 +45,158 @@ def multilinear_upsample_shape(
     input: Shape, factor: Shape, method: str, border: str
 ) -> Shape:
     """[B, C, x...] gives [B, C, x * f...]."""
-    _check_method("method", method)
+    check_method("method", method)
     check_border(border, BORDERS)
-    return upsample_shape(input, factor)
+    output = upsample_shape(input, factor)
+    before, behind = _OUTSIDE[method]
+    outside = tuple((before, behind) if f > 1 else (0, 0) for f in factor)
+    check_reach(border, input[2:], outside)
+    return output
 
 
-# ---- Regions of interest ----
+# How many elements before and behind its input an interpolation reads.
+_OUTSIDE = {"symmetric": (1, 1), "asymmetric": (0, 1), "aligned": (0, 0)}
 
 
-@shape("avg_roi_pool", "max_roi_pool", "roi_resample")
-def roi_shape(
-    input: Shape,
-    rois: Shape,
-    batch_index: Shape,
-    output_size: Shape,
-    method: str = "symmetric",
-) -> Shape:
-    """[B, C, M spatial axes], [N, 2 * M] and [N, 1] give [N, C, *output_size]."""
-    _check_method("method", method)
-    _check_spatial("output_size", output_size, input)
-    width = 2 * (len(input) - 2)
-    rows = len(rois) == 2 and rois[1] == width
-    require(
-        rows,
-        f"'rois' must have {width} columns, two for each spatial dimension, and has the shape {list(rois)}",
+# ---- Multilinear interpolation ----
+
+# Weights stand in the graph one by one.
+MAX_WEIGHTS = 100_000
+
+
+def _has_few_weights(op: Operation) -> bool:
+    (output,) = op.outputs
+    factor: Any = op.attributes["factor"]
+    aligned = op.attributes["method"] == "aligned"
+    counts = output.shape[2:] if aligned else [2 * f for f in factor]
+    return max(counts, default=0) <= MAX_WEIGHTS
+
+
+@vjp("multilinear_upsample")
+def multilinear_upsample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """The body serves all that anyone runs."""
+    raise Undifferentiable(f"with more than {MAX_WEIGHTS} weights along an axis")
+
+
+@body("multilinear_upsample", when=_has_few_weights)
+def multilinear_upsample_body(emit: Emit, op: Operation) -> list[Any]:
+    """A linear map along each axis that grows."""
+    (x,), (y,) = op.inputs, op.outputs
+    aligned = op.attributes["method"] == "aligned"
+    if x.shape == y.shape:
+        return [x]
+    spread = _multiplied(emit, x, op) if aligned else _deconvolved(emit, x, op)
+    return [reshaped(emit, spread, y.shape)]
+
+
+# Weights that are the same for all elements: a deconvolution
+
+
+def _deconvolved(emit: Emit, x: Tensor, op: Operation) -> Any:
+    """Each element is spread around its place in the output, with weights that fall to
+    zero where the next element has its place.
+    """
+    batch, channels, *extents = x.shape
+    factor: Any = op.attributes["factor"]
+    kernel = _KERNELS[str(op.attributes["method"])]
+    sizes, padding = zip(*map(kernel, factor))
+    return emit(
+        "deconv",
+        reshaped(emit, x, (batch * channels, 1, *extents), hint="planes"),
+        _triangles(emit, factor, sizes),
+        border=op.attributes["border"],
+        padding=padding,
+        stride=factor,
+        hint="spread",
     )
-    # The specification says [N, 1], the Khronos tools want [N].
-    fits = batch_index in ((rois[0],), (rois[0], 1))
-    require(
-        fits,
-        f"'batch_index' must have the shape [{rois[0]}, 1] or [{rois[0]}], and has {list(batch_index)}",
-    )
-    return (rois[0], input[1], *output_size)
 
 
-@shape("avg_roi_align", "max_roi_align")
-def roi_align_shape(
-    input: Shape,
-    rois: Shape,
-    batch_index: Shape,
-    output_size: Shape,
-    sampling_rate: Shape,
-    resize_method: str,
-) -> Shape:
-    """As for `roi_shape`: the samples of a cell are pooled."""
-    _check_method("resize_method", resize_method)
-    _check_spatial("sampling_rate", sampling_rate, input)
-    return roi_shape(input, rois, batch_index, output_size)
+# The number of weights for a factor, and what they reach over the ends of the output.
+_KERNELS = {
+    "symmetric": lambda f: (2 * f - f % 2, (f // 2, f // 2)),
+    "asymmetric": lambda f: (2 * f - 1, (f - 1, 0)),
+}
+
+
+def _triangles(emit: Emit, factor: Shape, sizes: Shape) -> Any:
+    """The weights: a product over the axes, so written axis by axis."""
+    along = [
+        emit(
+            "constant",
+            shape=[size if i == axis else 1 for i in range(len(sizes) + 2)],
+            value=[(2 * f - abs(2 * k + 1 - size)) / (2 * f) for k in range(size)],
+            hint=f"weights_{axis}",
+        )
+        for axis, (f, size) in enumerate(zip(factor, sizes), start=2)
+        if f > 1
+    ]
+    return reduce(partial(emit, "mul", hint="weights"), along)
+
+
+# Weights that depend on the place: products with matrices
+
+
+def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Any:
+    """The axes from the last to the first that grows, each with a product that brings
+    it to the front: so the next one is the last. What is before the first that grows
+    ends up behind all others, and is brought back.
+    """
+    factor: Any = op.attributes["factor"]
+    extents, output = x.shape, next(op.outputs).shape
+    first = next(axis for axis, f in enumerate(factor, start=2) if f > 1)
+    behind = [axis for axis in range(first + 1, x.rank) if output[axis] > 1]
+    for axis in reversed(behind):
+        x = _brought_to_front(emit, x, extents[axis], factor[axis - 2])
+    weights = _interpolation(emit, extents[first], factor[first - 2])
+    lines = _lines(emit, x, extents[first])
+    x = emit("matmul", lines, weights, transposeB=True, hint="grown")
+    if not behind:
+        return x
+    blocks = prod(output[first + 1 :]), prod(output[: first + 1])
+    return _turned(emit, reshaped(emit, x, blocks, hint="blocks"))
+
+
+def _brought_to_front(emit: Emit, x: Tensor, extent: int, f: int) -> Any:
+    lines = _lines(emit, x, extent)
+    if f == 1:
+        return _turned(emit, lines)
+    weights = _interpolation(emit, extent, f)
+    return emit("matmul", weights, lines, transposeB=True, hint="grown")
+
+
+def _lines(emit: Emit, x: Tensor, extent: int) -> Any:
+    return reshaped(emit, x, (prod(x.shape) // extent, extent), hint="lines")
+
+
+def _turned(emit: Emit, x: Tensor) -> Any:
+    """A matrix with rows and columns exchanged; a line stays as it is."""
+    return x if 1 in x.shape else emit("transpose", x, axes=[1, 0], hint="turned")
+
+
+def _interpolation(emit: Emit, extent: int, f: int) -> Any:
+    """A row for each element of the output: the nearness of each element of the input,
+    which is 1 where the two coincide and 0 from the next element on.
+    """
+    last = extent * f - 1
+    sources = [i * (extent - 1) / last for i in range(last + 1)]
+    positions = [float(j) for j in range(extent)]
+    source = emit("constant", shape=[last + 1, 1], value=sources, hint="source")
+    position = emit("constant", shape=[1, extent], value=positions, hint="position")
+    offset = emit("sub", source, position, hint="offset")
+    distance = emit("abs", offset, hint="distance")
+    nearness = emit("sub", 1.0, distance, hint="nearness")
+    return emit("relu", nearness, hint="weights")
 
 
 # ---- Checks ----
 
 
-def _check_spatial(name: str, values: Shape, input: Shape) -> None:
+def check_spatial(name: str, values: Shape, input: Shape) -> None:
+    """An attribute that has a positive item for each spatial dimension.
+
+    Raises:
+        ShapeError: it has not.
+    """
     require(
         len(input) >= 2,
         f"the input must have batch and channels, and has the shape {list(input)}",
@@ -104,6 +209,11 @@ def _check_spatial(name: str, values: Shape, input: Shape) -> None:
     check_positive(name, values)
 
 
-def _check_method(name: str, method: str) -> None:
+def check_method(name: str, method: str) -> None:
+    """How coordinates of input and output correspond.
+
+    Raises:
+        ShapeError: there is no such method.
+    """
     choices = ", ".join(f"'{choice}'" for choice in METHODS)
     require(method in METHODS, f"'{name}' must be one of {choices}, and is '{method}'")

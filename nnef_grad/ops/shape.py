@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 from itertools import accumulate, chain, groupby
 from math import prod
 from typing import Any
@@ -11,15 +12,13 @@ from nnef_grad.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.reduce import check_axes
 from nnef_grad.ops.registry import (
     Emit,
-    Undifferentiable,
     check_results,
     require,
     shape,
     vjp,
     volume,
 )
-
-Padding = tuple[tuple[int, int], ...]
+from nnef_grad.ops.windows import Padding, check_border, check_reach
 
 BORDERS = ("constant", "replicate", "reflect", "reflect-even", "ignore")
 
@@ -90,7 +89,13 @@ def section(
     return emit("slice", x, axes=list(cut), begin=begin, end=end, hint=hint)
 
 
-def place(emit: Emit, x: Tensor, offsets: Mapping[int, int], shape: Shape) -> Any:
+def place(
+    emit: Emit,
+    x: Tensor,
+    offsets: Mapping[int, int],
+    shape: Shape,
+    hint: str = "padded",
+) -> Any:
     """A tensor of zeros that holds x at offsets along some axes, and along the others
     has the extents of x.
 
@@ -109,21 +114,22 @@ def place(emit: Emit, x: Tensor, offsets: Mapping[int, int], shape: Shape) -> An
         axis: (first, shape[axis] - first - inside.shape[axis])
         for axis, first in before.items()
     }
-    return _surrounded(
-        emit, inside, {axis: zeros for axis, zeros in around.items() if zeros != (0, 0)}
-    )
+    zeros = {axis: sides for axis, sides in around.items() if sides != (0, 0)}
+    return _surrounded(emit, inside, zeros, hint)
 
 
-def _surrounded(emit: Emit, x: Tensor, zeros: Mapping[int, tuple[int, int]]) -> Any:
+def _surrounded(
+    emit: Emit, x: Tensor, zeros: Mapping[int, tuple[int, int]], hint: str
+) -> Any:
     """Zeros before and behind x along some axes. Not every runtime pads batch and
     channels, or ranks below 3.
     """
     spatial = [axis for axis in zeros if axis >= 2 and 3 <= x.rank <= 5]
     for axis, (before, behind) in zeros.items():
         if axis not in spatial:
-            x = _concatenated(emit, [before, x, behind], axis, x.shape, hint="padded")
+            x = _concatenated(emit, [before, x, behind], axis, x.shape, hint=hint)
     padding = [zeros[axis] if axis in spatial else (0, 0) for axis in range(x.rank)]
-    return emit("pad", x, padding=padding, hint="padded") if spatial else x
+    return emit("pad", x, padding=padding, hint=hint) if spatial else x
 
 
 def _concatenated(
@@ -531,33 +537,110 @@ def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Any:
 def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shape:
     """Both sides are added; a negative side is cut off."""
     check_length("padding", padding, len(input))
-    require(
-        border in BORDERS,
-        f"'border' must be one of {', '.join(BORDERS)}, and is '{border}'",
-    )
+    check_border(border, BORDERS)
     extents = tuple(
         before + extent + after for extent, (before, after) in zip(input, padding)
     )
     message = f"the padded extents must be positive, and are {list(extents)}"
     require(all(extent > 0 for extent in extents), message)
+    check_reach(border, input, padding)
     return extents
 
 
 @vjp("pad")
 def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    """The padding is cut off, and zeros come where elements were cut off."""
+    """The padding is cut off, and zeros come where elements were cut off. An element
+    that was repeated first receives the gradients of its copies.
+    """
+    shape = shape_of(op.operands[0])
     padding: Any = op.attributes["padding"]
-    border = op.attributes["border"]
-    if border != "constant" and any(extent > 0 for pair in padding for extent in pair):
-        raise Undifferentiable(f"with border = '{border}'")
-    return [
-        place(
-            emit,
-            dy,
-            {axis: -before for axis, (before, _) in enumerate(padding)},
-            shape_of(op.operands[0]),
-        )
+    fold = _FOLDS.get(op.attributes["border"])
+    offsets: dict[int, int] = {}
+    for axis, (before, behind) in enumerate(padding):
+        if fold is not None and max(before, behind) > 0:
+            dy = fold(emit, dy, axis, before, shape[axis])
+        else:
+            offsets[axis] = -before
+    return [place(emit, dy, offsets, shape)]
+
+
+def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> Any:
+    """The adjoint of border 'replicate' along an axis: the first and the last element
+    receive the sums of themselves and their copies.
+    """
+    end = dy.shape[axis]
+    behind = end - before - extent
+    # Where the copies of the first element end, and those of the last begin. A single
+    # element is the first.
+    first = min(before + 1, end) if before > 0 else 0
+    last = max(before + extent - 1, first) if behind > 0 else end
+    if extent == 1:
+        first = last = end
+    parts = [
+        min(max(-before, 0), extent - 1),
+        _edge(emit, dy, axis, (0, first), "first"),
+        _part(emit, dy, axis, (first, last), "inner"),
+        _edge(emit, dy, axis, (last, end), "last"),
+        min(max(-behind, 0), extent - 1),
     ]
+    return _concatenated(emit, parts, axis, dy.shape, hint="folded")
+
+
+def _edge(emit: Emit, x: Tensor, axis: int, ends: tuple[int, int], name: str) -> Any:
+    copies = _part(emit, x, axis, ends, f"{name}_copies")
+    summed = ends[1] - ends[0] > 1
+    return emit("sum_reduce", copies, axes=[axis], hint=name) if summed else copies
+
+
+def _part(emit: Emit, x: Tensor, axis: int, ends: tuple[int, int], name: str) -> Any:
+    """A section along an axis; 0 where it is empty, which joins as so many zeros."""
+    return section(emit, x, {axis: ends}, hint=name) if ends[0] < ends[1] else 0
+
+
+def _fold_reflection(
+    left_out: int, emit: Emit, dy: Tensor, axis: int, before: int, extent: int
+) -> Any:
+    """The adjoint of a reflecting border along an axis: what lies outside is turned
+    round and added. `left_out` is 1 where the element at the edge has no image, and
+    otherwise 0.
+    """
+    end, last = dy.shape[axis], before + extent
+    head, tail = min(before, end), max(last, 0)
+    parts = [
+        ("inner", _part, (max(before, 0), min(last, end)), max(-before, 0)),
+        ("before", _mirrored, (0, head), before - head + left_out),
+        ("behind", _mirrored, (tail, end), last + extent - end - left_out),
+    ]
+    shape = with_extent(dy.shape, axis, extent)
+    placed = (
+        place(emit, take(emit, dy, axis, ends, name), {axis: offset}, shape, hint=name)
+        for name, take, ends, offset in parts
+        if ends[0] < ends[1]
+    )
+    return reduce(partial(emit, "add", hint="folded"), placed)
+
+
+def _mirrored(
+    emit: Emit, x: Tensor, axis: int, ends: tuple[int, int], name: str
+) -> Any:
+    """A section along an axis, the last element first."""
+    begin, end = ends
+    hint = f"mirrored_{name}"
+    if end - begin == 1:
+        return section(emit, x, {axis: ends}, hint=hint)
+    # An end before the first element is one that stays negative.
+    stop = begin - 1 if begin > 0 else -1 - x.shape[axis]
+    return emit(
+        "slice", x, axes=[axis], begin=[end - 1], end=[stop], stride=[-1], hint=hint
+    )
+
+
+# What adds the gradients of copies to that of the element, along an axis.
+_FOLDS: dict[str, Callable[..., Any]] = {
+    "replicate": _fold_edges,
+    "reflect": partial(_fold_reflection, 1),
+    "reflect-even": partial(_fold_reflection, 0),
+}
 
 
 @shape("tile")

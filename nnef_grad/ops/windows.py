@@ -182,20 +182,28 @@ def automatic_padding(
 
 # ---- What the border has to do with it ----
 
+# Borders that repeat elements of the input, and how many elements of an axis each cannot
+# reach: 'reflect' leaves out the one that it reflects at. None where any width will do.
+REPEATING: dict[str, int | None] = {"replicate": None, "reflect": 1, "reflect-even": 0}
 
-def basic_reads_border(windows: Windows) -> bool:
-    """Whether a basic operation reads outside of its input, the up-scaled side."""
-    return any(
-        first < 0 or last > extent
-        for first, last, extent in zip(windows.begin, windows.end, windows.up)
+
+def basic_outside(windows: Windows) -> Padding:
+    """How many elements before and behind its input, the up-scaled side, a basic
+    operation reads.
+    """
+    columns = zip(windows.begin, windows.end, windows.up)
+    return tuple(
+        (max(-first, 0), max(last - extent, 0)) for first, last, extent in columns
     )
 
 
-def reverse_reads_border(windows: Windows) -> bool:
-    """Whether a reverse operation reads outside of its input, the down-scaled side.
+def reverse_outside(windows: Windows) -> Padding:
+    """How many elements before and behind its input, the down-scaled side, a reverse
+    operation reads.
 
-    It does where a window before the first, or behind the last, would lie over the
-    output: even without padding, as a rule.
+    They are the windows before the first, and behind the last, that would lie over the
+    output, be it with a gap of the dilation: even without padding there are some, as a
+    rule.
     """
     columns = zip(
         windows.begin,
@@ -204,10 +212,27 @@ def reverse_reads_border(windows: Windows) -> bool:
         reaches(windows.size, windows.dilation),
         windows.up,
     )
-    return any(
-        first - s + reach > 0 or last - reach + s < extent
+    return tuple(
+        (max((first + reach - 1) // s, 0), max((extent - 1 - last + reach) // s, 0))
         for first, last, s, reach, extent in columns
     )
+
+
+def check_reach(border: str, input: Shape, outside: Padding) -> None:
+    """There is one reflection of the input on each side of it.
+
+    Raises:
+        ShapeError: what is read outside is more than that.
+    """
+    left_out = REPEATING.get(border)
+    if left_out is None:
+        return
+    for extent, sides in zip(input, outside):
+        message = (
+            f"with border '{border}' an extent of {extent} can be padded by"
+            f" {extent - left_out} on each side, and is padded by {sides}"
+        )
+        require(max(sides) <= extent - left_out, message)
 
 
 def counts_inside(windows: Windows) -> tuple[Shape, ...]:
