@@ -5,10 +5,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 MINUTES ?= 1
+GRAPHS ?= 1000
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format bench fuzz clean
+.PHONY: help demo test lint types format bench fuzz random clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +41,9 @@ bench: $(READY) ## Measure speed and memory
 
 fuzz: $(READY) ## Fuzz the compiler; MINUTES=1 by default
 	$(BIN)/python -m fuzz.fuzz --minutes $(MINUTES)
+
+random: $(READY) ## Compare the gradients of random graphs with torch; GRAPHS=1000 by default
+	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m random_graphs --graphs $(GRAPHS)
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
