@@ -152,6 +152,13 @@ class Emitter:
             )
             self._emitted.setdefault(key, operation.results)
 
+    def replaced(self, operation: Operation) -> None:
+        """Keeps in mind an operation in whose place others were emitted: `producer` tells
+        what a tensor is by it.
+        """
+        for tensor in operation.outputs:
+            self._producers[tensor] = operation
+
     def producer(self, operand: Operand) -> Operation | None:
         """The operation that made a tensor; None for a literal."""
         return self._producers.get(operand) if isinstance(operand, Tensor) else None

@@ -8,6 +8,7 @@ from typing import Any
 
 from nnef_grad import names
 from nnef_grad.emit import Emitter
+from nnef_grad.errors import InvalidGraphError
 from nnef_grad.ir import Graph, Operation
 from nnef_grad.library import with_fragments
 from nnef_grad.simplify import simplify
@@ -45,11 +46,21 @@ def inline(graph: Graph, body: Callable[[Operation], Build | None]) -> Graph:
 def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
     emitter.naming = _naming(operation)
     emitter.origin = operation.origin
-    for result, value in zip(operation.results, build(emitter, operation)):
+    for result, value in zip(operation.results, _values(build, operation, emitter)):
         parts = zip(result, value) if isinstance(result, tuple) else [(result, value)]
         for tensor, part in parts:
             emitter.named(part, tensor.name)
     emitter.replaced(operation)
+
+
+def _values(build: Build, operation: Operation, emitter: Emitter) -> Sequence[Any]:
+    """What the body returns. What it cannot be is told at the operation."""
+    try:
+        return build(emitter, operation)
+    except InvalidGraphError as error:
+        if error.span is not None:
+            raise
+        raise InvalidGraphError(error.message, operation.span) from None
 
 
 def _naming(operation: Operation) -> Callable[[str], str]:
