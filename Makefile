@@ -16,7 +16,7 @@ help: ## Print this list
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,witnesses,dev,bench]'
 	@touch $@
 
 demo: $(READY) ## Run the samples and print what happened

@@ -13,6 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from nnef_grad.data import VariableData, load_data
 from nnef_grad.differentiate import Backward, differentiate, summary
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -20,6 +21,7 @@ from nnef_grad.errors import (
     NnefSyntaxError,
     NoDerivativeError,
     Problem,
+    UnsupportedError,
     UsageError,
 )
 from nnef_grad.ir import Graph, Operation, Tensor
@@ -31,6 +33,7 @@ from nnef_grad.source import Source, Span
 if TYPE_CHECKING:
     from nnef_grad.gradcheck import Checked, CheckedGradient, check
     from nnef_grad.interpreter import evaluate
+    from nnef_grad.targets import Lowered, lower
 
 __version__ = "0.1.0"
 
@@ -40,6 +43,7 @@ __all__ = [
     "CheckedGradient",
     "Graph",
     "InvalidGraphError",
+    "Lowered",
     "NnefGradError",
     "NnefSyntaxError",
     "NoDerivativeError",
@@ -49,16 +53,20 @@ __all__ = [
     "Source",
     "Span",
     "Tensor",
+    "UnsupportedError",
     "UsageError",
+    "VariableData",
     "check",
     "differentiate",
     "dumps",
     "evaluate",
     "jacobian",
     "load",
+    "load_data",
     "load_rules",
     "loads",
     "loads_rules",
+    "lower",
     "save",
     "summary",
 ]
@@ -69,6 +77,8 @@ _NUMERIC = {
     "CheckedGradient": "nnef_grad.gradcheck",
     "check": "nnef_grad.gradcheck",
     "evaluate": "nnef_grad.interpreter",
+    "Lowered": "nnef_grad.targets",
+    "lower": "nnef_grad.targets",
 }
 
 

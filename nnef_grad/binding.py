@@ -161,6 +161,7 @@ def thaw(type_: Type, value: Operand) -> Evaluated:
     return value
 
 
-def dtype_of(value: Tensor | bool | int | float | str) -> str:
+def dtype_of(value: Operand) -> str:
     """The data type of a tensor or of a literal."""
+    assert not isinstance(value, tuple)
     return value.dtype if isinstance(value, Tensor) else _PRIMITIVES[type(value)]

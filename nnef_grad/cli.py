@@ -6,19 +6,32 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial, wraps
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 import nnef_grad
+from nnef_grad.containers import (
+    Container,
+    Form,
+    form_of,
+    opened,
+    refuse_loss,
+    refuse_output,
+)
+from nnef_grad.data import arrays_of
 from nnef_grad.differentiate import Wrt
 from nnef_grad.errors import NnefGradError, Problem, UsageError
-from nnef_grad.files import decode, refuse_existing
-from nnef_grad.model import from_source
+from nnef_grad.files import text_of
+from nnef_grad.model import declared, from_source
 
 PIPE = "-"
 USER_ERROR = 2
@@ -34,7 +47,8 @@ def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
         try:
-            command(*arguments, **options)
+            with _ended_in_order():
+                command(*arguments, **options)
         except NnefGradError as error:
             _fail(_told(error, options["report"]), USER_ERROR)
         except BrokenPipeError:
@@ -50,6 +64,19 @@ def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
             _fail(f"{message}; NNEF_GRAD_TRACEBACK=1 shows where", INTERNAL_ERROR)
 
     return run
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """A program that is told to end removes first what it has half written."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -68,9 +95,10 @@ def _told(error: NnefGradError, report: str) -> str:
 @click.option(
     "-o",
     "--output",
-    metavar="FILE",
+    metavar="OUT",
     default=PIPE,
-    help="Where to write the backward graph; '-' (the default) is stdout.",
+    help="Where to write the backward graph: x.nnef, a text; x.tgz or x.tar, an archive; "
+    "x/ or x, a folder. '-' (the default) is stdout.",
 )
 @click.option(
     "--wrt",
@@ -145,6 +173,14 @@ def _told(error: NnefGradError, report: str) -> str:
     help="Repair what exporters are known to get wrong, with a warning for each repair.",
 )
 @click.option(
+    "--target",
+    type=click.Choice(["nnef", "khronos", "tract", "onnx", "portable"]),
+    default="nnef",
+    show_default=True,
+    help="Write a form that these runtimes have, and compute right: khronos is the "
+    "PyTorch interpreter and nnef.Session, portable all of them.",
+)
+@click.option(
     "--check",
     "is_checked",
     is_flag=True,
@@ -167,7 +203,7 @@ def _told(error: NnefGradError, report: str) -> str:
     show_default=True,
     help="How errors, warnings and the summary are written to stderr.",
 )
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad")
 @_exit_codes
@@ -186,6 +222,7 @@ def main(
     expand: tuple[str, ...],
     gelu: str,
     lenient: bool,
+    target: str,
     is_checked: bool,
     check_seed: int,
     report: str,
@@ -194,21 +231,23 @@ def main(
 ) -> None:
     """Compile the NNEF graph MODEL to its backward graph.
 
-    MODEL is a file of NNEF 1.0 text, or '-' for stdin. The backward graph is standard
-    NNEF 1.0: its inputs are those of MODEL and the gradient of each output, its outputs
-    the gradient of each input and variable.
+    MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of
+    NNEF 1.0 text, or '-' for stdin. The backward graph is standard NNEF 1.0: its inputs
+    are those of MODEL and the gradient of each output, its outputs the gradient of each
+    input and variable. A folder or an archive gets the data of its variables too.
 
     \b
     Examples:
       nnef-grad model.nnef -o model_bwd.nnef
+      nnef-grad model.tgz -o model_bwd.tgz
       nnef-grad model.nnef -o saliency.nnef --wrt inputs --seed ones
       nnef-grad model.nnef --wrt image,conv1 --batch 8 | less
     """
-    if output != PIPE:
-        refuse_existing(Path(output), overwrite=force)
+    _refuse(output, model, force)
+    container = opened(model) if model != PIPE else None
     own_rules = nnef_grad.load_rules(rules) if rules is not None else None
     graph = _read(
-        model,
+        container,
         input_shapes=dict(map(_parse_shape, input_shapes)),
         batch=batch,
         expand=[*_split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
@@ -223,21 +262,87 @@ def main(
         with_outputs=with_outputs,
         rules=own_rules,
     )
+    backward, constants = _lowered(backward, target, output)
     if is_checked:
-        _check(graph, backward, check_seed, own_rules, report)
-    if output == PIPE:
-        click.echo(nnef_grad.dumps(backward), nl=False)
-    else:
-        nnef_grad.save(backward, output, overwrite=force)
+        values = {**_values(graph, container), **constants}
+        _check(graph, backward, values, check_seed, own_rules, report)
+    data = _data(graph, container, constants, output)
+    _write(backward, output, data, force)
     warnings = [*graph.warnings, *map(Problem, backward.warnings)]
     summary = "" if quiet else nnef_grad.summary(graph, backward)
     _report(warnings, summary, report)
 
 
-def _read(model: str, **options: Any) -> nnef_grad.Graph:
+def _refuse(output: str, model: str, force: bool) -> None:
+    """Says before anything is computed that OUT cannot be written."""
+    if output == PIPE:
+        return
     if model != PIPE:
-        return nnef_grad.load(model, **options)
-    return from_source(decode(sys.stdin.buffer.read(), "<stdin>"), **options)
+        refuse_loss(output, model)
+    refuse_output(output, overwrite=force)
+
+
+def _read(container: Container | None, **options: Any) -> nnef_grad.Graph:
+    if container is None:
+        return from_source(text_of(sys.stdin.buffer, "<stdin>"), **options)
+    quant = container.quantization()
+    return from_source(container.graph(), quant=quant, **options)
+
+
+def _lowered(
+    backward: nnef_grad.Backward, target: str, output: str
+) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
+    """The backward graph in the form of a target, and the data of constants that are
+    variables there.
+    """
+    if target == "nnef":
+        return backward, {}
+    lowered = nnef_grad.lower(backward.graph, target)
+    if lowered.data and (output == PIPE or form_of(output) is Form.TEXT):
+        message = f"the graph has constants, which target '{target}' has as variables"
+        raise UsageError(f"{message}: write a folder or an archive, which hold data")
+    return replace(backward, graph=lowered.graph), lowered.data
+
+
+def _data(
+    graph: nnef_grad.Graph,
+    container: Container | None,
+    constants: Mapping[str, Any],
+    output: str,
+) -> Mapping[str, Any] | None:
+    """The data of the model, and of constants, if OUT takes any. A model that has none at
+    all may be one before its training: then OUT has none either.
+    """
+    if output == PIPE or form_of(output) is Form.TEXT:
+        return None
+    data = nnef_grad.VariableData(container) if container is not None else {}
+    if any(variable.label in data for variable in declared(graph)):
+        return ChainMap(data, constants)  # type: ignore[arg-type]
+    if constants and declared(graph):
+        message = "the model has no data for its variables"
+        raise UsageError(
+            f"{message}: with constants as variables, OUT wants all of them"
+        )
+    return constants or None
+
+
+def _write(
+    backward: nnef_grad.Backward,
+    output: str,
+    data: Mapping[str, Any] | None,
+    force: bool,
+) -> None:
+    if output == PIPE:
+        click.echo(nnef_grad.dumps(backward), nl=False)
+    else:
+        nnef_grad.save(backward, output, data=data, overwrite=force)
+
+
+def _values(graph: nnef_grad.Graph, container: Container | None) -> dict[str, Any]:
+    """The values of those variables that the model has data of."""
+    if container is None:
+        return {}
+    return arrays_of(declared(graph), nnef_grad.VariableData(container))
 
 
 def _derivative(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:
@@ -253,12 +358,13 @@ def _derivative(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:
 def _check(
     graph: nnef_grad.Graph,
     backward: nnef_grad.Backward,
+    values: dict[str, Any],
     seed: int,
     rules: nnef_grad.Rules | None,
     report: str,
 ) -> None:
     """Tells how the gradients compare; one that is wrong ends the program."""
-    checked = nnef_grad.check(graph, backward, seed=seed, rules=rules)
+    checked = nnef_grad.check(graph, backward, variables=values, seed=seed, rules=rules)
     if report == "json":
         click.echo(json.dumps({"check": checked.as_data()}), err=True)
     else:

@@ -1,17 +1,63 @@
-"""Text files: read as they are, written whole or not at all."""
+"""Files: texts read as they are, and whatever is written appearing whole or not at all.
+
+What is to appear is made beside its place, under a name that ends in `UNFINISHED`, and
+renamed when it is whole. Its maker holds a lock on it: one that nobody holds was left by
+a program that was killed, and is removed by the next that writes to the same place.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from pathlib import Path
-from typing import Union
+from typing import BinaryIO, Protocol, Union
 
 from nnef_grad.errors import NnefSyntaxError, UsageError
 from nnef_grad.source import Source, Span
 
+if sys.platform != "win32":
+    import fcntl
+
 PathLike = Union[str, "os.PathLike[str]"]
+
+# Nobody has written a text that is as long as this.
+MAX_TEXT = 256 * 2**20
+
+PIECE = 2**20
+
+UNFINISHED = ".nnef-grad-unfinished"
+REPLACED = ".nnef-grad-replaced"
+# So many characters make a name that nobody else has.
+RANDOM = 8
+
+
+# ---- Reading ----
+
+
+class Readable(Protocol):
+    """What bytes can be read from, in order."""
+
+    def read(self, size: int, /) -> bytes | bytearray:
+        """So many bytes, or fewer at the end."""
+
+
+def copy(source: Readable, target: BinaryIO, size: int) -> None:
+    """Copies so many bytes, a piece at a time.
+
+    Raises:
+        UsageError: there are fewer.
+    """
+    while size > 0:
+        piece = source.read(min(size, PIECE))
+        if not piece:
+            raise UsageError("a file has become shorter while it was read")
+        target.write(piece)
+        size -= len(piece)
 
 
 def read_source(path: PathLike) -> Source:
@@ -21,14 +67,37 @@ def read_source(path: PathLike) -> Source:
         NnefGradError: the file cannot be read, or is not text.
     """
     name = os.fspath(path)
+    with reading(path):
+        if Path(path).is_dir():
+            message = f"'{name}' is a folder: name the file in it, usually graph.nnef"
+            raise UsageError(message)
+        with Path(path).open("rb") as file:
+            return text_of(file, name)
+
+
+@contextmanager
+def reading(path: PathLike) -> Iterator[None]:
+    """What fails in here is an error about a file that cannot be read."""
     try:
-        return decode(Path(path).read_bytes(), name)
-    except IsADirectoryError:
-        raise UsageError(
-            f"'{name}' is a folder: name the file in it, usually graph.nnef"
-        ) from None
+        yield
     except OSError as error:
+        name = os.fspath(path)
         raise UsageError(f"cannot read '{name}': {error.strerror or error}") from None
+
+
+def text_of(file: Readable, name: str, before: bytes = b"") -> Source:
+    """The text that is left in a file that is open, behind what was read already.
+
+    Raises:
+        NnefGradError: it is too long, or is not text.
+    """
+    data = bytearray(before)
+    while piece := file.read(PIECE):
+        data += piece
+        if len(data) > MAX_TEXT:
+            message = f"'{name}' is too long for a text: more than {MAX_TEXT} bytes"
+            raise UsageError(message)
+    return decode(bytes(data), name)
 
 
 def decode(data: bytes, name: str) -> Source:
@@ -49,6 +118,9 @@ def decode(data: bytes, name: str) -> Source:
         ) from None
 
 
+# ---- Writing ----
+
+
 def write_text(path: Path, text: str, *, overwrite: bool) -> None:
     """Writes a text file, which appears whole or not at all.
 
@@ -65,44 +137,154 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
         UsageError: one exists and must not be replaced, or cannot be written.
     """
     for path in texts:
-        refuse_existing(path, overwrite=overwrite)
-    written: list[tuple[Path, Path]] = []
-    try:
+        with writing(path):
+            refuse_existing(path, overwrite=overwrite)
+    with ExitStack() as drafts:
+        written: list[tuple[Path, Path]] = []
         for path, text in texts.items():
-            written.append((_complete(path, text), path))
-        for temporary, path in written:
-            temporary.replace(path)
-    except OSError as error:
-        raise UsageError(f"cannot write '{path}': {error.strerror or error}") from None
-    finally:
-        for temporary, _ in written:
-            temporary.unlink(missing_ok=True)
+            with writing(path):
+                draft = drafts.enter_context(unfinished_file(path))
+                draft.write_text(text, "utf-8", newline="\n")
+            written.append((draft, path))
+        for draft, path in written:
+            with writing(path):
+                settle(draft, path)
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
     """Raises `UsageError` where a file exists and must not be replaced."""
     if path.exists() and not overwrite:
         raise UsageError(f"'{path}' exists already: use --force to replace it")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"'{path}' is no file, and nothing that a file can replace")
 
 
-def _complete(path: Path, text: str) -> Path:
-    """A neighbour of the file with the whole text: a full disk leaves the old file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
+@contextmanager
+def writing(path: PathLike) -> Iterator[None]:
+    """What fails in here is an error about a file that cannot be written."""
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        temporary.chmod(_mode(path))
+        yield
+    except OSError as error:
+        name = os.fspath(path)
+        raise UsageError(f"cannot write '{name}': {error.strerror or error}") from None
+
+
+# ---- What is not finished yet ----
+
+
+@contextmanager
+def unfinished_file(path: Path) -> Iterator[Path]:
+    """A new file beside a place, to be written and settled there. Otherwise it is gone at
+    the end.
+    """
+    with _unfinished(path, _new_file) as draft:
+        yield draft
+
+
+@contextmanager
+def unfinished_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder. Until it is settled nobody else can look into it."""
+    with _unfinished(path, _new_folder) as draft:
+        yield draft
+
+
+def settle(draft: Path, path: Path) -> None:
+    """Puts what is finished in its place, with the permissions of what stood there."""
+    usual = 0o777 if draft.is_dir() else 0o666
+    draft.chmod(path.stat().st_mode & 0o777 if path.exists() else usual & ~_umask())
+    draft.replace(path)
+
+
+def settle_in_place_of(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
+    """Puts a folder that is finished in the place of another one, which is removed unless
+    it is refused. Should the program be killed in between, it is called `REPLACED`.
+    """
+    replaced = _new_folder(path, REPLACED)
+    replaced.rmdir()
+    path.replace(replaced)
+    try:
+        refuse(replaced)
+        draft.chmod(replaced.stat().st_mode & 0o777)
+        draft.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        replaced.replace(path)
         raise
-    return temporary
+    _remove(replaced)
 
 
-def _mode(path: Path) -> int:
-    """The permissions of the file that is replaced; otherwise those of any new file."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
+def _new_file(path: Path) -> Path:
+    descriptor, name = tempfile.mkstemp(UNFINISHED, _prefix(path), path.parent)
+    os.close(descriptor)
+    return Path(name)
+
+
+def _new_folder(path: Path, suffix: str = UNFINISHED) -> Path:
+    return Path(tempfile.mkdtemp(suffix, _prefix(path), path.parent))
+
+
+def _prefix(path: Path) -> str:
+    """As much of the name as any file system has room for."""
+    return f".{path.name[:40]}."
+
+
+@contextmanager
+def _unfinished(path: Path, make: Callable[[Path], Path]) -> Iterator[Path]:
+    _remove_leftovers(path, UNFINISHED)
+    with ExitStack() as stack:
+        yield _claimed(path, make, stack)
+    _remove_leftovers(path, REPLACED)
+
+
+def _claimed(path: Path, make: Callable[[Path], Path], stack: ExitStack) -> Path:
+    """A new draft, which is locked, and removed at the end."""
+    while True:
+        draft = make(path)
+        stack.callback(_remove, draft)
+        try:
+            is_ours = _lock(draft, stack)
+        except OSError:
+            # The file system has no locks: then nobody takes it for a leftover either.
+            return draft
+        # Before it was locked, somebody may have taken it for one.
+        if is_ours:
+            return draft
+
+
+def _lock(draft: Path, stack: ExitStack) -> bool:
+    """Locks a draft for as long as the stack is there, and says whether that was
+    possible: it is still there, and nobody else holds it.
+
+    Raises:
+        OSError: there are no locks here.
+    """
+    if sys.platform == "win32":
+        raise OSError
+    try:
+        descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW)
+        stack.callback(os.close, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (FileNotFoundError, BlockingIOError):
+        return False
+    return draft.exists()
+
+
+def _remove_leftovers(path: Path, suffix: str) -> None:
+    """Removes what programs that were killed left behind here."""
+    pattern = escape(_prefix(path)) + RANDOM * "?" + suffix
+    for leftover in path.parent.glob(pattern):
+        with ExitStack() as stack, suppress(OSError):
+            if _lock(leftover, stack):
+                _remove(leftover)
+
+
+def _remove(draft: Path) -> None:
+    if draft.is_dir():
+        shutil.rmtree(draft, ignore_errors=True)
+    with suppress(OSError):
+        draft.unlink()
+
+
+def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
-    return 0o666 & ~mask
+    return mask

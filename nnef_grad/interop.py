@@ -1,4 +1,5 @@
-"""Graphs of the Khronos tools, for converters: nnef.Graph and nnef_tools.model.Graph.
+"""Graphs of the Khronos tools, for converters: nnef.Graph and nnef_tools.model.Graph;
+and ONNX files, by the converters of nnef_tools.
 
     graph, data = interop.from_nnef_tools(converted)
     backward = nnef_grad.differentiate(graph)
@@ -10,8 +11,11 @@ comes from outside goes through its text, so that it is checked as any document 
 
 from __future__ import annotations
 
+import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import nnef
@@ -21,9 +25,12 @@ from nnef_tools import model as tools
 
 from nnef_grad.binding import thaw
 from nnef_grad.errors import UsageError
+from nnef_grad.files import PathLike
 from nnef_grad.ir import Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.library import standard
 from nnef_grad.model import loads
+from nnef_grad.names import NameSupply
+from nnef_grad.targets import lower
 
 Array = npt.NDArray[Any]
 Data = Mapping[str, Array]
@@ -222,6 +229,85 @@ def _constant(graph: Any, value: Any) -> Any:
     dtype = np.float32 if isinstance(value, float) else None
     array = np.array(value, dtype)
     return tools.Tensor(graph, shape=(), dtype=array.dtype.type, data=array)
+
+
+# ---- ONNX ----
+
+
+def from_onnx(path: PathLike) -> Model:
+    """The graph of an ONNX file. Inputs and outputs have the names of the file, in
+    characters that NNEF has; so have the variables, and their labels are those names.
+
+    Needs the package `onnx`.
+
+    Raises:
+        NnefGradError: the graph is none of NNEF.
+    """
+    from nnef_tools.conversion.onnx_to_nnef import Converter
+    from nnef_tools.io.onnx import Reader
+    from nnef_tools.optimization.nnef_optimizer import Optimizer as NnefOptimizer
+    from nnef_tools.optimization.onnx_optimizer import Optimizer as OnnxOptimizer
+
+    source = OnnxOptimizer()(Reader()(os.fspath(path)), only_required=True)
+    source.sort()
+    named = {t.name: t.data for t in source.tensors if isinstance(t.data, np.ndarray)}
+    converted = Converter(keep_io_names=True)(source)
+    converted = NnefOptimizer()(converted, only_required=True)
+    _name_variables(converted, named)
+    _make_names_valid(converted)
+    return from_nnef_tools(converted)
+
+
+def to_onnx(graph: Graph, path: PathLike, data: Data | None = None) -> None:
+    """Writes a graph to an ONNX file, in the form that ONNX Runtime computes rightly.
+
+    Needs the package `onnx`.
+
+    Raises:
+        UnsupportedError: ONNX, or the converter, does not have an operation.
+        UsageError: the data of a variable are missing, or do not fit.
+    """
+    import onnx
+    from nnef_tools.conversion.nnef_to_onnx import Converter
+    from nnef_tools.io.onnx import Writer
+
+    lowered = lower(graph, "onnx")
+    source = to_nnef_tools(lowered.graph, {**(data or {}), **lowered.data})
+    Writer()(Converter()(source), os.fspath(path))
+    model = onnx.load(path)
+    _declare_as_constants(model.graph)
+    onnx.save(model, path)
+
+
+def _declare_as_constants(graph: Any) -> None:
+    """The writer lists variables among the inputs, which lets a caller replace them and
+    keeps a runtime from computing with them ahead.
+    """
+    variables = {initializer.name for initializer in graph.initializer}
+    inputs = [fed for fed in graph.input if fed.name not in variables]
+    del graph.input[:]
+    graph.input.extend(inputs)
+
+
+def _name_variables(graph: Any, named: Mapping[str, Array]) -> None:
+    """Gives variables the names that their data have, where these are the same data."""
+    for operation in graph.operations:
+        if operation.type == "variable":
+            tensor = operation.output
+            same = (n for n, a in named.items() if np.shares_memory(a, tensor.data))
+            for name in islice(same, 1):
+                tensor.name = name
+                label = re.sub(r"[^\w./-]+", "_", name, flags=re.ASCII)
+                operation.attribs["label"] = label
+
+
+def _make_names_valid(graph: Any) -> None:
+    """Names of NNEF are made of letters, digits and underscores."""
+    supply = NameSupply()
+    for tensor in graph.tensors:
+        if tensor.name is not None:
+            name = re.sub(r"\W+", "_", tensor.name, flags=re.ASCII)
+            tensor.name = supply.fresh(f"_{name}" if name[:1].isdigit() else name)
 
 
 # ---- Types, data, quantization ----

@@ -1,27 +1,44 @@
-"""Models: texts and files to graphs, and back."""
+"""Models: texts, folders and archives to graphs, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nnef_grad import quantization
 from nnef_grad.binding import suggestion
+from nnef_grad.containers import (
+    GRAPH,
+    QUANTIZATION,
+    Form,
+    Part,
+    Text,
+    form_of,
+    opened,
+    quantization_path,
+    write_archive,
+    write_folder,
+)
+from nnef_grad.data import Declared, parts_of
 from nnef_grad.differentiate import Backward
 from nnef_grad.errors import UsageError, bounded_nesting
 from nnef_grad.expand import expand as expand_document
-from nnef_grad.files import PathLike, read_source, write_texts
+from nnef_grad.files import PathLike, write_texts
 from nnef_grad.ir import Graph, Shape
 from nnef_grad.library import standard, with_fragments
 from nnef_grad.parser import parse_document
+from nnef_grad.paths import Steps
 from nnef_grad.printer import print_graph
 from nnef_grad.rules import Rules
 from nnef_grad.source import Source
 from nnef_grad.syntax import Document
 
+if TYPE_CHECKING:
+    from nnef_grad.data import Data
+
 Shapes = Mapping[str, Sequence[int]]
-QUANTIZATION = ".quant"
 
 
 def load(
@@ -33,11 +50,13 @@ def load(
     rules: Rules | None = None,
     lenient: bool = False,
 ) -> Graph:
-    """Reads a graph from a file of NNEF text, with the quantization info that stands
-    beside it: graph.quant beside graph.nnef.
+    """Reads a graph, with its quantization info. The data of its variables are read by
+    `load_data`.
 
     Args:
-        path: the file.
+        path: a folder with a graph.nnef and maybe a graph.quant; an archive of such
+            files, .tar or .tgz; or a text, x.nnef, with an x.quant beside it maybe.
+            What it is counts, and not what it is called.
         input_shapes: shapes for external tensors, by name, in place of the declared
             ones; of the same rank.
         batch: the extent of dimension 0 of every external tensor, in place of the
@@ -53,18 +72,17 @@ def load(
         The flat graph, checked, with the shape of every tensor.
 
     Raises:
-        NnefGradError: the file cannot be read, or its text is not a valid graph.
+        NnefGradError: it cannot be read, or its text is not a valid graph.
     """
-    source = read_source(path)
-    beside = quantization_path(path)
+    container = opened(path)
     return from_source(
-        source,
+        container.graph(),
         input_shapes=input_shapes,
         batch=batch,
         expand=expand,
         rules=rules,
         lenient=lenient,
-        quant=read_source(beside) if beside.exists() else None,
+        quant=container.quantization(),
     )
 
 
@@ -89,7 +107,7 @@ def loads(
         expand=expand,
         rules=rules,
         lenient=lenient,
-        quant=None if quant is None else Source(f"{name}{QUANTIZATION}", quant),
+        quant=None if quant is None else Source(f"{name}.quant", quant),
     )
 
 
@@ -98,19 +116,50 @@ def dumps(graph: Graph | Backward) -> str:
     return print_graph(_graph(graph))
 
 
-def save(graph: Graph | Backward, path: PathLike, *, overwrite: bool = True) -> None:
-    """Writes a graph to a file, and its quantization info, if it has any, beside it. The
-    files appear whole or not at all.
+def save(
+    graph: Graph | Backward,
+    path: PathLike,
+    *,
+    data: Data | None = None,
+    overwrite: bool = True,
+) -> None:
+    """Writes a graph, with its quantization info, if it has any. What is written appears
+    whole or not at all.
 
     Args:
         graph: what to write.
-        path: the file.
-        overwrite: whether a file that exists is replaced.
+        path: an archive, by its ending: .tgz, .tar.gz or .tar; a folder, where there is
+            one, or where the path ends with a slash or has no suffix; or a text.
+        data: an array for each variable of the graph, by label, for a folder or an
+            archive; those of other variables are not written. What `load_data` gives is
+            not read: its files are shared or copied. Without it there are no data files.
+        overwrite: whether a file that exists is replaced, or a folder that holds a model
+            and nothing else.
 
     Raises:
-        NnefGradError: a file exists and must not be replaced, or cannot be written.
+        NnefGradError: data are missing, or do not fit their variable; something exists
+            and must not be replaced, or cannot be written.
     """
     graph = _graph(graph)
+    form = form_of(path)
+    if form is Form.TEXT:
+        _save_text(graph, path, data, overwrite)
+        return
+    parts: dict[Steps, Part] = {(GRAPH,): Text(print_graph(graph))}
+    if graph.quantization:
+        parts[QUANTIZATION,] = Text(quantization.write(graph.quantization))
+    if data is not None:
+        parts |= parts_of(declared(graph), data, Path(path).parent)
+    write = write_folder if form is Form.FOLDER else write_archive
+    write(path, parts, overwrite=overwrite)
+
+
+def _save_text(
+    graph: Graph, path: PathLike, data: Data | None, overwrite: bool
+) -> None:
+    if data is not None:
+        message = f"'{path}' is a text, which has no data"
+        raise UsageError(f"{message}: write a folder or an archive")
     texts = {Path(path): print_graph(graph)}
     beside = quantization_path(path)
     if graph.quantization or beside.exists():
@@ -119,12 +168,14 @@ def save(graph: Graph | Backward, path: PathLike, *, overwrite: bool = True) -> 
     write_texts(texts, overwrite=overwrite)
 
 
-def quantization_path(path: PathLike) -> Path:
-    """Where the quantization info of a graph stands."""
-    beside = Path(path).with_suffix(QUANTIZATION)
-    if beside == Path(path):
-        raise UsageError(f"'{path}' is the name of a file of quantization info")
-    return beside
+def declared(graph: Graph) -> list[Declared]:
+    """The variables of a graph, for those who look for their data."""
+    return [
+        Declared(str(op.attributes["label"]), t.dtype, t.shape, op.span)
+        for op in graph.operations
+        if op.name == "variable"
+        for t in op.outputs
+    ]
 
 
 def _graph(graph: Graph | Backward) -> Graph:

@@ -245,7 +245,7 @@ def test_a_failing_write_leaves_the_old_file(
             ["missing.nnef"],
             "error: cannot read 'missing.nnef': No such file or directory\n",
         ),
-        (["."], "error: '.' is a folder: name the file in it, usually graph.nnef\n"),
+        (["."], "error: there is no graph.nnef in '.': it is empty\n"),
         (
             ["-", "-o", "no/such/folder/out.nnef"],
             "error: cannot write 'no/such/folder/out.nnef': No such file or directory\n",

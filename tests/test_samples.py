@@ -30,11 +30,18 @@ def positive(value: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.py")), ids=lambda p: p.stem)
 def test_a_script(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for package in NEEDS.get(path.stem, ()):
+        pytest.importorskip(package)
     runpy.run_path(str(path), run_name="__main__")
     shown = capsys.readouterr().out
     for expected in SHOWN[path.stem]:
         assert expected in shown
 
+
+NEEDS = {
+    "gradients_in_tract": ("tract",),
+    "pytorch_to_onnx_runtime": ("onnx", "onnxruntime"),
+}
 
 # What each script says, if all is well.
 SHOWN = {
@@ -42,6 +49,8 @@ SHOWN = {
         *(f"{path.name}: " for path in SAMPLES.glob("*.nnef")),
         "grad_a = sum_reduce(grad_a_full, axes = [0]);",
     ],
+    "gradients_in_tract": ["grad_x", "grad_bias2"],
+    "pytorch_to_onnx_runtime": ["x ", "_0_weight", "_4_bias"],
     "hessian_vector": ["relative error"],
     "jacobian": ["all agree with central differences"],
     "own_operations": [
@@ -50,6 +59,17 @@ SHOWN = {
         "by_functions: |grad_weight| = 1.468227026275, agrees",
     ],
 }
+
+
+@pytest.mark.parametrize("name", ["gradients_in_tract", "pytorch_to_onnx_runtime"])
+def test_gradients_in_other_runtimes_are_right(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tract" if "tract" in name else "onnxruntime")
+    runpy.run_path(str(SAMPLES / f"{name}.py"), run_name="__main__")
+    errors = re.findall(r"off by (\S+)", capsys.readouterr().out)
+    assert len(errors) == 5
+    assert max(map(float, errors)) < 1e-5
 
 
 def test_the_hessian_vector_product_is_exact(

@@ -65,7 +65,7 @@ class Body:
         applies: whether the operation, as it is set, is differentiated by its body.
     """
 
-    build: Callable[[Emit, Operation], Sequence[Any]]
+    build: Callable[[Any, Operation], Sequence[Any]]
     applies: Callable[[Operation], bool]
 
 

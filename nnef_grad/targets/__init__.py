@@ -1,0 +1,169 @@
+"""Targets: graphs in forms that real runtimes have, and compute right.
+
+    runtimes.py         what each runtime lacks, or has wrong: facts, by measurement
+    conditions.py       the settings for which that is so
+    lowerings.nnef      what stands for an operation then, written in NNEF
+    elementwise.py ...  the same where it needs shapes, a family a file
+    integers.py ...     what is not a matter of one operation: integers, names, results
+
+A target is a set of runtimes. An operation that one of them lacks, as it is set, is
+replaced by its lowering, again and again, until all of them have everything. There is one
+lowering of an operation, whatever the target, and what it makes is standard NNEF that
+computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from nnef_grad.emit import Emitter
+from nnef_grad.errors import Problem, UnsupportedError, UsageError
+from nnef_grad.ir import Graph, Operation, Result, Tensor, shape_of
+from nnef_grad.passes.inline import Build, inline
+from nnef_grad.passes.order import inputs_first
+from nnef_grad.passes.prune import prune
+from nnef_grad.passes.verify import verify
+from nnef_grad.targets.integers import casts_moved_up, floored_casts, scalar_inputs
+from nnef_grad.targets.interface import (
+    computed_outputs,
+    copies,
+    without_copies,
+    without_prefixes,
+    without_repetitions,
+)
+from nnef_grad.targets.lookup import find_lowering
+from nnef_grad.targets.registry import Inexpressible
+from nnef_grad.targets.runtimes import RUNTIMES, Runtime
+from nnef_grad.targets.steps import steps_held
+from nnef_grad.targets.tensors import Data, constants_as_variables, literal_operands
+
+# The runtimes that a graph must be right in.
+TARGETS: dict[str, tuple[str, ...]] = {
+    "nnef": (),
+    "khronos": ("session", "interpreter"),
+    "tract": ("tract",),
+    "onnx": ("onnx",),
+    "portable": ("session", "interpreter", "tract", "onnx"),
+}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph for a target.
+
+    Attributes:
+        graph: the graph, which has the inputs, the variables and the outputs of the one
+            that was lowered.
+        data: an array for each variable that it has besides, by label: what was a
+            constant.
+    """
+
+    graph: Graph
+    data: Data = field(default_factory=Data)
+
+
+def lower(graph: Graph, target: str) -> Lowered:
+    """The graph in a form that the runtimes of a target have.
+
+    Args:
+        graph: a flat graph.
+        target: one of TARGETS: "nnef" for the graph as it is; "khronos" for the PyTorch
+            interpreter of nnef_tools and for nnef.Session; "tract"; "onnx" for ONNX
+            Runtime by the converter of nnef_tools; "portable" for all of them.
+
+    Raises:
+        UsageError: there is no such target.
+        UnsupportedError: operations cannot be expressed there; the error names all of
+            them.
+    """
+    if target not in TARGETS:
+        raise UsageError(
+            f"the target is one of {', '.join(TARGETS)}, and not '{target}'"
+        )
+    runtimes = [RUNTIMES[name] for name in TARGETS[target]]
+    if not runtimes:
+        return Lowered(graph)
+    graph, kept = floored_casts(graph), copies(graph)
+    while (changed := _round(graph, runtimes, kept)) is not graph:
+        graph = changed
+    return _settled(graph, runtimes, kept)
+
+
+def _round(
+    graph: Graph, runtimes: Sequence[Runtime], kept: Collection[Tensor]
+) -> Graph:
+    """The graph with operations replaced that a runtime lacks, once."""
+    lacks = partial(_is_lacking, runtimes)
+    found = without_repetitions(without_copies(graph, kept))
+    found = literal_operands(found, lacks)
+    if not all(runtime.casts_integers for runtime in runtimes):
+        found = casts_moved_up(found)
+    found = inline(found, partial(_build, lacks))
+    if found is graph and not all(runtime.returns_data for runtime in runtimes):
+        found = computed_outputs(found)
+    if found is graph and not all(runtime.steps_anywhere for runtime in runtimes):
+        found = steps_held(found)
+    return graph if found is graph else prune(found)
+
+
+def _settled(
+    graph: Graph, runtimes: Sequence[Runtime], kept: Collection[Tensor]
+) -> Lowered:
+    """The graph with what is not a matter of single operations."""
+    if not all(runtime.casts_integers for runtime in runtimes):
+        graph = without_copies(scalar_inputs(graph), kept)
+    graph, data = constants_as_variables(graph, partial(_is_lacking, runtimes))
+    prefixes = [prefix for runtime in runtimes for prefix in runtime.misread]
+    graph = inputs_first(without_prefixes(graph, prefixes))
+    problems = [p for op in graph.operations for p in _problems(op, runtimes)]
+    if problems:
+        raise UnsupportedError.collect(problems)
+    verify(graph)
+    return Lowered(graph, data)
+
+
+def _is_lacking(runtimes: Sequence[Runtime], operation: Operation) -> bool:
+    return any(runtime.lacks(operation) for runtime in runtimes)
+
+
+def _build(lacks: Any, operation: Operation) -> Build | None:
+    """What puts other operations in the place of one that a runtime lacks."""
+    lowering = find_lowering(operation) if lacks(operation) else None
+    return None if lowering is None else partial(_lowered, lowering)
+
+
+def _lowered(lowering: Build, emit: Emitter, operation: Operation) -> Sequence[Any]:
+    try:
+        values = lowering(emit, operation)
+    except Inexpressible as error:
+        message = f"'{operation.name}' cannot be expressed {error}"
+        raise UnsupportedError(message, operation.span) from None
+    return [_in_full(emit, *pair) for pair in zip(values, operation.results)]
+
+
+def _in_full(emit: Emitter, value: Any, result: Result) -> Any:
+    """A value of the shape of the result: what was simplified may have fewer elements."""
+    if not isinstance(result, Tensor) or shape_of(value) == result.shape:
+        return value
+    missing = list(range(len(shape_of(value)), result.rank))
+    aligned = (
+        emit("unsqueeze", value, axes=missing, hint="single") if missing else value
+    )
+    repeats = [whole // part for whole, part in zip(result.shape, aligned.shape)]
+    return emit("tile", aligned, repeats=repeats)
+
+
+def _problems(operation: Operation, runtimes: Sequence[Runtime]) -> Iterator[Problem]:
+    """What is left that a runtime does not have."""
+    lacking = [r.title for r in runtimes if r.lacks(operation)]
+    if lacking:
+        integers = [f"'{t.name}'" for t in operation.inputs if t.dtype == "integer"]
+        what = f"'{operation.name}'" + f" of the integers {integers[0]}" * bool(
+            integers
+        )
+        yield Problem(
+            f"{what} is nothing that {' and '.join(lacking)} can run", operation.span
+        )

@@ -1,0 +1,265 @@
+"""Conditions on how an operation is set: on its attributes, types and shapes.
+
+What they mean for a runtime stands in runtimes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from nnef_grad.ir import Operation, Shape, Tensor, shape_of
+
+When = Callable[[Operation], bool]
+
+
+def always(operation: Operation) -> bool:
+    """Whatever the settings are."""
+    return True
+
+
+def either(*conditions: When) -> When:
+    """One of several conditions."""
+    return lambda operation: any(holds(operation) for holds in conditions)
+
+
+def of_type(dtype: str) -> When:
+    """The generic data type is this one."""
+    return lambda operation: operation.dtype == dtype
+
+
+def other_than(**settings: Any) -> When:
+    """An attribute is not what it is here."""
+    return lambda operation: any(
+        operation.attributes[name] != value for name, value in settings.items()
+    )
+
+
+def with_border(*borders: str) -> When:
+    """The border is one of these."""
+    return lambda operation: operation.attributes["border"] in borders
+
+
+def _shape(operation: Operation) -> Shape:
+    """Of the first operand."""
+    return shape_of(operation.operands[0])
+
+
+def _result(operation: Operation) -> Shape:
+    return next(operation.outputs).shape
+
+
+def _axes(operation: Operation) -> Shape:
+    axes: Shape = operation.attributes["axes"]
+    return axes
+
+
+# ---- Ranks and axes ----
+
+
+def rank_0(operation: Operation) -> bool:
+    """The operand has no axes."""
+    return len(_shape(operation)) == 0
+
+
+def above_rank_5(operation: Operation) -> bool:
+    """The operand has more than five axes."""
+    return len(_shape(operation)) > 5
+
+
+def no_axes(operation: Operation) -> bool:
+    """No axis is named."""
+    return not _axes(operation)
+
+
+def unsorted(operation: Operation) -> bool:
+    """The axes are not named in ascending order."""
+    return list(_axes(operation)) != sorted(_axes(operation))
+
+
+def not_one_axis(operation: Operation) -> bool:
+    """No axis is named, or several are."""
+    return len(_axes(operation)) != 1
+
+
+def scattered(operation: Operation) -> bool:
+    """The axes do not stand side by side; none do not either."""
+    axes = _axes(operation)
+    return not axes or max(axes) - min(axes) >= len(axes)
+
+
+def not_last(operation: Operation) -> bool:
+    """Not just one axis is named, with nothing behind it but extents of 1."""
+    return (
+        not_one_axis(operation)
+        or prod(_shape(operation)[_axes(operation)[0] + 1 :]) > 1
+    )
+
+
+def fewer_axes(operation: Operation) -> bool:
+    """Axes are left out."""
+    return len(_axes(operation)) < len(_shape(operation))
+
+
+# ---- Element by element ----
+
+
+def runs_out_of_axes(operation: Operation) -> bool:
+    """A loop over the axes goes on where an operand has no more of them.
+
+    It ends as soon as each operand has as many elements left as the result, or one.
+    """
+    result = _result(operation)
+    operands = [shape_of(operand) for operand in operation.operands]
+    for axis in range(len(result)):
+        left = [prod(shape[axis:]) for shape in operands]
+        if {*left} <= {1, prod(result[axis:])}:
+            return False
+        if any(len(shape) <= axis for shape in operands):
+            return True
+    return False
+
+
+def literal_integers(operation: Operation) -> bool:
+    """An operand is an integer, written as a literal."""
+    return any(type(operand) is int for operand in operation.operands)
+
+
+def unequal_terms(operation: Operation) -> bool:
+    """Terms are broadcast to each other."""
+    (terms,) = operation.operands
+    assert isinstance(terms, tuple)
+    return len(set(map(shape_of, terms))) > 1
+
+
+def several_slopes(operation: Operation) -> bool:
+    """The slope is a tensor with axes."""
+    return len(shape_of(operation.operands[1])) > 0
+
+
+def broadcast_operand(operation: Operation) -> bool:
+    """The first operand is broadcast."""
+    return _shape(operation) != _result(operation)
+
+
+# ---- Tensors ----
+
+
+def splat(operation: Operation) -> bool:
+    """One value fills a shape of several elements."""
+    value: Sequence[object] = operation.attributes["value"]
+    return len(value) == 1 and prod(_result(operation)) > 1
+
+
+def splat_of_no_scalar(operation: Operation) -> bool:
+    """One logical or integer fills a shape of several elements."""
+    return operation.dtype != "scalar" and splat(operation)
+
+
+# ---- Matrices and normalisation ----
+
+
+def transposed_batches(operation: Operation) -> bool:
+    """An operand is transposed, and there are batches of matrices."""
+    transposed = other_than(transposeA=False, transposeB=False)
+    return len(_shape(operation)) > 2 and transposed(operation)
+
+
+def different_batches(operation: Operation) -> bool:
+    """Batches of matrices are broadcast."""
+    left, right = map(shape_of, operation.operands)
+    return left[:-2] != right[:-2]
+
+
+def no_plain_layer(operation: Operation) -> bool:
+    """The matrices come in batches, or the bias is neither a literal nor a number for
+    each output.
+    """
+    _, weights, bias = operation.operands
+    shape = shape_of(weights)
+    is_plain = not isinstance(bias, Tensor) or bias.shape == (1, shape[0])
+    return len(shape) != 2 or not is_plain
+
+
+def not_by_channel(operation: Operation) -> bool:
+    """A parameter is not a tensor of the shape [1, channels]."""
+    wanted = (1, *_shape(operation)[1:2])
+    return any(shape_of(operand) != wanted for operand in operation.operands[1:])
+
+
+def no_space(operation: Operation) -> bool:
+    """There are no axes behind batch and channels."""
+    return len(_shape(operation)) <= 2
+
+
+def across_channels(operation: Operation) -> bool:
+    """The window extends along batch or channels, or there is nothing else."""
+    size: Shape = operation.attributes["size"]
+    return max(size[:2], default=1) > 1 or no_space(operation)
+
+
+def not_across_channels(operation: Operation) -> bool:
+    """The window is not an odd one along the channels of images."""
+    size: Shape = operation.attributes["size"]
+    return len(size) != 4 or size[1] % 2 == 0 or {size[0], *size[2:]} != {1}
+
+
+# ---- Shapes ----
+
+
+def of_some_axes(operation: Operation) -> bool:
+    """The new shape is not that of all axes."""
+    start, count = (operation.attributes[f"axis_{name}"] for name in ("start", "count"))
+    return bool(start != 0 or count not in (-1, len(_shape(operation))))
+
+
+def empty_shape(operation: Operation) -> bool:
+    """The new shape is empty."""
+    shape: Any = operation.attributes["shape"]
+    return not shape
+
+
+def open_ended(operation: Operation) -> bool:
+    """An end of 0 stands for the extent."""
+    is_open = {1}.issuperset(operation.attributes["stride"])
+    return is_open and 0 in operation.attributes["end"]
+
+
+def no_plain_range(operation: Operation) -> bool:
+    """A range goes backwards, begins at a negative number, or from 0 to 0, or ends
+    behind the extent.
+    """
+    begin, end, stride = (operation.attributes[n] for n in ("begin", "end", "stride"))
+    extents = [_shape(operation)[axis] for axis in _axes(operation)]
+    return (
+        any(step < 0 for step in stride)
+        or any(first < 0 or first == last == 0 for first, last in zip(begin, end))
+        or any(last > extent for last, extent in zip(end, extents))
+    )
+
+
+def repeated_once(operation: Operation) -> bool:
+    """Nothing is repeated."""
+    return {1}.issuperset(operation.attributes["repeats"])
+
+
+def _padding(operation: Operation) -> Sequence[tuple[int, int]]:
+    padding: Sequence[tuple[int, int]] = operation.attributes["padding"]
+    return padding
+
+
+def cropping(operation: Operation) -> bool:
+    """Padding is negative."""
+    return any(min(sides) < 0 for sides in _padding(operation))
+
+
+def cropping_reflection(operation: Operation) -> bool:
+    """Padding is negative, and the border reflects what is left or what there was."""
+    return cropping(operation) and operation.attributes["border"] == "reflect"
+
+
+def beside_space(operation: Operation) -> bool:
+    """Batch or channels are padded, or there are not one to three axes behind them."""
+    padding = _padding(operation)
+    return any(map(any, padding[:2])) or not 3 <= len(padding) <= 5

@@ -1,0 +1,38 @@
+"""Matrix products in which nothing is transposed, and no batch is broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nnef_grad.emit import Emitter
+from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.targets.conditions import transposed_batches
+from nnef_grad.targets.registry import lowering
+
+
+@lowering("matmul")
+def matmul_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+    """First the operands are transposed, then those with fewer batches are repeated."""
+    if transposed_batches(op):
+        flags = (op.attributes[f"transpose{name}"] for name in "AB")
+        return [
+            emit("matmul", *(_turned(emit, *pair) for pair in zip(op.inputs, flags)))
+        ]
+    batch = next(op.outputs).shape[:-2]
+    repeated = (_repeated(emit, x, batch) for x in op.inputs)
+    return [emit("matmul", *repeated, **op.attributes)]
+
+
+def _turned(emit: Emitter, x: Tensor, flag: bool) -> Any:
+    *batch, row, column = range(x.rank)
+    order = [*batch, column, row]
+    return emit("transpose", x, axes=order, hint="transposed") if flag else x
+
+
+def _repeated(emit: Emitter, x: Tensor, batch: Shape) -> Any:
+    """A matrix for each of the batch."""
+    repeats = [count // extent for count, extent in zip(batch, x.shape)]
+    if set(repeats) <= {1}:
+        return x
+    return emit("tile", x, repeats=[*repeats, 1, 1], hint="repeated")

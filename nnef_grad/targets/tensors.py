@@ -1,0 +1,176 @@
+"""Tensors that stand for themselves: constants, and variables with the data of
+constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnef_grad.emit import Emitter
+from nnef_grad.ir import Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.library import standard
+from nnef_grad.ops.elementwise import broadcast
+from nnef_grad.targets.conditions import When, always, splat
+from nnef_grad.targets.registry import lowering
+
+Array = npt.NDArray[Any]
+Data = dict[str, Array]
+
+
+# ---- Literals ----
+
+
+def _is_uniform(op: Operation) -> bool:
+    return len(set(op.attributes["value"])) == 1
+
+
+def _has_literal(op: Operation) -> bool:
+    """Whether a literal can stand for the elements. Integers have another width there
+    in some runtimes: one of them is a constant of its own.
+    """
+    return splat(op) if op.dtype == "integer" else _is_uniform(op)
+
+
+@lowering("constant", when=_has_literal)
+def constant_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+    """A single element, repeated."""
+    shape, value = op.attributes["shape"], op.attributes["value"][0]
+    ones = [1] * len(shape)
+    if not shape:
+        return [emit("copy", value)]
+    if op.dtype == "integer":
+        single = emit(
+            "constant", shape=ones, value=[value], dtype="integer", hint="single"
+        )
+    else:
+        single = emit("unsqueeze", value, axes=list(range(len(shape))), hint="single")
+    return [emit("tile", single, repeats=shape) if set(shape) != {1} else single]
+
+
+# They take a literal wherever they take a tensor of numbers.
+_BROADCASTING = frozenset(
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "pow",
+        "min",
+        "max",
+        "lt",
+        "gt",
+        "le",
+        "ge",
+        "eq",
+        "ne",
+        "select",
+        "clamp",
+    ]
+)
+
+
+def literal_operands(graph: Graph, which: When) -> Graph:
+    """The graph with literals in the place of constants, where these fill an operand
+    that is broadcast to others.
+
+    Args:
+        graph: a flat graph.
+        which: the constants that are replaced, of those with one value.
+    """
+    constants = {
+        tensor: op.attributes["value"][0]
+        for op in graph.operations
+        if op.name == "constant" and op.dtype == "scalar" and which(op)
+        for tensor in op.outputs
+        if _is_uniform(op)
+    }
+    operations = tuple(_with_literals(op, constants) for op in graph.operations)
+    is_same = all(new is old for new, old in zip(operations, graph.operations))
+    return graph if is_same else replace(graph, operations=operations)
+
+
+def _with_literals(op: Operation, constants: Mapping[Tensor, float]) -> Operation:
+    if op.name not in _BROADCASTING or constants.keys().isdisjoint(op.inputs):
+        return op
+    operands: list[Operand] = list(op.operands)
+    for index, operand in enumerate(operands):
+        others = [shape_of(o) for i, o in enumerate(operands) if i != index]
+        if operand in constants and broadcast(*others) == next(op.outputs).shape:
+            assert isinstance(operand, Tensor)
+            operands[index] = constants[operand]
+    is_same = tuple(operands) == op.operands
+    return op if is_same else replace(op, operands=tuple(operands))
+
+
+# ---- Variables ----
+
+
+def constants_as_variables(graph: Graph, which: When = always) -> tuple[Graph, Data]:
+    """The graph with variables in the place of constants.
+
+    Args:
+        graph: a flat graph.
+        which: the constants that are replaced.
+
+    Returns:
+        The graph, and the data of its new variables by label: scalars in single
+        precision. Every tensor keeps its name.
+    """
+    labels, data = _free_labels(graph), Data()
+    operations = tuple(
+        _variable(op, next(labels), data) if op.name == "constant" and which(op) else op
+        for op in graph.operations
+    )
+    return (replace(graph, operations=operations), data) if data else (graph, data)
+
+
+def _free_labels(graph: Graph) -> Iterator[str]:
+    """constants/1, constants/2 and so on, but for labels that there are. Upper and lower
+    case are one, and a label may be a folder of another.
+    """
+    taken = {
+        str(op.attributes["label"]).lower()
+        for op in graph.operations
+        if op.name == "variable"
+    }
+    roots = (f"constants{suffix}" for suffix in _suffixes())
+    root = next(r for r in roots if not any(label.startswith(r) for label in taken))
+    return (f"{root}/{number}" for number in count(1))
+
+
+def _suffixes() -> Iterable[str]:
+    yield ""
+    yield from (f"_{number}" for number in count(1))
+
+
+_TYPES: dict[str, npt.DTypeLike] = {
+    "scalar": np.float32,
+    "integer": np.int64,
+    "logical": np.bool_,
+}
+
+
+def _variable(op: Operation, label: str, data: Data) -> Operation:
+    """The operation for a constant, whose values go to the data."""
+    shape, value = op.attributes["shape"], op.attributes["value"]
+    (tensor,) = op.outputs
+    values = np.array(value, _TYPES[tensor.dtype])
+    data[label] = np.array(np.broadcast_to(values, prod(shape)).reshape(shape))
+    attributes = {"shape": shape, "label": label}
+    return replace(op, definition=standard()["variable"], attributes=attributes)
+
+
+# ---- Variables that change ----
+
+
+@lowering("update")
+def update_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+    """The new value. Who runs the graph takes it from there to the next run."""
+    return [op.operands[1]]

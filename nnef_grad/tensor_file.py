@@ -1,0 +1,209 @@
+"""Tensor files: what is in a `.dat`.
+
+What a file says of itself is checked before anything else of it is read: a header that
+promises more than there is costs nothing. The arrays are read and written by the nnef
+package.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from math import prod
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
+
+from nnef_grad.containers import Part
+from nnef_grad.errors import UsageError
+from nnef_grad.files import Readable
+
+# To check files and to copy them takes no numpy.
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+# ---- Headers ----
+
+MAGIC = b"\x4e\xef"
+VERSION = b"\x01\x00"
+MAX_RANK = 8
+HEADER = 128
+MAX_LENGTH = 2**32 - 1
+# Magic number, version, length of the data, rank, extents, bits an item, type of the
+# items; what follows is deprecated or reserved.
+_FIELDS = struct.Struct("<2s2sII8III")
+assert _FIELDS.size + 76 == HEADER
+
+
+class Items(NamedTuple):
+    """A type of items: what it is called, and the numbers of bits that it may have."""
+
+    name: str
+    bits: Sequence[int]
+    # The types of tensors that it is for.
+    dtype: str
+    is_quantized: bool = False
+
+
+_ANY_BITS = range(1, 65)
+_UNSIGNED = 1
+ITEMS = {
+    0: Items("float", (16, 32, 64), "scalar"),
+    1: Items("unsigned integer", _ANY_BITS, "integer"),
+    2: Items("quantized unsigned integer", _ANY_BITS, "scalar", is_quantized=True),
+    3: Items("quantized signed integer", _ANY_BITS, "scalar", is_quantized=True),
+    4: Items("signed integer", _ANY_BITS, "integer"),
+    5: Items("bool", (1, 8), "logical"),
+}
+
+
+class Header(NamedTuple):
+    """What a tensor file says of itself: `bits` is the number of them in an item."""
+
+    items: Items
+    bits: int
+    shape: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        """How many bytes the data take."""
+        return (prod(self.shape) * self.bits + 7) // 8
+
+
+class _Fields(NamedTuple):
+    magic: bytes
+    version: bytes
+    length: int
+    rank: int
+    extents: tuple[int, ...]
+    bits: int
+    code: int
+
+
+def read_header(part: Part) -> Header:
+    """The header of a tensor file, which is checked against itself and the file.
+
+    Raises:
+        UsageError: it is no tensor file, or is shorter or longer than it says.
+    """
+    head = part.beginning(HEADER)
+    if len(head) < HEADER:
+        _fail(part, f"it has {part.size} bytes, and a header has {HEADER}")
+    magic, version, length, rank, *extents, bits, code = _FIELDS.unpack_from(head)
+    fields = _Fields(magic, version, length, rank, tuple(extents[:rank]), bits, code)
+    for problem in _problems(fields, part.size - HEADER):
+        _fail(part, problem)
+    return Header(ITEMS[code], bits, fields.extents)
+
+
+def _problems(fields: _Fields, size: int) -> Iterator[str]:
+    """What is wrong; what comes behind the first makes no sense."""
+    if fields.magic != MAGIC:
+        yield "it does not begin like one"
+    if fields.version != VERSION:
+        yield f"its version is {'.'.join(map(str, fields.version))}, and not 1.0"
+    if fields.rank > MAX_RANK:
+        yield f"its rank is {fields.rank}, and must be at most {MAX_RANK}"
+    if 0 in fields.extents:
+        yield f"its extents are {list(fields.extents)}, and must be positive"
+    if fields.code not in ITEMS:
+        yield f"the type of its items, {fields.code:#x}, is unknown"
+    items = ITEMS[fields.code]
+    if fields.bits not in items.bits:
+        yield f"its items are of type {items.name}, and have {fields.bits} bits"
+    length = Header(items, fields.bits, fields.extents).length
+    if fields.length != length:
+        yield (
+            f"it says that it has {fields.length} bytes of data, and"
+            f" {fields.bits} bits an item in shape {list(fields.extents)} are {length}"
+        )
+    if size != length:
+        yield f"it says that it has {length} bytes of data, and has {size}"
+
+
+def _fail(part: Part, problem: str) -> NoReturn:
+    raise UsageError(f"'{part.name}' is no tensor file of NNEF: {problem}")
+
+
+# ---- Arrays ----
+
+
+def read_array(part: Part) -> Array:
+    """The array in a tensor file.
+
+    Raises:
+        UsageError: it is no tensor file, or what is in it are no numbers: codes of a
+            quantization, or items that numpy does not have.
+    """
+    import nnef
+
+    header = read_header(part)
+    if header.items.is_quantized:
+        what = "codes of a quantization, and not the values themselves"
+        raise UsageError(f"what '{part.name}' holds are {what}")
+    with part.open() as file:
+        try:
+            array: Array = nnef.read_tensor(_InOrder(file, header))
+        except ValueError as error:
+            raise UsageError(f"cannot read '{part.name}': {error}") from None
+    if header.items.dtype == "logical":
+        array = array.astype(bool, copy=False)
+    array.flags.writeable = False
+    return array
+
+
+class _InOrder:
+    """A tensor file as the reader of the nnef package wants it. That it cannot be seeked
+    in makes the reader take bytes, wherever they come from; and what it does not know,
+    bools of eight bits, are numbers to it.
+    """
+
+    def __init__(self, file: Readable, header: Header) -> None:
+        head = bytearray(file.read(HEADER))
+        if header.items.dtype == "logical" and header.bits == 8:
+            head[_FIELDS.size - 4] = _UNSIGNED
+        self._head = BytesIO(head)
+        self._file = file
+
+    def seekable(self) -> bool:
+        return False
+
+    def read(self, size: int) -> bytes | bytearray:
+        return self._head.read(size) or self._file.read(size)
+
+
+# The type of items by the kind of a numpy type.
+_CODES = {"f": 0, "u": 1, "i": 4, "b": 5}
+
+
+def header_of(array: Array) -> Header:
+    """The header of the file that an array is written to.
+
+    Raises:
+        ValueError: there is none; the error says what the array is.
+    """
+    code = _CODES.get(array.dtype.kind)
+    bits = 1 if array.dtype.kind == "b" else 8 * array.dtype.itemsize
+    if code is None or bits not in ITEMS[code].bits:
+        raise ValueError(f"of type {array.dtype}")
+    header = Header(ITEMS[code], bits, array.shape)
+    if header.length > MAX_LENGTH or array.ndim > MAX_RANK:
+        raise ValueError(f"of rank {array.ndim} and {header.length} bytes: too much")
+    return header
+
+
+def write_array(file: BinaryIO, array: Array) -> None:
+    """Writes a tensor file, for which there must be a header.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    import nnef
+
+    nnef.write_tensor(file, array.astype(array.dtype.newbyteorder("="), copy=False))
+    # Numpy writes past Python, and a disk that is full at the end goes unnoticed.
+    if os.fstat(file.fileno()).st_size != HEADER + header_of(array).length:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

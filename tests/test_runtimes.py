@@ -1,0 +1,75 @@
+"""Graphs lowered for a target run in its runtimes, with the right numbers: every
+operation, forward and backward. docs/runtimes.md is made of the results.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+from operation_models import models
+from witnesses.harness import CONSUMERS, missing
+from witnesses.matrix import DIRECTIONS, Matrix, matrix
+from witnesses.page import by_operation, letters_of, page
+
+import nnef_grad
+
+PAGE = Path(__file__).parents[1] / "docs" / "runtimes.md"
+
+# Who is to run the graphs of a target.
+PROMISED: dict[str, tuple[str, ...]] = {
+    "khronos": ("khronos", "session", "interpreter"),
+    "tract": ("tract",),
+    "onnx": ("onnx",),
+    "portable": tuple(CONSUMERS),
+}
+
+
+def results(target: str, direction: str) -> Matrix:
+    """What the runtimes of a target make of its graphs."""
+    consumers = PROMISED[target]
+    for consumer in consumers:
+        if missing(consumer):
+            pytest.skip(missing(consumer))
+    lower = partial(nnef_grad.lower, target=target)
+    return matrix(models(), DIRECTIONS[direction], lower=lower, consumers=consumers)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("target", PROMISED)
+def test_every_operation_in_the_runtimes_of_a_target(
+    target: str, direction: str, request: pytest.FixtureRequest
+) -> None:
+    if request.config.getoption("--rewrite-cases"):
+        pytest.skip("the page is being written")
+    found = results(target, direction)
+    wrong = [
+        f"{model} in {consumer}: {verdict}"
+        for model, row in found.items()
+        for consumer, verdict in row.items()
+        if verdict.word != "ok"
+    ]
+    assert wrong == []
+    letters = {name: letters_of(row) for name, row in by_operation(found).items()}
+    assert letters == column(target, direction)
+
+
+def column(target: str, direction: str) -> dict[str, str]:
+    """What the page says of a target, by operation."""
+    text = PAGE.read_text("utf-8")
+    section = text.partition(f"## {direction.capitalize()} graphs")[2].partition("##")[
+        0
+    ]
+    header, *rows = re.findall(r"^\| (.*) \|$", section, re.MULTILINE)
+    index = header.split(" | ").index(target)
+    cells = (row.split(" | ") for row in rows)
+    return {cell[0].strip("`"): cell[index] for cell in cells}
+
+
+def test_the_page(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--rewrite-cases"):
+        found = {t: {d: results(t, d) for d in DIRECTIONS} for t in PROMISED}
+        PAGE.write_text(page(found, PROMISED), "utf-8")
+    assert PAGE.exists()
