@@ -158,12 +158,15 @@ def _in_full(emit: Emitter, value: Any, result: Result) -> Any:
 
 def _problems(operation: Operation, runtimes: Sequence[Runtime]) -> Iterator[Problem]:
     """What is left that a runtime does not have."""
-    lacking = [r.title for r in runtimes if r.lacks(operation)]
+    lacking = " and ".join(r.title for r in runtimes if r.lacks(operation))
     if lacking:
-        integers = [f"'{t.name}'" for t in operation.inputs if t.dtype == "integer"]
-        what = f"'{operation.name}'" + f" of the integers {integers[0]}" * bool(
-            integers
-        )
-        yield Problem(
-            f"{what} is nothing that {' and '.join(lacking)} can run", operation.span
-        )
+        message = f"{_called(operation)} is nothing that {lacking} can run"
+        yield Problem(message, operation.span)
+
+
+def _called(operation: Operation) -> str:
+    """What messages call an operation: it may be one of the compiler's own."""
+    for tensor in operation.inputs:
+        if tensor.dtype == "integer":
+            return f"'{operation.name}' of the integers '{tensor.name}'"
+    return f"'{operation.name}'"
