@@ -35,9 +35,9 @@ from nnef_grad.targets.interface import (
     without_repetitions,
 )
 from nnef_grad.targets.lookup import find_lowering
+from nnef_grad.targets.neighbours import repeats_joined, steps_held
 from nnef_grad.targets.registry import Inexpressible
 from nnef_grad.targets.runtimes import RUNTIMES, Runtime
-from nnef_grad.targets.steps import steps_held
 from nnef_grad.targets.tensors import Data, constants_as_variables, literal_operands
 
 # The runtimes that a graph must be right in.
@@ -104,8 +104,8 @@ def _round(
     found = inline(found, partial(_build, lacks))
     if found is graph and not all(runtime.returns_data for runtime in runtimes):
         found = computed_outputs(found)
-    if found is graph and not all(runtime.steps_anywhere for runtime in runtimes):
-        found = steps_held(found)
+    if found is graph and any(runtime.moves_operations for runtime in runtimes):
+        found = repeats_joined(steps_held(found))
     return graph if found is graph else prune(found)
 
 

@@ -16,6 +16,7 @@ from nnef_grad.ops.windows import Padding, Windows, reaches
 from nnef_grad.targets.registry import Inexpressible, lowering
 from nnef_grad.targets.windows import (
     MOST_AXES,
+    covers,
     cropped,
     lie_side_by_side,
     skipping_axes,
@@ -124,29 +125,31 @@ def _groups(op: Operation) -> int:
 
 def _is_plain(op: Operation) -> bool:
     """Whether everything is said, and nothing that need not be."""
-    (y,), attributes = op.outputs, op.attributes
+    (y,), attributes, windows = op.outputs, op.attributes, deconv_windows(op)
     padding: Padding = attributes["padding"]
     return (
         attributes["border"] == "constant"
         and len(padding) > 0
         and min(map(min, padding)) >= 0
-        and not (attributes["output_shape"] and deconv_windows(op).has_natural_extents)
+        and not (attributes["output_shape"] and windows.has_natural_extents)
+        and (op.operands[2] == 0.0 or covers(windows))
         and _is_by_channel(op.operands[2], y.shape[1])
     )
 
 
 def _plain(emit: Emitter, op: Operation) -> Any:
-    """Negative padding is zeros around the result, and the bias is added to them too."""
+    """Negative padding is zeros around the result. The bias is added to them too, and to
+    what no window reaches.
+    """
     (y,), (x, w, bias), windows = op.outputs, op.operands, deconv_windows(op)
     zeros = [(max(-before, 0), max(-behind, 0)) for before, behind in windows.padding]
     attributes = {**_inside(windows, zeros, y.shape[:2]), "groups": _groups(op)}
-    if not any(map(any, zeros)):
-        within, behind = _divided(bias, y.shape[1])
-        unbiased = emit("deconv", x, w, within, **attributes, hint="unbiased")
-        return emit("add", unbiased, behind)
-    inner = emit("deconv", x, w, **attributes, hint="inner")
-    padding = [(0, 0), (0, 0), *zeros]
-    return emit("add", emit("pad", inner, padding=padding, hint="unbiased"), bias)
+    within, behind = _divided(bias, y.shape[1]) if covers(windows) else (0.0, bias)
+    spread = emit("deconv", x, w, within, **attributes, hint="spread")
+    if any(map(any, zeros)):
+        padding = [(0, 0), (0, 0), *zeros]
+        spread = emit("pad", spread, padding=padding, hint="padded")
+    return emit("add", spread, behind)
 
 
 def _inside(

@@ -42,12 +42,12 @@ def without_repetitions(graph: Graph) -> Graph:
     make an output.
     """
     first: dict[tuple[object, ...], Operation] = {}
-    originals: dict[Tensor, Tensor] = {}
+    stays, originals = set(graph.outputs), dict[Tensor, Tensor]()
     operations: list[Operation] = []
     for op in graph.operations:
         op = substitute(op, originals)
         earlier = first.setdefault(_key(op), op) if op.name not in _UNIQUE else op
-        if earlier is not op and not any(t in graph.outputs for t in op.outputs):
+        if earlier is not op and stays.isdisjoint(op.outputs):
             originals.update(zip(op.outputs, earlier.outputs))
         else:
             operations.append(op)
@@ -66,13 +66,13 @@ _DATA = {"variable", "constant"}
 
 def computed_outputs(graph: Graph) -> Graph:
     """The graph with copies as outputs where these are variables or constants."""
-    names = NameSupply(graph.tensors)
+    names, outputs = NameSupply(graph.tensors), set(graph.outputs)
     renamed = {
         tensor: replace(tensor, name=names.fresh(f"{tensor.name}_data"))
         for op in graph.operations
         if op.name in _DATA
         for tensor in op.outputs
-        if tensor in graph.outputs
+        if tensor in outputs
     }
     if not renamed:
         return graph

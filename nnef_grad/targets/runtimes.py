@@ -57,6 +57,7 @@ from nnef_grad.targets.window_conditions import (
     automatic,
     bias_beyond_channels,
     bias_not_by_channel,
+    biased,
     both,
     dilated,
     empty,
@@ -70,6 +71,7 @@ from nnef_grad.targets.window_conditions import (
     repeating,
     sized,
     skipping,
+    uncovered,
     wide,
 )
 
@@ -85,7 +87,8 @@ class Runtime:
         title: what messages call it.
         casts_integers: whether it can make scalars of integers.
         returns_data: whether a variable or a constant can be an output.
-        steps_anywhere: whether a slice may have a stride wherever it stands.
+        moves_operations: whether it moves operations over each other, and gets that
+            wrong.
         misread: beginnings of names that it reads as literals.
     """
 
@@ -93,7 +96,7 @@ class Runtime:
     title: str
     casts_integers: bool = True
     returns_data: bool = True
-    steps_anywhere: bool = True
+    moves_operations: bool = False
     misread: tuple[str, ...] = ()
 
     def lacks(self, operation: Operation) -> bool:
@@ -111,7 +114,7 @@ RUNTIMES: dict[str, Runtime] = {
         "tract",
         "tract",
         casts_integers=False,
-        steps_anywhere=False,
+        moves_operations=True,
         misread=("inf", "true", "false"),
     ),
     "onnx": Runtime("onnx", "ONNX Runtime", returns_data=False),
@@ -294,6 +297,7 @@ WINDOWS: Facts = {
             over_three_axes,
             with_border("reflect", "reflect-even"),
             bias_not_by_channel,
+            both(biased, uncovered),
         ),
         # It takes the filter for another way round, where that makes a difference.
         "tract": either(repeating, no_space, automatic, sized, mixing),

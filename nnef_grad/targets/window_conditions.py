@@ -7,7 +7,7 @@ from nnef_grad.ops.conv import conv_windows, deconv_groups, deconv_windows
 from nnef_grad.ops.pool import basic_windows, reverse_windows
 from nnef_grad.ops.windows import REPEATING, Padding, Windows, basic_outside, reaches
 from nnef_grad.targets.conditions import When
-from nnef_grad.targets.windows import STILL, have_empty, moving_axes, skipping_axes
+from nnef_grad.targets.windows import covers, have_empty, moving_axes, skipping_axes
 
 _WINDOWS = {"conv": conv_windows, "deconv": deconv_windows, "debox": reverse_windows}
 
@@ -74,13 +74,10 @@ def wide(operation: Operation) -> bool:
 
 
 def across(operation: Operation) -> bool:
-    """Windows slide along batch or channels."""
+    """Something is said of windows along batch or channels."""
     windows = _windows(operation)
-    columns = zip(windows.size, windows.stride, windows.padding)
-    return any(column != STILL for column in list(columns)[:2])
-
-
-# ---- Spatial axes ----
+    columns = zip(windows.size, windows.stride, windows.dilation, windows.padding)
+    return any(column != (1, 1, 1, (0, 0)) for column in list(columns)[:2])
 
 
 def over_three_axes(operation: Operation) -> bool:
@@ -140,6 +137,16 @@ def mixing(operation: Operation) -> bool:
     output_shape, groups = (operation.attributes[n] for n in ("output_shape", "groups"))
     groups = deconv_groups(_shape(operation), output_shape, groups)
     return filters != groups or channels != 1
+
+
+def biased(operation: Operation) -> bool:
+    """There is a bias."""
+    return operation.operands[2] != 0.0
+
+
+def uncovered(operation: Operation) -> bool:
+    """A part of the output lies in no window."""
+    return not covers(_windows(operation))
 
 
 def bias_beyond_channels(operation: Operation) -> bool:

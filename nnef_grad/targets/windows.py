@@ -80,13 +80,21 @@ def lie_side_by_side(windows: Windows) -> bool:
     columns = zip(windows.size, windows.stride, windows.down)
     is_next = all(f == s or count == 1 for f, s, count in columns)
     covered = tuple(extent * f for extent, f in zip(windows.down, windows.size))
-    return is_next and _cover(windows, covered)
+    return is_next and _fill(windows, covered)
 
 
 def lie_apart(windows: Windows) -> bool:
     """Whether each window is one element, the first of as many as the stride says."""
     covered = tuple(extent * s for extent, s in zip(windows.down, windows.stride))
-    return prod(windows.size) == 1 and _cover(windows, covered)
+    return prod(windows.size) == 1 and _fill(windows, covered)
+
+
+def covers(windows: Windows) -> bool:
+    """Whether no part of the up-scaled side lies before the first window, or behind the
+    last one.
+    """
+    columns = zip(windows.begin, windows.end, windows.up)
+    return all(first <= 0 and last >= extent for first, last, extent in columns)
 
 
 def are_dilated(windows: Windows) -> bool:
@@ -115,9 +123,10 @@ def check_inside(windows: Windows, border: str) -> None:
         raise Inexpressible("with windows that have no element inside")
 
 
-def _cover(windows: Windows, covered: Shape) -> bool:
-    begin = not any(before for before, _ in windows.padding)
-    return begin and covered == windows.up and not are_dilated(windows)
+def _fill(windows: Windows, covered: Shape) -> bool:
+    """Whether that is all of the up-scaled side, and windows without gaps begin there."""
+    begins = not any(before for before, _ in windows.padding)
+    return begins and covered == windows.up and not are_dilated(windows)
 
 
 @dataclass(frozen=True)
