@@ -15,17 +15,18 @@ computes the same.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
-from nnef_grad.ir import Graph, Operation, Result, Tensor, shape_of
+from nnef_grad.ir import Graph, Operation, Result, Tensor
 from nnef_grad.passes.inline import Build, inline
 from nnef_grad.passes.order import inputs_first
 from nnef_grad.passes.prune import prune
 from nnef_grad.passes.verify import verify
+from nnef_grad.targets.conditions import When
 from nnef_grad.targets.integers import casts_moved_up, floored_casts, scalar_inputs
 from nnef_grad.targets.interface import (
     computed_outputs,
@@ -38,7 +39,12 @@ from nnef_grad.targets.lookup import find_lowering
 from nnef_grad.targets.neighbours import repeats_joined, steps_held
 from nnef_grad.targets.registry import Inexpressible
 from nnef_grad.targets.runtimes import RUNTIMES, Runtime
-from nnef_grad.targets.tensors import Data, constants_as_variables, literal_operands
+from nnef_grad.targets.tensors import (
+    Data,
+    constants_as_variables,
+    in_full,
+    literal_operands,
+)
 
 # The runtimes that a graph must be right in.
 TARGETS: dict[str, tuple[str, ...]] = {
@@ -101,7 +107,10 @@ def _round(
     found = literal_operands(found, lacks)
     if not all(runtime.casts_integers for runtime in runtimes):
         found = casts_moved_up(found)
-    found = inline(found, partial(_build, lacks))
+    problems: list[Problem] = []
+    found = inline(found, partial(_build, lacks, problems))
+    if problems:
+        raise UnsupportedError.collect(problems)
     if found is graph and not all(runtime.returns_data for runtime in runtimes):
         found = computed_outputs(found)
     if found is graph and any(runtime.moves_operations for runtime in runtimes):
@@ -122,38 +131,38 @@ def _settled(
     if problems:
         raise UnsupportedError.collect(problems)
     verify(graph)
-    return Lowered(graph, data)
+    there = graph.tensors
+    quantization = {n: q for n, q in graph.quantization.items() if n in there}
+    return Lowered(replace(graph, quantization=quantization), data)
 
 
 def _is_lacking(runtimes: Sequence[Runtime], operation: Operation) -> bool:
     return any(runtime.lacks(operation) for runtime in runtimes)
 
 
-def _build(lacks: Any, operation: Operation) -> Build | None:
+def _build(lacks: When, problems: list[Problem], operation: Operation) -> Build | None:
     """What puts other operations in the place of one that a runtime lacks."""
     lowering = find_lowering(operation) if lacks(operation) else None
-    return None if lowering is None else partial(_lowered, lowering)
+    return None if lowering is None else partial(_lowered, lowering, problems)
 
 
-def _lowered(lowering: Build, emit: Emitter, operation: Operation) -> Sequence[Any]:
+def _lowered(
+    lowering: Build, problems: list[Problem], emit: Emitter, operation: Operation
+) -> Sequence[Any]:
     try:
         values = lowering(emit, operation)
     except Inexpressible as error:
         message = f"'{operation.name}' cannot be expressed {error}"
-        raise UnsupportedError(message, operation.span) from None
+        problems.append(Problem(message, operation.span))
+        return operation.results
     return [_in_full(emit, *pair) for pair in zip(values, operation.results)]
 
 
 def _in_full(emit: Emitter, value: Any, result: Result) -> Any:
     """A value of the shape of the result: what was simplified may have fewer elements."""
-    if not isinstance(result, Tensor) or shape_of(value) == result.shape:
-        return value
-    missing = list(range(len(shape_of(value)), result.rank))
-    aligned = (
-        emit("unsqueeze", value, axes=missing, hint="single") if missing else value
-    )
-    repeats = [whole // part for whole, part in zip(result.shape, aligned.shape)]
-    return emit("tile", aligned, repeats=repeats)
+    if isinstance(result, Tensor):
+        return in_full(emit, value, result.shape)
+    return value
 
 
 def _problems(operation: Operation, runtimes: Sequence[Runtime]) -> Iterator[Problem]:

@@ -188,6 +188,11 @@ def not_by_channel(operation: Operation) -> bool:
     return any(shape_of(operand) != wanted for operand in operation.operands[1:])
 
 
+def shared_parameters(operation: Operation) -> bool:
+    """A tensor serves as two parameters."""
+    return len(set(operation.operands)) < len(operation.operands)
+
+
 def no_space(operation: Operation) -> bool:
     """There are no axes behind batch and channels."""
     return len(_shape(operation)) <= 2

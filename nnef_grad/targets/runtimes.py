@@ -42,6 +42,7 @@ from nnef_grad.targets.conditions import (
     runs_out_of_axes,
     scattered,
     several_slopes,
+    shared_parameters,
     splat,
     splat_of_no_scalar,
     transposed_batches,
@@ -207,7 +208,7 @@ ELEMENTS: Facts = {
     "batch_normalization": {
         "session": always,
         "interpreter": not_by_channel,
-        "onnx": either(not_by_channel, no_space),
+        "onnx": either(not_by_channel, no_space, shared_parameters),
     },
     "l1_normalization": _NORM,
     "l2_normalization": _NORM,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from math import prod
 from typing import Any
@@ -14,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.emit import Emitter
-from nnef_grad.ir import Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.library import standard
-from nnef_grad.ops.elementwise import broadcast
+from nnef_grad.passes.inline import Build, inline
 from nnef_grad.targets.conditions import When, always, splat
 from nnef_grad.targets.registry import lowering
 
@@ -42,47 +43,23 @@ def _has_literal(op: Operation) -> bool:
 def constant_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """A single element, repeated."""
     shape, value = op.attributes["shape"], op.attributes["value"][0]
-    ones = [1] * len(shape)
-    if not shape:
-        return [emit("copy", value)]
     if op.dtype == "integer":
-        single = emit(
-            "constant", shape=ones, value=[value], dtype="integer", hint="single"
-        )
-    else:
-        single = emit("unsqueeze", value, axes=list(range(len(shape))), hint="single")
-    return [emit("tile", single, repeats=shape) if set(shape) != {1} else single]
+        ones = [1] * len(shape)
+        value = emit("constant", shape=ones, value=[value], dtype="integer", hint="one")
+    return [in_full(emit, value, shape)]
 
 
 # They take a literal wherever they take a tensor of numbers.
-_BROADCASTING = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "pow",
-        "min",
-        "max",
-        "lt",
-        "gt",
-        "le",
-        "ge",
-        "eq",
-        "ne",
-        "select",
-        "clamp",
-    ]
-)
+_ELEMENTWISE = "add sub mul div pow min max lt gt le ge eq ne select clamp"
+_BROADCASTING = frozenset(_ELEMENTWISE.split())
 
 
 def literal_operands(graph: Graph, which: When) -> Graph:
-    """The graph with literals in the place of constants, where these fill an operand
-    that is broadcast to others.
+    """The graph with literals in the place of constants, where these are broadcast.
 
     Args:
         graph: a flat graph.
-        which: the constants that are replaced, of those with one value.
+        which: the constants that are replaced, of those that have one value.
     """
     constants = {
         tensor: op.attributes["value"][0]
@@ -91,22 +68,33 @@ def literal_operands(graph: Graph, which: When) -> Graph:
         for tensor in op.outputs
         if _is_uniform(op)
     }
-    operations = tuple(_with_literals(op, constants) for op in graph.operations)
-    is_same = all(new is old for new, old in zip(operations, graph.operations))
-    return graph if is_same else replace(graph, operations=operations)
+
+    def body(op: Operation) -> Build | None:
+        has_constant = not constants.keys().isdisjoint(op.inputs)
+        is_open = op.name in _BROADCASTING and has_constant
+        return partial(_with_literals, constants) if is_open else None
+
+    return inline(graph, body)
 
 
-def _with_literals(op: Operation, constants: Mapping[Tensor, float]) -> Operation:
-    if op.name not in _BROADCASTING or constants.keys().isdisjoint(op.inputs):
-        return op
-    operands: list[Operand] = list(op.operands)
-    for index, operand in enumerate(operands):
-        others = [shape_of(o) for i, o in enumerate(operands) if i != index]
-        if operand in constants and broadcast(*others) == next(op.outputs).shape:
-            assert isinstance(operand, Tensor)
-            operands[index] = constants[operand]
-    is_same = tuple(operands) == op.operands
-    return op if is_same else replace(op, operands=tuple(operands))
+def _with_literals(
+    constants: Mapping[Tensor, float], emit: Emitter, op: Operation
+) -> Sequence[Any]:
+    operands = tuple(
+        constants.get(o, o) if isinstance(o, Tensor) else o for o in op.operands
+    )
+    hints = (emit.naming("single"),)
+    (value,) = emit.call(op.definition, operands, op.attributes, hints=hints)
+    return [in_full(emit, value, next(op.outputs).shape)]
+
+
+def in_full(emit: Emitter, x: Operand, shape: Shape) -> Any:
+    """An operand, repeated to a shape that it can be broadcast to."""
+    missing = list(range(len(shape_of(x)), len(shape)))
+    if missing:
+        x = emit("unsqueeze", x, axes=missing, hint="single")
+    repeats = [whole // part for whole, part in zip(shape, shape_of(x))]
+    return emit("tile", x, repeats=repeats) if max(repeats, default=1) > 1 else x
 
 
 # ---- Variables ----
