@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -28,21 +29,23 @@ class Model(NamedTuple):
 @cache
 def models() -> tuple[Model, ...]:
     """All of them, in the order of the file."""
-    sections = re.split(r"^## ", FILE.read_text("utf-8"), flags=re.MULTILINE)[1:]
-    found: list[Model] = []
-    for section in sections:
-        operation, *lines = section.strip().splitlines()
-        found += [
-            Model(operation, number, _document(line))
-            for number, line in enumerate(lines, start=1)
-        ]
-    return tuple(found)
+    return tuple(
+        Model(operation, number, document_of(line))
+        for operation, lines in sections(FILE)
+        for number, line in enumerate(lines, start=1)
+    )
 
 
-def _document(statements: str) -> str:
+def sections(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The sections of a file of graphs: a title, and the lines that are not empty."""
+    for section in re.split(r"^## ", path.read_text("utf-8"), flags=re.MULTILINE)[1:]:
+        title, *lines = section.strip().splitlines()
+        yield title, [line for line in lines if line]
+
+
+def document_of(statements: str) -> str:
+    """The document of a line, in which y and z are the outputs."""
     inputs = re.findall(r"(\w+) = external", statements) or ["x"]
-    outputs = [
-        name for name in ("y", "z") if re.search(rf"\b{name}\b[^;]*=", statements)
-    ]
+    outputs = [n for n in ("y", "z") if re.search(rf"\b{n}\b[^;(]*=", statements)]
     body = statements.replace("; ", ";\n")
     return document(body, ", ".join(inputs), ", ".join(outputs))

@@ -4,8 +4,7 @@ written, and what the runtimes make of it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import nnef
 import numpy as np
 import pytest
 from checks import document
-from operation_models import Model
+from operation_models import Model, document_of, sections
 from witnesses import missing
 from witnesses.matrix import forward, matrix
 
@@ -40,21 +39,12 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 @cache
 def settings() -> tuple[Model, ...]:
-    """All of the file, by section."""
-    sections = re.split(r"^## ", FILE.read_text("utf-8"), flags=re.MULTILINE)[1:]
-    return tuple(model for section in sections for model in _models(section))
-
-
-def _models(section: str) -> Iterator[Model]:
-    title, *lines = section.strip().splitlines()
-    for number, line in enumerate(filter(None, lines), start=1):
-        yield Model(title.lower().replace(" ", "_"), number, _document(line))
-
-
-def _document(line: str) -> str:
-    inputs = re.findall(r"(\w+) = external", line)
-    outputs = [n for n in "yz" if re.search(rf"\b{n}\b[^;(]*=", line)]
-    return document(line.replace("; ", ";\n"), ", ".join(inputs), ", ".join(outputs))
+    """All of the file. They are called after their sections."""
+    return tuple(
+        Model(title.lower().replace(" ", "_"), number, document_of(line))
+        for title, lines in sections(FILE)
+        for number, line in enumerate(lines, start=1)
+    )
 
 
 def evaluated(graph: Graph, inputs: Arrays, variables: Arrays) -> Arrays:
@@ -257,7 +247,7 @@ def statements(text: str) -> list[str]:
 @pytest.mark.parametrize("name", TEXTS)
 def test_what_is_written(name: str) -> None:
     target, source, expected = TEXTS[name]
-    graph = nnef_grad.loads(_document(source.replace("\n", " ")))
+    graph = nnef_grad.loads(document_of(source.replace("\n", " ")))
     lowered = nnef_grad.lower(graph, target).graph
     assert statements(nnef_grad.dumps(lowered)) == statements(expected)
 
@@ -266,7 +256,7 @@ def test_what_is_written(name: str) -> None:
 
 
 def lowered_outputs(statements: str, target: str, **inputs: Any) -> Arrays:
-    lowered = nnef_grad.lower(nnef_grad.loads(_document(statements)), target)
+    lowered = nnef_grad.lower(nnef_grad.loads(document_of(statements)), target)
     arrays = {name: np.array(value) for name, value in inputs.items()}
     return evaluated(lowered.graph, arrays, lowered.data)
 
@@ -275,7 +265,7 @@ def lowered_outputs(statements: str, target: str, **inputs: Any) -> Arrays:
 def test_the_normal_distribution_is_approximated(target: str) -> None:
     x = np.linspace(-9.0, 9.0, 2001)
     statements = "x = external(shape = [2001]); y = gelu(x);"
-    exact = nnef_grad.evaluate(nnef_grad.loads(_document(statements)), {"x": x})["y"]
+    exact = nnef_grad.evaluate(nnef_grad.loads(document_of(statements)), {"x": x})["y"]
     found = lowered_outputs(statements, target, x=x)["y"]
     assert np.abs(found - exact).max() < 3e-7
 
@@ -322,7 +312,7 @@ def test_what_is_hidden_by_a_mask_stays_hidden() -> None:
 
 
 def test_integers_that_become_scalars_are_told_of() -> None:
-    text = _document(
+    text = document_of(
         "x = external(shape = [4, 3]); i = external<integer>(shape = [2]); y = gather(x, i);"
     )
     lowered = nnef_grad.lower(nnef_grad.loads(text), "tract").graph
@@ -331,7 +321,7 @@ def test_integers_that_become_scalars_are_told_of() -> None:
 
 
 def test_integers_of_a_variable_stay_what_they_are() -> None:
-    text = _document(
+    text = document_of(
         "x = external(shape = [4, 3]); i = variable<integer>(shape = [2], label = 'i'); y = gather(x, i);"
     )
     graph = nnef_grad.loads(text)
@@ -342,7 +332,7 @@ def test_integers_of_a_variable_stay_what_they_are() -> None:
 
 
 def test_names_that_tract_reads_as_literals() -> None:
-    text = _document("x = external(shape = [2]); info = exp(x); y = mul(info, info);")
+    text = document_of("x = external(shape = [2]); info = exp(x); y = mul(info, info);")
     lowered = nnef_grad.lower(nnef_grad.loads(text), "tract").graph
     assert [t.name for op in lowered.operations for t in op.outputs] == [
         "x",
@@ -357,7 +347,7 @@ def test_names_that_tract_reads_as_literals() -> None:
 
 
 def test_labels_of_constants_are_free() -> None:
-    text = _document(
+    text = document_of(
         "x = external(shape = [2]); v = variable(shape = [2], label = 'Constants'); c = constant(shape = [2], value = [1.0, 2.0]); s = mul(x, v); y = mul(s, c);"
     )
     lowered = nnef_grad.lower(nnef_grad.loads(text), "tract")
@@ -368,7 +358,7 @@ def test_labels_of_constants_are_free() -> None:
 
 
 def test_copies_of_the_users_stay() -> None:
-    text = _document(
+    text = document_of(
         "x = external(shape = [2]); a = copy(x); y = squeeze(a, axes = []);"
     )
     lowered = nnef_grad.lower(nnef_grad.loads(text), "onnx").graph

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import document
+from networks import network, small_network
 from operation_models import Model
-from test_networks import network
 from witnesses import missing
 from witnesses.matrix import DIRECTIONS, matrix
 
@@ -416,7 +416,7 @@ def test_backward_graphs_of_networks_stay_small(name: str, image: int) -> None:
 
 
 def test_the_backward_graph_of_a_network_computes_the_same() -> None:
-    text = network("resnet", 1, 32)
+    text = small_network("resnet")
     graph = nnef_grad.differentiate(nnef_grad.loads(text)).graph
     check_lowered(graph, 1, targets=["portable"])
 

@@ -358,9 +358,12 @@ def test_the_page() -> None:
         "exp-1": row(session="ok", tract="ok"),
     }
     results = {"nnef": {"backward": plain}, "khronos": {"backward": lowered}}
-    text = page(results, promised={"khronos": ["session"]})
+    networks = {"resnet": {"session": Verdict("ok", error=2.6e-6)}}
+    text = page(results, promised={"khronos": ["session"]}, networks=networks)
     assert text.startswith("# Where the graphs of each operation run\n")
-    assert text[text.index("## ") :] == (
+    assert "| session, backward | 1 | 2 |\n" in text
+    assert "| resnet | 3e-06 |\n" in text
+    assert text[text.index("## Backward") :] == (
         "## Backward graphs\n\n"
         "| operation | nnef | khronos |\n"
         "|---|---|---|\n"

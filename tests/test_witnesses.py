@@ -15,7 +15,7 @@ import pytest
 import reference
 import torch
 from checks import document
-from test_networks import network
+from networks import small_network
 
 import nnef_grad
 
@@ -67,7 +67,7 @@ def test_the_khronos_interpreter_runs_a_residual_network_without_pooling(
     """It overwrites where pooling windows overlap; the rest of the network it computes
     rightly.
     """
-    text = network("resnet", 1, 32)
+    text = small_network("resnet")
     pool = "max_pool(conv1, size = [1, 1, 3, 3], padding = [(0, 0), (0, 0), (0, 0), (0, 0)], border = 'ignore', stride = [1, 1, 2, 2])"
     assert pool in text
     compare(text.replace(pool, "relu(conv1)"), tmp_path)

@@ -16,7 +16,7 @@ They are the extra `witnesses` of the package. A matrix of all models and all co
 is printed by `python -m witnesses`, from the folder of the tests.
 """
 
-from witnesses.cases import TOLERANCE, Case, Outcome, Verdict, compare
+from witnesses.cases import TOLERANCE, Case, Outcome, Stored, Verdict, compare
 from witnesses.harness import CONSUMERS, MissingError, missing, run
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Case",
     "MissingError",
     "Outcome",
+    "Stored",
     "Verdict",
     "compare",
     "missing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -45,6 +46,19 @@ class Case:
     text: str
     inputs: Mapping[str, Array]
     variables: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A model as it is stored, with its inputs.
+
+    Attributes:
+        folder: a folder with graph.nnef and the files of its variables.
+        inputs: an array for each input, as in a case.
+    """
+
+    folder: Path
+    inputs: Mapping[str, Array]
 
 
 @dataclass(frozen=True)

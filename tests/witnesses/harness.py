@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from witnesses.cases import Array, Case, Outcome
+from witnesses.cases import Array, Case, Outcome, Stored
 
 # What each of them imports. numpy and nnef, which writes the files of variables, are
 # there wherever the tests are.
@@ -60,13 +61,13 @@ def missing(consumer: str) -> str:
 
 
 def run(
-    consumer: str, cases: Sequence[Case], seconds: float = SECONDS
+    consumer: str, cases: Sequence[Case | Stored], seconds: float = SECONDS
 ) -> list[Outcome]:
     """What a consumer makes of each case.
 
     Args:
         consumer: one of `CONSUMERS`.
-        cases: the graphs with their data.
+        cases: the graphs with their data, or where these are stored.
         seconds: the time limit of a case.
 
     Raises:
@@ -86,11 +87,14 @@ def run(
 # ---- Data ----
 
 
-def _written(case: Case, folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "graph.nnef").write_text(case.text, "utf-8")
+def _written(case: Case | Stored, folder: Path) -> Path:
+    if isinstance(case, Stored):
+        shutil.copytree(case.folder, folder)
+    else:
+        folder.mkdir()
+        (folder / "graph.nnef").write_text(case.text, "utf-8")
     _save(folder / "inputs.npz", case.inputs)
-    _save(folder / "variables.npz", case.variables)
+    _save(folder / "variables.npz", {} if isinstance(case, Stored) else case.variables)
     return folder
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from witnesses.cases import Verdict
 from witnesses.matrix import Matrix
@@ -25,28 +25,86 @@ running the graphs on random values, and a test fails where it does not agree.
 - **T**: tract
 - **O**: ONNX Runtime, by the converter of `nnef_tools`
 
-A letter says that the consumer accepts all graphs of the operation, and that its results
-are right; a dot, that it does not, for one of them at least.
+In the tables of operations, a letter says that the consumer accepts all graphs of the
+operation, and that its results are right; a dot, that it does not, for one of them at
+least. The columns are targets: `nnef` are graphs as they are, in the others they are
+lowered.
+"""
+COUNTS = """## How many graphs run
+
+A cell is the number of the graphs that the consumer runs, with the right numbers, of
+{number}.
+"""
+NETWORKS = """## Networks
+
+The backward graphs of networks that Khronos has published, for a small image, with random
+weights: as `--target portable` writes them. A cell is the largest error of any gradient,
+relative to the largest number in it, against torch in double precision.
 """
 
 # By target, then by direction: forward or backward.
 Results = Mapping[str, Mapping[str, Matrix]]
 
 
-def page(results: Results, promised: Mapping[str, Collection[str]]) -> str:
+def page(
+    results: Results, promised: Mapping[str, Collection[str]], networks: Matrix
+) -> str:
     """The whole page.
 
     Args:
         results: what the matrices say.
         promised: for a target the consumers that are to run its graphs. Where they do
             not, the page says what they do instead.
+        networks: what consumers make of backward graphs of networks.
     """
     directions = list(dict.fromkeys(d for found in results.values() for d in found))
-    parts = [HEAD]
+    graphs = len(next(iter(results.values()))[directions[0]])
+    counts, errors = _counts(results, directions), _errors(networks)
+    parts = [
+        HEAD,
+        "\n".join([COUNTS.format(number=graphs), *counts]) + "\n",
+        "\n".join([NETWORKS, *errors]) + "\n",
+    ]
     for direction in directions:
         found = {target: results[target][direction] for target in results}
         parts.append("\n".join(_section(direction, found, promised)) + "\n")
     return "\n".join(parts)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _counts(results: Results, directions: Iterable[str]) -> Iterator[str]:
+    """A row for each consumer, in each direction."""
+    rows = [
+        [f"{consumer}, {direction}"]
+        + [_count(found[direction], consumer) for found in results.values()]
+        for direction in directions
+        for consumer in LETTERS
+    ]
+    return _table(["", *results], rows)
+
+
+def _count(matrix: Matrix, consumer: str) -> str:
+    verdicts = [row[consumer].word for row in matrix.values() if consumer in row]
+    return str(verdicts.count("ok")) if verdicts else ""
+
+
+def _errors(networks: Matrix) -> Iterator[str]:
+    consumers = list(next(iter(networks.values())))
+    rows = [
+        [name, *(_error(row[consumer]) for consumer in consumers)]
+        for name, row in networks.items()
+    ]
+    return _table(["", *consumers], rows)
+
+
+def _error(verdict: Verdict) -> str:
+    return f"{verdict.error:.0e}" if verdict.word == "ok" else verdict.word
 
 
 def _section(
@@ -56,12 +114,18 @@ def _section(
 ) -> Iterator[str]:
     yield f"## {direction.capitalize()} graphs"
     yield ""
-    yield f"| operation | {' | '.join(found)} |"
-    yield "|---" * (len(found) + 1) + "|"
     columns = {target: by_operation(matrix) for target, matrix in found.items()}
-    for operation in dict.fromkeys(name for rows in columns.values() for name in rows):
-        cells = (letters_of(rows.get(operation, {})) for rows in columns.values())
-        yield f"| `{operation}` | {' | '.join(cells)} |"
+    operations = dict.fromkeys(name for rows in columns.values() for name in rows)
+    yield from _table(
+        ["operation", *found],
+        [
+            [
+                f"`{name}`",
+                *(letters_of(rows.get(name, {})) for rows in columns.values()),
+            ]
+            for name in operations
+        ],
+    )
     failures = [
         line
         for target, matrix in found.items()

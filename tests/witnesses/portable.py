@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from checks import document
-from operation_models import Model
+from operation_models import Model, document_of, sections
 
 import nnef_grad
 from witnesses.cases import Array
@@ -32,26 +31,16 @@ class Pattern(NamedTuple):
 
 def patterns() -> Iterator[Pattern]:
     """All of them, in the order of the file."""
-    sections = re.split(r"^## ", FILE.read_text("utf-8"), flags=re.MULTILINE)[1:]
-    for section in sections:
-        title, *lines = section.strip().splitlines()
+    for title, lines in sections(FILE):
         graphs = re.findall(r"^(?:= (.*)\n)?(\w.*)$", "\n".join(lines), re.MULTILINE)
         for number, (original, graph) in enumerate(graphs, start=1):
-            model = Model(title, number, _document(graph))
-            yield Pattern(model, _document(original) if original else None)
+            model = Model(title, number, document_of(graph))
+            yield Pattern(model, document_of(original) if original else None)
 
 
 def pattern_example(pattern: Pattern) -> Example:
     """The graph of a pattern on its values."""
     return example(pattern.model, forward, data=_data(pattern.model.text))
-
-
-def _document(statements: str) -> str:
-    """The document of a line, in which y and z are the outputs."""
-    inputs = re.findall(r"(\w+) = external", statements)
-    outputs = [n for n in ("y", "z") if re.search(rf"\b{n}\b[^;()]*=", statements)]
-    body = statements.replace("; ", ";\n")
-    return document(body, ", ".join(inputs), ", ".join(outputs))
 
 
 # ---- Data of variables, by label ----
