@@ -266,7 +266,7 @@ def main(
     if is_checked:
         values = {**_values(graph, container), **constants}
         _check(graph, backward, values, check_seed, own_rules, report)
-    data = _data(graph, container, constants, output)
+    data = _data(graph, backward.graph, container, constants, output)
     _write(backward, output, data, force)
     warnings = [*graph.warnings, *map(Problem, backward.warnings)]
     summary = "" if quiet else nnef_grad.summary(graph, backward)
@@ -306,19 +306,20 @@ def _lowered(
 
 def _data(
     graph: nnef_grad.Graph,
+    backward: nnef_grad.Graph,
     container: Container | None,
     constants: Mapping[str, Any],
     output: str,
 ) -> Mapping[str, Any] | None:
-    """The data of the model, and of constants, if OUT takes any. A model that has none at
+    """The data of constants, and of the model, if OUT takes any. A model that has none at
     all may be one before its training: then OUT has none either.
     """
     if output == PIPE or form_of(output) is Form.TEXT:
         return None
     data = nnef_grad.VariableData(container) if container is not None else {}
     if any(variable.label in data for variable in declared(graph)):
-        return ChainMap(data, constants)  # type: ignore[arg-type]
-    if constants and declared(graph):
+        return ChainMap(constants, data)  # type: ignore[arg-type]
+    if constants and len(declared(backward)) > len(constants):
         message = "the model has no data for its variables"
         raise UsageError(
             f"{message}: with constants as variables, OUT wants all of them"

@@ -12,10 +12,11 @@ from nnef_grad import names, syntax
 from nnef_grad.binding import Bound
 from nnef_grad.elaborate import Elaborator, NoValueError, Scope, hint_of, unpack
 from nnef_grad.emit import Emitter
-from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem
+from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem, UsageError
 from nnef_grad.ir import Graph, Shape, Tensor
 from nnef_grad.lenient import repaired, repaired_bias
 from nnef_grad.library import Library, custom, with_fragments
+from nnef_grad.paths import data_steps
 from nnef_grad.rules import Rules
 from nnef_grad.source import Span
 from nnef_grad.typecheck import check_fragments, check_graph
@@ -25,7 +26,6 @@ OPERATORS_EXTENSION = "KHR_enable_operator_expressions"
 EXTENSIONS = (FRAGMENTS_EXTENSION, OPERATORS_EXTENSION)
 
 _VERSION = re.compile(r"[0-9]+\.[0-9]*")
-_LABEL = re.compile(r"[A-Za-z0-9_\-./\\]+")
 
 ShapeOf = Callable[[str, Shape], Shape]
 
@@ -166,15 +166,10 @@ class _Revision:
 
 def _check_label(label: str, span: Span) -> None:
     """A label names a file in the folder of the model, and no other."""
-    if not _LABEL.fullmatch(label):
-        message = (
-            f"a label is made of letters, digits and _ - . / \\, and this is '{label}'"
-        )
-        raise InvalidGraphError(message, span)
-    steps = re.split(r"[/\\]", label)
-    if ".." in steps or "" in steps[:1]:
-        message = f"label '{label}' leads out of the folder of the model"
-        raise InvalidGraphError(message, span)
+    try:
+        data_steps(label)
+    except UsageError as error:
+        raise InvalidGraphError(error.message, span) from None
 
 
 # ---- The graph ----

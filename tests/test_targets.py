@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -84,16 +85,6 @@ def test_an_unknown_target() -> None:
         nnef_grad.lower(graph, "cuda")
 
 
-def test_what_a_target_cannot_express_is_named() -> None:
-    text = """version 1.0;
-extension KHR_enable_fragment_definitions;
-fragment swish( x: tensor<scalar> ) -> ( y: tensor<scalar> );
-graph net( x ) -> ( y ) { x = external(shape = [2]); y = rcp(x); }
-"""
-    graph = nnef_grad.loads(text)
-    assert nnef_grad.lower(graph, "portable").graph.name == "net"
-
-
 # ---- The command line ----
 
 MODEL = document(
@@ -109,19 +100,59 @@ def test_the_option(tmp_path: Path) -> None:
     assert "rcp" not in {op.name for op in graph.operations}
 
 
+# What is gathered is looked up in constants; the backward graph needs no bias.
+LOOKUP = document(
+    "x = external(shape = [4, 3]);\nrows = external<integer>(shape = [2]);\n"
+    "bias = variable(shape = [1, 3], label = 'bias');\n"
+    "found = gather(x, rows);\nsquare = sqr(found);\ny = add(square, bias);",
+    "x, rows",
+)
+
+
 def test_constants_of_tract_want_a_place_for_data(tmp_path: Path) -> None:
+    model = tmp_path / "model.nnef"
+    model.write_text(LOOKUP)
+    result = CliRunner().invoke(main, [str(model), "--target", "tract"])
+    assert result.exit_code == 2
+    assert "write a folder or an archive, which hold data" in result.stderr
+
+
+def test_constants_of_tract_are_data(tmp_path: Path) -> None:
+    """A model without data has none of what is trained; here nothing of that is used."""
     model, out = tmp_path / "model.nnef", tmp_path / "out"
-    model.write_text(MODEL)
-    arguments = [str(model), "--target", "tract", "--check"]
-    refused = CliRunner().invoke(main, arguments)
-    if "constants" in refused.stderr:
-        assert refused.exit_code == 2
-        assert "write a folder or an archive" in refused.stderr
-    result = CliRunner().invoke(main, [*arguments, "-o", str(out)])
+    model.write_text(LOOKUP)
+    arguments = [str(model), "--target", "tract", "--check", "-o", str(out)]
+    result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.stderr
     graph, data = nnef_grad.load(out), nnef_grad.load_data(out)
-    assert len(data) == len(graph.variables)
-    x, seed = np.full((2, 3), 2.0), np.ones((2, 2))
-    found = nnef_grad.evaluate(graph, {"x": x, "grad_y": seed}, data)
-    assert found["grad_x"][:, 0].tolist() == [0.0, 0.0]
-    np.testing.assert_allclose(found["grad_x"][:, 1:], -2.0 / 2.0**3)
+    assert list(data) == ["constants/1"]
+    inputs = {
+        "x": np.arange(12.0).reshape(4, 3),
+        "rows": np.array([3.0, 0.0]),
+        "grad_y": np.ones((2, 3)),
+    }
+    expected = np.array([[0.0, 2.0, 4.0], [0.0] * 3, [0.0] * 3, [18.0, 20.0, 22.0]])
+    found = nnef_grad.evaluate(graph, inputs, data)
+    np.testing.assert_allclose(found["grad_x"], expected)
+
+
+def test_constants_go_before_what_lies_about_in_a_model(tmp_path: Path) -> None:
+    folder, out = tmp_path / "model", tmp_path / "out"
+    ones = np.ones((1, 3), np.float32)
+    nnef_grad.save(nnef_grad.loads(LOOKUP), folder, data={"bias": ones})
+    (folder / "constants").mkdir()
+    shutil.copy(folder / "bias.dat", folder / "constants/1.dat")
+    arguments = [str(folder), "--target", "tract", "-o", str(out)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.stderr
+    assert nnef_grad.load_data(out)["constants/1"].tolist() == [[0.0, 1.0, 2.0, 3.0]]
+
+
+def test_variables_that_are_used_want_data_beside_constants(tmp_path: Path) -> None:
+    model, out = tmp_path / "model.nnef", tmp_path / "out"
+    model.write_text(LOOKUP.replace("add(", "mul("))
+    arguments = [str(model), "--target", "tract", "-o", str(out)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert "the model has no data for its variables" in result.stderr
+    assert not out.exists()
