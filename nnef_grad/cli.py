@@ -262,13 +262,14 @@ def main(
         with_outputs=with_outputs,
         rules=own_rules,
     )
+    stored = _stored(graph, container)
     backward, constants = _lowered(backward, target, output)
     if is_checked:
-        values = {**_values(graph, container), **constants}
+        known = arrays_of(declared(graph), stored) if stored is not None else {}
+        values = {**known, **constants}
         _check(graph, backward, values, check_seed, own_rules, report)
-    data = _data(graph, backward.graph, container, constants, output)
-    _write(backward, output, data, force)
-    warnings = [*graph.warnings, *map(Problem, backward.warnings)]
+    _write(backward, output, stored, constants, force)
+    warnings = _warnings(graph, backward, stored, output)
     summary = "" if quiet else nnef_grad.summary(graph, backward)
     _report(warnings, summary, report)
 
@@ -298,52 +299,58 @@ def _lowered(
     if target == "nnef":
         return backward, {}
     lowered = nnef_grad.lower(backward.graph, target)
-    if lowered.data and (output == PIPE or form_of(output) is Form.TEXT):
+    if lowered.data and _is_text(output):
         message = f"the graph has constants, which target '{target}' has as variables"
         raise UsageError(f"{message}: write a folder or an archive, which hold data")
     return replace(backward, graph=lowered.graph), lowered.data
 
 
-def _data(
-    graph: nnef_grad.Graph,
-    backward: nnef_grad.Graph,
-    container: Container | None,
-    constants: Mapping[str, Any],
-    output: str,
-) -> Mapping[str, Any] | None:
-    """The data of constants, and of the model, if OUT takes any. A model that has none at
-    all may be one before its training: then OUT has none either.
-    """
-    if output == PIPE or form_of(output) is Form.TEXT:
+def _stored(
+    graph: nnef_grad.Graph, container: Container | None
+) -> nnef_grad.VariableData | None:
+    """The data of the model. There are none of one that comes before its training."""
+    if container is None:
         return None
-    data = nnef_grad.VariableData(container) if container is not None else {}
-    if any(variable.label in data for variable in declared(graph)):
-        return ChainMap(constants, data)  # type: ignore[arg-type]
-    if constants and len(declared(backward)) > len(constants):
-        message = "the model has no data for its variables"
-        raise UsageError(
-            f"{message}: with constants as variables, OUT wants all of them"
-        )
-    return constants or None
+    data = nnef_grad.VariableData(container)
+    has_any = any(variable.label in data for variable in declared(graph))
+    return data if has_any else None
 
 
 def _write(
     backward: nnef_grad.Backward,
     output: str,
-    data: Mapping[str, Any] | None,
+    stored: nnef_grad.VariableData | None,
+    constants: Mapping[str, Any],
     force: bool,
 ) -> None:
     if output == PIPE:
         click.echo(nnef_grad.dumps(backward), nl=False)
-    else:
-        nnef_grad.save(backward, output, data=data, overwrite=force)
+        return
+    # What lies about in the model is not to be taken for a constant.
+    found: Any = ChainMap(dict(constants), stored or {})  # type: ignore[arg-type]
+    data = None if _is_text(output) else found
+    partial = stored is None
+    nnef_grad.save(backward, output, data=data, partial=partial, overwrite=force)
 
 
-def _values(graph: nnef_grad.Graph, container: Container | None) -> dict[str, Any]:
-    """The values of those variables that the model has data of."""
-    if container is None:
-        return {}
-    return arrays_of(declared(graph), nnef_grad.VariableData(container))
+def _is_text(output: str) -> bool:
+    """Whether OUT has no place for data."""
+    return output == PIPE or form_of(output) is Form.TEXT
+
+
+def _warnings(
+    graph: nnef_grad.Graph,
+    backward: nnef_grad.Backward,
+    stored: nnef_grad.VariableData | None,
+    output: str,
+) -> list[Problem]:
+    found = [*graph.warnings, *map(Problem, backward.warnings)]
+    if stored is None and declared(graph) and not _is_text(output):
+        message = (
+            "the model has no data for its variables, and so OUT has none for them"
+        )
+        found.append(Problem(message))
+    return found
 
 
 def _derivative(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:

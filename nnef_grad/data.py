@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from nnef_grad.containers import Container, Part, opened
 from nnef_grad.errors import Problem, UsageError
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
     Data = Mapping[str, npt.ArrayLike]
-
-T = TypeVar("T")
 
 # ---- The data of a model ----
 
@@ -117,7 +115,13 @@ class Declared(NamedTuple):
             raise UsageError(f"{self} {given} of type {header.items.name}")
 
 
-def parts_of(declared: Iterable[Declared], data: Data, near: Path) -> dict[Steps, Part]:
+# What there is of the data of a variable.
+Find = Callable[[Declared], "Part | None"]
+
+
+def parts_of(
+    declared: Iterable[Declared], data: Data, near: Path, partial: bool = False
+) -> dict[Steps, Part]:
     """The tensor files of some variables, by where they are to stand.
 
     Args:
@@ -125,12 +129,20 @@ def parts_of(declared: Iterable[Declared], data: Data, near: Path) -> dict[Steps
         data: an array for each label; those of other labels are passed over. Of a
             ChainMap, each mapping is looked through: what is stored in one is shared.
         near: a folder on the file system that they are to be written to.
+        partial: whether variables may have no data.
 
     Raises:
         UsageError: data are missing or do not fit; the error tells all that is wrong.
     """
     sources = _sources(data, near)
-    found = _found(declared, lambda v: (data_steps(v.label), _first(v, sources)))
+
+    def find(variable: Declared) -> Part | None:
+        part = _first(variable, sources)
+        if part is None and not partial:
+            raise UsageError(f"{variable} has no data")
+        return part
+
+    found = [(data_steps(v.label), part) for v, part in _found(declared, find)]
     return dict(sorted(found, key=lambda item: (item[1].order, item[0])))
 
 
@@ -142,30 +154,30 @@ def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Arr
         UsageError: one does not fit its variable, or is no tensor; the error tells all
             that is wrong.
     """
-    present = [variable for variable in declared if variable.label in data]
-    parts = _found(present, lambda v: (v.label, _first(v, [_stored(data)])))
+    parts = _found(declared, _stored(data))
     return {
-        label: read_array(part)
-        for label, part in sorted(parts, key=lambda item: item[1].order)
+        variable.label: read_array(part)
+        for variable, part in sorted(parts, key=lambda item: item[1].order)
         if not read_header(part).items.is_quantized
     }
 
 
-def _found(declared: Iterable[Declared], find: Callable[[Declared], T]) -> list[T]:
-    """What is found for each variable; all that is wrong is told at once."""
-    found: list[T] = []
+def _found(declared: Iterable[Declared], find: Find) -> list[tuple[Declared, Part]]:
+    """The variables that something is found for, with that; all that is wrong is told at
+    once.
+    """
+    found: list[tuple[Declared, Part]] = []
     problems: list[Problem] = []
     for variable in declared:
         try:
-            found.append(find(variable))
+            part = find(variable)
+            if part is not None:
+                found.append((variable, part))
         except UsageError as error:
             problems.append(Problem(error.message, variable.span))
     if problems:
         raise UsageError.collect(problems)
     return found
-
-
-Find = Callable[[Declared], "Part | None"]
 
 
 def _sources(data: Data, near: Path) -> list[Find]:
@@ -175,12 +187,9 @@ def _sources(data: Data, near: Path) -> list[Find]:
     return [_stored(data) if isinstance(data, VariableData) else _given(data, near)]
 
 
-def _first(variable: Declared, sources: Iterable[Find]) -> Part:
+def _first(variable: Declared, sources: Iterable[Find]) -> Part | None:
     parts = (find(variable) for find in sources)
-    part = next((part for part in parts if part is not None), None)
-    if part is None:
-        raise UsageError(f"{variable} has no data")
-    return part
+    return next((part for part in parts if part is not None), None)
 
 
 def _stored(data: VariableData) -> Find:

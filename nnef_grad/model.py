@@ -121,6 +121,7 @@ def save(
     path: PathLike,
     *,
     data: Data | None = None,
+    partial: bool = False,
     overwrite: bool = True,
 ) -> None:
     """Writes a graph, with its quantization info, if it has any. What is written appears
@@ -133,6 +134,8 @@ def save(
         data: an array for each variable of the graph, by label, for a folder or an
             archive; those of other variables are not written. What `load_data` gives is
             not read: its files are shared or copied. Without it there are no data files.
+        partial: whether variables that `data` has nothing for go without: somebody else
+            is to give them theirs.
         overwrite: whether a file that exists is replaced, or a folder that holds a model
             and nothing else.
 
@@ -149,7 +152,7 @@ def save(
     if graph.quantization:
         parts[QUANTIZATION,] = Text(quantization.write(graph.quantization))
     if data is not None:
-        parts |= parts_of(declared(graph), data, Path(path).parent)
+        parts |= parts_of(declared(graph), data, Path(path).parent, partial)
     write = write_folder if form is Form.FOLDER else write_archive
     write(path, parts, overwrite=overwrite)
 

@@ -31,6 +31,7 @@ def _aligned(emit: Emitter, x: Operand, rank: int, hint: str) -> Any:
         ones = [1] * rank
         return emit("constant", shape=ones, value=[x], dtype="integer", hint=hint)
     axes = list(range(len(shape_of(x)), rank))
+    hint = "zero" if x == 0.0 else hint
     return emit("unsqueeze", x, axes=axes, hint=hint) if axes else x
 
 
