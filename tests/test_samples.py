@@ -40,6 +40,7 @@ def test_a_script(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 NEEDS = {
     "gradients_in_tract": ("tract",),
+    "onnx_to_onnx_runtime": ("onnx", "onnxruntime"),
     "pytorch_to_onnx_runtime": ("onnx", "onnxruntime"),
 }
 
@@ -50,6 +51,7 @@ SHOWN = {
         "grad_a = sum_reduce(grad_a_full, axes = [0]);",
     ],
     "gradients_in_tract": ["grad_x", "grad_bias2"],
+    "onnx_to_onnx_runtime": ["x ", "kernel", "offset"],
     "pytorch_to_onnx_runtime": ["x ", "_0_weight", "_4_bias"],
     "hessian_vector": ["relative error"],
     "jacobian": ["all agree with central differences"],
@@ -61,11 +63,12 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("name", ["gradients_in_tract", "pytorch_to_onnx_runtime"])
+@pytest.mark.parametrize("name", NEEDS)
 def test_gradients_in_other_runtimes_are_right(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("tract" if "tract" in name else "onnxruntime")
+    for package in NEEDS[name]:
+        pytest.importorskip(package)
     runpy.run_path(str(SAMPLES / f"{name}.py"), run_name="__main__")
     errors = re.findall(r"off by (\S+)", capsys.readouterr().out)
     assert len(errors) == 5
