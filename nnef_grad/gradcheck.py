@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nnef_grad.differentiate import Backward
 from nnef_grad.errors import UsageError
 from nnef_grad.interpreter import evaluate, with_bodies
-from nnef_grad.interpreter.execution import Operations, step
+from nnef_grad.interpreter.execution import step
 from nnef_grad.interpreter.feeds import Data, collected
 from nnef_grad.ir import Graph, Operation, Tensor
 from nnef_grad.rules import Rules
@@ -122,10 +122,10 @@ def check(
         UsageError: a value does not fit its tensor, an operation cannot be evaluated,
             or the outputs are not finite at the values.
     """
-    operations = rules.evaluations if rules is not None else {}
-    forward = with_bodies(graph, operations)
-    values = _values(forward, inputs or {}, variables or {}, seed, operations)
-    return _Comparison(forward, backward, values, seed, operations).run()
+    rules = rules if rules is not None else Rules()
+    forward = with_bodies(graph, rules.evaluations)
+    values = _values(forward, inputs or {}, variables or {}, seed, rules)
+    return _Comparison(forward, backward, values, seed, rules).run()
 
 
 # ---- Where ----
@@ -135,7 +135,7 @@ _ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
 
 
 def _values(
-    graph: Graph, inputs: Data, variables: Data, seed: int, operations: Operations
+    graph: Graph, inputs: Data, variables: Data, seed: int, rules: Rules
 ) -> Values:
     """The given values, and random ones where none are given."""
     labelled = {label.lower(): value for label, value in variables.items()}
@@ -145,7 +145,7 @@ def _values(
             {**drawn.inputs, **_as_arrays(inputs)},
             {**drawn.variables, **_as_arrays(labelled)},
         )
-        found = evaluate(graph, values.inputs, values.variables, operations=operations)
+        found = evaluate(graph, values.inputs, values.variables, rules=rules)
         if all(np.isfinite(a).all() for a in found.values() if a.dtype.kind == "f"):
             return values
     message = f"the outputs of '{graph.name}' are not finite at random values"
@@ -170,13 +170,13 @@ class _Comparison:
         backward: Backward,
         values: Values,
         seed: int,
-        operations: Operations,
+        rules: Rules,
     ) -> None:
         self.graph = graph
         self.backward = backward
         self.values = values
         self.seed = seed
-        self.operations = operations
+        self.rules = rules
         self.generator = np.random.default_rng([seed, len(graph.tensors)])
         self.base = self._evaluated()
         self.weights = {name: self._weight(name) for name in backward.outputs}
@@ -191,7 +191,7 @@ class _Comparison:
         """Every tensor of the forward graph."""
         found = collected(self.graph, self.values.inputs, self.values.variables)
         for operation in self.graph.operations:
-            found.update(step(operation, found, operations=self.operations))
+            found.update(step(operation, found, operations=self.rules.evaluations))
         return found
 
     def _weight(self, output: str) -> Array:
@@ -209,7 +209,7 @@ class _Comparison:
             self.backward,
             {**self.values.inputs, **seeds},
             self.values.variables,
-            operations=self.operations,
+            rules=self.rules,
         )
         if not self.backward.is_jacobian:
             return {t: found[name] for t, name in self.backward.gradients.items()}
@@ -289,7 +289,7 @@ class _Comparison:
     ) -> dict[str, Array]:
         surrogate = SURROGATES.get(operation.name)
         if surrogate is None:
-            return step(operation, tensors, operations=self.operations)
+            return step(operation, tensors, operations=self.rules.evaluations)
         (result,) = operation.outputs
         moved, base = (_arguments(operation, t) for t in (tensors, self.base))
         return {result.name: surrogate(moved, base, self.base[result.name])}

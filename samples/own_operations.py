@@ -62,7 +62,7 @@ def main() -> None:
             backward,
             {"x": x, "grad_y": seed},
             {"weight": weight},
-            operations=rules.evaluations,
+            rules=rules,
         )
         norm = np.linalg.norm(found["grad_weight"])
         verdict = "agrees with" if checked.passed else "differs from"

@@ -907,7 +907,7 @@ def test_what_nobody_reads_any_more_is_released() -> None:
         seen.append(weakref.ref(x))
         return np.asarray(x * EVALUATIONS["sigmoid"](beta * x))
 
-    evaluate(own_graph("h1 = swish(x); h2 = swish(h1); h3 = swish(h2); y = swish(h3);"), {"x": [1.0, 2.0]}, operations={"swish": swish})  # fmt: skip
+    evaluate(own_graph("h1 = swish(x); h2 = swish(h1); h3 = swish(h2); y = swish(h3);"), {"x": [1.0, 2.0]}, rules=own_rules(swish))  # fmt: skip
     assert len(seen) == 4
 
 
@@ -971,11 +971,17 @@ def own_graph(body: str = "y = swish(x, beta = 2.0);") -> nnef_grad.Graph:
     return nnef_grad.loads(text, rules=nnef_grad.loads_rules(OWN))
 
 
+def own_rules(swish: Any) -> nnef_grad.Rules:
+    rules = nnef_grad.Rules()
+    rules.evaluation("swish")(swish)
+    return rules
+
+
 def test_an_evaluation_of_ones_own() -> None:
     def swish(x: Array, beta: float) -> Array:
         return x / (1.0 + np.exp(-beta * x))
 
-    outputs = evaluate(own_graph(), {"x": [1.0, 2.0]}, operations={"swish": swish})
+    outputs = evaluate(own_graph(), {"x": [1.0, 2.0]}, rules=own_rules(swish))
     np.testing.assert_allclose(outputs["y"], [1 / (1 + math.exp(-2)), 2 / (1 + math.exp(-4))])  # fmt: skip
 
 
@@ -996,7 +1002,7 @@ def test_without_an_evaluation_it_is_an_error() -> None:
 )  # fmt: skip
 def test_an_evaluation_that_does_not_fit(result: Any, message: str) -> None:
     with pytest.raises(nnef_grad.UsageError) as caught:
-        evaluate(own_graph(), {"x": [1.0, 2.0]}, operations={"swish": lambda x, beta: result})  # fmt: skip
+        evaluate(own_graph(), {"x": [1.0, 2.0]}, rules=own_rules(lambda x, beta: result))  # fmt: skip
     assert caught.value.message == message
 
 

@@ -45,7 +45,7 @@ from nnef_grad.interpreter.registry import (
 )
 from nnef_grad.ir import Graph, Operation, Tensor
 from nnef_grad.passes.inline import Build, inline
-from nnef_grad.rules import elaborate
+from nnef_grad.rules import Rules, elaborate
 
 __all__ = [
     "EVALUATIONS",
@@ -77,7 +77,7 @@ def evaluate(
     variables: Data | None = None,
     *,
     dtype: npt.DTypeLike = np.float64,
-    operations: Operations | None = None,
+    rules: Rules | None = None,
 ) -> dict[str, Array]:
     """The outputs of a graph, by name.
 
@@ -89,8 +89,7 @@ def evaluate(
             and labels that the graph does not have are passed over.
         dtype: float64 or float32, in which scalar tensors are computed. Integer tensors
             are int64, logical ones bool.
-        operations: evaluations of the user's own operations, by name; see the module
-            `nnef_grad.interpreter.registry` for what they are called with.
+        rules: they have the evaluations of the user's own operations.
 
     Returns:
         An array for each output, of the output's shape, which shares no memory with what
@@ -102,6 +101,7 @@ def evaluate(
             none for the values of its operands, such as an index out of range.
     """
     dtype = _scalar_type(dtype)
+    operations = rules.evaluations if rules is not None else {}
     flat = graph.graph if isinstance(graph, Backward) else graph
     flat = with_bodies(flat, operations)
     found: dict[str, Array] = dict(collected(flat, inputs, variables or {}))
