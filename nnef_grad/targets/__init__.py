@@ -36,7 +36,7 @@ from nnef_grad.targets.interface import (
     without_repetitions,
 )
 from nnef_grad.targets.lookup import find_lowering
-from nnef_grad.targets.neighbours import repeats_joined, steps_held
+from nnef_grad.targets.neighbours import biases_added, repeats_joined, steps_held
 from nnef_grad.targets.registry import Inexpressible
 from nnef_grad.targets.runtimes import RUNTIMES, Runtime
 from nnef_grad.targets.tensors import (
@@ -113,6 +113,8 @@ def _round(
         raise UnsupportedError.collect(problems)
     if found is graph and not all(runtime.returns_data for runtime in runtimes):
         found = computed_outputs(found)
+    if not all(runtime.takes_constants_as_biases for runtime in runtimes):
+        found = biases_added(found)
     if found is graph and any(runtime.moves_operations for runtime in runtimes):
         found = repeats_joined(steps_held(found))
     return graph if found is graph else prune(found)

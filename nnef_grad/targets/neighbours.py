@@ -1,12 +1,13 @@
-"""Operations that are right by themselves, and wrong next to each other, in a runtime that
-moves them over each other (tract).
+"""Operations that are right by themselves, and wrong next to each other.
 
-A slice with a stride moves up to where its elements come from. On its way it meets a
-reshape, and its axis is not there: the graph is refused. It does not move over what is
-repeated.
+In tract, which moves operations over each other: a slice with a stride moves up to where
+its elements come from. On its way it meets a reshape, and its axis is not there: the graph
+is refused. It does not move over what is repeated.
 
 An axis of extent 1 that is repeated counts as one element in a product behind it, which is
 wrong. It does not if another way was taken from one element to two.
+
+In the converter to ONNX: the axes of a bias are squeezed, and a constant has none there.
 """
 
 from __future__ import annotations
@@ -138,3 +139,26 @@ def _doubled(emit: Emitter, op: Operation) -> Sequence[Any]:
     if max(repeats) == 1:
         return [twice]
     return [section(emit, emit("tile", twice, repeats=repeats), {axis: (0, count)})]
+
+
+# ---- Constants behind layers ----
+
+_LAYERS = {"conv", "deconv", "linear"}
+
+
+def biases_added(graph: Graph) -> Graph:
+    """The graph with biases that are constants added behind their layers."""
+    made = makers(graph)
+
+    def body(op: Operation) -> Build | None:
+        bias = op.operands[2] if op.name in _LAYERS else None
+        is_constant = isinstance(bias, Tensor) and made[bias].name == "constant"
+        return _added if is_constant else None
+
+    return inline(graph, body)
+
+
+def _added(emit: Emitter, op: Operation) -> Sequence[Any]:
+    x, w, bias = op.operands
+    unbiased = emit(op.name, x, w, **op.attributes, hint="unbiased")
+    return [emit("add", unbiased, bias)]

@@ -62,7 +62,6 @@ from nnef_grad.targets.window_conditions import (
     both,
     dilated,
     empty,
-    mixing,
     multiplying,
     not_by_two,
     number_as_bias,
@@ -88,6 +87,7 @@ class Runtime:
         title: what messages call it.
         casts_integers: whether it can make scalars of integers.
         returns_data: whether a variable or a constant can be an output.
+        takes_constants_as_biases: whether the bias of a layer can be a constant.
         moves_operations: whether it moves operations over each other, and gets that
             wrong.
         misread: beginnings of names that it reads as literals.
@@ -97,6 +97,7 @@ class Runtime:
     title: str
     casts_integers: bool = True
     returns_data: bool = True
+    takes_constants_as_biases: bool = True
     moves_operations: bool = False
     misread: tuple[str, ...] = ()
 
@@ -118,7 +119,9 @@ RUNTIMES: dict[str, Runtime] = {
         moves_operations=True,
         misread=("inf", "true", "false"),
     ),
-    "onnx": Runtime("onnx", "ONNX Runtime", returns_data=False),
+    "onnx": Runtime(
+        "onnx", "ONNX Runtime", returns_data=False, takes_constants_as_biases=False
+    ),
 }
 
 
@@ -300,8 +303,8 @@ WINDOWS: Facts = {
             bias_not_by_channel,
             both(biased, uncovered),
         ),
-        # It takes the filter for another way round, where that makes a difference.
-        "tract": either(repeating, no_space, automatic, sized, mixing),
+        # It takes the filter for another way round, and cannot fuse a product with ones.
+        "tract": always,
         "onnx": either(
             repeating,
             no_space,
@@ -346,8 +349,7 @@ WINDOWS: Facts = {
     "debox": {
         "session": either(repeating, other_than(normalize=False), over_three_axes),
         "interpreter": either(repeating, across, no_space, over_three_axes),
-        "tract": either(automatic, other_than(border="constant", normalize=False)),
-        "onnx": always,
+        **in_some("tract onnx"),
     },
     # Maxima and where they are: another index, and one value in place of a sum
     "argmax_pool": in_all(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnef_grad.ir import Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.conv import conv_windows, deconv_groups, deconv_windows
+from nnef_grad.ops.conv import conv_windows, deconv_windows
 from nnef_grad.ops.pool import basic_windows, reverse_windows
 from nnef_grad.ops.windows import REPEATING, Padding, Windows, basic_outside, reaches
 from nnef_grad.targets.conditions import When
@@ -129,14 +129,6 @@ def multiplying(operation: Operation) -> bool:
     """There is a group for each channel, and several filters in it."""
     filters, *_ = shape_of(operation.operands[1])
     return operation.attributes["groups"] == 0 and filters != _shape(operation)[1]
-
-
-def mixing(operation: Operation) -> bool:
-    """A channel of the input goes into several, or one of the output comes from several."""
-    filters, channels, *_ = shape_of(operation.operands[1])
-    output_shape, groups = (operation.attributes[n] for n in ("output_shape", "groups"))
-    groups = deconv_groups(_shape(operation), output_shape, groups)
-    return filters != groups or channels != 1
 
 
 def biased(operation: Operation) -> bool:
