@@ -42,8 +42,8 @@ bench: $(READY) ## Measure speed and memory
 fuzz: $(READY) ## Fuzz the compiler; MINUTES=1 by default
 	$(BIN)/python -m fuzz.fuzz --minutes $(MINUTES)
 
-random: $(READY) ## Compare the gradients of random graphs with torch; GRAPHS=1000 by default
-	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m random_graphs --graphs $(GRAPHS)
+random: $(READY) ## Compare gradients of random graphs with torch, or in the runtimes of a TARGET; GRAPHS=1000
+	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m random_graphs --graphs $(GRAPHS) $(TARGET:%=--target %)
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -172,6 +172,11 @@ def different_batches(operation: Operation) -> bool:
     return left[:-2] != right[:-2]
 
 
+def inner_product(operation: Operation) -> bool:
+    """A row is multiplied by a column."""
+    return _result(operation)[-2:] == (1, 1)
+
+
 def no_plain_layer(operation: Operation) -> bool:
     """The matrices come in batches, or the bias is neither a literal nor a number for
     each output.

@@ -1,4 +1,6 @@
-"""Matrix products in which nothing is transposed, and no batch is broadcast."""
+"""Matrix products in which nothing is transposed, and no batch is broadcast; what is one
+number each is a sum.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,15 @@ from typing import Any
 
 from nnef_grad.emit import Emitter
 from nnef_grad.ir import Operation, Shape, Tensor
-from nnef_grad.targets.conditions import transposed_batches
+from nnef_grad.targets.conditions import inner_product, transposed_batches
 from nnef_grad.targets.registry import lowering
 
 
 @lowering("matmul")
 def matmul_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """First the operands are transposed, then those with fewer batches are repeated."""
+    if inner_product(op):
+        return [_sum(emit, op)]
     if transposed_batches(op):
         flags = (op.attributes[f"transpose{name}"] for name in "AB")
         return [
@@ -22,6 +26,18 @@ def matmul_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     batch = next(op.outputs).shape[:-2]
     repeated = (_repeated(emit, x, batch) for x in op.inputs)
     return [emit("matmul", *repeated, **op.attributes)]
+
+
+def _sum(emit: Emitter, op: Operation) -> Any:
+    """Of the products along an axis, which both operands have as the last but one."""
+    x, y = op.inputs
+    is_column = op.attributes["transposeA"]
+    columns = (
+        _turned(emit, x, not is_column),
+        _turned(emit, y, op.attributes["transposeB"]),
+    )
+    products = emit("mul", *columns, hint="products")
+    return emit("sum_reduce", products, axes=[x.rank - 2])
 
 
 def _turned(emit: Emitter, x: Tensor, flag: bool) -> Any:

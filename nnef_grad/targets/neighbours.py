@@ -85,27 +85,22 @@ def repeats_joined(graph: Graph) -> Graph:
 
 def _repeated_before_products(graph: Graph) -> set[Tensor]:
     """What is repeated along an axis of extent 1, and comes to a product with nothing
-    between but operations of one operand.
+    between but operations of one operand, over which a repetition moves.
     """
-    made, sources = makers(graph), dict[Tensor, Tensor]()
+    made, sources = makers(graph), dict[Tensor, set[Tensor]]()
     for op in graph.operations:
+        moved = [sources[x] for x in op.inputs if len(op.operands) == 1]
         for tensor in op.outputs:
-            if _repeats_one(op, made):
-                sources[tensor] = tensor
-            elif _moves(op) and op.operands[0] in sources:
-                sources[tensor] = sources[next(op.inputs)]
+            own = {tensor} if _repeats_one(op, made) else set[Tensor]()
+            sources[tensor] = own.union(*moved)
     return {
-        sources[tensor]
+        source
         for op in graph.operations
         if op.name in _PRODUCTS
         for tensor in op.inputs
-        if tensor in sources and not _is_batch(op, made[tensor])
+        for source in sources[tensor]
+        if source != tensor or not _is_batch(op, made[tensor])
     }
-
-
-def _moves(op: Operation) -> bool:
-    """Whether a repetition moves over it."""
-    return len(op.operands) == 1 and op.name != "tile"
 
 
 def _repeats_one(op: Operation, made: Mapping[Tensor, Operation]) -> bool:
@@ -124,8 +119,8 @@ def _repeated_axes(op: Operation) -> list[int]:
 
 def _is_batch(product: Operation, op: Operation) -> bool:
     """Whether it is matrices as a whole that are repeated."""
-    is_near = product.name == "matmul" and op.name == "tile"
-    return is_near and max(_repeated_axes(op)) < next(product.outputs).rank - 2
+    rank = next(product.outputs).rank
+    return product.name == "matmul" and max(_repeated_axes(op)) < rank - 2
 
 
 def _doubled(emit: Emitter, op: Operation) -> Sequence[Any]:

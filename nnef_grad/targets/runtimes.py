@@ -24,6 +24,7 @@ from nnef_grad.targets.conditions import (
     either,
     empty_shape,
     fewer_axes,
+    inner_product,
     literal_integers,
     no_axes,
     no_plain_layer,
@@ -201,9 +202,11 @@ ELEMENTS: Facts = {
     "argmin_reduce": _POSITION,
     "moments": _NORM,
     # Matrices
-    # A reshape behind broadcast batches is folded into the product in tract, and fails.
+    # A reshape behind broadcast batches is folded into the product in tract, and fails; so
+    # does one behind a single number.
     "matmul": {
-        **in_some("session tract", different_batches),
+        "session": different_batches,
+        "tract": either(different_batches, inner_product),
         "onnx": transposed_batches,
     },
     "linear": in_some("session onnx", no_plain_layer),

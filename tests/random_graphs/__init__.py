@@ -13,4 +13,5 @@ with the tests on the path, makes graphs and compares; what fails is made small 
     compare.py      what the compiler makes of a graph
     minimise.py     a graph that fails to a small one
     run.py          many graphs, and what was seen of them
+    runtimes.py     their backward graphs in real runtimes
 """

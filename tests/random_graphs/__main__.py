@@ -1,6 +1,7 @@
 """`python -m random_graphs --graphs 10000 --twice 1000 --seed 1 --jobs 2`: the gradients
 of that many graphs against torch's; the exit code is 1 where some are wrong.
 
+`--target portable` runs their backward graphs in the runtimes of a target instead.
 `--replay 1:42` runs graph 42 of seed 1 alone, twice, and `--show 1:42` prints it.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from .compare import compare
 from .generate import make_graph
 from .run import report, run
+from .runtimes import run_in_runtimes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--twice", type=int, help="so many of them twice, or a tenth")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--target", help="run them in the runtimes of a target")
     parser.add_argument("--show", metavar="SEED:NUMBER", help="print a graph")
     parser.add_argument("--replay", metavar="SEED:NUMBER", help="run a graph alone")
     options = parser.parse_args(arguments)
@@ -31,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.replay:
         return _replay(*_numbers(options.replay))
+    if options.target:
+        failed = run_in_runtimes(options.seed, options.graphs, options.target)
+        return 1 if failed else 0
     twice = options.graphs // 10 if options.twice is None else options.twice
     found = run(options.seed, options.graphs, twice, options.jobs)
     print(found.summary())

@@ -14,7 +14,7 @@ from operation_models import Model
 
 import nnef_grad
 from nnef_grad.values import random_values
-from witnesses.cases import Array, Case, Verdict, compare
+from witnesses.cases import TOLERANCE, Array, Case, Verdict, compare
 from witnesses.harness import CONSUMERS, SECONDS, run
 
 # The graph to run for a model, as text.
@@ -163,12 +163,15 @@ def matrix(
 
 
 def verdicts(
-    consumer: str, examples: Mapping[str, Example], seconds: float = SECONDS
+    consumer: str,
+    examples: Mapping[str, Example],
+    seconds: float = SECONDS,
+    tolerance: float = TOLERANCE,
 ) -> dict[str, Verdict]:
     """The verdict on a consumer for each example."""
     cases = [example.case for example in examples.values()]
     return {
-        name: compare(outcome, example.expected)
+        name: compare(outcome, example.expected, tolerance)
         for (name, example), outcome in zip(
             examples.items(), run(consumer, cases, seconds)
         )
