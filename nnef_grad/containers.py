@@ -378,12 +378,17 @@ class Form(Enum):
 
 
 ARCHIVES = (".tgz", ".tar.gz", ".tar")
+# Nobody means a text by them, nor a tensor.
+_OTHERS = (".zip", ".7z", ".gz", ".bz2", ".xz", ".zst", ".onnx", ".dat")
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 
 def form_of(path: PathLike) -> Form:
     """What is written at a path, as its name has it: an archive by its ending; a folder
     where there is one, or the name ends with a separator, or has no suffix; or a text.
+
+    Raises:
+        UsageError: the name is that of something else.
     """
     name = os.fspath(path)
     if name.endswith(_SEPARATORS):
@@ -392,8 +397,12 @@ def form_of(path: PathLike) -> Form:
         return Form.ARCHIVE
     with writing(path):
         is_new = not Path(name).exists()
-        is_folder = Path(name).is_dir() or (is_new and not Path(name).suffix)
-        return Form.FOLDER if is_folder else Form.TEXT
+        if Path(name).is_dir() or (is_new and not Path(name).suffix):
+            return Form.FOLDER
+    if name.lower().endswith(_OTHERS):
+        message = f"'{name}' is no text, by its name, and the archives of NNEF are"
+        raise UsageError(f"{message} {', '.join(ARCHIVES)}")
+    return Form.TEXT
 
 
 def refuse_output(path: PathLike, *, overwrite: bool) -> None:

@@ -106,6 +106,17 @@ def test_the_data_are_read_by_label(form: str, tmp_path: Path) -> None:
     assert data.get("missing") is None
 
 
+@pytest.mark.parametrize("name", ["out.zip", "out.nnef.gz", "OUT.ONNX"])
+def test_names_of_something_else(name: str, tmp_path: Path) -> None:
+    out = tmp_path / name
+    result = run(as_folder(tmp_path), "-o", out)
+    assert result.exit_code == 2
+    assert "the archives of NNEF are .tgz, .tar.gz, .tar" in result.stderr
+    assert not out.exists()
+    out.mkdir()
+    assert run(tmp_path / "model", "-o", out).exit_code == 0
+
+
 @pytest.mark.parametrize("out", ["folder", "tgz", "tar"])
 def test_arrays_are_written(out: str, tmp_path: Path) -> None:
     target = tmp_path / OUTS[out]
