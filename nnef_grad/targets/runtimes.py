@@ -323,7 +323,7 @@ WINDOWS: Facts = {
     "max_pool": {
         "session": either(repeating, over_three_axes),
         "interpreter": either(with_border("reflect-even"), along_four_axes),
-        "tract": either(repeating, outside, across, no_space, empty),
+        "tract": either(repeating, outside, cropping, across, no_space, empty),
         "onnx": either(
             outside,
             cropping,
