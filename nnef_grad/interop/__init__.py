@@ -1,0 +1,27 @@
+"""Graphs of others, for converters: those of the Khronos tools in memory, and ONNX files.
+
+    graph, data = interop.from_nnef_tools(converted)
+    backward = nnef_grad.differentiate(graph)
+    result = interop.to_nnef_tools(backward.graph, data)
+
+Data are the values of variables, by label: arrays are handed on, and not copied.
+"""
+
+from nnef_grad.interop.khronos import (
+    Model,
+    from_nnef,
+    from_nnef_tools,
+    to_nnef,
+    to_nnef_tools,
+)
+from nnef_grad.interop.onnx_files import from_onnx, to_onnx
+
+__all__ = [
+    "Model",
+    "from_nnef",
+    "from_nnef_tools",
+    "from_onnx",
+    "to_nnef",
+    "to_nnef_tools",
+    "to_onnx",
+]
