@@ -1,8 +1,8 @@
-"""A model folder, and its backward graph run by tract from Python:
+"""A model with random weights, and its backward graph run by tract from Python.
 
-nnef-grad model/ --target tract -o model_bwd/
+    pip install . tract
 
-pip install nnef-grad tract
+On the command line it is: nnef-grad model/ --target tract -o model_bwd/
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ graphs of nnef_tools are taken and given in memory, between its readers and writ
 
     ONNX -> nnef_tools -> nnef_grad -> nnef_tools -> ONNX
 
-    pip install nnef-grad[onnx] onnxruntime torch
+    pip install '.[onnx]' onnxruntime torch
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 either: the module is exported to ONNX, converted to NNEF by nnef_tools, differentiated,
 and converted back.
 
-    pip install nnef-grad[onnx] onnxruntime torch
+    pip install '.[onnx]' onnxruntime torch
 """
 
 from __future__ import annotations
