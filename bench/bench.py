@@ -4,9 +4,11 @@
 
 - a whole `nnef-grad` process on a graph of the size of ResNet-50, beside a Python that
   imports lark and click alone;
-- reading, differentiating and writing chains of 1,000 to 100,000 operations, in seconds
-  for 10,000 operations, beside `nnef.parse_string` on the same text: the work is linear
-  where the figures stay.
+- the same of a model folder with 256 MiB of data to a folder, to an archive and to a
+  compressed one, in seconds and in memory, beside tarfile of the standard library;
+- reading, differentiating, lowering for all runtimes, and writing chains of 1,000 to
+  100,000 operations, in seconds for 10,000 operations of the chain, beside
+  `nnef.parse_string` on the same text: the work is linear where the figures stay.
 
 Give it the path of a model to take that in place of the generated one: `python
 bench/bench.py model.nnef`.
@@ -24,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import nnef
+import numpy as np
 
 import nnef_grad
 
@@ -119,14 +122,56 @@ def bench_process(model: Path) -> None:
     )
 
 
+def bench_data(folder: Path) -> None:
+    model = folder / "model"
+    graph = nnef_grad.loads(heavy(8))
+    kernel = np.ones((4096, 2048), np.float32)
+    data = dict.fromkeys((f"w{i}" for i in range(8)), kernel)
+    nnef_grad.save(graph, model, data=data)
+    packed = seconds(
+        process("-m", "tarfile", "-c", str(folder / "peer.tar"), str(model)), runs=3
+    )
+    print(f"tarfile of 256 MiB: {packed[0]:.2f} s")
+    for name in ("out", "out.tar", "out.tgz"):
+        arguments = (str(model), "-o", str(folder / name), "--force", "-q")
+        (taken,) = seconds(process("-m", "nnef_grad", *arguments), runs=3)
+        print(f"to {name}: {taken:.2f} s, {peak(*arguments)} MiB of memory at the most")
+
+
+def heavy(layers: int) -> str:
+    """Layers of 32 MiB of weights each."""
+    lines = ["h0 = external(shape = [1, 2048]);"]
+    for i in range(layers):
+        lines += [
+            f"w{i} = variable(shape = [4096, 2048], label = 'w{i}');",
+            f"p{i} = linear(h{i}, w{i});",
+            f"h{i + 1} = slice(p{i}, axes = [1], begin = [0], end = [2048]);",
+        ]
+    return _document(lines, "h0", f"h{layers}")
+
+
+def peak(*arguments: str) -> int:
+    """The memory that a process has taken, in MiB."""
+    code = (
+        "import resource, sys; from nnef_grad.cli import main;"
+        " main(sys.argv[1:], standalone_mode=False);"
+        " print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=True, capture_output=True
+    )
+    return int(result.stdout) // 1024
+
+
 def bench_stages(operations: int, runs: int) -> None:
     text = chain(operations)
     scale = 10_000 / operations
     graph = nnef_grad.loads(text)
     backward = nnef_grad.differentiate(graph)
-    read, differentiated, written, khronos = seconds(
+    read, differentiated, lowered, written, khronos = seconds(
         lambda: nnef_grad.loads(text),
         lambda: nnef_grad.differentiate(graph),
+        lambda: nnef_grad.lower(backward.graph, "portable"),
         lambda: nnef_grad.dumps(backward),
         lambda: nnef.parse_string(text),
         runs=runs,
@@ -134,6 +179,7 @@ def bench_stages(operations: int, runs: int) -> None:
     stages = (
         ("read", read),
         ("differentiate", differentiated),
+        ("lower", lowered),
         ("write", written),
         ("nnef.parse_string", khronos),
     )
@@ -149,6 +195,7 @@ def main(arguments: list[str]) -> None:
         if not arguments:
             model.write_text(residual_network(23), "utf-8")
         bench_process(model)
+        bench_data(Path(folder))
     for operations, runs in ((1_000, 5), (10_000, 3), (100_000, 1)):
         bench_stages(operations, runs)
 
