@@ -191,8 +191,20 @@ def named(found: Node) -> str:
 @needs_onnx
 @pytest.mark.parametrize("found", NODES, ids=named)
 def test_nodes_compute_what_onnx_runtime_computes(found: Node, tmp_path: Path) -> None:
+    if is_wrong_there(found):
+        pytest.skip(f"onnxruntime {onnxruntime.__version__} has it wrong")
     onnx.save(model_of_node(found), tmp_path / "model.onnx")
     agrees(tmp_path)
+
+
+def is_wrong_there(found: Node) -> bool:
+    """Whether an older version is no oracle, which is the last one for Python 3.10."""
+    version = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+    counts = {
+        "ceil_mode": 1,
+        "count_include_pad": 1,
+    }.items() <= found.attributes.items()
+    return version < (1, 31) and (counts or "noop_with_empty_axes" in found.attributes)
 
 
 def agrees(folder: Path) -> nnef_grad.Backward:

@@ -252,6 +252,7 @@ ELEMENTS: Facts = {
         "session": either(rank_0, above_rank_5),
         "interpreter": rank_0,
         "tract": repeated_once,  # it ends in an error where it is left out
+        "onnx": rank_0,
     },
     "gather": in_some("tract"),
     # Quantisation: it rounds.
