@@ -191,6 +191,8 @@ def named(found: Node) -> str:
 @needs_onnx
 @pytest.mark.parametrize("found", NODES, ids=named)
 def test_nodes_compute_what_onnx_runtime_computes(found: Node, tmp_path: Path) -> None:
+    if onnx.defs.onnx_opset_version() < found.version:
+        pytest.skip(f"onnx {onnx.__version__} is too old")
     if is_wrong_there(found):
         pytest.skip(f"onnxruntime {onnxruntime.__version__} has it wrong")
     onnx.save(model_of_node(found), tmp_path / "model.onnx")
