@@ -4,6 +4,7 @@
     conditions.py       the settings for which that is so
     lowerings.nnef      what stands for an operation then, written in NNEF
     elementwise.py ...  the same where it needs shapes, a family a file
+    neighbours.py       what is wrong only next to something else
     integers.py ...     what is not a matter of one operation: integers, names, results
 
 A target is a set of runtimes. An operation that one of them lacks, as it is set, is
@@ -171,7 +172,7 @@ def _problems(operation: Operation, runtimes: Sequence[Runtime]) -> Iterator[Pro
     """What is left that a runtime does not have."""
     lacking = " and ".join(r.title for r in runtimes if r.lacks(operation))
     if lacking:
-        message = f"{_called(operation)} is nothing that {lacking} can run"
+        message = f"{lacking} cannot run {_called(operation)}"
         yield Problem(message, operation.span)
 
 
