@@ -22,9 +22,9 @@ from typing import Any
 import nnef_grad
 from fuzz.documents import Input, make_input
 from nnef_grad.errors import NnefGradError
-from nnef_grad.files import decode
 from nnef_grad.format import format_text
 from nnef_grad.source import Source
+from nnef_grad.storage.files import decode
 
 MEMORY = 2**30
 # What the seconds are for; a larger text has more of them, in proportion.

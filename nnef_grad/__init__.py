@@ -13,7 +13,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnef_grad.data import VariableData, load_data
 from nnef_grad.differentiate import Backward, differentiate, summary
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -29,6 +28,7 @@ from nnef_grad.jacobian import jacobian
 from nnef_grad.model import dumps, load, loads, save
 from nnef_grad.rules import Rules, load_rules, loads_rules
 from nnef_grad.source import Source, Span
+from nnef_grad.storage.data import VariableData, load_data
 
 if TYPE_CHECKING:
     from nnef_grad.gradcheck import Checked, CheckedGradient, check

@@ -19,7 +19,10 @@ from typing import Any, NoReturn
 import click
 
 import nnef_grad
-from nnef_grad.containers import (
+from nnef_grad.differentiate import Wrt
+from nnef_grad.errors import NnefGradError, Problem, UsageError
+from nnef_grad.model import declared, from_source
+from nnef_grad.storage.containers import (
     Container,
     Form,
     form_of,
@@ -27,11 +30,8 @@ from nnef_grad.containers import (
     refuse_loss,
     refuse_output,
 )
-from nnef_grad.data import arrays_of
-from nnef_grad.differentiate import Wrt
-from nnef_grad.errors import NnefGradError, Problem, UsageError
-from nnef_grad.files import text_of
-from nnef_grad.model import declared, from_source
+from nnef_grad.storage.data import arrays_of
+from nnef_grad.storage.files import text_of
 
 PIPE = "-"
 USER_ERROR = 2

@@ -16,9 +16,9 @@ from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem, UsageErr
 from nnef_grad.ir import Graph, Shape, Tensor
 from nnef_grad.lenient import repaired, repaired_bias
 from nnef_grad.library import Library, custom, with_fragments
-from nnef_grad.paths import data_steps
 from nnef_grad.rules import Rules
 from nnef_grad.source import Span
+from nnef_grad.storage.paths import data_steps
 from nnef_grad.typecheck import check_fragments, check_graph
 
 FRAGMENTS_EXTENSION = "KHR_enable_fragment_definitions"

@@ -11,9 +11,9 @@ import click
 
 import nnef_grad
 from nnef_grad.errors import NnefGradError
-from nnef_grad.files import decode, read_source, write_text
 from nnef_grad.format import format_text
 from nnef_grad.source import Source
+from nnef_grad.storage.files import decode, read_source, write_text
 
 PIPE = "-"
 WOULD_CHANGE = 1

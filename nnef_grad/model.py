@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 from nnef_grad import quantization
 from nnef_grad.binding import suggestion
-from nnef_grad.containers import (
+from nnef_grad.differentiate import Backward
+from nnef_grad.errors import UsageError, bounded_nesting
+from nnef_grad.expand import expand as expand_document
+from nnef_grad.ir import Graph, Shape
+from nnef_grad.library import standard, with_fragments
+from nnef_grad.parser import parse_document
+from nnef_grad.printer import print_graph
+from nnef_grad.rules import Rules
+from nnef_grad.source import Source
+from nnef_grad.storage.containers import (
     GRAPH,
     QUANTIZATION,
     Form,
@@ -21,22 +30,13 @@ from nnef_grad.containers import (
     write_archive,
     write_folder,
 )
-from nnef_grad.data import Declared, parts_of
-from nnef_grad.differentiate import Backward
-from nnef_grad.errors import UsageError, bounded_nesting
-from nnef_grad.expand import expand as expand_document
-from nnef_grad.files import PathLike, write_texts
-from nnef_grad.ir import Graph, Shape
-from nnef_grad.library import standard, with_fragments
-from nnef_grad.parser import parse_document
-from nnef_grad.paths import Steps
-from nnef_grad.printer import print_graph
-from nnef_grad.rules import Rules
-from nnef_grad.source import Source
+from nnef_grad.storage.data import Declared, parts_of
+from nnef_grad.storage.files import PathLike, write_texts
+from nnef_grad.storage.paths import Steps
 from nnef_grad.syntax import Document
 
 if TYPE_CHECKING:
-    from nnef_grad.data import Data
+    from nnef_grad.storage.data import Data
 
 Shapes = Mapping[str, Sequence[int]]
 

@@ -20,13 +20,13 @@ from nnef_grad.binding import thaw
 from nnef_grad.elaborate import Elaborator, parameters
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import InvalidGraphError, Problem, bounded_nesting
-from nnef_grad.files import PathLike, read_source
 from nnef_grad.ir import Operation, shape_of
 from nnef_grad.library import FragmentFile, Library, standard, with_fragments
 from nnef_grad.ops import BODIES, RULES, SHAPES
 from nnef_grad.ops.registry import Function, ShapeFunction, Shapes
 from nnef_grad.parser import parse_fragments
 from nnef_grad.source import Source
+from nnef_grad.storage.files import PathLike, read_source
 from nnef_grad.typecheck import check_fragments
 from nnef_grad.types import GENERIC, ArrayType, TensorType, Type, leaves
 

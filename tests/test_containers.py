@@ -40,9 +40,14 @@ from stored_models import (
 )
 
 import nnef_grad
-from nnef_grad import containers, paths
-from nnef_grad.containers import Form, form_of
-from nnef_grad.files import UNFINISHED, unfinished_file, unfinished_folder, write_text
+from nnef_grad.storage import containers, paths
+from nnef_grad.storage.containers import Form, form_of
+from nnef_grad.storage.files import (
+    UNFINISHED,
+    unfinished_file,
+    unfinished_folder,
+    write_text,
+)
 
 OUTS = {"text": "out.nnef", "folder": "out", "tgz": "out.nnef.tgz", "tar": "out.tar"}
 

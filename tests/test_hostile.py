@@ -38,9 +38,9 @@ from stored_models import (
 )
 
 import nnef_grad
-from nnef_grad import archives, containers, paths
-from nnef_grad.files import UNFINISHED
-from nnef_grad.paths import data_steps, label_of, member_steps
+from nnef_grad.storage import archives, containers, paths
+from nnef_grad.storage.files import UNFINISHED
+from nnef_grad.storage.paths import data_steps, label_of, member_steps
 
 Make = Callable[[Path], Path]
 
@@ -685,7 +685,7 @@ def test_bombs(first: bytes, message: str, tmp_path: Path) -> None:
 def test_texts_that_are_too_long(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nnef_grad.files.MAX_TEXT", 2**21)
+    monkeypatch.setattr("nnef_grad.storage.files.MAX_TEXT", 2**21)
     first = patched(member(name), 124, b"02000000000\0")
     archive = bomb(tmp_path / "m.tgz", first)
     folder = write_files(tmp_path / "m", files())
@@ -700,7 +700,7 @@ def test_texts_that_are_too_long(
 
 @pytest.mark.usefixtures("bounded")
 def test_a_text_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnef_grad.files.MAX_TEXT", 2**21)
+    monkeypatch.setattr("nnef_grad.storage.files.MAX_TEXT", 2**21)
     result = run("/dev/zero")
     assert result.exit_code == 2
     assert "'/dev/zero' is too long for a text" in result.stderr
@@ -772,9 +772,9 @@ def test_random_damage_to_tensor_files(tmp_path: Path) -> None:
 FULL = 28
 # What fails, and at which call.
 FAILURES: dict[str, tuple[str, int]] = {
-    "the third tensor": ("nnef_grad.containers.copy", 2),
-    "a member": ("nnef_grad.containers.write_member", 3),
-    "the end of an archive": ("nnef_grad.containers.write_end", 0),
+    "the third tensor": ("nnef_grad.storage.containers.copy", 2),
+    "a member": ("nnef_grad.storage.containers.write_member", 3),
+    "the end of an archive": ("nnef_grad.storage.containers.write_end", 0),
     "a folder": ("pathlib.Path.mkdir", 0),
     "the permissions": ("pathlib.Path.chmod", 0),
     "the last step": ("pathlib.Path.replace", 0),
@@ -837,7 +837,7 @@ def test_a_disk_that_is_full(form: str, out: str, tmp_path: Path) -> None:
     before = snapshot(tmp_path)
     done = limited(
         512,
-        "import nnef_grad.containers as c\nfrom nnef_grad.cli import main\n"
+        "import nnef_grad.storage.containers as c\nfrom nnef_grad.cli import main\n"
         "c.link_inside = lambda *arguments: False\n"
         f"main([{str(model)!r}, '-o', {str(tmp_path / out)!r}])",
     )
@@ -883,7 +883,7 @@ def limited(size: int, program: str) -> subprocess.CompletedProcess[str]:
 
 SLOW = """
 import sys, time
-import nnef_grad.containers as containers
+import nnef_grad.storage.containers as containers
 from nnef_grad.cli import main
 
 copy = containers.copy

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from nnef_grad.errors import UnsupportedError, UsageError
-from nnef_grad.files import PathLike, reading
 from nnef_grad.interop.onnx_files.folding import folded, shape_in
 from nnef_grad.interop.onnx_files.refusals import onnx_package, reason
 from nnef_grad.interop.onnx_files.transforms import TRANSFORMS
 from nnef_grad.model import Shapes
+from nnef_grad.storage.files import PathLike, reading
 
 # The operations that ONNX itself has.
 DOMAINS = ("", "ai.onnx")

@@ -18,7 +18,9 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import BinaryIO
 
-from nnef_grad.archives import (
+from nnef_grad.errors import UsageError
+from nnef_grad.source import Source
+from nnef_grad.storage.archives import (
     BLOCK,
     Member,
     MemberFile,
@@ -29,8 +31,7 @@ from nnef_grad.archives import (
     write_end,
     write_member,
 )
-from nnef_grad.errors import UsageError
-from nnef_grad.files import (
+from nnef_grad.storage.files import (
     PathLike,
     Readable,
     copy,
@@ -43,7 +44,7 @@ from nnef_grad.files import (
     unfinished_folder,
     writing,
 )
-from nnef_grad.paths import (
+from nnef_grad.storage.paths import (
     DATA,
     Steps,
     files_inside,
@@ -52,7 +53,6 @@ from nnef_grad.paths import (
     open_inside,
     same_in_lower_case,
 )
-from nnef_grad.source import Source
 
 GRAPH = "graph.nnef"
 QUANTIZATION = "graph.quant"

@@ -17,8 +17,8 @@ from threading import Lock
 from typing import BinaryIO, NamedTuple, NoReturn
 
 from nnef_grad.errors import UsageError, brief
-from nnef_grad.files import PIECE, Readable, copy
-from nnef_grad.paths import MAX_FILES, Steps, member_steps
+from nnef_grad.storage.files import PIECE, Readable, copy
+from nnef_grad.storage.paths import MAX_FILES, Steps, member_steps
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(BLOCK)

@@ -15,9 +15,9 @@ from io import BytesIO
 from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
-from nnef_grad.containers import Part
 from nnef_grad.errors import UsageError
-from nnef_grad.files import Readable
+from nnef_grad.storage.containers import Part
+from nnef_grad.storage.files import Readable
 
 # To check files and to copy them takes no numpy.
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from nnef_grad.containers import Container, Part, opened
 from nnef_grad.errors import Problem, UsageError
-from nnef_grad.files import PathLike
-from nnef_grad.paths import Steps, data_steps, is_label, label_of
 from nnef_grad.source import Span
-from nnef_grad.tensor_file import (
+from nnef_grad.storage.containers import Container, Part, opened
+from nnef_grad.storage.files import PathLike
+from nnef_grad.storage.paths import Steps, data_steps, is_label, label_of
+from nnef_grad.storage.tensor_file import (
     HEADER,
     Header,
     header_of,

@@ -18,7 +18,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, BinaryIO, TypeVar, Union
 
 from nnef_grad.errors import UsageError, brief
-from nnef_grad.files import reading
+from nnef_grad.storage.files import reading
 
 # The folders on the way, and the file: the parts of a path below the model's folder.
 Steps = tuple[str, ...]
