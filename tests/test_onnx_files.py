@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
@@ -465,6 +466,19 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         )
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@needs_onnx
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(onnx, "save", full)
+    with pytest.raises(nnef_grad.UsageError, match="cannot write .*No space left"):
+        interop.to_onnx(
+            nnef_grad.loads(TEXT), tmp_path / "model.onnx", {"a/w": np.ones((1, 3))}
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 @needs_onnx

@@ -87,9 +87,9 @@ def to_onnx(graph: Graph, path: PathLike, data: Data | None = None) -> None:
         with refused(f"nnef_tools cannot convert '{graph.name}' to ONNX"):
             source = to_nnef_tools(lowered.graph, _in_single_precision(given))
             Writer()(Converter()(source), os.fspath(draft))
-        model = onnx.load(draft)
-        _declare_as_constants(model.graph)
-        onnx.save(model, draft)
+            model = onnx.load(draft)
+            _declare_as_constants(model.graph)
+            onnx.save(model, draft)
         settle(draft, place)
 
 

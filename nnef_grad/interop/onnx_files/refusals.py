@@ -27,11 +27,12 @@ _HEADING = re.compile(r"Found \d+ operator")
 @contextmanager
 def refused(what: str) -> Iterator[None]:
     """What nnef_tools does not do it says by many kinds of exceptions. What is wrong
-    with the graph that it makes is its doing, and told as found there.
+    with the graph that it makes is its doing, and told as found there. What the system
+    refuses is none of its doing.
     """
     try:
         yield
-    except (UsageError, UnsupportedError):
+    except (UsageError, UnsupportedError, OSError):
         raise
     except NnefGradError as error:
         first = Problem(f"{what}: what it makes is no valid graph")
