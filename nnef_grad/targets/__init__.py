@@ -15,7 +15,7 @@ computes the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -99,6 +99,22 @@ def lower(graph: Graph, target: str) -> Lowered:
     return _settled(graph, runtimes, kept)
 
 
+Wanted = Callable[[Runtime], bool]
+Pass = Callable[[Graph], Graph]
+
+# What is done besides, if one of the runtimes wants it: in every round, or when there is
+# nothing else to do.
+_ALWAYS: tuple[tuple[Wanted, Pass], ...] = (
+    (lambda runtime: not runtime.casts_integers, casts_moved_up),
+    (lambda runtime: not runtime.takes_constants_as_biases, biases_added),
+)
+_LAST: tuple[tuple[Wanted, Pass], ...] = (
+    (lambda runtime: not runtime.returns_data, computed_outputs),
+    (lambda runtime: runtime.moves_operations, steps_held),
+    (lambda runtime: runtime.moves_operations, repeats_joined),
+)
+
+
 def _round(
     graph: Graph, runtimes: Sequence[Runtime], kept: Collection[Tensor]
 ) -> Graph:
@@ -106,19 +122,24 @@ def _round(
     lacks = partial(_is_lacking, runtimes)
     found = without_repetitions(without_copies(graph, kept))
     found = literal_operands(found, lacks)
-    if not all(runtime.casts_integers for runtime in runtimes):
-        found = casts_moved_up(found)
+    found = _applied(_ALWAYS, found, runtimes)
     problems: list[Problem] = []
     found = inline(found, partial(_build, lacks, problems))
     if problems:
         raise UnsupportedError.collect(problems)
-    if found is graph and not all(runtime.returns_data for runtime in runtimes):
-        found = computed_outputs(found)
-    if not all(runtime.takes_constants_as_biases for runtime in runtimes):
-        found = biases_added(found)
-    if found is graph and any(runtime.moves_operations for runtime in runtimes):
-        found = repeats_joined(steps_held(found))
+    if found is graph:
+        found = _applied(_LAST, found, runtimes)
     return graph if found is graph else prune(found)
+
+
+def _applied(
+    passes: Sequence[tuple[Wanted, Pass]], graph: Graph, runtimes: Sequence[Runtime]
+) -> Graph:
+    """The graph after those of the passes that a runtime wants."""
+    for is_wanted, change in passes:
+        if any(map(is_wanted, runtimes)):
+            graph = change(graph)
+    return graph
 
 
 def _settled(
