@@ -297,6 +297,7 @@ def _lowered(
     variables there.
     """
     if target == "nnef":
+        # To import the lowerings, and numpy with them, would take longer than to compile.
         return backward, {}
     lowered = nnef_grad.lower(backward.graph, target)
     if lowered.data and _is_text(output):

@@ -5,13 +5,13 @@ the runtimes make of them.
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from networks import SMALL, network_verdicts, stored_network
 from stored_models import run
-from witnesses import missing
+from witnesses import needs
 
 from nnef_grad.targets import TARGETS
 
@@ -34,16 +34,10 @@ def contents(folder: Path) -> Mapping[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def skip_without(runtimes: Iterable[str]) -> None:
-    for runtime in runtimes:
-        if missing(runtime):
-            pytest.skip(missing(runtime))
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_a_stored_network_runs_everywhere(name: str, tmp_path: Path) -> None:
     runtimes = TARGETS["portable"]
-    skip_without(runtimes)
+    needs(*runtimes)
     network = stored_network(name, tmp_path / "model")
     folder = compile_to(tmp_path / "backward", network.folder, "portable")
     archive = compile_to(tmp_path / "backward.tar", network.folder, "portable")
@@ -60,7 +54,7 @@ def test_a_stored_network_runs_where_it_is_meant_to(
     target: str, tmp_path: Path
 ) -> None:
     runtimes = TARGETS[target]
-    skip_without(runtimes)
+    needs(*runtimes)
     network = stored_network("resnet", tmp_path / "model")
     archive = compile_to(tmp_path / "backward.nnef.tgz", network.folder, target)
     folder = unpacked(archive, tmp_path / "unpacked")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from random_graphs.runtimes import failures
-from witnesses import missing
+from witnesses import needs
 
 from nnef_grad.targets import TARGETS
 from nnef_grad.targets.runtimes import LACKING
@@ -16,18 +16,12 @@ SEED = 11
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "nnef"])
 def test_backward_graphs(target: str) -> None:
-    skip_without(target)
+    needs(*TARGETS[target])
     assert list(failures(SEED, range(25), target)) == []
 
 
-def skip_without(target: str) -> None:
-    for runtime in TARGETS[target]:
-        if missing(runtime):
-            pytest.skip(missing(runtime))
-
-
 def test_what_a_runtime_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    skip_without("khronos")
+    needs(*TARGETS["khronos"])
     monkeypatch.delitem(LACKING["clamp"], "session")
     first = next(failures(SEED, range(60), "khronos"))
     assert "khronos in session" in first

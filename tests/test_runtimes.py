@@ -13,7 +13,7 @@ from networks import SMALL, network_verdicts, stored_network
 from operation_models import models
 from stored_models import run
 from witnesses.cases import Verdict
-from witnesses.harness import CONSUMERS, missing
+from witnesses.harness import CONSUMERS, needs
 from witnesses.matrix import DIRECTIONS, Matrix, matrix
 from witnesses.page import by_operation, letters_of, page
 
@@ -36,9 +36,7 @@ PROMISED: dict[str, tuple[str, ...]] = {
 def results(target: str, direction: str) -> Matrix:
     """What the runtimes of a target make of its graphs."""
     consumers = PROMISED[target] or tuple(CONSUMERS)
-    for consumer in consumers:
-        if missing(consumer):
-            pytest.skip(missing(consumer))
+    needs(*consumers)
     lower = partial(nnef_grad.lower, target=target)
     return matrix(models(), DIRECTIONS[direction], lower=lower, consumers=consumers)
 

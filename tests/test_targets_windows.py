@@ -15,8 +15,8 @@ import pytest
 from checks import document
 from networks import network, small_network
 from operation_models import Model
-from witnesses import missing
-from witnesses.matrix import DIRECTIONS, matrix
+from witnesses import needs
+from witnesses.matrix import DIRECTIONS, matrix, retyped
 
 import nnef_grad
 from nnef_grad.ops.windows import up_scaled
@@ -256,12 +256,7 @@ def valid(family: str, seed: int) -> str:
 
 def evaluated(graph: nnef_grad.Graph, inputs: Arrays, variables: Arrays) -> Arrays:
     """The outputs. Integers are fed as numbers where they have become scalars."""
-    types = {tensor.name: tensor.dtype for tensor in graph.inputs}
-    fed = {
-        name: array.astype(np.float64) if types[name] == "scalar" else array
-        for name, array in inputs.items()
-    }
-    return nnef_grad.evaluate(graph, fed, variables)
+    return nnef_grad.evaluate(graph, retyped(inputs, graph), variables)
 
 
 def check_lowered(
@@ -676,9 +671,7 @@ y = conv(y_kept, w, padding = [(0, 0), (0, 0)]);"""
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("target", LOWERED)
 def test_random_settings_in_the_runtimes(target: str, direction: str) -> None:
-    for runtime in TARGETS[target]:
-        if missing(runtime):
-            pytest.skip(missing(runtime))
+    needs(*TARGETS[target])
     chosen = [
         Model(family, seed, valid(family, seed))
         for family in FAMILIES

@@ -19,6 +19,7 @@ from witnesses import (
     compare,
     harness,
     missing,
+    needs,
     run,
 )
 from witnesses import __main__ as command
@@ -57,12 +58,6 @@ CRASHING = Case(
     ),
     {"x": INPUTS["x"], "m": np.array([True, False])},
 )
-
-
-def needs(consumer: str) -> None:
-    """Skips a test of a consumer that is not installed."""
-    if absent := missing(consumer):
-        pytest.skip(f"{consumer} wants {absent}")
 
 
 def model(name: str) -> Model:

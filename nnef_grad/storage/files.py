@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from typing import BinaryIO, Protocol, Union
@@ -75,14 +75,18 @@ def read_source(path: PathLike) -> Source:
             return text_of(file, name)
 
 
-@contextmanager
-def reading(path: PathLike) -> Iterator[None]:
+def reading(path: PathLike) -> AbstractContextManager[None]:
     """What fails in here is an error about a file that cannot be read."""
+    return _told("read", path)
+
+
+@contextmanager
+def _told(verb: str, path: PathLike) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         name = os.fspath(path)
-        raise UsageError(f"cannot read '{name}': {error.strerror or error}") from None
+        raise UsageError(f"cannot {verb} '{name}': {error.strerror or error}") from None
 
 
 def text_of(file: Readable, name: str, before: bytes = b"") -> Source:
@@ -159,14 +163,9 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
         raise UsageError(f"'{path}' is no file, and nothing that a file can replace")
 
 
-@contextmanager
-def writing(path: PathLike) -> Iterator[None]:
+def writing(path: PathLike) -> AbstractContextManager[None]:
     """What fails in here is an error about a file that cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        name = os.fspath(path)
-        raise UsageError(f"cannot write '{name}': {error.strerror or error}") from None
+    return _told("write", path)
 
 
 # ---- What is not finished yet ----

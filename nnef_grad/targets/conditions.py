@@ -24,6 +24,11 @@ def either(*conditions: When) -> When:
     return lambda operation: any(holds(operation) for holds in conditions)
 
 
+def both(*conditions: When) -> When:
+    """All of several conditions."""
+    return lambda operation: all(holds(operation) for holds in conditions)
+
+
 def of_type(dtype: str) -> When:
     """The generic data type is this one."""
     return lambda operation: operation.dtype == dtype
@@ -41,12 +46,13 @@ def with_border(*borders: str) -> When:
     return lambda operation: operation.attributes["border"] in borders
 
 
-def _shape(operation: Operation) -> Shape:
+def operand_shape(operation: Operation) -> Shape:
     """Of the first operand."""
     return shape_of(operation.operands[0])
 
 
-def _result(operation: Operation) -> Shape:
+def result_shape(operation: Operation) -> Shape:
+    """Of the first result."""
     return next(operation.outputs).shape
 
 
@@ -60,12 +66,12 @@ def _axes(operation: Operation) -> Shape:
 
 def rank_0(operation: Operation) -> bool:
     """The operand has no axes."""
-    return len(_shape(operation)) == 0
+    return len(operand_shape(operation)) == 0
 
 
-def above_rank_5(operation: Operation) -> bool:
-    """The operand has more than five axes."""
-    return len(_shape(operation)) > 5
+def above_rank(rank: int) -> When:
+    """The operand has more axes than these."""
+    return lambda operation: len(operand_shape(operation)) > rank
 
 
 def no_axes(operation: Operation) -> bool:
@@ -93,13 +99,13 @@ def not_last(operation: Operation) -> bool:
     """Not just one axis is named, with nothing behind it but extents of 1."""
     return (
         not_one_axis(operation)
-        or prod(_shape(operation)[_axes(operation)[0] + 1 :]) > 1
+        or prod(operand_shape(operation)[_axes(operation)[0] + 1 :]) > 1
     )
 
 
 def fewer_axes(operation: Operation) -> bool:
     """Axes are left out."""
-    return len(_axes(operation)) < len(_shape(operation))
+    return len(_axes(operation)) < len(operand_shape(operation))
 
 
 # ---- Element by element ----
@@ -110,7 +116,7 @@ def runs_out_of_axes(operation: Operation) -> bool:
 
     It ends as soon as each operand has as many elements left as the result, or one.
     """
-    result = _result(operation)
+    result = result_shape(operation)
     operands = [shape_of(operand) for operand in operation.operands]
     for axis in range(len(result)):
         left = [prod(shape[axis:]) for shape in operands]
@@ -140,7 +146,7 @@ def several_slopes(operation: Operation) -> bool:
 
 def broadcast_operand(operation: Operation) -> bool:
     """The first operand is broadcast."""
-    return _shape(operation) != _result(operation)
+    return operand_shape(operation) != result_shape(operation)
 
 
 # ---- Tensors ----
@@ -149,7 +155,7 @@ def broadcast_operand(operation: Operation) -> bool:
 def splat(operation: Operation) -> bool:
     """One value fills a shape of several elements."""
     value: Sequence[object] = operation.attributes["value"]
-    return len(value) == 1 and prod(_result(operation)) > 1
+    return len(value) == 1 and prod(result_shape(operation)) > 1
 
 
 def splat_of_no_scalar(operation: Operation) -> bool:
@@ -163,7 +169,7 @@ def splat_of_no_scalar(operation: Operation) -> bool:
 def transposed_batches(operation: Operation) -> bool:
     """An operand is transposed, and there are batches of matrices."""
     transposed = other_than(transposeA=False, transposeB=False)
-    return len(_shape(operation)) > 2 and transposed(operation)
+    return len(operand_shape(operation)) > 2 and transposed(operation)
 
 
 def different_batches(operation: Operation) -> bool:
@@ -174,7 +180,7 @@ def different_batches(operation: Operation) -> bool:
 
 def inner_product(operation: Operation) -> bool:
     """A row is multiplied by a column."""
-    return _result(operation)[-2:] == (1, 1)
+    return result_shape(operation)[-2:] == (1, 1)
 
 
 def no_plain_layer(operation: Operation) -> bool:
@@ -189,7 +195,7 @@ def no_plain_layer(operation: Operation) -> bool:
 
 def not_by_channel(operation: Operation) -> bool:
     """A parameter is not a tensor of the shape [1, channels]."""
-    wanted = (1, *_shape(operation)[1:2])
+    wanted = (1, *operand_shape(operation)[1:2])
     return any(shape_of(operand) != wanted for operand in operation.operands[1:])
 
 
@@ -200,7 +206,7 @@ def shared_parameters(operation: Operation) -> bool:
 
 def no_space(operation: Operation) -> bool:
     """There are no axes behind batch and channels."""
-    return len(_shape(operation)) <= 2
+    return len(operand_shape(operation)) <= 2
 
 
 def across_channels(operation: Operation) -> bool:
@@ -221,7 +227,7 @@ def not_across_channels(operation: Operation) -> bool:
 def of_some_axes(operation: Operation) -> bool:
     """The new shape is not that of all axes."""
     start, count = (operation.attributes[f"axis_{name}"] for name in ("start", "count"))
-    return bool(start != 0 or count not in (-1, len(_shape(operation))))
+    return bool(start != 0 or count not in (-1, len(operand_shape(operation))))
 
 
 def empty_shape(operation: Operation) -> bool:
@@ -241,7 +247,7 @@ def no_plain_range(operation: Operation) -> bool:
     behind the extent.
     """
     begin, end, stride = (operation.attributes[n] for n in ("begin", "end", "stride"))
-    extents = [_shape(operation)[axis] for axis in _axes(operation)]
+    extents = [operand_shape(operation)[axis] for axis in _axes(operation)]
     return (
         any(step < 0 for step in stride)
         or any(first < 0 or first == last == 0 for first, last in zip(begin, end))

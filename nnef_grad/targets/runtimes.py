@@ -13,10 +13,11 @@ from nnef_grad.ir import Operation
 from nnef_grad.library import standard
 from nnef_grad.targets.conditions import (
     When,
-    above_rank_5,
+    above_rank,
     across_channels,
     always,
     beside_space,
+    both,
     broadcast_operand,
     cropping,
     cropping_reflection,
@@ -60,15 +61,12 @@ from nnef_grad.targets.window_conditions import (
     bias_beyond_channels,
     bias_not_by_channel,
     biased,
-    both,
     dilated,
     empty,
     multiplying,
     not_by_two,
     number_as_bias,
     outside,
-    over_three_axes,
-    over_two_axes,
     repeating,
     sized,
     skipping,
@@ -227,7 +225,7 @@ ELEMENTS: Facts = {
     "squeeze": in_some("onnx", no_axes),
     "unsqueeze": {"interpreter": unsorted, "onnx": either(no_axes, unsorted)},
     "transpose": {
-        "session": either(rank_0, above_rank_5),
+        "session": either(rank_0, above_rank(5)),
         "interpreter": rank_0,
         "onnx": fewer_axes,
     },
@@ -235,13 +233,13 @@ ELEMENTS: Facts = {
     "stack": in_some("onnx"),
     "unstack": in_some("onnx"),
     "slice": {
-        "session": either(rank_0, above_rank_5),
+        "session": either(rank_0, above_rank(5)),
         "interpreter": rank_0,
         "tract": no_plain_range,
         "onnx": either(rank_0, open_ended),
     },
     "pad": {
-        "session": either(rank_0, above_rank_5, with_border("ignore")),
+        "session": either(rank_0, above_rank(5), with_border("ignore")),
         "interpreter": either(beside_space, with_border("reflect-even", "ignore")),
         "tract": either(cropping, with_border("replicate", "reflect-even", "ignore")),
         "onnx": either(
@@ -249,7 +247,7 @@ ELEMENTS: Facts = {
         ),
     },
     "tile": {
-        "session": either(rank_0, above_rank_5),
+        "session": either(rank_0, above_rank(5)),
         "interpreter": rank_0,
         "tract": repeated_once,  # it ends in an error where it is left out
         "onnx": rank_0,
@@ -272,19 +270,19 @@ ELEMENTS: Facts = {
 # ---- Windows: convolutions, pooling, boxes, sampling ----
 
 _POOL = {
-    "session": either(repeating, over_three_axes),
+    "session": either(repeating, above_rank(5)),
     "interpreter": either(dilated, empty, with_border("reflect-even"), along_four_axes),
     "tract": either(repeating, cropping, across, no_space),
 }
 
-_MISSING = {**in_some("session tract onnx"), "interpreter": over_three_axes}
+_MISSING = {**in_some("session tract onnx"), "interpreter": above_rank(5)}
 
 WINDOWS: Facts = {
     # Convolutions
     "conv": {
-        "session": either(repeating, no_space, over_three_axes, bias_beyond_channels),
+        "session": either(repeating, no_space, above_rank(5), bias_beyond_channels),
         "interpreter": either(
-            no_space, over_three_axes, with_border("reflect-even"), bias_not_by_channel
+            no_space, above_rank(5), with_border("reflect-even"), bias_not_by_channel
         ),
         # It takes elements that a stride skips out of what is before the convolution,
         # and fails if that is a reshape.
@@ -299,10 +297,10 @@ WINDOWS: Facts = {
         ),
     },
     "deconv": {
-        "session": either(repeating, no_space, over_three_axes, bias_beyond_channels),
+        "session": either(repeating, no_space, above_rank(5), bias_beyond_channels),
         "interpreter": either(
             no_space,
-            over_three_axes,
+            above_rank(5),
             with_border("reflect", "reflect-even"),
             bias_not_by_channel,
             both(biased, uncovered),
@@ -322,7 +320,7 @@ WINDOWS: Facts = {
     "separable_deconv": _MISSING,
     # Pools and boxes
     "max_pool": {
-        "session": either(repeating, over_three_axes),
+        "session": either(repeating, above_rank(5)),
         "interpreter": either(with_border("reflect-even"), along_four_axes),
         "tract": either(repeating, outside, cropping, across, no_space, empty),
         "onnx": either(
@@ -332,7 +330,7 @@ WINDOWS: Facts = {
             both(automatic, either(dilated, apart)),
             across,
             no_space,
-            over_three_axes,
+            above_rank(5),
         ),
     },
     "avg_pool": {
@@ -345,14 +343,14 @@ WINDOWS: Facts = {
             dilated,
             across,
             no_space,
-            over_three_axes,
+            above_rank(5),
         ),
     },
     "rms_pool": {**_POOL, **in_some("session onnx")},
     "box": {**_POOL, **in_some("onnx")},
     "debox": {
-        "session": either(repeating, other_than(normalize=False), over_three_axes),
-        "interpreter": either(repeating, across, no_space, over_three_axes),
+        "session": either(repeating, other_than(normalize=False), above_rank(5)),
+        "interpreter": either(repeating, across, no_space, above_rank(5)),
         **in_some("tract onnx"),
     },
     # Maxima and where they are: another index, and one value in place of a sum
@@ -363,16 +361,16 @@ WINDOWS: Facts = {
     # Sampling
     "nearest_downsample": _MISSING,
     "area_downsample": _MISSING,
-    "nearest_upsample": {**in_some("session tract"), "interpreter": over_three_axes},
+    "nearest_upsample": {**in_some("session tract"), "interpreter": above_rank(5)},
     "multilinear_upsample": {
         "session": either(
             not_by_two,
-            over_two_axes,
+            above_rank(4),
             aligned,
             with_border("reflect", "reflect-even"),
         ),
         "interpreter": either(
-            over_two_axes,
+            above_rank(4),
             both(
                 other_than(method="aligned"),
                 other_than(method="symmetric", border="replicate"),

@@ -6,7 +6,7 @@ from nnef_grad.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.conv import conv_windows, deconv_windows
 from nnef_grad.ops.pool import basic_windows, reverse_windows
 from nnef_grad.ops.windows import REPEATING, Padding, Windows, basic_outside, reaches
-from nnef_grad.targets.conditions import When
+from nnef_grad.targets.conditions import operand_shape, result_shape, with_border
 from nnef_grad.targets.windows import covers, have_empty, moving_axes, skipping_axes
 
 _WINDOWS = {"conv": conv_windows, "deconv": deconv_windows, "debox": reverse_windows}
@@ -14,20 +14,6 @@ _WINDOWS = {"conv": conv_windows, "deconv": deconv_windows, "debox": reverse_win
 
 def _windows(operation: Operation) -> Windows:
     return _WINDOWS.get(operation.name, basic_windows)(operation)
-
-
-def _shape(operation: Operation) -> Shape:
-    """Of the first operand."""
-    return shape_of(operation.operands[0])
-
-
-def _result(operation: Operation) -> Shape:
-    return next(operation.outputs).shape
-
-
-def both(*conditions: When) -> When:
-    """All of several conditions."""
-    return lambda operation: all(holds(operation) for holds in conditions)
 
 
 # ---- Windows ----
@@ -80,16 +66,6 @@ def across(operation: Operation) -> bool:
     return any(column != (1, 1, 1, (0, 0)) for column in list(columns)[:2])
 
 
-def over_three_axes(operation: Operation) -> bool:
-    """There are more than three axes behind batch and channels."""
-    return len(_shape(operation)) > 5
-
-
-def over_two_axes(operation: Operation) -> bool:
-    """There are more than two axes behind batch and channels."""
-    return len(_shape(operation)) > 4
-
-
 def not_by_two(operation: Operation) -> bool:
     """An axis grows by another factor than 2."""
     factor: Shape = operation.attributes["factor"]
@@ -105,9 +81,8 @@ def aligned(operation: Operation) -> bool:
 # ---- Borders ----
 
 
-def repeating(operation: Operation) -> bool:
-    """The border repeats elements, whether any is read or not."""
-    return operation.attributes["border"] in REPEATING
+# The border repeats elements, whether any is read or not.
+repeating = with_border(*REPEATING)
 
 
 def outside(operation: Operation) -> bool:
@@ -128,7 +103,9 @@ def empty(operation: Operation) -> bool:
 def multiplying(operation: Operation) -> bool:
     """There is a group for each channel, and several filters in it."""
     filters, *_ = shape_of(operation.operands[1])
-    return operation.attributes["groups"] == 0 and filters != _shape(operation)[1]
+    return (
+        operation.attributes["groups"] == 0 and filters != operand_shape(operation)[1]
+    )
 
 
 def biased(operation: Operation) -> bool:
@@ -149,7 +126,7 @@ def bias_beyond_channels(operation: Operation) -> bool:
 def bias_not_by_channel(operation: Operation) -> bool:
     """The bias has axes, and not just a number for each channel."""
     shape = shape_of(operation.operands[2])
-    return shape not in ((), (1, _result(operation)[1]))
+    return shape not in ((), (1, result_shape(operation)[1]))
 
 
 def number_as_bias(operation: Operation) -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 from witnesses.cases import Array, Case, Verdict, brief, relative_error
-from witnesses.matrix import Example, verdicts
+from witnesses.matrix import Example, retyped, rounded, verdicts
 
 import nnef_grad
 from nnef_grad.targets import TARGETS
@@ -51,7 +51,7 @@ def example(graph: RandomGraph, target: str) -> Example | None:
         lowered = nnef_grad.lower(found, target)
     except nnef_grad.UnsupportedError:
         return None
-    fed = {t.name: _typed(inputs[t.name], t.dtype) for t in lowered.graph.inputs}
+    fed = retyped({t.name: inputs[t.name] for t in lowered.graph.inputs}, lowered.graph)
     labels = {str(op.attributes.get("label")) for op in lowered.graph.operations}
     data = {k: v for k, v in {**variables, **lowered.data}.items() if k in labels}
     return Example(Case(nnef_grad.dumps(lowered.graph), fed, data), expected)
@@ -64,23 +64,13 @@ def _inputs(graph: RandomGraph, backward: nnef_grad.Graph) -> dict[str, Array]:
     return {
         t.name: known[t.name]
         if t.name in known
-        else _rounded(generator.standard_normal(t.shape))
+        else rounded(generator.standard_normal(t.shape))
         for t in backward.inputs
     }
 
 
 def _numbers(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
-    return {name: _rounded(tensor.numpy()) for name, tensor in tensors.items()}
-
-
-def _rounded(array: Array) -> Array:
-    """Numbers that are the same in single precision."""
-    return array.astype(np.float32).astype(float) if array.dtype.kind == "f" else array
-
-
-def _typed(array: Array, dtype: str) -> Array:
-    """Integers as numbers where they have become scalars."""
-    return array.astype(float) if dtype == "scalar" else array
+    return {name: rounded(tensor.numpy()) for name, tensor in tensors.items()}
 
 
 def report(graph: RandomGraph, target: str, runtime: str, verdict: Verdict) -> str:

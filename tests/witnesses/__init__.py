@@ -17,7 +17,7 @@ is printed by `python -m witnesses`, from the folder of the tests.
 """
 
 from witnesses.cases import TOLERANCE, Case, Outcome, Stored, Verdict, compare
-from witnesses.harness import CONSUMERS, MissingError, missing, run
+from witnesses.harness import CONSUMERS, MissingError, missing, needs, run
 
 __all__ = [
     "CONSUMERS",
@@ -29,5 +29,6 @@ __all__ = [
     "Verdict",
     "compare",
     "missing",
+    "needs",
     "run",
 ]

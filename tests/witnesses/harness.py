@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from witnesses.cases import Array, Case, Outcome, Stored
 
@@ -58,6 +59,13 @@ def missing(consumer: str) -> str:
     packages = [name for name in CONSUMERS[consumer] if find_spec(name) is None]
     names = ", ".join(packages)
     return f"{names}: install the extra 'witnesses'" if packages else ""
+
+
+def needs(*consumers: str) -> None:
+    """Skips a test that wants consumers which are not installed."""
+    for consumer in consumers:
+        if absent := missing(consumer):
+            pytest.skip(f"{consumer} wants {absent}")
 
 
 def run(

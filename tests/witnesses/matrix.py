@@ -81,16 +81,16 @@ def example(
     """
     graph = nnef_grad.loads(make(model))
     inputs, variables = _values(graph, nnef_grad.loads(model.text))
-    variables.update((label, _rounded(array)) for label, array in (data or {}).items())
+    variables.update((label, rounded(array)) for label, array in (data or {}).items())
     expected = nnef_grad.evaluate(graph, inputs, variables)
     if lower is None:
         return Example(Case(nnef_grad.dumps(graph), inputs, variables), expected)
     lowered = lower(graph)
-    text, fed = nnef_grad.dumps(lowered.graph), _retyped(inputs, lowered.graph)
+    text, fed = nnef_grad.dumps(lowered.graph), retyped(inputs, lowered.graph)
     return Example(Case(text, fed, {**variables, **lowered.data}), expected)
 
 
-def _retyped(inputs: Mapping[str, Array], graph: nnef_grad.Graph) -> dict[str, Array]:
+def retyped(inputs: Mapping[str, Array], graph: nnef_grad.Graph) -> dict[str, Array]:
     """Integers as numbers where they have become scalars."""
     scalars = {tensor.name for tensor in graph.inputs if tensor.dtype == "scalar"}
     return {
@@ -113,15 +113,15 @@ def _values(
         for operation in graph.operations
         if operation.name == "variable"
     ]
-    variables = {label: _rounded(by_label[label.lower()]) for label in labels}
-    return {name: _rounded(array) for name, array in inputs.items()}, variables
+    variables = {label: rounded(by_label[label.lower()]) for label in labels}
+    return {name: rounded(array) for name, array in inputs.items()}, variables
 
 
 def _present(values: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
     return {name: array for name, array in values.items() if name in names}
 
 
-def _rounded(array: Array) -> Array:
+def rounded(array: Array) -> Array:
     """Numbers that are the same in single precision."""
     is_float = array.dtype.kind == "f"
     return array.astype(np.float32).astype(np.float64) if is_float else array

@@ -30,7 +30,7 @@ from nnef_grad.interop.onnx_files.conversion import converted, fragments
 from nnef_grad.interop.onnx_files.reading import numbers, read
 from nnef_grad.interop.onnx_files.refusals import onnx_package, refused
 from nnef_grad.ir import Graph
-from nnef_grad.model import Shapes
+from nnef_grad.model import Shapes, declared
 from nnef_grad.storage.files import PathLike, settle, unfinished_file, writing
 from nnef_grad.targets import lower
 
@@ -95,11 +95,7 @@ def to_onnx(graph: Graph, path: PathLike, data: Data | None = None) -> None:
 
 def _refuse_missing(graph: Graph, data: Data) -> None:
     there = {label.lower() for label in data}
-    missing = [
-        str(op.attributes["label"])
-        for op in graph.operations
-        if op.name == "variable" and str(op.attributes["label"]).lower() not in there
-    ]
+    missing = [v.label for v in declared(graph) if v.label.lower() not in there]
     if missing:
         named = ", ".join(f"'{label}'" for label in missing)
         raise UsageError(f"there are no data for the variables with the labels {named}")

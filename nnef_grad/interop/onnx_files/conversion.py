@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nnef_grad.interop.khronos import finite
 from nnef_grad.interop.onnx_files.functions import FUNCTIONS
 from nnef_grad.interop.onnx_files.reading import DOMAINS
-from nnef_grad.interop.onnx_files.transforms import TRANSFORMS
+from nnef_grad.interop.onnx_files.transforms import TRANSFORMS, USUAL
 from nnef_grad.library import standard
 from nnef_grad.names import NameSupply
 
@@ -44,7 +44,7 @@ def converted(model: Any) -> Any:
         operation.attribs["_opset"] = version
     named = {t.name: t.data for t in source.tensors if isinstance(t.data, np.ndarray)}
     transforms = Converter.unpack_transforms(
-        {name: Transform(**fields) for name, fields in TRANSFORMS.items()}
+        {n: Transform(**{**USUAL, **fields}) for n, fields in TRANSFORMS.items()}
     )
     converter = Converter(
         keep_io_names=True, custom_transforms=transforms, custom_functions=FUNCTIONS

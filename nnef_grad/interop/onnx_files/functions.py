@@ -14,7 +14,7 @@ from nnef_tools import model as tools
 def _reduced(converter: Any, axes: Any, inputs: Any, keeps_all: bool) -> list[int]:
     """The axes of a reduction: an attribute, in later versions an operand, or all."""
     rank = inputs[0].rank
-    if axes is None and len(inputs) > 1 and inputs[1].name:
+    if axes is None and _given(converter, inputs, 1):
         axes = converter.as_const(inputs[1])
     if not axes and not keeps_all:
         axes = range(rank)
@@ -23,14 +23,13 @@ def _reduced(converter: Any, axes: Any, inputs: Any, keeps_all: bool) -> list[in
 
 def _items(converter: Any, inputs: Any, place: int, otherwise: Any) -> Any:
     """An operand that is a list of numbers, or what stands for it if it is missing."""
-    if len(inputs) <= place or not inputs[place].name:
-        return otherwise
-    return converter.as_const(inputs[place])
+    is_given = _given(converter, inputs, place)
+    return converter.as_const(inputs[place]) if is_given else otherwise
 
 
 def _bound(converter: Any, inputs: Any, place: int, otherwise: Any) -> Any:
     """An operand that is a number, or what stands for it if it is missing."""
-    if len(inputs) > place and inputs[place].name:
+    if _given(converter, inputs, place):
         return inputs[place]
     if otherwise is None:
         return None

@@ -3,7 +3,8 @@ lacks it.
 
 The fields are those of `nnef_tools.conversion.converter.Transform`: I and O are the
 operands and results, and what begins with an exclamation mark is an expression, in which
-the functions of functions.py are known.
+the functions of functions.py are known. Where inputs or outputs are left out, they are the
+first operand and the first result.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ def _unary(name: str, **attributes: Any) -> dict[str, Any]:
     pairs = {k: v if isinstance(v, tuple) else (k, v) for k, v in attributes.items()}
     return {
         "type": name,
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
         "defaults": {theirs: default for theirs, (_, default) in pairs.items()},
         "attribs": {ours: f"!float({theirs})" for theirs, (ours, _) in pairs.items()},
     }
@@ -72,7 +71,6 @@ def _reduction(name: str) -> dict[str, Any]:
         "type": name,
         "defaults": {"axes": None, "keepdims": 1, "noop_with_empty_axes": 0},
         "using": {"_axes": "!reduced(axes, I, noop_with_empty_axes)"},
-        "inputs": "!I[0]",
         "outputs": "!squeeze_output(O[0], _axes, keepdims)",
         "attribs": {"axes": "!_axes"},
     }
@@ -94,9 +92,8 @@ def _convolution(name: str, padding: str) -> dict[str, Any]:
         "inputs": (
             "!I[0]",
             "!I[1]",
-            "!unsqueeze_vector(I[2]) if len(I) > 2 and I[2].name else None",
+            "!unsqueeze_vector(I[2]) if given(I, 2) else None",
         ),
-        "outputs": "!O[0]",
         "attribs": {
             "stride": "!strides",
             "dilation": "!dilations",
@@ -128,7 +125,6 @@ def _pool(name: str) -> dict[str, Any]:
             "_window": "!(kernel_shape, strides, dilations)",
         },
         "inputs": "!zeros_around(I[0], pads) if _counts else I[0]",
-        "outputs": "!O[0]",
         "attribs": {
             "size": "![1, 1] + kernel_shape",
             "stride": "![1, 1] + strides",
@@ -145,7 +141,6 @@ def _pool(name: str) -> dict[str, Any]:
 
 _NORMALIZATION = {
     "type": "layer_normalization",
-    "outputs": "!O[0]",
     "cond": {"!len(O) == 1 or all(map(is_unused, O[1:]))": "only Y must be used"},
 }
 
@@ -162,6 +157,9 @@ _METHODS = {
     "align_corners": "aligned",
 }
 
+
+# What a transform has, unless it says otherwise.
+USUAL = {"inputs": "!I[0]", "outputs": "!O[0]"}
 
 # By operations of ONNX: in place of what nnef_tools has, where that is wrong or lacks
 # settings or versions, and besides. The fields are those of `nnef_tools` transforms.
@@ -201,8 +199,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
     "Gelu": {
         "type": '!"gelu" if approximate == "none" else "gelu_by_tanh"',
         "defaults": {"approximate": "none"},
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
     },
     # Before version 13 the axis is the first of all that are summed over.
     **{
@@ -213,8 +209,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
                 "_given": "!axis if axis is not None else -1 if _opset >= 13 else 1",
                 "_axis": "!ensure_positive(_given, I[0].rank)",
             },
-            "inputs": "!I[0]",
-            "outputs": "!O[0]",
             "attribs": {
                 "axes": "![_axis] if _opset >= 13 else list(range(_axis, I[0].rank))"
             },
@@ -228,7 +222,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
         "inputs": tuple(
             f"!unsqueeze_vector(I[{i}])" if i else "!I[0]" for i in (0, 3, 4, 2, 1)
         ),
-        "outputs": "!O[0]",
         "attribs": {"epsilon": "!epsilon"},
     },
     "LayerNormalization": {
@@ -237,7 +230,7 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
         "inputs": (
             "!I[0]",
             "!broadcast(I[1], I[0].rank)",
-            f"!broadcast(I[2], I[0].rank) if len(I) > 2 and I[2].name else {_ZERO}",
+            f"!broadcast(I[2], I[0].rank) if given(I, 2) else {_ZERO}",
         ),
         "attribs": {
             "axes": "!list(range(ensure_positive(axis, I[0].rank), I[0].rank))",
@@ -248,7 +241,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
         "type": "rms_normalization",
         "defaults": {"axis": -1, "epsilon": 1e-5},
         "inputs": ("!I[0]", "!broadcast(I[1], I[0].rank)"),
-        "outputs": "!O[0]",
         "attribs": {
             "axes": "!list(range(ensure_positive(axis, I[0].rank), I[0].rank))",
             "epsilon": "!epsilon",
@@ -271,7 +263,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
         "defaults": {"epsilon": 1e-5},
         "cond": {"!_opset >= 21": "the version must be 21 at least"},
         "inputs": ("!I[0]", "!unsqueeze_vector(I[1])", "!unsqueeze_vector(I[2])"),
-        "outputs": "!O[0]",
         "attribs": {
             "groups": "!num_groups",
             "shape": "![0] + list(I[0].shape[1:])",
@@ -284,11 +275,9 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
     "Dropout": {
         "type": "copy",
         "cond": {
-            "!len(I) < 3 or not I[2].name or not as_const(I[2])": "it must not train",
+            "!not given(I, 2) or not as_const(I[2])": "it must not train",
             "!len(O) == 1 or is_unused(O[1])": "the mask must not be used",
         },
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
     },
     "Clip": {
         "type": '!"clamp" if _low and _high else "max" if _low else'
@@ -299,7 +288,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
             "_high": "!bound(I, 2, max) is not None",
         },
         "inputs": ("!I[0]", "!bound(I, 1, min)", "!bound(I, 2, max)"),
-        "outputs": "!O[0]",
     },
     # A vector is a row in front, and a column behind.
     "MatMul": {
@@ -321,7 +309,7 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
         ' "matmul_add" if _bias else "matmul"',
         "defaults": {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0},
         "using": {
-            "_bias": '!len(I) > 2 and I[2].name != ""',
+            "_bias": "!given(I, 2)",
             "_scaled": "!alpha != 1.0 or (_bias and beta != 1.0)",
             "_linear": "!_bias and not _scaled and I[2].rank == 1 and transB"
             " and not transA",
@@ -332,7 +320,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
             "!unsqueeze_vector(I[2]) if _linear else broadcast(I[2], 2) if _bias else"
             f" {_ZERO} if _scaled else None",
         ),
-        "outputs": "!O[0]",
         "attribs": {
             "transposeA": "!bool(transA) if not _linear else None",
             "transposeB": "!bool(transB) if not _linear else None",
@@ -346,7 +333,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
             "!broadcast(I[0], O[0].rank)",
             "!broadcast(in_scalars(I[1]), O[0].rank)",
         ),
-        "outputs": "!O[0]",
     },
     # Scalars become integers by leaving out what is behind the point.
     "Cast": {
@@ -356,8 +342,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
             "_given": "!nnef_dtype(I[0].dtype)",
             "_made": "!nnef_dtype(O[0].dtype)",
         },
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
         "attribs": {
             "dtype": '!O[0].dtype if _made != _given and _made != "integer" or'
             ' _given == "logical" and _made == "integer" else None',
@@ -390,8 +374,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
             '!mode != "nearest" or not (_up or _down) or not _places in _METHODS or'
             " repeats_nearest(I, O, _places, _nearest)": "other elements are nearest",
         },
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
         "attribs": {
             "factor": "!upsample_factor(I[0].shape[2:], O[0].shape[2:]) if _up else"
             " downsample_factor(I[0].shape[2:], O[0].shape[2:])",
@@ -400,23 +382,17 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
     },
     "SpaceToDepth": {
         "type": "space_to_depth",
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
         "attribs": {"block": "!blocksize"},
     },
     "Flatten": {
         "type": "reshape",
         "defaults": {"axis": 1},
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
         "attribs": {"shape": "![0, -1] if axis == 1 else list(O[0].shape)"},
     },
     "Reshape": {
         "type": "reshape",
         "defaults": {"shape": "!as_const(I[1])", "allowzero": 0},
         "cond": {"!allowzero == 0 or 0 not in shape": "no extent must be 0"},
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
         "attribs": {
             "shape": "!flexible_batch(shape, I[0].shape[0])"
             " if shape and I[0].shape else list(O[0].shape)"
@@ -429,21 +405,16 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
             "_ones": "![i for i, n in enumerate(I[0].shape) if n == 1]",
             "_axes": "!axes if axes is not None else items(I, 1, _ones)",
         },
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
         "attribs": {"axes": "!sorted(ensure_positive(_axes, I[0].rank))"},
     },
     "Unsqueeze": {
         "type": "unsqueeze",
         "defaults": {"axes": "!as_const(I[1])"},
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
         "attribs": {"axes": "!sorted(ensure_positive(axes, O[0].rank))"},
     },
     "Split": {
         "type": "split",
         "defaults": {"axis": 0},
-        "inputs": "!I[0]",
         "outputs": ["!O[:]"],
         "attribs": {
             "axis": "!ensure_positive(axis, I[0].rank)",
@@ -454,14 +425,12 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
         "type": "tile",
         "using": {"_shape": "![1] * (O[0].rank - I[0].rank) + list(I[0].shape)"},
         "inputs": "!of_rank(I[0], O[0].rank)",
-        "outputs": "!O[0]",
         "attribs": {"repeats": "![m // n for m, n in zip(O[0].shape, _shape)]"},
     },
     "Gather": {
         "type": "gather",
         "defaults": {"axis": 0},
         "inputs": ("!I[0]", "!counted_from_zero(I[1], I[0].shape[axis])"),
-        "outputs": "!O[0]",
         "attribs": {"axis": "!ensure_positive(axis, I[0].rank)"},
     },
     "Slice": {
@@ -475,8 +444,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
             "_steps": "!items(I, 4, [1] * len(_starts))",
             "_slices": "!slices(I[0].shape, _axes, _starts, _ends, _steps)",
         },
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
         "attribs": {
             "axes": "!_axes",
             "begin": "![begin for begin, end in _slices]",
@@ -492,8 +459,6 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
             "_pads": "!pads or as_const(I[1])",
             "_value": "!ensure_scalar(items(I, 2, value))",
         },
-        "inputs": "!I[0]",
-        "outputs": "!O[0]",
         "attribs": {
             "padding": "!paddings(_pads, items(I, 3, None), I[0].rank)",
             "value": "!float(_value)",
