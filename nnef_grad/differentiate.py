@@ -30,6 +30,7 @@ from nnef_grad.passes.verify import verify
 from nnef_grad.quantization import carry
 from nnef_grad.rules import Build, Rules
 from nnef_grad.simplify import simplify
+from nnef_grad.support import Supports
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 
@@ -229,7 +230,10 @@ class _Sweep:
         )
         self.uses.update(sources)
         library = with_fragments(graph.fragments)
-        self.emit = Emitter(library, self.graph.operations, simplify, rules.shapes)
+        self.supports = Supports()
+        self.emit = Emitter(
+            library, self.graph.operations, simplify, rules.shapes, self.supports
+        )
         self.supply = names.NameSupply(graph.tensors)
         self.gradients: dict[Tensor, Tensor] = {}
         self.owners: dict[Tensor, Tensor] = {}
@@ -373,7 +377,7 @@ class _Sweep:
         self.emit.naming = str
         for gradient, owner in self.owners.items():
             if self.gradients.get(owner) is gradient:
-                self.emit.call_it(gradient, f"grad_{owner.name}")
+                self.supports.call_it(self.emit, gradient, f"grad_{owner.name}")
         results = [self._result(target) for target in self.targets]
         gradients = {
             target.name: self.emit.pinned.get(r, r.name)
@@ -415,7 +419,10 @@ class _Sweep:
         name = self.supply.fresh(f"grad_{target.name}")
         gradient = self.gradients.get(target)
         return self.emit.named(
-            self._zeros(target) if gradient is None else gradient, name
+            self._zeros(target)
+            if gradient is None
+            else self.supports.confine(self.emit, gradient),
+            name,
         )
 
     def _zeros(self, tensor: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 from nnef_grad.binding import deduced_dtype
 from nnef_grad.errors import InvalidGraphError, brief
@@ -21,6 +21,21 @@ Simplifier = Callable[
     ["Emitter", str, tuple[Operand, ...], Mapping[str, Value], "str | None"],
     "Operand | None",
 ]
+
+
+class Tracker(Protocol):
+    """Looks on while operations are emitted, and may change their operands."""
+
+    def take(self, operation: Operation) -> None:
+        """Is told an operation that is taken as it is."""
+
+    def prepare(
+        self, emit: Emitter, name: str, operands: tuple[Operand, ...]
+    ) -> tuple[Operand, ...]:
+        """The operands of an operation, before it is emitted."""
+
+    def follow(self, operation: Operation) -> None:
+        """Is told an operation that a call comes to, new or there already."""
 
 
 class Emitter:
@@ -44,6 +59,7 @@ class Emitter:
         operations: Iterable[Operation] = (),
         simplify: Simplifier | None = None,
         shapes: Mapping[str, ShapeFunction] = SHAPES,
+        tracker: Tracker | None = None,
     ) -> None:
         self.library = library
         self.operations: list[Operation] = []
@@ -53,9 +69,10 @@ class Emitter:
         self.naming: Callable[[str], str] = str
         self._simplify = simplify
         self._shapes = shapes
+        self._tracker = tracker
         self._numbers = count()
         self._producers: dict[Tensor, Operation] = {}
-        self._emitted: dict[tuple[object, ...], tuple[Result, ...]] = {}
+        self._emitted: dict[tuple[object, ...], Operation] = {}
         for operation in operations:
             self.append(operation)
 
@@ -116,6 +133,8 @@ class Emitter:
         unknown = attributes.keys() - {p.name for p in fragment.attributes}
         assert not unknown, f"{fragment.name} has no {unknown}"
 
+        if self._tracker is not None:
+            operands = self._tracker.prepare(self, fragment.name, operands)
         if dtype is None:
             own = (p.name for p in fragment.operands)
             dtype = deduced_dtype(fragment, {**attributes, **dict(zip(own, operands))})
@@ -128,18 +147,29 @@ class Emitter:
                 return (simpler,)
             key = _key(fragment.name, operands, attributes, dtype)
             if key in self._emitted:
-                return self._emitted[key]
+                return self._followed(self._emitted[key])
 
         results = self._results(
             fragment, operands, attributes, dtype, hints, names, span
         )
-        self.append(
-            Operation(fragment, operands, attributes, results, dtype, span, self.origin)
+        operation = Operation(
+            fragment, operands, attributes, results, dtype, span, self.origin
         )
-        return results
+        self._append(operation)
+        return self._followed(operation)
+
+    def _followed(self, operation: Operation) -> tuple[Result, ...]:
+        if self._tracker is not None:
+            self._tracker.follow(operation)
+        return operation.results
 
     def append(self, operation: Operation) -> None:
         """Takes an operation as it is."""
+        self._append(operation)
+        if self._tracker is not None:
+            self._tracker.take(operation)
+
+    def _append(self, operation: Operation) -> None:
         self.operations.append(operation)
         for tensor in operation.outputs:
             self._producers[tensor] = operation
@@ -150,7 +180,7 @@ class Emitter:
                 operation.attributes,
                 operation.dtype,
             )
-            self._emitted.setdefault(key, operation.results)
+            self._emitted.setdefault(key, operation)
 
     def replaced(self, operation: Operation) -> None:
         """Keeps in mind an operation in whose place others were emitted: `producer` tells
@@ -175,6 +205,15 @@ class Emitter:
         """
         if isinstance(value, Tensor) and value.name in self.hints:
             self.hints[value.name] = hint
+
+    def pass_hint(self, value: Tensor, successor: Tensor, word: str) -> None:
+        """Calls a tensor what another one should be called, which gets a word after its
+        own name.
+        """
+        hint = self.hints.get(value.name)
+        if hint is not None:
+            self.call_it(successor, hint)
+            self.call_it(value, f"{hint}_{word}")
 
     def named(self, value: Operand, name: str) -> Tensor:
         """What is called by the name in the end: the tensor itself, if it has no other
