@@ -15,11 +15,17 @@ from functools import partial
 from math import prod
 from typing import Any, Literal, Union
 
-from nnef_grad import names
+from nnef_grad import names, returned
 from nnef_grad.activity import active_tensors, is_between
 from nnef_grad.binding import suggestion
 from nnef_grad.emit import Emitter
-from nnef_grad.errors import InvalidGraphError, NoDerivativeError, Problem, UsageError
+from nnef_grad.errors import (
+    InvalidGraphError,
+    NoDerivativeError,
+    Problem,
+    UsageError,
+    located,
+)
 from nnef_grad.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.library import custom, with_fragments
 from nnef_grad.ops.registry import Undifferentiable
@@ -307,7 +313,9 @@ class _Sweep:
         try:
             if rule is None:
                 raise Undifferentiable
-            return tuple(rule(self.emit, operation, *received))
+            with located(operation.span):
+                found = rule(self.emit, operation, *received)
+            return returned.gradients(operation, found, self.emit.knows)
         except Undifferentiable as error:
             self.problems.append(
                 Problem(_no_derivative(operation, str(error)), operation.span)
@@ -348,8 +356,8 @@ class _Sweep:
                 gradient, use if gradient.shape == operand.shape else f"{use}_full"
             )
             self.owners[gradient] = operand
+        self._check(gradient, operand, operation)
         reduced = unbroadcast(self.emit, gradient, operand.shape, use)
-        self._check(reduced, operand, operation)
         self.reductions += prod(reduced.shape) != prod(gradient.shape)
         if operand in self.gradients:
             reduced = self.emit("add", self.gradients[operand], reduced)
@@ -359,9 +367,10 @@ class _Sweep:
         self.gradients[operand] = reduced
 
     def _check(self, gradient: Tensor, operand: Tensor, operation: Operation) -> None:
-        if gradient.shape != operand.shape:
+        shapes = [result.shape for result in operation.outputs]
+        if not returned.is_reducible(gradient.shape, operand.shape, shapes):
             message = (
-                f"the rule for '{operation.name}' returns a gradient of shape {list(gradient.shape)}"
+                f"the rule '{operation.name}_vjp' returns a gradient of shape {list(gradient.shape)}"
                 f" for operand '{operand.name}' of shape {list(operand.shape)}"
             )
             raise InvalidGraphError(message, operation.span)

@@ -8,7 +8,7 @@ from typing import Any
 
 from nnef_grad import names
 from nnef_grad.emit import Emitter
-from nnef_grad.errors import InvalidGraphError
+from nnef_grad.errors import located
 from nnef_grad.ir import Graph, Operation
 from nnef_grad.library import with_fragments
 from nnef_grad.simplify import simplify
@@ -55,12 +55,8 @@ def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
 
 def _values(build: Build, operation: Operation, emitter: Emitter) -> Sequence[Any]:
     """What the body returns. What it cannot be is told at the operation."""
-    try:
+    with located(operation.span):
         return build(emitter, operation)
-    except InvalidGraphError as error:
-        if error.span is not None:
-            raise
-        raise InvalidGraphError(error.message, operation.span) from None
 
 
 def _naming(operation: Operation) -> Callable[[str], str]:
