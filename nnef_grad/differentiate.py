@@ -99,11 +99,13 @@ def differentiate(
         The backward graph. A gradient has the shape of its tensor.
 
     Raises:
-        UsageError: a name is unknown, or names a tensor that has no gradient.
+        UsageError: a name is unknown, or names a tensor that has no gradient; or a rule
+            is for an operation that is not known.
         NoDerivativeError: operations on the way have no derivative; the error names all
             of them.
     """
     rules = rules if rules is not None else Rules()
+    rules.met(graph.fragments)
     targets = targets_of(graph, wrt)
     sources = sources_of(graph, outputs)
     if seed not in ("input", "ones"):

@@ -64,6 +64,7 @@ def expand(
     ]
     if problems:
         raise InvalidGraphError.collect(sorted(problems, key=_place))
+    rules.met(document.fragments)
     own = {f.name for f in document.fragments if f.body is not None}
     emitter = Emitter(library, shapes=rules.shapes)
     elaborator = Elaborator(

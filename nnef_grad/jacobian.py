@@ -64,6 +64,7 @@ def jacobian(
         NoDerivativeError: operations on the way have no derivative.
     """
     rules = rules if rules is not None else Rules()
+    rules.met(graph.fragments)
     output, targets = _output(graph, outputs), targets_of(graph, wrt)
     _check_sizes(output, targets)
     backward = differentiate(

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from nnef_grad import syntax
-from nnef_grad.binding import thaw
+from nnef_grad.binding import suggestion, thaw
 from nnef_grad.elaborate import Elaborator, parameters
 from nnef_grad.emit import Emitter
-from nnef_grad.errors import InvalidGraphError, Problem, bounded_nesting
+from nnef_grad.errors import InvalidGraphError, Problem, UsageError, bounded_nesting
 from nnef_grad.ir import Operation, shape_of
 from nnef_grad.library import FragmentFile, Library, standard, with_fragments
 from nnef_grad.ops import BODIES, RULES, SHAPES
@@ -108,6 +108,13 @@ class Rules:
         @rules.vjp("swish")
         def swish_vjp(emit, operation, dy): ...
 
+    The operation is one of the standard, or one that the rules or the graph declares.
+    Which graphs there will be is not known when a rule is entered: it is checked where
+    the rules meet a graph, in `load`, `differentiate`, `jacobian`, `evaluate` and
+    `check`. What a document declared that they have met stays known to them, so that
+    they serve its backward graph too. Rules for several documents that each use a few of
+    their operations declare these: `nnef_grad.loads_rules("fragment swish(...) -> (...);")`.
+
     Attributes:
         declarations: the operations that the user's rules declare, by name.
         shapes: the shape functions of all operations, by name.
@@ -119,6 +126,7 @@ class Rules:
         self._fragments: Library = {f.name: f for f in fragments}
         self._functions: dict[str, Rule] = {}
         self._found: dict[str, Rule | None] = {}
+        self._met: set[str] = set()
         self.declarations = _declarations(fragments)
         library = with_fragments(self.declarations.values())
         self.shapes: dict[str, ShapeFunction] = {
@@ -136,42 +144,62 @@ class Rules:
         document's own.
 
         The function is called with what emits operations (`Emit`), the operation, and
-        the gradient of each of its results; it returns a gradient for each operand, None
-        where there is none, of the result's shape or the operand's.
+        the gradient of each of its results; it returns a list of a gradient for each
+        operand: a tensor of the result's shape or the operand's, a number that stands for
+        a tensor that is full of it, or None where there is none. For an operand that is
+        an array of tensors it is a list of as many. What it returns is checked.
+
+        Raises:
+            UsageError: no operation is named.
         """
-
-        def enter(function: Function) -> Function:
-            self._functions[name] = function
-            self._found.clear()
-            return function
-
-        return enter
+        return _enter("vjp", self._functions, name)
 
     def shape(self, name: str) -> Callable[[Function], Function]:
         """Enters what computes the shape of an operation's result.
 
         The function is called with the shapes of the operands and the attributes by
-        keyword; it returns a shape, or a list of shapes for several results.
+        keyword; it returns a shape, or a list of shapes for several results or a result
+        that is an array of tensors. What it returns is checked.
         """
-        return _enter(self.shapes, name)
+        return _enter("shape", self.shapes, name)
 
     def evaluation(self, name: str) -> Callable[[Function], Function]:
         """Enters what computes an operation, for `evaluate` and `check`.
 
         The function is called with the operands, arrays of numpy, and the attributes by
-        keyword; it returns an array, or a list of arrays for several results.
+        keyword; it returns an array, or a list of arrays for several results or a result
+        that is an array of tensors. What it returns is checked.
         """
-        return _enter(self.evaluations, name)
+        return _enter("evaluation", self.evaluations, name)
+
+    def met(self, fragments: Iterable[syntax.Fragment]) -> None:
+        """Keeps in mind the operations that a document or a graph declares, and checks
+        that each rule is for an operation that is known by now.
+
+        Raises:
+            UsageError: an operation that a rule is for is not the standard's, nor
+                declared in the rules, nor in what they have met so far.
+        """
+        self._met |= {fragment.name for fragment in fragments}
+        known = {*standard(), *self.declarations, *self._met}
+        tables = (
+            ("vjp", self._functions),
+            ("shape", self.shapes),
+            ("evaluation", self.evaluations),
+        )
+        for kind, table in tables:
+            for name in sorted(table.keys() - known):
+                raise UsageError(_no_operation(kind, name, known))
 
     def find(self, name: str) -> Rule | None:
         """The rule of an operation; None where its body must do."""
+        if name in self._functions:
+            return self._functions[name]
         if name not in self._found:
             self._found[name] = self._look_up(name)
         return self._found[name]
 
     def _look_up(self, name: str) -> Rule | None:
-        if name in self._functions:
-            return self._functions[name]
         fragment = self._fragment(name)
         return RULES.get(name) if fragment is None else partial(apply, fragment)
 
@@ -203,12 +231,28 @@ class Rules:
         )
 
 
-def _enter(table: dict[str, Any], name: str) -> Callable[[Function], Function]:
+def _enter(
+    kind: str, table: dict[str, Any], name: Any
+) -> Callable[[Function], Function]:
+    if not isinstance(name, str):
+        message = "a rule is entered under the name of its operation"
+        raise UsageError(f"{message}: @rules.{kind}('mul'), say")
+
     def enter(function: Function) -> Function:
         table[name] = function
         return function
 
     return enter
+
+
+def _no_operation(kind: str, name: str, known: Iterable[str]) -> str:
+    near = (
+        suggestion(name, sorted(known)) or ": declare it in the rules or the document"
+    )
+    return (
+        f"the rules have the {kind} of '{name}', which is no operation of the standard,"
+        f" of the rules or of the graph{near}"
+    )
 
 
 def _is_zero(expression: syntax.Expression) -> bool:

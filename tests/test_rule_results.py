@@ -274,3 +274,65 @@ def test_what_cannot_be_emitted(emitted: Callable[..., Any], message: str) -> No
     graph = nnef_grad.loads(PRODUCT)
     told = message_of(lambda: nnef_grad.differentiate(graph, rules=rules), "mul")
     assert told.startswith(message)
+
+
+# ---- Operations that there are not ----
+
+KINDS = ("vjp", "shape", "evaluation")
+MEETINGS: dict[str, Callable[[nnef_grad.Graph, nnef_grad.Rules], object]] = {
+    "loads": lambda graph, rules: nnef_grad.loads(PRODUCT, rules=rules),
+    "differentiate": lambda graph, rules: nnef_grad.differentiate(graph, rules=rules),
+    "jacobian": lambda graph, rules: nnef_grad.jacobian(graph, rules=rules),
+    "evaluate": lambda graph, rules: nnef_grad.evaluate(
+        graph, {"x": FULL}, {"w": FULL}, rules=rules
+    ),
+    "check": lambda graph, rules: nnef_grad.check(
+        graph, nnef_grad.differentiate(graph), rules=rules
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("meeting", MEETINGS)
+def test_a_rule_for_an_operation_that_there_is_not(kind: str, meeting: str) -> None:
+    rules = nnef_grad.Rules()
+    getattr(rules, kind)("mull")(lambda *arguments, **attributes: None)
+    with pytest.raises(nnef_grad.UsageError) as caught:
+        MEETINGS[meeting](nnef_grad.loads(PRODUCT), rules)
+    assert caught.value.message.startswith(
+        f"the rules have the {kind} of 'mull', which is no operation of the standard,"
+        " of the rules or of the graph; did you mean 'mul'?"
+    )
+
+
+def rules_for_twist() -> nnef_grad.Rules:
+    rules = nnef_grad.Rules()
+    rules.shape("twist")(lambda x: x)
+    rules.vjp("twist")(lambda emit, op, dy: [dy])
+    rules.evaluation("twist")(lambda x: x)
+    return rules
+
+
+def test_what_a_document_declares_is_known_from_then_on() -> None:
+    rules = rules_for_twist()
+    graph = nnef_grad.loads(ONE_GRAPH, rules=rules)
+    backward = nnef_grad.differentiate(graph, rules=rules)
+    assert "twist" not in nnef_grad.dumps(backward)
+    seeds = {"x": FULL, "grad_y": FULL}
+    nnef_grad.evaluate(backward, seeds, rules=rules)
+    nnef_grad.differentiate(backward.graph, wrt="grad_y", rules=rules)
+
+
+def test_what_the_rules_declare_is_known_to_every_graph() -> None:
+    rules = nnef_grad.loads_rules(ONE)
+    rules.vjp("twist")(lambda emit, op, dy: [dy])
+    assert nnef_grad.differentiate(nnef_grad.loads(PRODUCT), rules=rules).gradients
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rule_is_entered_under_a_name(kind: str) -> None:
+    with pytest.raises(nnef_grad.UsageError) as caught:
+        getattr(nnef_grad.Rules(), kind)(lambda emit, op, dz: [dz, dz])
+    assert caught.value.message == (
+        f"a rule is entered under the name of its operation: @rules.{kind}('mul'), say"
+    )

@@ -97,12 +97,16 @@ def evaluate(
         feeds it in the next run.
 
     Raises:
-        UsageError: data are missing or do not fit, an operation has no evaluation, or
-            none for the values of its operands, such as an index out of range.
+        UsageError: data are missing or do not fit; an operation has no evaluation, or
+            none for the values of its operands, such as an index out of range; an
+            evaluation gives something else than the results, or is for an operation
+            that is not known.
     """
     dtype = _scalar_type(dtype)
-    operations = rules.evaluations if rules is not None else {}
+    rules = rules if rules is not None else Rules()
+    operations = rules.evaluations
     flat = graph.graph if isinstance(graph, Backward) else graph
+    rules.met(flat.fragments)
     flat = with_bodies(flat, operations)
     found: dict[str, Array] = dict(collected(flat, inputs, variables or {}))
     for operation, dead in zip(flat.operations, _last_uses(flat)):
