@@ -27,7 +27,7 @@ from nnef_grad.errors import (
     located,
 )
 from nnef_grad.ir import Graph, Operand, Operation, Shape, Tensor, tensors
-from nnef_grad.library import custom, with_fragments
+from nnef_grad.library import custom
 from nnef_grad.ops.registry import Undifferentiable
 from nnef_grad.passes.inline import inline
 from nnef_grad.passes.order import inputs_first
@@ -236,7 +236,7 @@ class _Sweep:
             for t in op.inputs
         )
         self.uses.update(sources)
-        library = with_fragments(graph.fragments)
+        library = rules.library(graph.fragments)
         self.emit = Emitter(library, self.graph.operations, simplify, rules.shapes)
         self.supply = names.NameSupply(graph.tensors)
         self.gradients: dict[Tensor, Tensor] = {}
@@ -250,7 +250,7 @@ class _Sweep:
         """
         while True:
             active = self._active(graph)
-            inlined = inline(graph, partial(self._body, active))
+            inlined = inline(graph, partial(self._body, active), self.rules)
             if inlined is graph:
                 return graph
             graph = inlined

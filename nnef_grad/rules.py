@@ -66,7 +66,8 @@ def loads_rules(text: str, *, name: str = "<string>") -> Rules:
 def _with_rules(source: Source) -> Rules:
     with bounded_nesting(source):
         fragments = parse_fragments(source)
-        library = with_fragments(fragments)
+        # A rule is no operation: the operations that there are do not hold the rules.
+        library = with_fragments(_declarations(fragments).values())
         problems = [*_naming_problems(fragments), *check_fragments(fragments, library)]
     if problems:
         raise InvalidGraphError.collect(problems)
@@ -128,11 +129,10 @@ class Rules:
         self._found: dict[str, Rule | None] = {}
         self._met: set[str] = set()
         self.declarations = _declarations(fragments)
-        library = with_fragments(self.declarations.values())
         self.shapes: dict[str, ShapeFunction] = {
             **SHAPES,
             **{
-                name: partial(shapes_by_rule, self._fragments[name + SHAPE], library)
+                name: partial(shapes_by_rule, self._fragments[name + SHAPE], self)
                 for name in self.declarations
                 if name + SHAPE in self._fragments
             },
@@ -171,6 +171,10 @@ class Rules:
         that is an array of tensors. What it returns is checked.
         """
         return _enter("evaluation", self.evaluations, name)
+
+    def library(self, fragments: Iterable[syntax.Fragment] = ()) -> Library:
+        """The operations of the standard, of the rules and of a graph."""
+        return with_fragments([*self.declarations.values(), *fragments])
 
     def met(self, fragments: Iterable[syntax.Fragment]) -> None:
         """Keeps in mind the operations that a document or a graph declares, and checks
@@ -300,10 +304,10 @@ def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
 
 
 def shapes_by_rule(
-    rule: syntax.Fragment, library: Library, *operands: Any, **attributes: Any
+    rule: syntax.Fragment, rules: Rules, *operands: Any, **attributes: Any
 ) -> Shapes:
     """The shapes of an operation's results, by a rule that returns tensors of them."""
-    emitter = Emitter(library)
+    emitter = Emitter(rules.library(), shapes=rules.shapes)
     scope: dict[str, Any] = {}
     for parameter in rule.parameters:
         if parameter.name in attributes:
@@ -312,7 +316,13 @@ def shapes_by_rule(
         else:
             shape = operands[len(scope)]
             scope[parameter.name] = _stand_in(emitter, parameter.type, shape)
-    results = Elaborator(emitter).inlined(rule, scope, str, None)
+    try:
+        results = Elaborator(emitter).inlined(rule, scope, str, None)
+    except RecursionError:
+        message = (
+            f"'{rule.name}' and the shape rules that it uses use each other without end"
+        )
+        raise InvalidGraphError(message, rule.span) from None
     shapes = [_shapes(value) for value in results.values()]
     found: Shapes = shapes[0] if len(shapes) == 1 else shapes
     return found

@@ -10,19 +10,25 @@ from nnef_grad import names
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import located
 from nnef_grad.ir import Graph, Operation
-from nnef_grad.library import with_fragments
+from nnef_grad.library import custom
+from nnef_grad.rules import Rules
 from nnef_grad.simplify import simplify
 
 Build = Callable[[Emitter, Operation], Sequence[Any]]
 
 
-def inline(graph: Graph, body: Callable[[Operation], Build | None]) -> Graph:
+def inline(
+    graph: Graph,
+    body: Callable[[Operation], Build | None],
+    rules: Rules | None = None,
+) -> Graph:
     """The graph with the bodies of some operations in their place.
 
     Args:
         graph: a flat graph.
         body: for an operation to replace, what emits its body and returns a value for
             each of its results; None for an operation that stays.
+        rules: know the user's operations that the bodies hold, and their shapes.
 
     Returns:
         The graph; the same one, if all operations stay.
@@ -33,13 +39,16 @@ def inline(graph: Graph, body: Callable[[Operation], Build | None]) -> Graph:
     builds = [body(operation) for operation in graph.operations]
     if not any(builds):
         return graph
-    emitter = Emitter(with_fragments(graph.fragments), simplify=simplify)
-    for operation, build in zip(graph.operations, builds):
+    rules = rules if rules is not None else Rules()
+    library = rules.library(graph.fragments)
+    emitter = Emitter(library, simplify=simplify, shapes=rules.shapes)
+    for operation, build in zip(graph.operations, builds, strict=True):
         if build is None:
             emitter.append(operation)
         else:
             _put(build, operation, emitter)
-    flat = replace(graph, operations=tuple(emitter.operations))
+    operations = tuple(emitter.operations)
+    flat = replace(graph, operations=operations, fragments=custom(operations))
     return names.settle(flat, emitter.hints, emitter.pinned, reserved=graph.tensors)
 
 
