@@ -27,7 +27,7 @@ from nnef_grad.errors import (
     located,
 )
 from nnef_grad.ir import Graph, Operand, Operation, Shape, Tensor, tensors
-from nnef_grad.library import custom
+from nnef_grad.library import custom, operations_of
 from nnef_grad.ops.registry import Undifferentiable
 from nnef_grad.passes.inline import inline
 from nnef_grad.passes.order import inputs_first
@@ -105,7 +105,7 @@ def differentiate(
             of them.
     """
     rules = rules if rules is not None else Rules()
-    rules.met(graph.fragments)
+    rules.refuse_unknown(operations_of(graph))
     targets = targets_of(graph, wrt)
     sources = sources_of(graph, outputs)
     if seed not in ("input", "ones"):
@@ -195,7 +195,7 @@ def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape, hint: str) -> Ten
     extended = shape + (1,) * (gradient.rank - len(shape))
     axes = [
         i
-        for i, (whole, part) in enumerate(zip(gradient.shape, extended))
+        for i, (whole, part) in enumerate(zip(gradient.shape, extended, strict=True))
         if whole > 1 and part == 1
     ]
     extra = range(len(shape), gradient.rank)
@@ -388,7 +388,7 @@ class _Sweep:
         results = [self._result(target) for target in self.targets]
         gradients = {
             target.name: self.emit.pinned.get(r, r.name)
-            for target, r in zip(self.targets, results)
+            for target, r in zip(self.targets, results, strict=True)
         }
         outputs = (*results, *(self.graph.outputs if with_outputs else ()))
         inputs = (*self.graph.inputs, *seeds.values())
@@ -398,6 +398,7 @@ class _Sweep:
             inputs,
             outputs,
             tuple(self.emit.operations),
+            declared=operations_of(self.graph),
             notes=_notes(self.graph.name, named_seeds, gradients),
         )
         hints, pinned = self.emit.hints, self.emit.pinned
@@ -447,7 +448,7 @@ class _Sweep:
 
 def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
     """Each operand with its gradient, in arrays of tensors too."""
-    for operand, gradient in zip(operands, gradients):
+    for operand, gradient in zip(operands, gradients, strict=True):
         if isinstance(operand, tuple):
             yield from _pairs(
                 operand, gradient if gradient is not None else (None,) * len(operand)
@@ -476,7 +477,7 @@ def _naming(operation: Operation) -> Callable[[str], str]:
     """
     gradients = {
         f"d{p.name}": f"grad_{o.name}"
-        for p, o in zip(operation.definition.operands, operation.operands)
+        for p, o in zip(operation.definition.operands, operation.operands, strict=True)
         if isinstance(o, Tensor)
     }
     subject = _subject(operation)

@@ -21,7 +21,7 @@ from nnef_grad.differentiate import (
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import UsageError
 from nnef_grad.ir import Graph, Shape, Tensor
-from nnef_grad.library import custom
+from nnef_grad.library import custom, operations_of
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.passes.order import inputs_first
 from nnef_grad.passes.prune import prune
@@ -64,7 +64,7 @@ def jacobian(
         NoDerivativeError: operations on the way have no derivative.
     """
     rules = rules if rules is not None else Rules()
-    rules.met(graph.fragments)
+    rules.refuse_unknown(operations_of(graph))
     output, targets = _output(graph, outputs), targets_of(graph, wrt)
     _check_sizes(output, targets)
     backward = differentiate(
@@ -81,7 +81,8 @@ def jacobian(
     rows = _rows(emit, backward, output, rules)
     supply = names.NameSupply([*graph.tensors, *backward.graph.tensors])
     results: dict[str, Tensor] = {}
-    for target, gradient in zip(targets, backward.graph.outputs):
+    gradients = backward.graph.outputs[: len(targets)]
+    for target, gradient in zip(targets, gradients, strict=True):
         shape = (*output.shape, *target.shape)
         name = supply.fresh(f"jacobian_{target.name}")
         results[target.name] = emit.named(_shaped(emit, rows, gradient, shape), name)
@@ -168,6 +169,7 @@ def _finish(
         graph.inputs,
         (*results.values(), *kept),
         tuple(emit.operations),
+        declared=operations_of(graph),
         notes=_notes(graph.name, output, jacobians),
     )
     flat = inputs_first(prune(unsettled))

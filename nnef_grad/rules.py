@@ -10,7 +10,7 @@ of its results; see ops/registry.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -112,9 +112,8 @@ class Rules:
     The operation is one of the standard, or one that the rules or the graph declares.
     Which graphs there will be is not known when a rule is entered: it is checked where
     the rules meet a graph, in `load`, `differentiate`, `jacobian`, `evaluate` and
-    `check`. What a document declared that they have met stays known to them, so that
-    they serve its backward graph too. Rules for several documents that each use a few of
-    their operations declare these: `nnef_grad.loads_rules("fragment swish(...) -> (...);")`.
+    `check`. Rules may serve other graphs too: an operation that they know the shape of,
+    and the vjp or the evaluation, need not be in this one.
 
     Attributes:
         declarations: the operations that the user's rules declare, by name.
@@ -127,7 +126,6 @@ class Rules:
         self._fragments: Library = {f.name: f for f in fragments}
         self._functions: dict[str, Rule] = {}
         self._found: dict[str, Rule | None] = {}
-        self._met: set[str] = set()
         self.declarations = _declarations(fragments)
         self.shapes: dict[str, ShapeFunction] = {
             **SHAPES,
@@ -176,22 +174,25 @@ class Rules:
         """The operations of the standard, of the rules and of a graph."""
         return with_fragments([*self.declarations.values(), *fragments])
 
-    def met(self, fragments: Iterable[syntax.Fragment]) -> None:
-        """Keeps in mind the operations that a document or a graph declares, and checks
-        that each rule is for an operation that is known by now.
+    def refuse_unknown(self, declared: Collection[str]) -> None:
+        """Checks that each rule in Python is for an operation that there is.
+
+        Args:
+            declared: the operations that a document or a graph declares, by name.
 
         Raises:
-            UsageError: an operation that a rule is for is not the standard's, nor
-                declared in the rules, nor in what they have met so far.
+            UsageError: an operation is not the standard's, nor declared by the rules or
+                by what they meet. One that they have a shape and another rule of is taken
+                for an operation of another document.
         """
-        self._met |= {fragment.name for fragment in fragments}
-        known = {*standard(), *self.declarations, *self._met}
-        tables = (
-            ("vjp", self._functions),
-            ("shape", self.shapes),
-            ("evaluation", self.evaluations),
-        )
-        for kind, table in tables:
+        tables: dict[str, Mapping[str, Any]] = {
+            "vjp": self._functions,
+            "shape": self.shapes,
+            "evaluation": self.evaluations,
+        }
+        whole = self.shapes.keys() & (self._functions.keys() | self.evaluations.keys())
+        known = {*standard(), *self.declarations, *declared, *whole}
+        for kind, table in tables.items():
             for name in sorted(table.keys() - known):
                 raise UsageError(_no_operation(kind, name, known))
 
@@ -281,7 +282,7 @@ def apply(
     definition = operation.definition
     bound = parameters(definition, operation.operands, operation.attributes)
     for result, tensor, gradient in zip(
-        definition.results, operation.results, gradients
+        definition.results, operation.results, gradients, strict=True
     ):
         bound[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
         bound[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
@@ -295,7 +296,9 @@ def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
     result.
     """
     if isinstance(result, tuple):
-        return [_instantiated(emit, *pair) for pair in zip(result, gradient)]
+        return [
+            _instantiated(emit, *pair) for pair in zip(result, gradient, strict=True)
+        ]
     return (
         emit("constant", shape=result.shape, value=(0.0,), hint="zeros")
         if gradient is None

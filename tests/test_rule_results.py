@@ -305,22 +305,40 @@ def test_a_rule_for_an_operation_that_there_is_not(kind: str, meeting: str) -> N
     )
 
 
-def rules_for_twist() -> nnef_grad.Rules:
+def rules_for_twist(*kinds: str) -> nnef_grad.Rules:
+    functions: dict[str, Callable[..., Any]] = {
+        "shape": lambda x: x,
+        "vjp": lambda emit, op, dy: [dy],
+        "evaluation": lambda x: x,
+    }
     rules = nnef_grad.Rules()
-    rules.shape("twist")(lambda x: x)
-    rules.vjp("twist")(lambda emit, op, dy: [dy])
-    rules.evaluation("twist")(lambda x: x)
+    for kind in kinds:
+        getattr(rules, kind)("twist")(functions[kind])
     return rules
 
 
-def test_what_a_document_declares_is_known_from_then_on() -> None:
-    rules = rules_for_twist()
-    graph = nnef_grad.loads(ONE_GRAPH, rules=rules)
+def test_what_the_document_declares_is_known_to_its_backward_graph() -> None:
+    graph = nnef_grad.loads(ONE_GRAPH, rules=rules_for_twist("shape"))
+    rules = rules_for_twist("vjp")
     backward = nnef_grad.differentiate(graph, rules=rules)
     assert "twist" not in nnef_grad.dumps(backward)
     seeds = {"x": FULL, "grad_y": FULL}
     nnef_grad.evaluate(backward, seeds, rules=rules)
     nnef_grad.differentiate(backward.graph, wrt="grad_y", rules=rules)
+    jacobian = nnef_grad.jacobian(graph, rules=rules)
+    nnef_grad.evaluate(jacobian, {"x": FULL}, rules=rules)
+
+
+def test_an_operation_whose_body_took_its_place_is_known() -> None:
+    with_body = ONE_GRAPH.replace(ONE, f"{ONE[:-1]} {{ y = copy(x); }}")
+    graph = nnef_grad.loads(with_body)
+    nnef_grad.evaluate(graph, {"x": FULL}, rules=rules_for_twist("evaluation"))
+
+
+@pytest.mark.parametrize("other", ["vjp", "evaluation"])
+def test_rules_may_be_for_other_documents_too(other: str) -> None:
+    rules = rules_for_twist("shape", other)
+    nnef_grad.differentiate(nnef_grad.loads(PRODUCT, rules=rules), rules=rules)
 
 
 def test_what_the_rules_declare_is_known_to_every_graph() -> None:

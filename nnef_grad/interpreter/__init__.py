@@ -39,6 +39,7 @@ from nnef_grad.interpreter.registry import (
     Value,
 )
 from nnef_grad.ir import Graph, Operation, Tensor
+from nnef_grad.library import operations_of
 from nnef_grad.passes.inline import Build, inline
 from nnef_grad.rules import Rules, elaborate
 
@@ -100,7 +101,7 @@ def evaluate(
     dtype = _scalar_type(dtype)
     rules = rules if rules is not None else Rules()
     flat = graph.graph if isinstance(graph, Backward) else graph
-    rules.met(flat.fragments)
+    rules.refuse_unknown(operations_of(flat))
     flat = with_bodies(flat, rules)
     found: dict[str, Array] = dict(collected(flat, inputs, variables or {}))
     for operation, dead in zip(flat.operations, _last_uses(flat), strict=True):
