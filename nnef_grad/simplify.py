@@ -190,7 +190,7 @@ def _covers(shape: tuple[int, ...], tiled: Operand, tile: Any) -> bool:
     repeats = tile.attributes["repeats"]
     source = shape_of(tile.operands[0])
     return shape == shape_of(tiled) and all(
-        r == 1 or s == 1 for r, s in zip(repeats, source)
+        r == 1 or s == 1 for r, s in zip(repeats, source, strict=True)
     )
 
 

@@ -55,8 +55,14 @@ def inline(
 def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
     emitter.naming = _naming(operation)
     emitter.origin = operation.origin
-    for result, value in zip(operation.results, _values(build, operation, emitter)):
-        parts = zip(result, value) if isinstance(result, tuple) else [(result, value)]
+    for result, value in zip(
+        operation.results, _values(build, operation, emitter), strict=True
+    ):
+        parts = (
+            zip(result, value, strict=True)
+            if isinstance(result, tuple)
+            else [(result, value)]
+        )
         for tensor, part in parts:
             emitter.named(part, tensor.name)
     emitter.replaced(operation)
