@@ -90,7 +90,7 @@ def seconds(*functions: Callable[[], object], runs: int = RUNS) -> list[float]:
     """
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(runs):
-        for function, taken in zip(functions, times):
+        for function, taken in zip(functions, times, strict=True):
             gc.collect()
             start = time.perf_counter()
             function()

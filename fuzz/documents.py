@@ -297,12 +297,12 @@ def _call(rng: Random, scope: Scope, target: str) -> str:
     ]
     arguments = ", ".join(_argument(rng, scope, p) for p in parameters)
     names = [f"{target}{'abc'[i]}" for i in range(len(fragment.results))]
-    for name, result in zip(names, fragment.results):
+    for name, result in zip(names, fragment.results, strict=True):
         scope.tensors[name] = getattr(result.type, "dtype", None) or "scalar"
         if scope.tensors[name] == "?":
             scope.tensors[name] = "scalar"
     targets = ", ".join(
-        _target(rng, n, r.type) for n, r in zip(names, fragment.results)
+        _target(rng, n, r.type) for n, r in zip(names, fragment.results, strict=True)
     )
     return f"{targets} = {fragment.name}({arguments})"
 

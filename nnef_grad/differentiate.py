@@ -15,13 +15,19 @@ from functools import partial
 from math import prod
 from typing import Any, Literal, Union
 
-from nnef_grad import names
+from nnef_grad import names, returned
 from nnef_grad.activity import active_tensors, is_between
 from nnef_grad.binding import suggestion
 from nnef_grad.emit import Emitter
-from nnef_grad.errors import InvalidGraphError, NoDerivativeError, Problem, UsageError
+from nnef_grad.errors import (
+    InvalidGraphError,
+    NoDerivativeError,
+    Problem,
+    UsageError,
+    located,
+)
 from nnef_grad.ir import Graph, Operand, Operation, Shape, Tensor, tensors
-from nnef_grad.library import custom, with_fragments
+from nnef_grad.library import custom, operations_of
 from nnef_grad.ops.registry import Undifferentiable
 from nnef_grad.passes.inline import inline
 from nnef_grad.passes.order import inputs_first
@@ -94,11 +100,13 @@ def differentiate(
         The backward graph. A gradient has the shape of its tensor.
 
     Raises:
-        UsageError: a name is unknown, or names a tensor that has no gradient.
+        UsageError: a name is unknown, or names a tensor that has no gradient; or a rule
+            is for an operation that is not known.
         NoDerivativeError: operations on the way have no derivative; the error names all
             of them.
     """
     rules = rules if rules is not None else Rules()
+    rules.refuse_unknown(operations_of(graph))
     targets = targets_of(graph, wrt)
     sources = sources_of(graph, outputs)
     if seed not in ("input", "ones"):
@@ -188,7 +196,7 @@ def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape, hint: str) -> Ten
     extended = shape + (1,) * (gradient.rank - len(shape))
     axes = [
         i
-        for i, (whole, part) in enumerate(zip(gradient.shape, extended))
+        for i, (whole, part) in enumerate(zip(gradient.shape, extended, strict=True))
         if whole > 1 and part == 1
     ]
     extra = range(len(shape), gradient.rank)
@@ -229,7 +237,7 @@ class _Sweep:
             for t in op.inputs
         )
         self.uses.update(sources)
-        library = with_fragments(graph.fragments)
+        library = rules.library(graph.fragments)
         self.supports = Supports()
         self.emit = Emitter(
             library, self.graph.operations, simplify, rules.shapes, self.supports
@@ -246,7 +254,7 @@ class _Sweep:
         """
         while True:
             active = self._active(graph)
-            inlined = inline(graph, partial(self._body, active))
+            inlined = inline(graph, partial(self._body, active), self.rules)
             if inlined is graph:
                 return graph
             graph = inlined
@@ -311,7 +319,9 @@ class _Sweep:
         try:
             if rule is None:
                 raise Undifferentiable
-            return tuple(rule(self.emit, operation, *received))
+            with located(operation.span):
+                found = rule(self.emit, operation, *received)
+            return returned.gradients(operation, found, self.emit.knows)
         except Undifferentiable as error:
             self.problems.append(
                 Problem(_no_derivative(operation, str(error)), operation.span)
@@ -352,8 +362,8 @@ class _Sweep:
                 gradient, use if gradient.shape == operand.shape else f"{use}_full"
             )
             self.owners[gradient] = operand
+        self._check(gradient, operand, operation)
         reduced = unbroadcast(self.emit, gradient, operand.shape, use)
-        self._check(reduced, operand, operation)
         self.reductions += prod(reduced.shape) != prod(gradient.shape)
         if operand in self.gradients:
             reduced = self.emit("add", self.gradients[operand], reduced)
@@ -363,9 +373,10 @@ class _Sweep:
         self.gradients[operand] = reduced
 
     def _check(self, gradient: Tensor, operand: Tensor, operation: Operation) -> None:
-        if gradient.shape != operand.shape:
+        shapes = [result.shape for result in operation.outputs]
+        if not returned.is_reducible(gradient.shape, operand.shape, shapes):
             message = (
-                f"the rule for '{operation.name}' returns a gradient of shape {list(gradient.shape)}"
+                f"the rule '{operation.name}_vjp' returns a gradient of shape {list(gradient.shape)}"
                 f" for operand '{operand.name}' of shape {list(operand.shape)}"
             )
             raise InvalidGraphError(message, operation.span)
@@ -381,7 +392,7 @@ class _Sweep:
         results = [self._result(target) for target in self.targets]
         gradients = {
             target.name: self.emit.pinned.get(r, r.name)
-            for target, r in zip(self.targets, results)
+            for target, r in zip(self.targets, results, strict=True)
         }
         outputs = (*results, *(self.graph.outputs if with_outputs else ()))
         inputs = (*self.graph.inputs, *seeds.values())
@@ -391,6 +402,7 @@ class _Sweep:
             inputs,
             outputs,
             tuple(self.emit.operations),
+            declared=operations_of(self.graph),
             notes=_notes(self.graph.name, named_seeds, gradients),
         )
         hints, pinned = self.emit.hints, self.emit.pinned
@@ -443,7 +455,7 @@ class _Sweep:
 
 def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
     """Each operand with its gradient, in arrays of tensors too."""
-    for operand, gradient in zip(operands, gradients):
+    for operand, gradient in zip(operands, gradients, strict=True):
         if isinstance(operand, tuple):
             yield from _pairs(
                 operand, gradient if gradient is not None else (None,) * len(operand)
@@ -472,7 +484,7 @@ def _naming(operation: Operation) -> Callable[[str], str]:
     """
     gradients = {
         f"d{p.name}": f"grad_{o.name}"
-        for p, o in zip(operation.definition.operands, operation.operands)
+        for p, o in zip(operation.definition.operands, operation.operands, strict=True)
         if isinstance(o, Tensor)
     }
     subject = _subject(operation)

@@ -255,7 +255,7 @@ class Elaborator:
             word = OPERATIONS[expression.symbol, len(values)]
             fragment = self.emitter.library[word]
             names = (p.name for p in fragment.parameters)
-            bound = bind(fragment, dict(zip(names, values)), None)
+            bound = bind(fragment, dict(zip(names, values, strict=True)), None)
             return (yield self._call(fragment, bound, hint, expression.span))
         return compute(expression.symbol, values, expression.span)
 
@@ -278,9 +278,9 @@ class Elaborator:
         names = [loop.name for loop in expression.loops]
         values: list[Any] = []
         inner = dict(scope)
-        for items in zip(*iterables):
+        for items in zip(*iterables, strict=True):
             self._count(expression.span)
-            inner.update(zip(names, items))
+            inner.update(zip(names, items, strict=True))
             condition = expression.condition
             if condition is None or (yield self._visit(condition, inner, hint)):
                 word = _step(hint, len(values) + 1)
@@ -344,7 +344,9 @@ def parameters(
     """The values of an operation's parameters by name, as an expression sees them: an
     array is a list.
     """
-    values = {p.name: o for p, o in zip(fragment.operands, operands)} | dict(attributes)
+    values = {
+        p.name: o for p, o in zip(fragment.operands, operands, strict=True)
+    } | dict(attributes)
     return {p.name: thaw(p.type, values[p.name]) for p in fragment.parameters}
 
 
@@ -370,7 +372,7 @@ def unpack(
         if len(part.items) != len(found):
             message = f"{len(part.items)} names for {len(found)} results"
             raise InvalidGraphError(message, part.span)
-        pending += reversed(list(zip(part.items, found)))
+        pending += reversed(list(zip(part.items, found, strict=True)))
     return pairs
 
 

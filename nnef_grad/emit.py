@@ -7,9 +7,15 @@ from itertools import count
 from math import prod
 from typing import Any, Protocol
 
-from nnef_grad.binding import deduced_dtype
+from nnef_grad import returned
+from nnef_grad.binding import (
+    deduced_dtype,
+    refuse_misfits,
+    refuse_wrong_types,
+    suggestion,
+)
 from nnef_grad.errors import InvalidGraphError, brief
-from nnef_grad.ir import Operand, Operation, Result, Shape, Tensor, shape_of
+from nnef_grad.ir import Operand, Operation, Result, Shape, Tensor, shape_of, tensors
 from nnef_grad.library import Library
 from nnef_grad.ops import SHAPES
 from nnef_grad.ops.registry import ShapeError, ShapeFunction
@@ -87,16 +93,34 @@ class Emitter:
         """Emits an operation with one result and returns it, as `Emit` says; what needs
         no operation is returned without one.
         """
+        fragment = self._known(name)
         frozen = tuple(map(_freeze, operands))
         fixed = {key: _freeze(value) for key, value in attributes.items()}
+        self._refuse_strangers(frozen)
+        refuse_wrong_types(fragment, frozen, fixed, dtype)
         (result,) = self.call(
-            self.library[name],
-            frozen,
-            fixed,
-            dtype=dtype,
-            hints=(self.naming(hint or name),),
+            fragment, frozen, fixed, dtype=dtype, hints=(self.naming(hint or name),)
         )
         return result
+
+    def _known(self, name: str) -> Fragment:
+        """The declaration of an operation that has one result."""
+        if name not in self.library:
+            near = suggestion(name, list(self.library))
+            raise InvalidGraphError(f"there is no operation '{name}'{near}")
+        fragment = self.library[name]
+        if len(fragment.results) != 1:
+            count = len(fragment.results)
+            raise InvalidGraphError(
+                f"'{name}' has {count} results, and emit returns one"
+            )
+        return fragment
+
+    def _refuse_strangers(self, operands: tuple[Operand, ...]) -> None:
+        for tensor in tensors(operands):
+            if not self.knows(tensor):
+                message = f"tensor '{tensor.name}' is not of this graph"
+                raise InvalidGraphError(message)
 
     def call(
         self,
@@ -124,20 +148,19 @@ class Emitter:
         Raises:
             InvalidGraphError: the arguments do not fit each other.
         """
+        refuse_misfits(fragment, operands, attributes, span)
         defaults = fragment.defaults
         operands += tuple(defaults[p.name] for p in fragment.operands[len(operands) :])
         attributes = {
             p.name: attributes[p.name] if p.name in attributes else defaults[p.name]
             for p in fragment.attributes
         }
-        unknown = attributes.keys() - {p.name for p in fragment.attributes}
-        assert not unknown, f"{fragment.name} has no {unknown}"
-
         if self._tracker is not None:
             operands = self._tracker.prepare(self, fragment.name, operands)
         if dtype is None:
             own = (p.name for p in fragment.operands)
-            dtype = deduced_dtype(fragment, {**attributes, **dict(zip(own, operands))})
+            named = dict(zip(own, operands, strict=True))
+            dtype = deduced_dtype(fragment, {**attributes, **named})
         if self._simplify is not None and not names:
             before = len(self.operations)
             simpler = self._simplify(self, fragment.name, operands, attributes, dtype)
@@ -188,6 +211,10 @@ class Emitter:
         """
         for tensor in operation.outputs:
             self._producers[tensor] = operation
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether an operation of this emitter made a tensor."""
+        return tensor in self._producers
 
     def producer(self, operand: Operand) -> Operation | None:
         """The operation that made a tensor; None for a literal."""
@@ -243,7 +270,8 @@ class Emitter:
     ) -> tuple[Result, ...]:
         shapes = _result_shapes(self._shapes, fragment, operands, attributes, span)
         results: list[Result] = []
-        for index, (result, shape) in enumerate(zip(fragment.results, shapes)):
+        pairs = zip(fragment.results, shapes, strict=True)
+        for index, (result, shape) in enumerate(pairs):
             item = (
                 result.type.item if isinstance(result.type, ArrayType) else result.type
             )
@@ -306,17 +334,17 @@ def _result_shapes(
         shapes = function(*map(_shapes, operands), **attributes)
     except ShapeError as error:
         raise InvalidGraphError(brief(f"{fragment.name}: {error}"), span) from None
-    _check_extents(fragment, shapes, span)
-    if len(fragment.results) == 1:
-        return [shapes]
-    assert isinstance(shapes, list)
-    return shapes
+    found = returned.shapes(fragment, shapes, span)
+    _check_extents(fragment, found, span)
+    return found
 
 
-def _check_extents(fragment: Fragment, shapes: Any, span: Span | None) -> None:
+def _check_extents(fragment: Fragment, shapes: list[Any], span: Span | None) -> None:
     """No text could hold an extent beyond 32 bits, no memory a volume beyond 64."""
-    for shape in shapes if isinstance(shapes, list) else [shapes]:
-        if shape and (max(shape) > MAX_INTEGER or prod(shape) >= 2**63):
+    for shape in shapes:
+        if isinstance(shape, list):
+            _check_extents(fragment, shape, span)
+        elif shape and (max(shape) > MAX_INTEGER or prod(shape) >= 2**63):
             message = f"{fragment.name}: the shape {list(shape)} is too large"
             raise InvalidGraphError(brief(message), span)
 

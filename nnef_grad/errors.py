@@ -140,3 +140,14 @@ class UsageError(NnefGradError):
     """What was asked for does not fit the model: a name that it does not have, an
     option out of range.
     """
+
+
+@contextmanager
+def located(span: Span | None) -> Iterator[None]:
+    """What is told without a place inside is told at this one."""
+    try:
+        yield
+    except InvalidGraphError as error:
+        if error.span is not None:
+            raise
+        raise InvalidGraphError(error.message, span) from None

@@ -64,6 +64,8 @@ def expand(
     ]
     if problems:
         raise InvalidGraphError.collect(sorted(problems, key=_place))
+    declared = frozenset(f.name for f in document.fragments)
+    rules.refuse_unknown(declared)
     own = {f.name for f in document.fragments if f.body is not None}
     emitter = Emitter(library, shapes=rules.shapes)
     elaborator = Elaborator(
@@ -78,6 +80,7 @@ def expand(
         tuple(scope[r.name] for r in document.graph.results),
         tuple(emitter.operations),
         custom(emitter.operations),
+        declared=declared,
         warnings=tuple(sorted(warnings, key=_place)),
     )
     if not emitter.hints:

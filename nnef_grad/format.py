@@ -326,7 +326,7 @@ def _leading(unit: _Unit, before: str) -> Iterator[str]:
     if _needs_blank(unit, before) and not any(blanks):
         blanks[0] = 1
     margin = INDENT if unit.kind in ("statement", "}") else ""
-    for line, blank in zip(lines, blanks):
+    for line, blank in zip(lines, blanks, strict=True):
         yield from [""] * blank
         if line.text:
             yield margin + line.text
@@ -438,7 +438,9 @@ def _line_end(words: list[_Word], start: int, room: int) -> int:
 
 def _join(words: list[_Word]) -> str:
     gaps = [_gap(*pair) for pair in pairwise(words)]
-    return words[0].text + "".join(g + w.text for g, w in zip(gaps, words[1:]))
+    return words[0].text + "".join(
+        g + w.text for g, w in zip(gaps, words[1:], strict=True)
+    )
 
 
 _LAYOUTS: dict[str, Callable[[list[_Word]], Iterator[str]]] = {

@@ -123,7 +123,7 @@ def check(
             or the outputs are not finite at the values.
     """
     rules = rules if rules is not None else Rules()
-    forward = with_bodies(graph, rules.evaluations)
+    forward = with_bodies(graph, rules)
     values = _values(forward, inputs or {}, variables or {}, seed, rules)
     return _Comparison(forward, backward, values, seed, rules).run()
 

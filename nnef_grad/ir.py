@@ -122,6 +122,8 @@ class Graph:
         operations: all operations in an order of evaluation; `external` and `variable`
             are operations too.
         fragments: the declarations of the operations in it that are not the standard's.
+        declared: the names of the operations that the document it comes from declares,
+            those too that are not in it: their bodies took their place.
         quantization: how tensors are quantized, by name, in the order of the tensors.
         notes: lines for the reader, written as comments at the head of the text.
         warnings: what was repaired in reading, a message with its place each.
@@ -133,6 +135,7 @@ class Graph:
     operations: tuple[Operation, ...]
     fragments: tuple[Fragment, ...] = ()
     quantization: Mapping[str, Quantization] = field(default_factory=dict)
+    declared: frozenset[str] = field(default=frozenset(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
 

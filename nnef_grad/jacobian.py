@@ -21,7 +21,7 @@ from nnef_grad.differentiate import (
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import UsageError
 from nnef_grad.ir import Graph, Shape, Tensor
-from nnef_grad.library import with_fragments
+from nnef_grad.library import custom, operations_of
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.passes.order import inputs_first
 from nnef_grad.passes.prune import prune
@@ -64,6 +64,7 @@ def jacobian(
         NoDerivativeError: operations on the way have no derivative.
     """
     rules = rules if rules is not None else Rules()
+    rules.refuse_unknown(operations_of(graph))
     output, targets = _output(graph, outputs), targets_of(graph, wrt)
     _check_sizes(output, targets)
     backward = differentiate(
@@ -75,11 +76,13 @@ def jacobian(
         with_outputs=with_outputs,
         rules=rules,
     )
-    emit = Emitter(with_fragments(graph.fragments), (), simplify, rules.shapes)
-    rows = _rows(emit, backward, output)
+    library = rules.library([*graph.fragments, *backward.graph.fragments])
+    emit = Emitter(library, (), simplify, rules.shapes)
+    rows = _rows(emit, backward, output, rules)
     supply = names.NameSupply([*graph.tensors, *backward.graph.tensors])
     results: dict[str, Tensor] = {}
-    for target, gradient in zip(targets, backward.graph.outputs):
+    gradients = backward.graph.outputs[: len(targets)]
+    for target, gradient in zip(targets, gradients, strict=True):
         shape = (*output.shape, *target.shape)
         name = supply.fresh(f"jacobian_{target.name}")
         results[target.name] = emit.named(_shaped(emit, rows, gradient, shape), name)
@@ -110,7 +113,9 @@ def _check_sizes(output: Tensor, targets: Sequence[Tensor]) -> None:
             raise UsageError(message)
 
 
-def _rows(emit: Emitter, backward: Backward, output: Tensor) -> Mapping[Tensor, Tensor]:
+def _rows(
+    emit: Emitter, backward: Backward, output: Tensor, rules: Rules
+) -> Mapping[Tensor, Tensor]:
     """Emits the backward graph for all rows of the Jacobian: the gradients with an axis
     for the rows in front, by those of a single row.
     """
@@ -120,7 +125,7 @@ def _rows(emit: Emitter, backward: Backward, output: Tensor) -> Mapping[Tensor, 
         return {gradient: gradient for gradient in backward.graph.outputs}
     name = backward.seeds[output.name]
     (seed,) = (t for t in backward.graph.inputs if t.name == name)
-    return vectorize(emit, backward.graph, seed, _one_by_one(emit, seed))
+    return vectorize(emit, backward.graph, seed, _one_by_one(emit, seed), rules)
 
 
 def _one_by_one(emit: Emitter, seed: Tensor) -> Tensor:
@@ -164,13 +169,17 @@ def _finish(
         graph.inputs,
         (*results.values(), *kept),
         tuple(emit.operations),
-        fragments=backward.graph.fragments,
+        declared=operations_of(graph),
         notes=_notes(graph.name, output, jacobians),
     )
     flat = inputs_first(prune(unsettled))
     flat = names.settle(flat, emit.hints, emit.pinned, reserved=graph.tensors)
     verify(flat)
-    flat = replace(flat, quantization=carry(graph.quantization, flat))
+    flat = replace(
+        flat,
+        fragments=custom(flat.operations),
+        quantization=carry(graph.quantization, flat),
+    )
     return replace(
         backward, graph=flat, seeds={}, gradients=jacobians, is_jacobian=True
     )

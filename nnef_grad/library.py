@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from nnef_grad.ir import Operation
+from nnef_grad.ir import Graph, Operation
 from nnef_grad.parser import parse_fragments
 from nnef_grad.source import Source
 from nnef_grad.syntax import Fragment
@@ -32,7 +32,8 @@ class FragmentFile(Library):
         found = list(re.finditer(r"^fragment (\w+)", self._source.text, re.MULTILINE))
         ends = [match.start() for match in found[1:]] + [len(self._source.text)]
         self._places = {
-            match[1]: (match.start(), end) for match, end in zip(found, ends)
+            match[1]: (match.start(), end)
+            for match, end in zip(found, ends, strict=True)
         }
         self._parsed: dict[str, Fragment] = {}
 
@@ -61,6 +62,13 @@ def custom(operations: Iterable[Operation]) -> tuple[Fragment, ...]:
     """The declarations of the operations among some that are not the standard's."""
     used = {op.name: op.definition for op in operations if op.name not in standard()}
     return tuple(used.values())
+
+
+def operations_of(graph: Graph) -> frozenset[str]:
+    """The names of the operations that a graph, or the document that it comes from,
+    declares.
+    """
+    return graph.declared.union(f.name for f in graph.fragments)
 
 
 def with_fragments(fragments: Iterable[Fragment]) -> Library:

@@ -82,5 +82,9 @@ def _substituted(value: Any, tensors: Mapping[Tensor, Any]) -> Any:
         return tensors.get(value, value)
     if isinstance(value, tuple):
         items = tuple(_substituted(item, tensors) for item in value)
-        return items if any(new is not old for new, old in zip(items, value)) else value
+        return (
+            items
+            if any(new is not old for new, old in zip(items, value, strict=True))
+            else value
+        )
     return value

@@ -122,7 +122,7 @@ def _dtype(operation: Operation) -> str:
 
 def _operands(operation: Operation) -> Iterator[str]:
     definition = operation.definition
-    given = list(zip(definition.operands, operation.operands))
+    given = list(zip(definition.operands, operation.operands, strict=True))
     while given and _is_default(operation, given[-1][0].name, given[-1][1]):
         given.pop()
     for parameter, operand in given:
@@ -151,7 +151,8 @@ def print_value(type_: Type, value: Operand | Value) -> str:
     if isinstance(value, tuple):
         assert isinstance(type_, TupleType)
         items = (
-            print_value(item_type, item) for item_type, item in zip(type_.items, value)
+            print_value(item_type, item)
+            for item_type, item in zip(type_.items, value, strict=True)
         )
         return f"({', '.join(items)})"
     if isinstance(value, bool):

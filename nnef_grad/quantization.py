@@ -326,10 +326,13 @@ def _attribute(what: str, type_: Type, expression: syntax.Expression) -> Value:
     if isinstance(type_, ArrayType) and isinstance(expression, syntax.Array):
         assert type_.item is not None
         return tuple(_attribute(what, type_.item, item) for item in expression.items)
-    if isinstance(type_, TupleType) and isinstance(expression, syntax.Tuple):
-        pairs = list(zip(type_.items, expression.items))
-        if len(pairs) == len(type_.items) == len(expression.items):
-            return tuple(_attribute(what, *pair) for pair in pairs)
+    if (
+        isinstance(type_, TupleType)
+        and isinstance(expression, syntax.Tuple)
+        and len(type_.items) == len(expression.items)
+    ):
+        pairs = zip(type_.items, expression.items, strict=True)
+        return tuple(_attribute(what, *pair) for pair in pairs)
     if isinstance(type_, (Primitive, TensorType)) and isinstance(
         expression, syntax.Literal
     ):

@@ -10,16 +10,16 @@ of its results; see ops/registry.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from nnef_grad import syntax
-from nnef_grad.binding import thaw
+from nnef_grad.binding import suggestion, thaw
 from nnef_grad.elaborate import Elaborator, parameters
 from nnef_grad.emit import Emitter
-from nnef_grad.errors import InvalidGraphError, Problem, bounded_nesting
+from nnef_grad.errors import InvalidGraphError, Problem, UsageError, bounded_nesting
 from nnef_grad.ir import Operation, shape_of
 from nnef_grad.library import FragmentFile, Library, standard, with_fragments
 from nnef_grad.ops import BODIES, RULES, SHAPES
@@ -66,7 +66,8 @@ def loads_rules(text: str, *, name: str = "<string>") -> Rules:
 def _with_rules(source: Source) -> Rules:
     with bounded_nesting(source):
         fragments = parse_fragments(source)
-        library = with_fragments(fragments)
+        # A rule is no operation: the operations that there are do not hold the rules.
+        library = with_fragments(_declarations(fragments).values())
         problems = [*_naming_problems(fragments), *check_fragments(fragments, library)]
     if problems:
         raise InvalidGraphError.collect(problems)
@@ -108,6 +109,12 @@ class Rules:
         @rules.vjp("swish")
         def swish_vjp(emit, operation, dy): ...
 
+    The operation is one of the standard, or one that the rules or the graph declares.
+    Which graphs there will be is not known when a rule is entered: it is checked where
+    the rules meet a graph, in `load`, `differentiate`, `jacobian`, `evaluate` and
+    `check`. Rules may serve other graphs too: an operation that they know the shape of,
+    and the vjp or the evaluation, need not be in this one.
+
     Attributes:
         declarations: the operations that the user's rules declare, by name.
         shapes: the shape functions of all operations, by name.
@@ -120,11 +127,10 @@ class Rules:
         self._functions: dict[str, Rule] = {}
         self._found: dict[str, Rule | None] = {}
         self.declarations = _declarations(fragments)
-        library = with_fragments(self.declarations.values())
         self.shapes: dict[str, ShapeFunction] = {
             **SHAPES,
             **{
-                name: partial(shapes_by_rule, self._fragments[name + SHAPE], library)
+                name: partial(shapes_by_rule, self._fragments[name + SHAPE], self)
                 for name in self.declarations
                 if name + SHAPE in self._fragments
             },
@@ -136,42 +142,69 @@ class Rules:
         document's own.
 
         The function is called with what emits operations (`Emit`), the operation, and
-        the gradient of each of its results; it returns a gradient for each operand, None
-        where there is none, of the result's shape or the operand's.
+        the gradient of each of its results; it returns a list of a gradient for each
+        operand: a tensor of the result's shape or the operand's, a number that stands for
+        a tensor that is full of it, or None where there is none. For an operand that is
+        an array of tensors it is a list of as many. What it returns is checked.
+
+        Raises:
+            UsageError: no operation is named.
         """
-
-        def enter(function: Function) -> Function:
-            self._functions[name] = function
-            self._found.clear()
-            return function
-
-        return enter
+        return _enter("vjp", self._functions, name)
 
     def shape(self, name: str) -> Callable[[Function], Function]:
         """Enters what computes the shape of an operation's result.
 
         The function is called with the shapes of the operands and the attributes by
-        keyword; it returns a shape, or a list of shapes for several results.
+        keyword; it returns a shape, or a list of shapes for several results or a result
+        that is an array of tensors. What it returns is checked.
         """
-        return _enter(self.shapes, name)
+        return _enter("shape", self.shapes, name)
 
     def evaluation(self, name: str) -> Callable[[Function], Function]:
         """Enters what computes an operation, for `evaluate` and `check`.
 
         The function is called with the operands, arrays of numpy, and the attributes by
-        keyword; it returns an array, or a list of arrays for several results.
+        keyword; it returns an array, or a list of arrays for several results or a result
+        that is an array of tensors. What it returns is checked.
         """
-        return _enter(self.evaluations, name)
+        return _enter("evaluation", self.evaluations, name)
+
+    def library(self, fragments: Iterable[syntax.Fragment] = ()) -> Library:
+        """The operations of the standard, of the rules and of a graph."""
+        return with_fragments([*self.declarations.values(), *fragments])
+
+    def refuse_unknown(self, declared: Collection[str]) -> None:
+        """Checks that each rule in Python is for an operation that there is.
+
+        Args:
+            declared: the operations that a document or a graph declares, by name.
+
+        Raises:
+            UsageError: an operation is not the standard's, nor declared by the rules or
+                by what they meet. One that they have a shape and another rule of is taken
+                for an operation of another document.
+        """
+        tables: dict[str, Mapping[str, Any]] = {
+            "vjp": self._functions,
+            "shape": self.shapes,
+            "evaluation": self.evaluations,
+        }
+        whole = self.shapes.keys() & (self._functions.keys() | self.evaluations.keys())
+        known = {*standard(), *self.declarations, *declared, *whole}
+        for kind, table in tables.items():
+            for name in sorted(table.keys() - known):
+                raise UsageError(_no_operation(kind, name, known))
 
     def find(self, name: str) -> Rule | None:
         """The rule of an operation; None where its body must do."""
+        if name in self._functions:
+            return self._functions[name]
         if name not in self._found:
             self._found[name] = self._look_up(name)
         return self._found[name]
 
     def _look_up(self, name: str) -> Rule | None:
-        if name in self._functions:
-            return self._functions[name]
         fragment = self._fragment(name)
         return RULES.get(name) if fragment is None else partial(apply, fragment)
 
@@ -203,12 +236,28 @@ class Rules:
         )
 
 
-def _enter(table: dict[str, Any], name: str) -> Callable[[Function], Function]:
+def _enter(
+    kind: str, table: dict[str, Any], name: Any
+) -> Callable[[Function], Function]:
+    if not isinstance(name, str):
+        message = "a rule is entered under the name of its operation"
+        raise UsageError(f"{message}: @rules.{kind}('mul'), say")
+
     def enter(function: Function) -> Function:
         table[name] = function
         return function
 
     return enter
+
+
+def _no_operation(kind: str, name: str, known: Iterable[str]) -> str:
+    near = (
+        suggestion(name, sorted(known)) or ": declare it in the rules or the document"
+    )
+    return (
+        f"the rules have the {kind} of '{name}', which is no operation of the standard,"
+        f" of the rules or of the graph{near}"
+    )
 
 
 def _is_zero(expression: syntax.Expression) -> bool:
@@ -233,7 +282,7 @@ def apply(
     definition = operation.definition
     bound = parameters(definition, operation.operands, operation.attributes)
     for result, tensor, gradient in zip(
-        definition.results, operation.results, gradients
+        definition.results, operation.results, gradients, strict=True
     ):
         bound[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
         bound[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
@@ -247,7 +296,9 @@ def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
     result.
     """
     if isinstance(result, tuple):
-        return [_instantiated(emit, *pair) for pair in zip(result, gradient)]
+        return [
+            _instantiated(emit, *pair) for pair in zip(result, gradient, strict=True)
+        ]
     return (
         emit("constant", shape=result.shape, value=(0.0,), hint="zeros")
         if gradient is None
@@ -256,10 +307,10 @@ def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
 
 
 def shapes_by_rule(
-    rule: syntax.Fragment, library: Library, *operands: Any, **attributes: Any
+    rule: syntax.Fragment, rules: Rules, *operands: Any, **attributes: Any
 ) -> Shapes:
     """The shapes of an operation's results, by a rule that returns tensors of them."""
-    emitter = Emitter(library)
+    emitter = Emitter(rules.library(), shapes=rules.shapes)
     scope: dict[str, Any] = {}
     for parameter in rule.parameters:
         if parameter.name in attributes:
@@ -268,7 +319,13 @@ def shapes_by_rule(
         else:
             shape = operands[len(scope)]
             scope[parameter.name] = _stand_in(emitter, parameter.type, shape)
-    results = Elaborator(emitter).inlined(rule, scope, str, None)
+    try:
+        results = Elaborator(emitter).inlined(rule, scope, str, None)
+    except RecursionError:
+        message = (
+            f"'{rule.name}' and the shape rules that it uses use each other without end"
+        )
+        raise InvalidGraphError(message, rule.span) from None
     shapes = [_shapes(value) for value in results.values()]
     found: Shapes = shapes[0] if len(shapes) == 1 else shapes
     return found

@@ -25,7 +25,7 @@ def simplify(
     """What stands for the result of an operation, without it; None where the operation
     is needed.
     """
-    for rewrite in _REWRITES.get(name if dtype is None else f"{name}<{dtype}>", ()):
+    for rewrite in REWRITES.get(name if dtype is None else f"{name}<{dtype}>", ()):
         result: Operand | None = rewrite(emit, *operands, **attributes)
         if result is not None:
             return result
@@ -190,11 +190,11 @@ def _covers(shape: tuple[int, ...], tiled: Operand, tile: Any) -> bool:
     repeats = tile.attributes["repeats"]
     source = shape_of(tile.operands[0])
     return shape == shape_of(tiled) and all(
-        r == 1 or s == 1 for r, s in zip(repeats, source)
+        r == 1 or s == 1 for r, s in zip(repeats, source, strict=True)
     )
 
 
-_REWRITES: dict[str, tuple[Rewrite, ...]] = {
+REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "add": (add_zero, broadcast_instead("add")),
     "sub": (subtract_zero, subtract_from_zero, broadcast_instead("sub")),
     "mul": (multiply_by_one, multiply_by_minus_one, broadcast_instead("mul")),

@@ -271,7 +271,7 @@ class _Checker:
             return [(item, _item(found)) for item in items]
         if isinstance(target, syntax.Tuple) and isinstance(found, TupleType):
             if len(items) == len(found.items):
-                return list(zip(items, found.items))
+                return list(zip(items, found.items, strict=True))
             message = f"{len(items)} names for {len(found.items)} results"
             self.report(message, target.span)
         elif not isinstance(found, _Unknown):
@@ -640,7 +640,8 @@ def _written_items(
     ):
         return [(item, wanted.item) for item in expression.items]
     if isinstance(expression, syntax.Tuple) and isinstance(wanted, TupleType):
-        return list(zip(expression.items, wanted.items))
+        # A tuple of another length is told as a whole, its items as far as they go.
+        return list(zip(expression.items, wanted.items, strict=False))
     return []
 
 

@@ -134,9 +134,10 @@ def fits(source: Type, target: Type, generics: Generics) -> bool:
             return source.item == NOTHING
         source, target = source.item, target.item
     if isinstance(source, TupleType) and isinstance(target, TupleType):
-        pairs = list(zip(source.items, target.items))
-        same_length = len(source.items) == len(target.items)
-        return same_length and all(fits(s, t, generics) for s, t in pairs)
+        return len(source.items) == len(target.items) and all(
+            fits(s, t, generics)
+            for s, t in zip(source.items, target.items, strict=True)
+        )
     if isinstance(target, TensorType) and isinstance(source, (TensorType, Primitive)):
         return target.dtype is None or generics.admits(dtype_of(source), target.dtype)
     if isinstance(target, Primitive) and isinstance(source, Primitive):

@@ -218,7 +218,7 @@ def _uses(graph: Graph) -> dict[Tensor, Use]:
 
 def _decided(operation: Operation) -> Iterator[tuple[Tensor, Draw]]:
     parameters = operation.definition.operands
-    for parameter, operand in zip(parameters, operation.operands):
+    for parameter, operand in zip(parameters, operation.operands, strict=True):
         draw = _DRAWN.get((operation.name, parameter.name))
         if draw is not None and isinstance(operand, Tensor):
             yield operand, draw

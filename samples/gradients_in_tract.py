@@ -40,7 +40,7 @@ def main() -> None:
         found = model.into_runnable().run(list(feeds.values()))
 
     exact = nnef_grad.evaluate(backward, feeds, weights)
-    for name, result in zip(backward.gradients.values(), found):
+    for name, result in zip(backward.gradients.values(), found, strict=True):
         error = np.abs(result.to_numpy() - exact[name]).max()
         print(f"{name:13} {list(exact[name].shape)!s:9} off by {error:.0e}")
 

@@ -41,7 +41,7 @@ def main() -> None:
 
     values = {"x": x, **weights}
     expected = by_torch({n: torch.from_numpy(v) for n, v in values.items()}, seed)
-    for (name, wanted), result in zip(expected.items(), found):
+    for (name, wanted), result in zip(expected.items(), found, strict=True):
         error = np.abs(result.reshape(wanted.shape) - wanted.numpy()).max()
         print(f"{name:8} {list(result.shape)!s:14} off by {error:.0e} from torch")
 
@@ -88,7 +88,7 @@ def by_torch(
     pooled = avg_pool2d(conv2d(x, kernel, bias, padding=1).relu(), 2)
     y = linear(pooled.flatten(1), weight, offset).softmax(1)
     found = torch.autograd.grad(y, list(values.values()), torch.from_numpy(seed))
-    return dict(zip(values, found))
+    return dict(zip(values, found, strict=True))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def main() -> None:
         gradients = in_onnx_runtime(module, x, seed, Path(folder))
 
     expected = torch.autograd.grad(module(x), [x, *module.parameters()], seed)
-    for (name, gradient), wanted in zip(gradients.items(), expected):
+    for (name, gradient), wanted in zip(gradients.items(), expected, strict=True):
         error = abs(torch.from_numpy(gradient).reshape(wanted.shape) - wanted).max()
         print(f"{name:10} {list(gradient.shape)!s:15} off by {error:.0e} from torch")
 
@@ -46,7 +46,7 @@ def in_onnx_runtime(module, x, seed, folder):
     session = onnxruntime.InferenceSession(folder / "backward.onnx")
     feeds = {"x": x.detach().numpy(), backward.seeds["y"]: seed.numpy()}
     found = session.run(list(backward.gradients.values()), feeds)
-    return dict(zip(backward.gradients, found))
+    return dict(zip(backward.gradients, found, strict=True))
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def check_gradients(
     expected = reference.gradients(text, fed, labelled, list(gradients), cotangents)
     errors = [
         close(gradient, wanted, tolerance, f"the gradient of {tensor}\n{emitted}")
-        for (tensor, gradient), wanted in zip(gradients.items(), expected)
+        for (tensor, gradient), wanted in zip(gradients.items(), expected, strict=True)
     ]
     inferred(graph, forward)
     inferred(backward.graph, computed)

@@ -17,8 +17,8 @@ from itertools import product
 from typing import Any
 
 import torch
+from torch import Tensor
 
-Number = torch.Tensor
 Index = tuple[int, ...]
 Shape = tuple[int, ...]
 
@@ -45,7 +45,7 @@ class Lazy:
         )
 
 
-def of_numbers(shape: Shape, numbers: Sequence[Number]) -> Lazy:
+def of_numbers(shape: Shape, numbers: Sequence[Tensor]) -> Lazy:
     """A tensor of given elements."""
     indices = list(product(*map(range, shape)))
     return Lazy(shape, dict(zip(indices, numbers, strict=True)).__getitem__)
@@ -53,12 +53,13 @@ def of_numbers(shape: Shape, numbers: Sequence[Number]) -> Lazy:
 
 def read(expression: str, x: Lazy) -> Lazy:
     """The value of an expression in x."""
-    return _value(ast.parse(expression.strip(), mode="eval").body, x)
+    value: Lazy = _value(ast.parse(expression.strip(), mode="eval").body, x)
+    return value
 
 
 def gradients(
-    y: Lazy, weights: Sequence[Number], numbers: Sequence[Number]
-) -> list[Number]:
+    y: Lazy, weights: Sequence[Tensor], numbers: Sequence[Tensor]
+) -> list[Tensor]:
     """The gradients of a weighted sum with respect to the numbers it is made of."""
     terms = [w * y.at(i) for w, i in zip(weights, y.indices(), strict=True)]
     total: Any = sum(terms)
@@ -83,15 +84,16 @@ def _value(node: Any, x: Lazy) -> Any:
     if isinstance(node, ast.Name):
         return x
     if isinstance(node, ast.Constant):
-        return _literal(node.value)
+        return _literal(ast.literal_eval(node))
     if isinstance(node, ast.UnaryOp):
         return _each(operator.neg, _value(node.operand, x))
     if isinstance(node, ast.BinOp):
-        operands = _value(node.left, x), _value(node.right, x)
-        return _each(_OPERATORS[type(node.op)], *operands)
+        return _each(
+            _OPERATORS[type(node.op)], _value(node.left, x), _value(node.right, x)
+        )
     if isinstance(node, ast.Compare):
-        operands = _value(node.left, x), _value(node.comparators[0], x)
-        return _each(_OPERATORS[type(node.ops[0])], *operands)
+        compared = _value(node.left, x), _value(node.comparators[0], x)
+        return _each(_OPERATORS[type(node.ops[0])], *compared)
     if isinstance(node, ast.List):
         return [_value(item, x) for item in node.elts]
     operands = [_value(argument, x) for argument in node.args]
@@ -117,9 +119,9 @@ def _each(function: Callable[..., Any], *operands: Lazy) -> Lazy:
 
 
 def _select(condition: Lazy, taken: Lazy, otherwise: Lazy) -> Lazy:
-    def at(index: Index) -> Number:
+    def at(index: Index) -> Tensor:
         chosen = taken if bool(condition.broadcast_at(index)) else otherwise
-        number: Number = chosen.broadcast_at(index)
+        number: Tensor = chosen.broadcast_at(index)
         return number
 
     return Lazy(_common_shape(condition, taken, otherwise), at)
@@ -128,22 +130,22 @@ def _select(condition: Lazy, taken: Lazy, otherwise: Lazy) -> Lazy:
 # ---- Operations ----
 
 
-def _maximum(x: Number, y: Number) -> Number:
+def _maximum(x: Tensor, y: Tensor) -> Tensor:
     return x if bool(x > y) else y
 
 
-def _minimum(x: Number, y: Number) -> Number:
+def _minimum(x: Tensor, y: Tensor) -> Tensor:
     return x if bool(x < y) else y
 
 
-def _relu(x: Number) -> Number:
+def _relu(x: Tensor) -> Tensor:
     return x if bool(x > 0.0) else torch.zeros((), dtype=torch.float64)
 
 
 def _reduced(
-    fold: Callable[[list[Number]], Number], x: Lazy, axes: Sequence[int]
+    fold: Callable[[list[Tensor]], Tensor], x: Lazy, axes: Sequence[int]
 ) -> Lazy:
-    def at(index: Index) -> Number:
+    def at(index: Index) -> Tensor:
         ranges = [
             range(n) if axis in axes else (index[axis],)
             for axis, n in enumerate(x.shape)
@@ -153,12 +155,12 @@ def _reduced(
     return Lazy([1 if axis in axes else n for axis, n in enumerate(x.shape)], at)
 
 
-def _mean(numbers: list[Number]) -> Number:
+def _mean(numbers: list[Tensor]) -> Tensor:
     total: Any = sum(numbers)
     return total / len(numbers)
 
 
-def _largest(numbers: list[Number]) -> Number:
+def _largest(numbers: list[Tensor]) -> Tensor:
     """The mean of the ties, which share the gradient."""
     values = [float(n.detach()) for n in numbers]
     ties = [n for n, v in zip(numbers, values, strict=True) if v == max(values)]
@@ -172,9 +174,9 @@ def _reshape(x: Lazy, shape: Sequence[int]) -> Lazy:
 
 
 def _transpose(x: Lazy, axes: Sequence[int]) -> Lazy:
-    def at(index: Index) -> Number:
+    def at(index: Index) -> Tensor:
         source = dict(zip(axes, index, strict=True))
-        number: Number = x.at(tuple(source[axis] for axis in range(len(axes))))
+        number: Tensor = x.at(tuple(source[axis] for axis in range(len(axes))))
         return number
 
     return Lazy([x.shape[axis] for axis in axes], at)
@@ -193,11 +195,11 @@ def _slice(
 
 
 def _concat(parts: list[Lazy], axis: int) -> Lazy:
-    def at(index: Index) -> Number:
+    def at(index: Index) -> Tensor:
         offset = index[axis]
         for part in parts:
             if offset < part.shape[axis]:
-                number: Number = part.at((*index[:axis], offset, *index[axis + 1 :]))
+                number: Tensor = part.at((*index[:axis], offset, *index[axis + 1 :]))
                 return number
             offset -= part.shape[axis]
         raise IndexError(index)
@@ -215,7 +217,7 @@ def _tile(x: Lazy, repeats: Sequence[int]) -> Lazy:
     )
 
 
-FUNCTIONS: Mapping[str, Callable[..., Number]] = {
+FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {
     **{name: getattr(torch, name) for name in (
         "exp", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sinh", "cosh", "asin",
         "acos", "atan", "acosh", "atanh", "sigmoid", "abs", "neg",
@@ -236,7 +238,7 @@ OPERATIONS: Mapping[str, Callable[..., Lazy]] = {
     "min": lambda x, y: _each(_minimum, x, y),
     "clamp": lambda x, a, b: _each(_maximum, _each(_minimum, x, b), a),
     "select": _select,
-    "sum_reduce": lambda x, axes: _reduced(lambda numbers: sum(numbers), x, axes),  # type: ignore[arg-type, return-value]
+    "sum_reduce": lambda x, axes: _reduced(lambda numbers: sum(numbers), x, axes),
     "mean_reduce": lambda x, axes: _reduced(_mean, x, axes),
     "max_reduce": lambda x, axes: _reduced(_largest, x, axes),
     "reshape": _reshape,

@@ -93,7 +93,7 @@ def stored_network(name: str, folder: Path) -> Network:
     return Network(
         folder,
         {name: value.numpy() for name, value in feeds.items()},
-        dict(zip(names.gradients.values(), (g.numpy() for g in found))),
+        dict(zip(names.gradients.values(), (g.numpy() for g in found), strict=True)),
     )
 
 

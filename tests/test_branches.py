@@ -6,14 +6,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import lazy_reading
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from checks import document
 
 import nnef_grad
+
+Array = npt.NDArray[Any]
 
 
 def model(expression: str, shape: Sequence[int]) -> str:
@@ -27,7 +31,7 @@ def weights(count: int, order: int) -> list[float]:
     return [1.0 + 0.25 * ((3 * i + order) % 7) for i in range(count)]
 
 
-def expected(expression: str, x: np.ndarray, orders: int) -> list[list[float]]:
+def expected(expression: str, x: Array, orders: int) -> list[list[float]]:
     """The values, then the derivatives of each order, as torch finds them for what is
     taken.
     """
@@ -42,7 +46,7 @@ def expected(expression: str, x: np.ndarray, orders: int) -> list[list[float]]:
     return rows
 
 
-def emitted(expression: str, x: np.ndarray, orders: int) -> list[list[float]]:
+def emitted(expression: str, x: Array, orders: int) -> list[list[float]]:
     """The same by backward graphs of backward graphs."""
     graph, feeds = nnef_grad.loads(model(expression, x.shape)), {"x": x}
     rows = []
@@ -57,7 +61,7 @@ def emitted(expression: str, x: np.ndarray, orders: int) -> list[list[float]]:
     return rows
 
 
-def agree(expression: str, x: np.ndarray, orders: int = 3) -> int:
+def agree(expression: str, x: Array, orders: int = 3) -> int:
     """Asserts equal derivatives of an element-wise expression wherever value and
     derivatives are finite, and returns how many that are.
     """
@@ -75,7 +79,7 @@ def agree(expression: str, x: np.ndarray, orders: int = 3) -> int:
     return checked
 
 
-def agree_in_all(expression: str, x: np.ndarray, orders: int = 2) -> int:
+def agree_in_all(expression: str, x: Array, orders: int = 2) -> int:
     """The same for an expression that is not element-wise: up to the first order that
     is not finite everywhere. Returns that order.
     """

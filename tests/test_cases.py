@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nnef_grad.cli import main
+from nnef_grad.simplify import REWRITES
 
 CASES = Path(__file__).parent / "cases"
 RULE = "# ---- nnef-grad "
@@ -33,10 +34,14 @@ def split(path: Path) -> tuple[str, str, str]:
 
 def compile_case(path: Path) -> tuple[Result, str]:
     model, options, expected = split(path)
-    result = CliRunner().invoke(
-        main, [*options.split(), "--quiet", "-"], input=model.encode()
-    )
+    words = [_in_cases(word) for word in options.split()]
+    result = CliRunner().invoke(main, [*words, "--quiet", "-"], input=model.encode())
     return result, expected
+
+
+def _in_cases(word: str) -> str:
+    """An option; a file of rules is one of cases/rules/."""
+    return str(CASES / word) if word.startswith("rules/") else word
 
 
 def compare(
@@ -55,6 +60,21 @@ def test_backward(path: Path, request: pytest.FixtureRequest) -> None:
     assert result.exit_code == 0, result.stderr
     compare(path, result.stdout, expected, request)
     nnef.infer_shapes(nnef.parse_string(result.stdout))
+
+
+@pytest.mark.parametrize(
+    ("operation", "index"),
+    [(name, i) for name, rewrites in REWRITES.items() for i in range(len(rewrites))],
+)
+def test_each_rewrite_is_seen_in_a_case(
+    operation: str, index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the rewrite switched off, some backward graph is another one."""
+    kept = list(REWRITES[operation])
+    del kept[index]
+    monkeypatch.setitem(REWRITES, operation, tuple(kept))
+    compiled = map(compile_case, cases("backward"))
+    assert any(result.stdout != expected for result, expected in compiled)
 
 
 @pytest.mark.parametrize("path", cases("errors"), ids=lambda path: path.stem)

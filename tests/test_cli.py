@@ -193,7 +193,7 @@ def test_a_rule_that_returns_another_shape(model: Path, tmp_path: Path) -> None:
     result = run(model, "--rules", path)
     assert result.exit_code == 2
     assert (
-        "the rule for 'mul' returns a gradient of shape [1, 1] for operand 'x' of shape [2, 3]"
+        "the rule 'mul_vjp' returns a gradient of shape [1, 1] for operand 'x' of shape [2, 3]"
         in result.stderr
     )
 

@@ -125,7 +125,7 @@ def rows() -> list[str]:
 
 def test_every_row_has_a_test() -> None:
     assert len(rows()) == len(ROWS)
-    assert all(row.startswith(start) for row, start in zip(rows(), ROWS))
+    assert all(row.startswith(start) for row, start in zip(rows(), ROWS, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,9 @@ DEFINED = [
     ("name", "point"), DEFINED, ids=[point.statements for _, point in DEFINED]
 )
 def test_an_expanded_graph_has_the_same_gradients(name: str, point: Point) -> None:
-    near = [(x, g) for x, g in zip(point.x, point.gradient) if abs(x) < 100.0]
+    near = [
+        (x, g) for x, g in zip(point.x, point.gradient, strict=True) if abs(x) < 100.0
+    ]
     found = sum_gradient(point._replace(x=[x for x, _ in near]), [name])
     assert found == pytest.approx([g for _, g in near])
 

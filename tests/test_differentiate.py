@@ -92,7 +92,7 @@ def test_seed_of_ones_is_the_gradient_of_the_sum(outputs: list[str] | None) -> N
     values = reference.evaluate(TWO_LAYERS, feeds, variables)
     seeds = {name: torch.ones_like(values[name]) for name in (outputs or ["y", "z"])}
     expected = reference.gradients(TWO_LAYERS, feeds, variables, ["x", "w", "k"], seeds)
-    for actual, wanted in zip(computed, expected):
+    for actual, wanted in zip(computed, expected, strict=True):
         torch.testing.assert_close(actual, wanted, rtol=1e-12, atol=0.0)
 
 
@@ -105,7 +105,7 @@ def test_forward_outputs_on_demand() -> None:
     seeds = {name: torch.ones(2, 3, dtype=F64) for name in ("grad_y", "grad_z")}
     computed = reference.outputs(nnef_grad.dumps(result), {**feeds, **seeds}, variables)
     for actual, wanted in zip(
-        computed[3:], reference.outputs(TWO_LAYERS, feeds, variables)
+        computed[3:], reference.outputs(TWO_LAYERS, feeds, variables), strict=True
     ):
         assert torch.equal(actual, wanted)
 
@@ -417,7 +417,7 @@ def test_a_stopped_tensor_is_a_constant() -> None:
     found = reference.outputs(
         emitted, {"x": x.detach(), "w": w.detach(), "grad_y": seed}, {}
     )
-    for gradient, wanted in zip(found, expected):
+    for gradient, wanted in zip(found, expected, strict=True):
         assert torch.allclose(gradient, wanted, rtol=1e-12)
 
 

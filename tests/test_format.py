@@ -60,7 +60,7 @@ def gaps(text: str) -> list[str]:
     found = tokens(text)
     ends = [0, *(token.end_pos or 0 for token in found)]
     starts = [*(token.start_pos or 0 for token in found), len(text)]
-    return [text[end:start] for end, start in zip(ends, starts)]
+    return [text[end:start] for end, start in zip(ends, starts, strict=True)]
 
 
 def comments(text: str) -> Counter[str]:
@@ -190,10 +190,10 @@ def noisy(text: str, noise: Sequence[str]) -> str:
     """The tokens with noise between them; there is some wherever there was some."""
     between = [
         piece or (" " if gap else "")
-        for piece, gap in zip(noise, ["", *gaps(text)[1:-1], ""])
+        for piece, gap in zip(noise, ["", *gaps(text)[1:-1], ""], strict=True)
     ]
     words = [*map(str, tokens(text)), ""]
-    return "".join(piece + word for piece, word in zip(between, words))
+    return "".join(piece + word for piece, word in zip(between, words, strict=True))
 
 
 @st.composite

@@ -402,7 +402,8 @@ def sources(axis: Axis, i: int) -> list[tuple[int, int]]:
 
 
 def total(values: Sequence[float | None], weights: Array | None = None) -> float:
-    scaled = zip(values, itertools.repeat(1.0) if weights is None else weights)
+    weights = np.ones(len(values)) if weights is None else weights
+    scaled = zip(values, weights, strict=True)
     return sum(value * float(weight) for value, weight in scaled if value is not None)
 
 
@@ -642,7 +643,7 @@ def roi_resample_loop(x: Array, r: Array, i: Array, size: Shape, method: str) ->
     y = np.zeros((len(r), x.shape[1], *size))
     for n, channel, *place in np.ndindex(*y.shape):
         terms = []
-        for axis, (index, count) in enumerate(zip(place, size)):
+        for axis, (index, count) in enumerate(zip(place, size, strict=True)):
             first, extent = r[n, axis], r[n, axes + axis] - r[n, axis]
             point = (
                 first
@@ -929,7 +930,7 @@ def test_backward_graphs(sample: str) -> None:
 
     grads = {backward.seeds[name]: seed for name, seed in seeds.items()}
     outputs = evaluate(backward, {k: v.numpy() for k, v in {**fed, **grads}.items()}, {k: v.numpy() for k, v in variables.items()})  # fmt: skip
-    for name, gradient in zip(backward.gradients.values(), expected):
+    for name, gradient in zip(backward.gradients.values(), expected, strict=True):
         close(outputs[name], gradient.numpy(), 1e-10)
     for name in seeds:
         close(outputs[name], forward[name].numpy())

@@ -35,7 +35,7 @@ def check_jacobian(
         seed.reshape(-1)[index] = 1.0
         targets = list(backward.gradients)
         rows = reference.gradients(text, feeds, variables, targets, {output: seed})
-        for (target, name), row in zip(backward.gradients.items(), rows):
+        for (target, name), row in zip(backward.gradients.items(), rows, strict=True):
             found = computed[name]
             assert found.shape == (*shape, *graph.tensors[target].shape), name
             found = found.reshape(-1, *graph.tensors[target].shape)[index]

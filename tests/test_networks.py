@@ -46,7 +46,7 @@ def _broadcast_operands(operation: nnef_grad.Operation) -> int:
         "batch_normalization": {"mean", "variance", "offset", "scale"},
     }.get(operation.name, set())
     (result,) = operation.outputs
-    pairs = zip(operation.definition.operands, operation.operands)
+    pairs = zip(operation.definition.operands, operation.operands, strict=True)
     tensors = [
         t
         for p, t in pairs
@@ -58,7 +58,7 @@ def _broadcast_operands(operation: nnef_grad.Operation) -> int:
 
 def _is_repeated(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
     extended = operand + (1,) * (len(result) - len(operand))
-    return any(o == 1 and r > 1 for o, r in zip(extended, result))
+    return any(o == 1 and r > 1 for o, r in zip(extended, result, strict=True))
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -176,7 +176,7 @@ def model_of(
 
 def model_of_node(found: Node) -> Any:
     names = ["" if o is None else f"x{i}" for i, o in enumerate(found.operands)]
-    given = dict(zip(names, found.operands))
+    given = dict(zip(names, found.operands, strict=True))
     inputs = {name: o for name, o in given.items() if isinstance(o, tuple)}
     data = {name: o for name, o in given.items() if name and not isinstance(o, tuple)}
     outputs = [f"y{i}" for i in range(found.results)]
@@ -237,7 +237,13 @@ def agrees(folder: Path) -> nnef_grad.Backward:
 def run(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
     session = onnxruntime.InferenceSession(path)
     there = {fed.name: feeds[fed.name] for fed in session.get_inputs()}
-    return dict(zip([o.name for o in session.get_outputs()], session.run(None, there)))
+    return dict(
+        zip(
+            [o.name for o in session.get_outputs()],
+            session.run(None, there),
+            strict=True,
+        )
+    )
 
 
 def close(found: dict[str, Array], expected: Mapping[str, Array]) -> None:
@@ -359,7 +365,9 @@ def test_labels_are_paths_of_their_own(tmp_path: Path) -> None:
     assert list(found) == ["w", "W_1", "_", "__1", "w_2", "abs/w", "variable"]
     nnef_grad.save(graph, tmp_path / "model", data=found)
     stored = nnef_grad.load_data(tmp_path / "model")
-    assert {label: stored[label][0] for label in found} == dict(zip(found, range(7)))
+    assert {label: stored[label][0] for label in found} == dict(
+        zip(found, range(7), strict=True)
+    )
     agrees(tmp_path)
 
 

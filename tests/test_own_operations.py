@@ -91,7 +91,7 @@ def test_the_rule_gives_the_gradients_of_the_body() -> None:
     expected = reference.gradients(
         model, inputs, variables, ["x", "w"], {"y": feeds["grad_y"]}
     )
-    for actual, wanted in zip(computed, expected):
+    for actual, wanted in zip(computed, expected, strict=True):
         torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-12)
 
 

@@ -75,7 +75,7 @@ def positions(counts: Iterable[int]) -> Iterable[tuple[int, ...]]:
 def corners(row: Sequence[float]) -> list[tuple[float, float]]:
     """The first and the last coordinate along each axis."""
     axes = len(row) // 2
-    return list(zip(row[:axes], row[axes:]))
+    return list(zip(row[:axes], row[axes:], strict=True))
 
 
 def in_cell(at: int, cell: int, count: int, ends: tuple[float, float]) -> bool:
@@ -88,11 +88,11 @@ def cell_content(
     plane: torch.Tensor, row: list[float], cell: Sequence[int], output_size: list[int]
 ) -> list[float]:
     """The elements of a cell, row by row."""
-    settings = list(zip(cell, output_size, corners(row)))
+    settings = list(zip(cell, output_size, corners(row), strict=True))
     return [
         float(plane[at])
         for at in positions(plane.shape)
-        if all(in_cell(a, *setting) for a, setting in zip(at, settings))
+        if all(in_cell(a, *setting) for a, setting in zip(at, settings, strict=True))
     ]
 
 
@@ -147,7 +147,7 @@ def test_resampled_regions(
     for n, c in positions((len(regions), shape[1])):
         plane = feeds["x"][int(feeds["i"][n]), c]
         for point in positions(size):
-            columns = zip(point, size, corners(regions[n]))
+            columns = zip(point, size, corners(regions[n]), strict=True)
             sources = [SOURCES[method](i, p, *ends) for i, p, ends in columns]
             wanted = sum(
                 float(plane[at]) * math.prod(map(tent, sources, at, plane.shape))
@@ -313,7 +313,9 @@ def quantized(scheme: Any, *arguments: float) -> tuple[float, list[float]]:
         for sign in (1, -1)
     )
     ends = [scheme(*move) for move in moves]
-    return result, [(a - b) / (2 * step) for a, b in zip(ends[::2], ends[1::2])]
+    return result, [
+        (a - b) / (2 * step) for a, b in zip(ends[::2], ends[1::2], strict=True)
+    ]
 
 
 # Inside and outside of every range below, on both sides of zero.
@@ -328,7 +330,7 @@ def check_quantized(operation: str, schemes: list[Any], **arguments: float) -> N
     seed = random([count])
     computed = value(operation, **feeds)
     gradients = slopes(operation, seed, list(feeds), **feeds)
-    for at, (point, scheme) in enumerate(zip(POINTS, schemes)):
+    for at, (point, scheme) in enumerate(zip(POINTS, schemes, strict=True)):
         result, wanted = quantized(scheme, point, *arguments.values())
         assert float(computed[at]) == pytest.approx(result, abs=1e-12)
         actual = [float(gradient[at] / seed[at]) for gradient in gradients]

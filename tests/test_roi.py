@@ -437,5 +437,7 @@ def test_the_khronos_interpreter_runs_what_it_does_not_know(
     sixteenths = torch.randint(-32, 160, (4, 4), generator=generator)
     feeds["r"] = sixteenths.to(F64) / 16.0
     expected = reference.outputs(emitted, feeds, {})
-    for actual, wanted in zip(interpreted(emitted, feeds, {}, tmp_path), expected):
+    for actual, wanted in zip(
+        interpreted(emitted, feeds, {}, tmp_path), expected, strict=True
+    ):
         close(actual.double(), wanted, 1e-5, operation)

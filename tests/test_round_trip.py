@@ -152,7 +152,11 @@ def test_an_operation_is_read_as_it_was(name: str, data: st.DataObject) -> None:
     assert invocation.name == name
     given_values = {**operation.definition.defaults, **arguments(invocation)}
     wanted = dict(
-        zip((p.name for p in operation.definition.operands), operation.operands)
+        zip(
+            (p.name for p in operation.definition.operands),
+            operation.operands,
+            strict=True,
+        )
     )
     assert same(given_values, {**given_values, **named(wanted), **operation.attributes})
     assert same(targets(statement.target), [named_value(r) for r in operation.results])

@@ -73,7 +73,10 @@ def output_extents(
     )
     remainders = [draw.randint(0, s - 1) for s in stride]
     sign = 1 if windows["padding"] else -1
-    return [extent + sign * r for extent, r in zip(up_scaled(*columns), remainders)]
+    return [
+        extent + sign * r
+        for extent, r in zip(up_scaled(*columns), remainders, strict=True)
+    ]
 
 
 def convolution(draw: random.Random) -> str:
@@ -214,7 +217,7 @@ def sampling(draw: random.Random) -> str:
         ]
     )
     if "down" in operation:
-        extents = [f * extent for f, extent in zip(factor, extents)]
+        extents = [f * extent for f, extent in zip(factor, extents, strict=True)]
     method = draw.choice(["symmetric", "asymmetric", "aligned"])
     settings = (
         {"method": method, "border": draw.choice(["constant", *REPEATING])}

@@ -97,7 +97,7 @@ def test_torch_interpolates_likewise(
     method = "aligned" if aligned else "symmetric"
     checked = check_gradients(model(upsample(factor, method), x=shape))
     x = checked.feeds["x"].clone().requires_grad_()
-    extents = [n * f for n, f in zip(shape[2:], factor)]
+    extents = [n * f for n, f in zip(shape[2:], factor, strict=True)]
     y = functional.interpolate(x, extents, mode=mode, align_corners=aligned)
     (expected,) = torch.autograd.grad(y, x, checked.seeds["y"])
     close(checked.gradients["x"], expected, 1e-12, mode)

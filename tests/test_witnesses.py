@@ -81,7 +81,10 @@ def compare(text: str, folder: Path) -> None:
     variables = {label: scaled(value) for label, value in variables.items()}
     expected = reference.outputs(emitted, feeds, variables)
     for name, actual, wanted in zip(
-        backward.gradients, interpreted(emitted, feeds, variables, folder), expected
+        backward.gradients,
+        interpreted(emitted, feeds, variables, folder),
+        expected,
+        strict=True,
     ):
         assert tuple(actual.shape) == tuple(wanted.shape), name
         error = float((actual.detach().double() - wanted).abs().max()) / max(

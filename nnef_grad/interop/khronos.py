@@ -6,7 +6,7 @@ What comes from outside goes through its text, so that it is checked as any docu
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import nnef
@@ -102,7 +102,9 @@ def _operation(operation: Operation) -> Any:
 def _named(
     parameters: Iterable[Any], values: Iterable[Operand]
 ) -> OrderedDict[str, Any]:
-    return OrderedDict((p.name, _identifiers(v)) for p, v in zip(parameters, values))
+    return OrderedDict(
+        (p.name, _identifiers(v)) for p, v in zip(parameters, values, strict=True)
+    )
 
 
 def _identifiers(value: Operand) -> Any:
@@ -185,10 +187,13 @@ def _from_tools(operation: Any, library: Library) -> Any:
     )
 
 
-def _parameters(declared: Iterable[Any], values: Any) -> OrderedDict[str, Any]:
-    """Tensors by the names of the parameters; what is no tuple is one parameter."""
+def _parameters(declared: Sequence[Any], values: Any) -> OrderedDict[str, Any]:
+    """Tensors by the names of the parameters; what is no tuple is one parameter. The
+    last ones may be left out.
+    """
     items = values if isinstance(values, tuple) else [list(values)]
-    return OrderedDict((p.name, _reference(value)) for p, value in zip(declared, items))
+    pairs = zip(declared[: len(items)], items, strict=True)
+    return OrderedDict((p.name, _reference(value)) for p, value in pairs)
 
 
 def _reference(value: Any) -> Any:

@@ -29,12 +29,7 @@ from nnef_grad.interpreter import (
     shape,
     tensors,
 )
-from nnef_grad.interpreter.execution import (
-    Operations,
-    execute,
-    find_evaluation,
-    step,
-)
+from nnef_grad.interpreter.execution import execute, find_evaluation, step
 from nnef_grad.interpreter.feeds import Data, collected
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
@@ -44,6 +39,7 @@ from nnef_grad.interpreter.registry import (
     Value,
 )
 from nnef_grad.ir import Graph, Operation, Tensor
+from nnef_grad.library import operations_of
 from nnef_grad.passes.inline import Build, inline
 from nnef_grad.rules import Rules, elaborate
 
@@ -97,33 +93,36 @@ def evaluate(
         feeds it in the next run.
 
     Raises:
-        UsageError: data are missing or do not fit, an operation has no evaluation, or
-            none for the values of its operands, such as an index out of range.
+        UsageError: data are missing or do not fit; an operation has no evaluation, or
+            none for the values of its operands, such as an index out of range; an
+            evaluation gives something else than the results, or is for an operation
+            that is not known.
     """
     dtype = _scalar_type(dtype)
-    operations = rules.evaluations if rules is not None else {}
+    rules = rules if rules is not None else Rules()
     flat = graph.graph if isinstance(graph, Backward) else graph
-    flat = with_bodies(flat, operations)
+    rules.refuse_unknown(operations_of(flat))
+    flat = with_bodies(flat, rules)
     found: dict[str, Array] = dict(collected(flat, inputs, variables or {}))
-    for operation, dead in zip(flat.operations, _last_uses(flat)):
-        found.update(step(operation, found, dtype, operations))
+    for operation, dead in zip(flat.operations, _last_uses(flat), strict=True):
+        found.update(step(operation, found, dtype, rules.evaluations))
         for tensor in dead:
             del found[tensor.name]
     return {tensor.name: np.array(found[tensor.name]) for tensor in flat.outputs}
 
 
-def with_bodies(graph: Graph, operations: Operations | None = None) -> Graph:
+def with_bodies(graph: Graph, rules: Rules) -> Graph:
     """The graph with the bodies of those operations in their place that have a body and
     no evaluation. Every tensor keeps its name.
     """
 
     def body(operation: Operation) -> Build | None:
         has_body = operation.definition.body is not None
-        known = find_evaluation(operation.name, operations) is not None
+        known = find_evaluation(operation.name, rules.evaluations) is not None
         return elaborate if has_body and not known else None
 
     # Bodies may hold operations with bodies.
-    while (inlined := inline(graph, body)) is not graph:
+    while (inlined := inline(graph, body, rules)) is not graph:
         graph = inlined
     return graph
 

@@ -18,6 +18,7 @@ from nnef_grad.interpreter.registry import (
     Value,
 )
 from nnef_grad.ir import Operand, Operation, Result, Tensor
+from nnef_grad.returned import counted, kind
 
 Operations = Mapping[str, Evaluation]
 
@@ -56,7 +57,7 @@ def step(
     operands = _operands(operation, tensors, dtype)
     results = execute(operation, operands, dtype, operations)
     names = (tensor.name for tensor in operation.outputs)
-    return dict(zip(names, _arrays(results)))
+    return dict(zip(names, _arrays(results), strict=True))
 
 
 def execute(
@@ -145,26 +146,54 @@ class _MisfitError(ValueError):
     """An evaluation gives something else than the results; the message says what."""
 
 
+# The kinds of numpy's data types that the tensors of a data type can come as.
+_KINDS = {"scalar": "fiu", "integer": "iu", "logical": "b", "string": "U"}
+
+
 def _fitting(
-    results: tuple[Result, ...], values: Sequence[Any], dtype: npt.DTypeLike
+    results: tuple[Result, ...], values: Any, dtype: npt.DTypeLike
 ) -> Iterator[Value]:
     """The values as arrays of the data types and the shapes of the results."""
+    if not isinstance(values, (list, tuple)):
+        raise _MisfitError(f"{_kind(values)}, and a list of {len(results)} is wanted")
     if len(values) != len(results):
-        raise _MisfitError(f"{len(values)} results, and {len(results)} are wanted")
-    for result, value in zip(results, values):
+        verb = "is" if len(results) == 1 else "are"
+        found = counted(len(values), "result")
+        raise _MisfitError(f"{found}, and {len(results)} {verb} wanted")
+    for result, value in zip(results, values, strict=True):
         if isinstance(result, tuple):
             yield tuple(_fitting(result, value, dtype))
         else:
             yield _fitting_array(result, value, dtype)
 
 
+def _kind(value: Any) -> str:
+    return "an array" if isinstance(value, np.ndarray) else kind(value)
+
+
 def _fitting_array(tensor: Tensor, value: Any, dtype: npt.DTypeLike) -> Array:
-    array = np.asarray(value, numpy_type(tensor.dtype, dtype))
+    array = _as_array(tensor, value)
     if array.shape != tensor.shape:
         raise _MisfitError(
             f"an array of shape {list(array.shape)} for '{tensor.name}',"
             f" whose shape is {list(tensor.shape)}"
         )
+    if array.dtype.kind not in _KINDS[tensor.dtype]:
+        raise _MisfitError(
+            f"an array of {array.dtype} for '{tensor.name}',"
+            f" whose type is {tensor.dtype}"
+        )
+    return array.astype(numpy_type(tensor.dtype, dtype), copy=False)
+
+
+def _as_array(tensor: Tensor, value: Any) -> Array:
+    """An array of any data type; numpy makes one of objects of what is no array."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.empty((), object)
+    if array.dtype.kind == "O":
+        raise _MisfitError(f"{_kind(value)} for '{tensor.name}', which is no array")
     return array
 
 

@@ -52,7 +52,9 @@ def _cells(input: Array, rois: Array, output_size: Shape) -> Cells:
     """Where the cells begin and end along each axis, cut at the edges of the input."""
     corners = _corners(rounded(rois))
     cells = []
-    for (first, last), extent, count in zip(corners, input.shape[2:], output_size):
+    for (first, last), extent, count in zip(
+        corners, input.shape[2:], output_size, strict=True
+    ):
         stride, length = (last - first) // count, -((first - last) // count)
         begin = first + np.arange(count) * stride
         ends = begin, begin + length
@@ -74,9 +76,12 @@ def _pooled(
     pooled, count = np.full(shape, neutral), np.zeros((shape[0], 1, *shape[2:]))
     largest = [int((end - begin).max(initial=0)) for begin, end in cells]
     for offset in np.ndindex(*largest):
-        positions = [begin + step for (begin, _), step in zip(cells, offset)]
+        positions = [
+            begin + step for (begin, _), step in zip(cells, offset, strict=True)
+        ]
         inside = _grid(
-            [place < end for place, (_, end) in zip(positions, cells)], np.logical_and
+            [place < end for place, (_, end) in zip(positions, cells, strict=True)],
+            np.logical_and,
         )
         values = _elements(input, items, positions)
         pooled = np.where(inside, function(pooled, values), pooled)
@@ -96,7 +101,9 @@ def roi_resample(
     corners = _corners(rois)
     points = [
         POINTS[method](first, last - first, count).clip(0, extent - 1)
-        for (first, last), extent, count in zip(corners, input.shape[2:], output_size)
+        for (first, last), extent, count in zip(
+            corners, input.shape[2:], output_size, strict=True
+        )
     ]
     # The corners of the cell of elements around each point, with their weights.
     ways = [_weighted_neighbours(along) for along in points]
@@ -124,7 +131,9 @@ def _aligned(pool: Callable[..., Array]) -> Callable[..., Array]:
         sampling_rate: Shape,
         resize_method: str,
     ) -> Array:
-        size = tuple(n * rate for n, rate in zip(output_size, sampling_rate))
+        size = tuple(
+            n * rate for n, rate in zip(output_size, sampling_rate, strict=True)
+        )
         points = roi_resample(input, rois, batch_index, size, resize_method)
         windows: dict[str, Any] = {"border": "constant", "padding": (), "dilation": ()}
         window = (1, 1, *sampling_rate)
@@ -163,7 +172,8 @@ def _elements(input: Array, items: Array, positions: Sequence[Array]) -> Array:
     """
     axes = len(positions)
     places = [
-        place.clip(0, extent - 1) for place, extent in zip(positions, input.shape[2:])
+        place.clip(0, extent - 1)
+        for place, extent in zip(positions, input.shape[2:], strict=True)
     ]
     grid = [_on_axis(place, axis, axes) for axis, place in enumerate(places)]
     batch = items.reshape(-1, *(1,) * axes)

@@ -119,8 +119,12 @@ def _cut_out(op: Operation) -> dict[str, Any]:
     windows, and the padding cuts off what these have outside of the output.
     """
     windows, outside = _windows(op), _outside(op)
-    down = (p + extent + q for extent, (p, q) in zip(windows.down, outside))
-    columns = zip(windows.begin, windows.end, windows.up, windows.stride, outside)
+    down = (
+        p + extent + q for extent, (p, q) in zip(windows.down, outside, strict=True)
+    )
+    columns = zip(
+        windows.begin, windows.end, windows.up, windows.stride, outside, strict=True
+    )
     padding = (
         (p * s - first, max(last + q * s - extent, 0))
         for first, last, extent, s, (p, q) in columns

@@ -347,12 +347,15 @@ def _filter_gradient(
     # What a negative padding would crop has been sliced off: few consumers run a
     # convolution that crops.
     before = (max(-first, 0) for first in windows.begin)
-    after = (max(last - extent, 0) for last, extent in zip(windows.end, windows.up))
+    after = (
+        max(last - extent, 0)
+        for last, extent in zip(windows.end, windows.up, strict=True)
+    )
     pairing = Windows(
         up=windows.up,
         down=windows.size,
         size=windows.down,
-        padding=tuple(zip(before, after)),
+        padding=tuple(zip(before, after, strict=True)),
         stride=windows.dilation,
         dilation=windows.stride,
     )
@@ -372,16 +375,18 @@ def _reached(emit: Emit, up: Tensor, windows: Windows, side: str) -> Tensor:
     """The part of the up-scaled side from the first window to the last: a stride may
     leave a remainder behind that.
     """
-    columns = zip(windows.begin, windows.end, windows.up)
+    columns = zip(windows.begin, windows.end, windows.up, strict=True)
     parts = [(max(first, 0), min(last, extent)) for first, last, extent in columns]
     cut = {
         axis: part
-        for axis, (part, extent) in enumerate(zip(parts, windows.up), start=2)
+        for axis, (part, extent) in enumerate(
+            zip(parts, windows.up, strict=True), start=2
+        )
         if part != (0, extent)
     }
     if not cut:
         return up
-    begin, end = zip(*cut.values())
+    begin, end = zip(*cut.values(), strict=True)
     reached: Tensor = emit(
         "slice", up, axes=list(cut), begin=begin, end=end, hint=f"{side}_reached"
     )

@@ -19,7 +19,7 @@ def broadcast(*shapes: Shape) -> Shape:
     if len(set(shapes)) == 1:
         return shapes[0]
     rank = max(map(len, shapes))
-    columns = list(zip(*(s + (1,) * (rank - len(s)) for s in shapes)))
+    columns = list(zip(*(s + (1,) * (rank - len(s)) for s in shapes), strict=True))
     if any(len({1, *extents}) > 2 for extents in columns):
         message = "cannot be broadcast: dimensions align from the left"
         raise ShapeError(f"the shapes {_listed(shapes)} {message}")
@@ -37,7 +37,7 @@ def fits_into(operand: Shape, result: Shape) -> bool:
     """
     padded = operand + (1,) * (len(result) - len(operand))
     return len(padded) == len(result) and all(
-        o in (1, r) for o, r in zip(padded, result)
+        o in (1, r) for o, r in zip(padded, result, strict=True)
     )
 
 

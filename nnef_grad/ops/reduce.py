@@ -126,7 +126,7 @@ def _mean_share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:
 
 def _repeated(emit: Emit, x: Any, shape: Shape) -> Any:
     """The tensor with its singleton dimensions repeated to a shape."""
-    repeats = [whole // part for whole, part in zip(shape, x.shape)]
+    repeats = [whole // part for whole, part in zip(shape, x.shape, strict=True)]
     return (
         x if set(repeats) <= {1} else emit("tile", x, repeats=repeats, hint="repeated")
     )

@@ -130,7 +130,7 @@ def _axes(op: Operation) -> list[_Axis]:
     extents, counts = shape_of(op.operands[0])[2:], next(op.outputs).shape[2:]
     return [
         _Axis(2 + i, extent, count, (i, i + len(extents)))
-        for i, (extent, count) in enumerate(zip(extents, counts))
+        for i, (extent, count) in enumerate(zip(extents, counts, strict=True))
     ]
 
 
@@ -180,7 +180,7 @@ def _product(
     """
     x = _items(emit, op)
     count, *extents = _shape_of_items(op)
-    for axis, matrix in reversed(list(zip(axes, matrices))):
+    for axis, matrix in reversed(list(zip(axes, matrices, strict=True))):
         *rows, _ = extents
         x = _multiplied(_along(emit, axis), matrix, x, prod(rows))
         extents = [axis.count, *rows]
@@ -326,7 +326,7 @@ def _cells(emit: Emit, axis: _Axis, corners: Any) -> tuple[Any, Any]:
     """[N, p]: where the cells of each region begin, and where they end."""
     first, last = (
         section(emit, corners, {1: (column, column + 1)}, hint=name)
-        for column, name in zip(axis.columns, ("first", "last"))
+        for column, name in zip(axis.columns, ("first", "last"), strict=True)
     )
     if axis.count == 1:
         return first, last

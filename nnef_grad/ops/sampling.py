@@ -25,19 +25,25 @@ def downsample_shape(input: Shape, factor: Shape) -> Shape:
     """[B, C, x * f...] gives [B, C, x...]."""
     check_spatial("factor", factor, input)
     spatial = input[2:]
-    divides = all(extent % f == 0 for extent, f in zip(spatial, factor))
+    divides = all(extent % f == 0 for extent, f in zip(spatial, factor, strict=True))
     require(
         divides,
         f"'factor' must divide the spatial extents, and they are {list(factor)} and {list(spatial)}",
     )
-    return (*input[:2], *(extent // f for extent, f in zip(spatial, factor)))
+    return (
+        *input[:2],
+        *(extent // f for extent, f in zip(spatial, factor, strict=True)),
+    )
 
 
 @shape("nearest_upsample")
 def upsample_shape(input: Shape, factor: Shape) -> Shape:
     """[B, C, x...] gives [B, C, x * f...]."""
     check_spatial("factor", factor, input)
-    return (*input[:2], *(extent * f for extent, f in zip(input[2:], factor)))
+    return (
+        *input[:2],
+        *(extent * f for extent, f in zip(input[2:], factor, strict=True)),
+    )
 
 
 @shape("multilinear_upsample")
@@ -99,7 +105,7 @@ def _deconvolved(emit: Emit, x: Tensor, op: Operation) -> Any:
     batch, channels, *extents = x.shape
     factor: Any = op.attributes["factor"]
     kernel = _KERNELS[str(op.attributes["method"])]
-    sizes, padding = zip(*map(kernel, factor))
+    sizes, padding = zip(*map(kernel, factor), strict=True)
     return emit(
         "deconv",
         reshaped(emit, x, (batch * channels, 1, *extents), hint="planes"),
@@ -127,7 +133,7 @@ def _triangles(emit: Emit, factor: Shape, sizes: Shape) -> Any:
             value=[(2 * f - abs(2 * k + 1 - size)) / (2 * f) for k in range(size)],
             hint=f"weights_{axis}",
         )
-        for axis, (f, size) in enumerate(zip(factor, sizes), start=2)
+        for axis, (f, size) in enumerate(zip(factor, sizes, strict=True), start=2)
         if f > 1
     ]
     return reduce(partial(emit, "mul", hint="weights"), along)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, chain, groupby, pairwise
 from math import prod
 from typing import Any
 
@@ -85,7 +85,7 @@ def section(
     }
     if not cut:
         return x
-    begin, end = zip(*cut.values())
+    begin, end = zip(*cut.values(), strict=True)
     return emit("slice", x, axes=list(cut), begin=begin, end=end, hint=hint)
 
 
@@ -160,7 +160,7 @@ def _joined(
     if len(given) == 1:
         (index,) = given
         return place(emit, parts[index], {axis: sum(extents[:index])}, shape)
-    runs = groupby(zip(parts, extents), key=lambda pair: pair[0] is None)
+    runs = groupby(zip(parts, extents, strict=True), key=lambda pair: pair[0] is None)
     items: list[Any] = []
     for missing, run in runs:
         items += (
@@ -311,8 +311,8 @@ def concat_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     axis: Any = op.attributes["axis"]
     (values,) = op.operands
     assert isinstance(values, tuple)
-    ends = list(accumulate(shape_of(value)[axis] for value in values))
-    sections = zip([0, *ends], ends)
+    extents = (shape_of(value)[axis] for value in values)
+    sections = pairwise(accumulate(extents, initial=0))
     return [
         tuple(
             section(emit, dy, {axis: ends}) if ends[0] < ends[1] else None
@@ -444,11 +444,11 @@ def slice_positions(
     open_ended = all(step == 1 for step in strides)
     ends = [
         input[axis] if open_ended and last == 0 else last
-        for axis, last in zip(axes, end)
+        for axis, last in zip(axes, end, strict=True)
     ]
     return {
         a: _positions(a, input[a], first, last, step)
-        for a, first, last, step in zip(axes, begin, ends, strides)
+        for a, first, last, step in zip(axes, begin, ends, strides, strict=True)
     }
 
 
@@ -539,7 +539,8 @@ def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shap
     check_length("padding", padding, len(input))
     check_border(border, BORDERS)
     extents = tuple(
-        before + extent + after for extent, (before, after) in zip(input, padding)
+        before + extent + after
+        for extent, (before, after) in zip(input, padding, strict=True)
     )
     message = f"the padded extents must be positive, and are {list(extents)}"
     require(all(extent > 0 for extent in extents), message)
@@ -651,7 +652,7 @@ def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
         all(count > 0 for count in repeats),
         f"'repeats' must be positive, and are {list(repeats)}",
     )
-    return tuple(extent * count for extent, count in zip(input, repeats))
+    return tuple(extent * count for extent, count in zip(input, repeats, strict=True))
 
 
 @vjp("tile")
@@ -660,14 +661,16 @@ def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     repeats get an axis of their own first.
     """
     repeats: Any = op.attributes["repeats"]
-    pairs = list(zip(repeats, shape_of(op.operands[0])))
+    pairs = list(zip(repeats, shape_of(op.operands[0]), strict=True))
     groups = [
         (count,) if extent == 1 else (extent,) if count == 1 else (count, extent)
         for count, extent in pairs
     ]
-    starts = list(accumulate(map(len, groups), initial=0))
-    summed = [start for start, count in zip(starts, repeats) if count > 1]
-    extra = [start for start, group in zip(starts, groups) if len(group) == 2]
+    starts = list(accumulate(map(len, groups), initial=0))[:-1]
+    summed = [start for start, count in zip(starts, repeats, strict=True) if count > 1]
+    extra = [
+        start for start, group in zip(starts, groups, strict=True) if len(group) == 2
+    ]
     if not summed:
         return [dy]
     separate = reshaped(emit, dy, tuple(chain.from_iterable(groups)), hint="repeats")

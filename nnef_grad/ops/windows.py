@@ -55,7 +55,11 @@ class Windows:
         leaves a remainder.
         """
         columns = zip(
-            self.begin, self.down, self.stride, reaches(self.size, self.dilation)
+            self.begin,
+            self.down,
+            self.stride,
+            reaches(self.size, self.dilation),
+            strict=True,
         )
         return tuple(first + (x - 1) * s + reach for first, x, s, reach in columns)
 
@@ -75,7 +79,7 @@ class Windows:
         """
         return all(
             max(first, 0) < min(last, extent)
-            for first, last, extent in zip(self.begin, self.end, self.up)
+            for first, last, extent in zip(self.begin, self.end, self.up, strict=True)
         )
 
 
@@ -99,14 +103,17 @@ def downscaling(
     _check(len(up), size, padding, stride, dilation)
     stride, dilation = stride or (1,) * len(up), dilation or (1,) * len(up)
     padding = padding or automatic_padding(up, size, stride, dilation)
-    padded = [p + extent + q for extent, (p, q) in zip(up, padding)]
+    padded = [p + extent + q for extent, (p, q) in zip(up, padding, strict=True)]
     reach = reaches(size, dilation)
     message = (
         f"windows over {list(reach)} elements do not fit in the padded extents"
         f" {padded}, with 'padding' = {list(padding)}"
     )
-    require(all(extent >= r for extent, r in zip(padded, reach)), message)
-    down = tuple((extent - r) // s + 1 for extent, r, s in zip(padded, reach, stride))
+    require(all(extent >= r for extent, r in zip(padded, reach, strict=True)), message)
+    down = tuple(
+        (extent - r) // s + 1
+        for extent, r, s in zip(padded, reach, stride, strict=True)
+    )
     return Windows(up, down, size, padding, stride, dilation)
 
 
@@ -154,8 +161,10 @@ def up_scaled(
     """
     ones = (1,) * len(down)
     if not padding:
-        return tuple(x * s for x, s in zip(down, stride or ones))
-    columns = zip(down, padding, stride or ones, reaches(size, dilation or ones))
+        return tuple(x * s for x, s in zip(down, stride or ones, strict=True))
+    columns = zip(
+        down, padding, stride or ones, reaches(size, dilation or ones), strict=True
+    )
     return tuple((x - 1) * s + reach - (p + q) for x, (p, q), s, reach in columns)
 
 
@@ -163,7 +172,7 @@ def reaches(size: Shape, dilation: Shape) -> Shape:
     """How many elements lie from the first to the last of a window, with the gaps of
     the dilation.
     """
-    return tuple((f - 1) * d + 1 for f, d in zip(size, dilation))
+    return tuple((f - 1) * d + 1 for f, d in zip(size, dilation, strict=True))
 
 
 def automatic_padding(
@@ -172,7 +181,7 @@ def automatic_padding(
     """The padding for which a window begins at every `stride`-th element; an odd
     element goes behind.
     """
-    columns = zip(up, stride, reaches(size, dilation))
+    columns = zip(up, stride, reaches(size, dilation), strict=True)
     totals = [
         max((-(-extent // s) - 1) * s + reach - extent, 0)
         for extent, s, reach in columns
@@ -191,7 +200,7 @@ def basic_outside(windows: Windows) -> Padding:
     """How many elements before and behind its input, the up-scaled side, a basic
     operation reads.
     """
-    columns = zip(windows.begin, windows.end, windows.up)
+    columns = zip(windows.begin, windows.end, windows.up, strict=True)
     return tuple(
         (max(-first, 0), max(last - extent, 0)) for first, last, extent in columns
     )
@@ -211,6 +220,7 @@ def reverse_outside(windows: Windows) -> Padding:
         windows.stride,
         reaches(windows.size, windows.dilation),
         windows.up,
+        strict=True,
     )
     return tuple(
         (max((first + reach - 1) // s, 0), max((extent - 1 - last + reach) // s, 0))
@@ -227,7 +237,7 @@ def check_reach(border: str, input: Shape, outside: Padding) -> None:
     left_out = REPEATING.get(border)
     if left_out is None:
         return
-    for extent, sides in zip(input, outside):
+    for extent, sides in zip(input, outside, strict=True):
         message = (
             f"with border '{border}' an extent of {extent} can be padded by"
             f" {extent - left_out} on each side, and is padded by {sides}"
@@ -246,6 +256,7 @@ def counts_inside(windows: Windows) -> tuple[Shape, ...]:
         windows.stride,
         windows.dilation,
         windows.up,
+        strict=True,
     )
     return tuple(
         tuple(

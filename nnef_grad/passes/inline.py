@@ -8,21 +8,27 @@ from typing import Any
 
 from nnef_grad import names
 from nnef_grad.emit import Emitter
-from nnef_grad.errors import InvalidGraphError
+from nnef_grad.errors import located
 from nnef_grad.ir import Graph, Operation
-from nnef_grad.library import with_fragments
+from nnef_grad.library import custom
+from nnef_grad.rules import Rules
 from nnef_grad.simplify import simplify
 
 Build = Callable[[Emitter, Operation], Sequence[Any]]
 
 
-def inline(graph: Graph, body: Callable[[Operation], Build | None]) -> Graph:
+def inline(
+    graph: Graph,
+    body: Callable[[Operation], Build | None],
+    rules: Rules | None = None,
+) -> Graph:
     """The graph with the bodies of some operations in their place.
 
     Args:
         graph: a flat graph.
         body: for an operation to replace, what emits its body and returns a value for
             each of its results; None for an operation that stays.
+        rules: know the user's operations that the bodies hold, and their shapes.
 
     Returns:
         The graph; the same one, if all operations stay.
@@ -33,21 +39,30 @@ def inline(graph: Graph, body: Callable[[Operation], Build | None]) -> Graph:
     builds = [body(operation) for operation in graph.operations]
     if not any(builds):
         return graph
-    emitter = Emitter(with_fragments(graph.fragments), simplify=simplify)
-    for operation, build in zip(graph.operations, builds):
+    rules = rules if rules is not None else Rules()
+    library = rules.library(graph.fragments)
+    emitter = Emitter(library, simplify=simplify, shapes=rules.shapes)
+    for operation, build in zip(graph.operations, builds, strict=True):
         if build is None:
             emitter.append(operation)
         else:
             _put(build, operation, emitter)
-    flat = replace(graph, operations=tuple(emitter.operations))
+    operations = tuple(emitter.operations)
+    flat = replace(graph, operations=operations, fragments=custom(operations))
     return names.settle(flat, emitter.hints, emitter.pinned, reserved=graph.tensors)
 
 
 def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
     emitter.naming = _naming(operation)
     emitter.origin = operation.origin
-    for result, value in zip(operation.results, _values(build, operation, emitter)):
-        parts = zip(result, value) if isinstance(result, tuple) else [(result, value)]
+    for result, value in zip(
+        operation.results, _values(build, operation, emitter), strict=True
+    ):
+        parts = (
+            zip(result, value, strict=True)
+            if isinstance(result, tuple)
+            else [(result, value)]
+        )
         for tensor, part in parts:
             emitter.named(part, tensor.name)
     emitter.replaced(operation)
@@ -55,12 +70,8 @@ def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
 
 def _values(build: Build, operation: Operation, emitter: Emitter) -> Sequence[Any]:
     """What the body returns. What it cannot be is told at the operation."""
-    try:
+    with located(operation.span):
         return build(emitter, operation)
-    except InvalidGraphError as error:
-        if error.span is not None:
-            raise
-        raise InvalidGraphError(error.message, operation.span) from None
 
 
 def _naming(operation: Operation) -> Callable[[str], str]:

@@ -19,11 +19,15 @@ from nnef_grad.errors import NoDerivativeError
 from nnef_grad.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.passes.inline import inline
-from nnef_grad.rules import elaborate
+from nnef_grad.rules import Rules, elaborate
 
 
 def vectorize(
-    emit: Emitter, graph: Graph, input: Tensor, values: Tensor
+    emit: Emitter,
+    graph: Graph,
+    input: Tensor,
+    values: Tensor,
+    rules: Rules | None = None,
 ) -> dict[Tensor, Tensor]:
     """Emits the operations of a graph, for many values of an input.
 
@@ -32,6 +36,7 @@ def vectorize(
         graph: a flat graph.
         input: the input that is replaced.
         values: what replaces it, with a leading axis in front of the input's.
+        rules: know the user's operations that bodies hold.
 
     Returns:
         For each tensor of the graph that depends on the input, what has the leading axis
@@ -40,7 +45,7 @@ def vectorize(
     Raises:
         NoDerivativeError: an operation on the way has no form for many values at once.
     """
-    graph = _in_known_operations(graph, input)
+    graph = _in_known_operations(graph, input, rules)
     many = {input: values}
     for operation in graph.operations:
         if any(t in many for t in operation.inputs):
@@ -58,7 +63,7 @@ def _dependents(graph: Graph, input: Tensor) -> set[Tensor]:
     return found
 
 
-def _in_known_operations(graph: Graph, input: Tensor) -> Graph:
+def _in_known_operations(graph: Graph, input: Tensor, rules: Rules | None) -> Graph:
     """The graph with bodies in place of the operations that have no form of their own."""
     while True:
         found = _dependents(graph, input)
@@ -71,6 +76,7 @@ def _in_known_operations(graph: Graph, input: Tensor) -> Graph:
                 and not found.isdisjoint(op.inputs)
                 else None
             ),
+            rules,
         )
         if inlined is graph:
             return graph
@@ -88,7 +94,7 @@ def _vectorized(
     emit.origin = operation.origin
     emit.naming = _naming(operation)
     results = form(_Many(emit, operation, many))
-    pairs = list(zip(tensors(operation.results), tensors(results)))
+    pairs = list(zip(tensors(operation.results), tensors(results), strict=True))
     for plain, widened in pairs:
         emit.call_it(widened, plain.name)
     return dict(pairs)

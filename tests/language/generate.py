@@ -85,7 +85,7 @@ class Flat:
         """A statement with an array of results."""
         names = [self.name() for _ in shapes]
         self.statements.append(f"[{', '.join(names)}] = {call};")
-        self.tensors |= {n: (dtype, s) for n, s in zip(names, shapes)}
+        self.tensors |= {n: (dtype, s) for n, s in zip(names, shapes, strict=True)}
 
     def axis(self, name: str) -> int:
         """Some axis of a tensor."""
@@ -249,7 +249,9 @@ class Flat:
                 (self.random.randint(0, 2), self.random.randint(0, 2))
                 for _ in self.shape(x)
             ]
-            shape = tuple(p + e + q for (p, q), e in zip(pads, self.shape(x)))
+            shape = tuple(
+                p + e + q for (p, q), e in zip(pads, self.shape(x), strict=True)
+            )
             value = self.random.choice(_SCALARS)
             self.add(f"pad({{}}, padding = {pads}, value = {value})", x, shape=shape)
 
@@ -263,7 +265,7 @@ class Flat:
             size = [1, 1, *(self.random.choice((1, 2)) for _ in range(2))]
             name = self.random.choice(("max_pool", "avg_pool", "box", "rms_pool"))
             call = f"{name}({{}}, size = {size}, stride = {size}, border = 'constant')"
-            shape = tuple(-(-e // s) for e, s in zip(self.shape(x), size))
+            shape = tuple(-(-e // s) for e, s in zip(self.shape(x), size, strict=True))
             self.add(call, x, shape=shape)
 
 

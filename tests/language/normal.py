@@ -27,7 +27,7 @@ def of_ours(graph: nnef_grad.Graph, *, shapes: bool = True) -> Normal:
             op.dtype,
             [
                 _ours(p.type, o, numbers)
-                for p, o in zip(op.definition.operands, op.operands)
+                for p, o in zip(op.definition.operands, op.operands, strict=True)
             ],
             {
                 p.name: _ours(p.type, op.attributes[p.name], numbers)
@@ -35,7 +35,7 @@ def of_ours(graph: nnef_grad.Graph, *, shapes: bool = True) -> Normal:
             },
             [
                 _ours(r.type, value, numbers)
-                for r, value in zip(op.definition.results, op.results)
+                for r, value in zip(op.definition.results, op.results, strict=True)
             ],
         )
         for op in graph.operations
@@ -119,7 +119,9 @@ def _ours(type_: Type, value: Any, numbers: _Numbers) -> Any:
     if isinstance(type_, ArrayType):
         return [_ours(type_.item, item, numbers) for item in value]
     if isinstance(type_, TupleType):
-        return tuple(_ours(t, item, numbers) for t, item in zip(type_.items, value))
+        return tuple(
+            _ours(t, item, numbers) for t, item in zip(type_.items, value, strict=True)
+        )
     return _literal(value)
 
 

@@ -102,8 +102,10 @@ def _fold(model: Any) -> bool:
         elif values is None:
             nodes.append(node)
         else:
-            known.update(zip(node.output, values))
-            nodes += [_constant_node(*pair) for pair in zip(node.output, values)]
+            known.update(zip(node.output, values, strict=True))
+            nodes += [
+                _constant_node(*pair) for pair in zip(node.output, values, strict=True)
+            ]
         is_changed |= nodes[-1] is not node and node.op_type != "Constant"
     _replace(graph.node, nodes)
     return is_changed
@@ -149,7 +151,7 @@ def _branch(node: Any, is_true: bool) -> list[Any]:
     ]
     results = [
         helper.make_node("Identity", [inner.name], [outer])
-        for inner, outer in zip(branch.output, node.output)
+        for inner, outer in zip(branch.output, node.output, strict=True)
     ]
     return [*data, *branch.node, *results]
 

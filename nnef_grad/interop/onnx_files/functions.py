@@ -58,8 +58,13 @@ def _paddings(
 ) -> list[tuple[int, int]]:
     """Pads by axis: in ONNX, first the ones before all axes, then the ones behind."""
     places = [axis % rank for axis in axes] if axes else range(rank)
-    given = dict(zip(places, zip(pads, pads[len(pads) // 2 :])))
+    given = dict(zip(places, _sides(pads), strict=True))
     return [given.get(axis, (0, 0)) for axis in range(rank)]
+
+
+def _sides(pads: Sequence[int]) -> list[tuple[int, int]]:
+    half = len(pads) // 2
+    return list(zip(pads[:half], pads[half:], strict=True))
 
 
 def _given(converter: Any, tensors: Any, place: int) -> bool:
@@ -86,7 +91,10 @@ def _slices(
     *bounds: Sequence[int],
 ) -> list[tuple[int, int]]:
     """Where slices begin and end: ONNX lets both lie outside."""
-    found = [slice(*each).indices(shape[axis]) for axis, *each in zip(axes, *bounds)]
+    found = [
+        slice(*each).indices(shape[axis])
+        for axis, *each in zip(axes, *bounds, strict=True)
+    ]
     # What goes down to the first element ends before it, where no position is.
     return [(begin, end if end >= 0 else -_FAR) for begin, end, _ in found]
 
@@ -111,10 +119,10 @@ def _window_paddings(
     """The padding of a pool whose size is rounded up, which takes more of it at the
     end; only that, where the pads themselves stand apart.
     """
-    extents = zip(inputs[0].shape[2:], outputs[0].shape[2:], *window)
+    extents = zip(inputs[0].shape[2:], outputs[0].shape[2:], *window, strict=True)
     found = [(0, 0), (0, 0)]
-    given = zip(pads, pads[len(pads) // 2 :])
-    for (before, behind), (n, made, size, stride, step) in zip(given, extents):
+    columns = zip(_sides(pads), extents, strict=True)
+    for (before, behind), (n, made, size, stride, step) in columns:
         # A last window that begins behind the end is none.
         made -= (made - 1) * stride >= n + before
         reach = (made - 1) * stride + (size - 1) * step + 1
@@ -133,7 +141,7 @@ def _same_paddings(
     """The padding that makes a size that only the strides divide; what is odd of it
     goes to the end, or to the beginning.
     """
-    extents = zip(inputs[0].shape[2:], outputs[0].shape[2:], *window)
+    extents = zip(inputs[0].shape[2:], outputs[0].shape[2:], *window, strict=True)
     return [
         _halves(max(0, (made - 1) * stride + (size - 1) * step + 1 - n), is_lower)
         for n, made, size, stride, step in extents
@@ -152,14 +160,15 @@ def _transposed_paddings(
     """The padding of a transposed convolution that leaves what it is to make: that says
     what there is of output padding too.
     """
-    extents = zip(inputs[0].shape[2:], outputs[0].shape[2:], *window)
+    extents = zip(inputs[0].shape[2:], outputs[0].shape[2:], *window, strict=True)
     totals = [
         (n - 1) * stride + (size - 1) * step + 1 - made
         for n, made, size, stride, step in extents
     ]
     if is_given or auto_pad.startswith("SAME"):
         return [_halves(total, auto_pad != "SAME_UPPER") for total in totals]
-    return [(before, total - before) for before, total in zip(pads, totals)]
+    sides = zip(_sides(pads), totals, strict=True)
+    return [(before, total - before) for (before, _), total in sides]
 
 
 def _halves(total: int, is_lower: bool) -> tuple[int, int]:
@@ -169,9 +178,8 @@ def _halves(total: int, is_lower: bool) -> tuple[int, int]:
 
 def _zeros_around(converter: Any, tensor: Any, pads: Sequence[int]) -> Any:
     """A tensor between the zeros that its padding stands for."""
-    half = len(pads) // 2
-    padding = [(0, 0), (0, 0), *zip(pads[:half], pads[half:])]
-    shape = tuple(n + sum(pair) for n, pair in zip(tensor.shape, padding))
+    padding = [(0, 0), (0, 0), *_sides(pads)]
+    shape = tuple(n + sum(pair) for n, pair in zip(tensor.shape, padding, strict=True))
     padded = tools.Tensor(tensor.graph, dtype=tensor.dtype, shape=shape)
     attributes = {"padding": padding, "border": "constant", "value": 0.0}
     tools.Operation(
@@ -189,7 +197,7 @@ def _repeats_nearest(
     return all(
         _nearest(n, made, mode, nearest)
         == [i // (made // n) if made >= n else i * (n // made) for i in range(made)]
-        for n, made in zip(inputs[0].shape, outputs[0].shape)
+        for n, made in zip(inputs[0].shape, outputs[0].shape, strict=True)
     )
 
 

@@ -97,7 +97,7 @@ def _set_shape(name: str, extents: Any, shape: Sequence[int]) -> None:
     if len(extents) != len(shape):
         given = f"and {list(shape)} is given"
         raise UsageError(f"the input '{name}' has the rank {len(extents)}, {given}")
-    for extent, wanted in zip(extents, shape):
+    for extent, wanted in zip(extents, shape, strict=True):
         extent.dim_value = wanted
 
 
