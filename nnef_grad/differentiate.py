@@ -18,6 +18,7 @@ from typing import Any, Literal, Union
 from nnef_grad import names, returned
 from nnef_grad.activity import active_tensors, is_between
 from nnef_grad.binding import suggestion
+from nnef_grad.confine import Confinement
 from nnef_grad.emit import Emitter
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -36,7 +37,6 @@ from nnef_grad.passes.verify import verify
 from nnef_grad.quantization import carry
 from nnef_grad.rules import Build, Rules
 from nnef_grad.simplify import simplify
-from nnef_grad.support import Supports
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 
@@ -238,9 +238,9 @@ class _Sweep:
         )
         self.uses.update(sources)
         library = rules.library(graph.fragments)
-        self.supports = Supports()
+        self.confinement = Confinement()
         self.emit = Emitter(
-            library, self.graph.operations, simplify, rules.shapes, self.supports
+            library, self.graph.operations, simplify, rules.shapes, self.confinement
         )
         self.supply = names.NameSupply(graph.tensors)
         self.gradients: dict[Tensor, Tensor] = {}
@@ -388,7 +388,7 @@ class _Sweep:
         self.emit.naming = str
         for gradient, owner in self.owners.items():
             if self.gradients.get(owner) is gradient:
-                self.supports.call_it(self.emit, gradient, f"grad_{owner.name}")
+                self.confinement.call_it(self.emit, gradient, f"grad_{owner.name}")
         results = [self._result(target) for target in self.targets]
         gradients = {
             target.name: self.emit.pinned.get(r, r.name)
@@ -433,7 +433,7 @@ class _Sweep:
         return self.emit.named(
             self._zeros(target)
             if gradient is None
-            else self.supports.confine(self.emit, gradient),
+            else self.confinement.confine(self.emit, gradient),
             name,
         )
 

@@ -174,6 +174,20 @@ def test_of_tensors(expression: str) -> None:
     assert agree_in_all(expression, np.array([[0.0, 0.5, 2.0], row])) == 3
 
 
+def test_what_a_pool_passes_over() -> None:
+    statements = (
+        "x = external(shape = [1, 1, 4]); s = sqrt(x);"
+        " y = max_pool(s, size = [1, 1, 2], stride = [1, 1, 2], padding = [(0, 0), (0, 0), (0, 0)]);"
+    )
+    x = np.array([[[0.0, 4.0, 9.0, 1.0]]])
+    graph = nnef_grad.loads(document(statements))
+    for expected in ([0.0, 1 / 4, 1 / 6, 0.0], [0.0, -1 / 32, -1 / 108, 0.0]):
+        backward = nnef_grad.differentiate(graph, wrt=["x"], seed="ones")
+        graph = backward.graph
+        found = nnef_grad.evaluate(backward, {"x": x})[backward.gradients["x"]]
+        np.testing.assert_allclose(found, [[expected]], rtol=1e-12)
+
+
 # ---- Random expressions ----
 
 UNARY = list(lazy_reading.FUNCTIONS)
