@@ -323,9 +323,11 @@ def _log_of(x: float) -> float:
 
 @_rule("max")
 def _max(x: Range, y: Range) -> Range:
-    return Range(
+    """What is not a number is not larger: then it is y."""
+    larger = Range(
         max(x.lower, y.lower), max(x.upper, y.upper), x.is_finite and y.is_finite
     )
+    return larger if x.is_finite else _union((larger, y))
 
 
 @_rule("min")

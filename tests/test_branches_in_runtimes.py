@@ -17,7 +17,7 @@ from nnef_grad.targets import TARGETS
 TOLERANCE = 2e-3
 ZERO_ROW = np.array([[0.5, 1.5, 2.0], [0.0, 0.0, 0.0]])
 # The edge of a domain at -0.0 is that of the sign of zero, which runtimes need not keep.
-POINTS_IN_RUNTIMES = POINTS[POINTS != 0.0].tolist() + [0.0]
+POINTS_IN_RUNTIMES = [*POINTS[POINTS != 0.0], 0.0]
 
 EXPRESSIONS = [
     *(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -35,6 +36,15 @@ def test_one_reduction_for_each_broadcast_operand(name: str, image: int) -> None
     broadcast = sum(_broadcast_operands(op) for op in graph.operations)
     assert backward.reductions == broadcast
     assert len(sums) <= broadcast
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_no_gradient_of_a_network_is_masked_twice(name: str) -> None:
+    """All slopes are finite: there is one select for each relu."""
+    graph = nnef_grad.loads(network(name, 1, 224))
+    emitted = nnef_grad.differentiate(graph).graph.operations
+    count = Counter(op.name for op in (*graph.operations, *emitted))
+    assert count["select"] == sum(op.name == "relu" for op in graph.operations)
 
 
 def _broadcast_operands(operation: nnef_grad.Operation) -> int:
