@@ -33,6 +33,7 @@ from nnef_grad.ops.registry import Undifferentiable
 from nnef_grad.passes.inline import inline
 from nnef_grad.passes.order import inputs_first
 from nnef_grad.passes.prune import prune
+from nnef_grad.passes.unmask import unmask
 from nnef_grad.passes.verify import verify
 from nnef_grad.quantization import carry
 from nnef_grad.rules import Build, Rules
@@ -406,7 +407,7 @@ class _Sweep:
             notes=_notes(self.graph.name, named_seeds, gradients),
         )
         hints, pinned = self.emit.hints, self.emit.pinned
-        graph = inputs_first(prune(graph))
+        graph = inputs_first(prune(unmask(prune(graph))))
         graph = names.settle(graph, hints, pinned, reserved=self.supply.taken)
         graph = replace(
             graph,
