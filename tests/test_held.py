@@ -171,6 +171,14 @@ def test_what_is_not_chosen_does_not_count() -> None:
     assert checked.passed, str(checked)
 
 
+def test_what_is_no_number_may_be_decided_away() -> None:
+    graph = graph_of("x = external(shape = [3]); h = log(x); y = relu(h);")
+    checked = nnef_grad.check(
+        graph, nnef_grad.differentiate(graph), inputs={"x": [-1.0, 0.5, 2.0]}
+    )
+    assert checked.passed, str(checked)
+
+
 # ---- The user's own ----
 
 

@@ -80,10 +80,15 @@ def hold(operation: Operation, tensors: Mapping[str, Array]) -> Operations:
 
 def _is_same(found: Array, result: Array, operands: Sequence[Any]) -> bool:
     """Whether results agree, up to roundings of what they are computed from."""
-    size = max(np.max(np.abs(x), initial=0.0) for x in [result, *operands])
+    size = max(map(_largest, [result, *operands]))
     with np.errstate(all="ignore"):
         errors = np.abs(found - result)[np.isfinite(result)]
     return bool(np.all(errors <= ROUNDING * size))
+
+
+def _largest(x: Array) -> float:
+    """The size of the largest finite element."""
+    return float(np.max(np.abs(x), initial=0.0, where=np.isfinite(x)))
 
 
 def can_move(operation: Operation, result: Tensor) -> bool:
