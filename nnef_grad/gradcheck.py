@@ -12,8 +12,7 @@ of docs/conventions.md. What is stopped is a constant.
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -21,14 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.differentiate import Backward
-from nnef_grad.errors import UsageError
-from nnef_grad.interpreter import last_uses, results, with_bodies
-from nnef_grad.interpreter.execution import Operations, step
-from nnef_grad.interpreter.feeds import Data, collected
-from nnef_grad.interpreter.held import BY_BODY, can_move, hold
-from nnef_grad.ir import Graph, Operation
+from nnef_grad.interpreter import results, with_bodies
+from nnef_grad.interpreter.execution import Operations
+from nnef_grad.interpreter.feeds import Data
+from nnef_grad.ir import Graph
 from nnef_grad.rules import Rules
-from nnef_grad.values import Values, between, normal, random_values
+from nnef_grad.slopes import Forward, Line, Point, point_of
 
 Array = npt.NDArray[Any]
 Verdict = Literal["ok", "FAILED", "not finite", "too small"]
@@ -48,8 +45,6 @@ STEPS = (3e-5, 1e-5, 1e-4, 3e-6, 3e-4, 1e-6, 1e-3, 3e-7)
 STRAIGHT = 1e-8
 # By what part errors of two steps may differ that are the same.
 SAME = 1e-2
-# How many roundings an evaluation may add up to.
-ROUNDINGS = 64
 # What part of a slope may be rounding before nothing can be said about it.
 MEASURABLE = 1e-5
 
@@ -62,7 +57,7 @@ class CheckedGradient:
         tensor: the tensor differentiated with respect to.
         gradient: the output of the backward graph.
         shape: the shape of the gradient.
-        error: the largest relative error over the directions.
+        error: the relative error of the slope along a random direction.
         verdict: "ok"; "FAILED"; "not finite" where the gradient has an infinity or what
             is not a number (a failure too); "too small" where rounding hides it.
     """
@@ -135,173 +130,8 @@ def check(
     """
     rules = rules if rules is not None else Rules()
     forward = with_bodies(graph, rules.evaluations)
-    point = _point(forward, inputs or {}, variables or {}, seed, rules.evaluations)
+    point = point_of(forward, inputs or {}, variables or {}, seed, rules.evaluations)
     return _Comparison(backward, point, seed, rules.evaluations).run()
-
-
-# ---- Where ----
-
-# What the outputs are finite at: the first that does is taken.
-_ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
-
-
-@dataclass(frozen=True)
-class _Point:
-    """Where the gradients are taken.
-
-    Attributes:
-        graph: the forward graph, in the form in which decisions are held.
-        values: what it is fed.
-        tensors: all that it computes of them, by name.
-    """
-
-    graph: Graph
-    values: Values
-    tensors: dict[str, Array]
-
-
-def _point(
-    graph: Graph, inputs: Data, variables: Data, seed: int, evaluations: Operations
-) -> _Point:
-    """The given values, and random ones where none are given."""
-    labelled = {label.lower(): value for label, value in variables.items()}
-    held = with_bodies(graph, evaluations, also=BY_BODY)
-    for draw in _ATTEMPTS:
-        drawn = random_values(graph, seed, draw)
-        values = Values(
-            {**drawn.inputs, **_as_arrays(inputs)},
-            {**drawn.variables, **_as_arrays(labelled)},
-        )
-        tensors = _evaluated(held, values, evaluations)
-        outputs = (tensors[t.name] for t in graph.outputs)
-        if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
-            return _Point(held, _as_computed(held, values, tensors), tensors)
-    message = f"the outputs of '{graph.name}' are not finite at random values"
-    raise UsageError(f"{message}: give values at which they are")
-
-
-def _as_arrays(data: Data) -> dict[str, Array]:
-    return {name: np.asarray(value) for name, value in data.items()}
-
-
-def _evaluated(
-    graph: Graph, values: Values, evaluations: Operations
-) -> dict[str, Array]:
-    """Every tensor of a graph."""
-    found = collected(graph, values.inputs, values.variables)
-    for operation in graph.operations:
-        found.update(step(operation, found, operations=evaluations))
-    return found
-
-
-def _as_computed(graph: Graph, values: Values, tensors: Mapping[str, Array]) -> Values:
-    """The values as the graph computes with them: the same arrays, so that no large
-    variable is held in two precisions.
-    """
-    inputs = {tensor.name: tensors[tensor.name] for tensor in graph.inputs}
-    variables = {
-        str(operation.attributes["label"]).lower(): tensors[tensor.name]
-        for operation in graph.operations
-        for tensor in operation.outputs
-        if operation.name == "variable"
-    }
-    return Values(inputs, {**values.variables, **variables})
-
-
-# ---- The slope along a direction ----
-
-
-@dataclass(frozen=True)
-class _Line:
-    """What a tensor moves along.
-
-    Attributes:
-        tensor: its name.
-        value: where it starts from.
-        direction: single precision does, and takes half the memory.
-        scale: the size of the elements of the value, which a step is a part of.
-    """
-
-    tensor: str
-    value: Array
-    direction: Array
-    scale: float
-
-    def at(self, step_: float) -> Array:
-        """The value, moved."""
-        factor = np.float64(step_ * self.scale)
-        moved = np.asarray(np.multiply(self.direction, factor, dtype=np.float64))
-        moved += self.value
-        return moved
-
-    def slope(self, gradient: Array) -> float:
-        """What a gradient says of it, without an array of the products."""
-        axes = list(range(gradient.ndim))
-        product = np.einsum(gradient, axes, self.direction, axes, [])
-        return self.scale * float(product)
-
-
-class _Forward:
-    """The weighted sum of the outputs of a graph around a point, with all decisions as
-    they are there.
-    """
-
-    def __init__(
-        self,
-        point: _Point,
-        weights: Mapping[str, Array],
-        stopped: Collection[str],
-        evaluations: Operations,
-    ) -> None:
-        self.base = point.tensors
-        self.weights = weights
-        self.stopped = stopped
-        self.evaluations = evaluations
-        self.operations = list(zip(point.graph.operations, last_uses(point.graph)))
-        self.held: dict[str, Operations] = {}
-        squares = (np.square(w * self.base[name]) for name, w in weights.items())
-        size = sum(float(np.sum(square)) for square in squares) ** 0.5
-        self.rounding = ROUNDINGS * float(np.finfo(np.float64).eps) * size
-
-    def difference(self, line: _Line, step_: float) -> float:
-        """By how much the sum changes along a line, up to some `rounding`."""
-        moved = self._outputs(line.tensor, line.at(step_))
-        changes = (w * (moved[n] - self.base[n]) for n, w in self.weights.items())
-        return sum(float(np.sum(change)) for change in changes)
-
-    def _outputs(self, tensor: str, value: Array) -> dict[str, Array]:
-        """The weighted outputs where a tensor has another value: what depends on it is
-        computed again, and is kept as long as it is read.
-        """
-        moved = {tensor: value}
-        tensors = ChainMap(moved, self.base)
-        fixed = {tensor, *self.stopped}
-        for operation, dead in self.operations:
-            if any(t.name in moved for t in operation.inputs):
-                found = self._moved(operation, tensors)
-                moved.update((n, array) for n, array in found.items() if n not in fixed)
-            for name in {t.name for t in dead}.difference(self.weights):
-                moved.pop(name, None)
-        return {name: tensors[name] for name in self.weights}
-
-    def _moved(
-        self, operation: Operation, tensors: Mapping[str, Array]
-    ) -> dict[str, Array]:
-        """The results that can move."""
-        moving = {t.name for t in operation.outputs if can_move(operation, t)}
-        if not moving:
-            return {}
-        found = step(operation, tensors, operations=self._evaluations(operation))
-        return {name: found[name] for name in moving}
-
-    def _evaluations(self, operation: Operation) -> Operations:
-        """With the decisions of an operation held, unless they are the user's."""
-        if operation.name in self.evaluations:
-            return self.evaluations
-        key = next(operation.outputs).name
-        if key not in self.held:
-            self.held[key] = hold(operation, self.base)
-        return self.held[key]
 
 
 # ---- The comparison ----
@@ -311,14 +141,14 @@ class _Comparison:
     """The gradients of a backward graph, against the slopes of the forward graph."""
 
     def __init__(
-        self, backward: Backward, point: _Point, seed: int, evaluations: Operations
+        self, backward: Backward, point: Point, seed: int, evaluations: Operations
     ) -> None:
         self.backward = backward
         self.point = point
         self.seed = seed
         self.evaluations = evaluations
         self.weights = self._weights()
-        self.forward = _Forward(point, self.weights, backward.stopped, evaluations)
+        self.forward = Forward(point, self.weights, backward.stopped, evaluations)
 
     def run(self) -> Checked:
         """Each gradient, compared as soon as it is computed."""
@@ -375,7 +205,7 @@ class _Comparison:
         size = _size(value) * float(np.linalg.norm(gradient))
         for _ in range(DIRECTIONS):
             drawn = generator.standard_normal(value.shape, dtype=np.float32)
-            line = _Line(tensor, value, np.asarray(drawn), _size(value))
+            line = Line(tensor, value, np.asarray(drawn), _size(value))
             slope = line.slope(gradient)
             if abs(slope) >= TELLING * size:
                 break
@@ -428,7 +258,7 @@ class _Expected:
         size: that of the slopes along all lines, in the mean.
     """
 
-    line: _Line
+    line: Line
     slope: float
     size: float
 
