@@ -2,15 +2,17 @@
 
 For a gradient g of the weighted sum L of the outputs with respect to a tensor t, and a
 random direction v, the product <g, v> must be the slope of L(t + h v) at h = 0. Both
-graphs are evaluated in float64. Where the derivative is a choice it follows what the
-rules say: what is stopped is a constant, and rounding inside a quantization is an offset
-that does not move.
+graphs are evaluated in float64.
+
+Every decision of the forward graph, such as on which side of zero the operand of a relu
+lies, stays as it is at the point: see interpreter/held.py. So there are no kinks on the
+way, however many elements there are, and where the derivative is a choice it is the one
+of docs/conventions.md. What is stopped is a constant.
 """
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -18,29 +20,32 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.differentiate import Backward
-from nnef_grad.errors import UsageError
-from nnef_grad.interpreter import evaluate, with_bodies
-from nnef_grad.interpreter.execution import step
-from nnef_grad.interpreter.feeds import Data, collected
-from nnef_grad.ir import Graph, Operation, Tensor
+from nnef_grad.interpreter import results, with_bodies
+from nnef_grad.interpreter.feeds import Data
+from nnef_grad.ir import Graph
 from nnef_grad.rules import Rules
-from nnef_grad.values import Values, between, normal, random_values
+from nnef_grad.slopes import Forward, Line, Point, point_of
 
 Array = npt.NDArray[Any]
 Verdict = Literal["ok", "FAILED", "not finite", "too small"]
 
-# A wrong rule is wrong by far more, and a right one agrees far better.
-TOLERANCE = 1e-5
+# How far a right gradient may be off besides what rounding does. A rule that is wrong by a
+# tenth of a percent may be seen through others that dilute it: it shows all the same.
+TOLERANCE = 3e-8
 # A direction along which the slope is small says little of a wrong factor: then another
 # one is tried.
-DIRECTIONS = 4
+DIRECTIONS = 8
 TELLING = 0.1
-# A kink may lie within a step: of several steps, the one that agrees best counts.
-STEPS = (1e-5, 1e-6, 1e-7, 1e-4)
-# How many roundings an evaluation may add up to.
-ROUNDINGS = 64
+# The first one that agrees counts, or else the one with the least bound. Where a function
+# bends much, or ends, a step must be small; where rounding hides a slope, large. A user's
+# own evaluation may have a kink within a step.
+STEPS = (3e-5, 1e-5, 1e-4, 3e-6, 3e-4, 1e-6, 1e-3, 3e-7)
+# How well the difference to one side agrees if there is no bend.
+STRAIGHT = 1e-8
+# By what part errors of two steps may differ that are the same.
+SAME = 1e-2
 # What part of a slope may be rounding before nothing can be said about it.
-MEASURABLE = 1e-3
+MEASURABLE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class CheckedGradient:
         tensor: the tensor differentiated with respect to.
         gradient: the output of the backward graph.
         shape: the shape of the gradient.
-        error: the largest relative error over the directions.
+        error: the relative error of the slope along a random direction.
         verdict: "ok"; "FAILED"; "not finite" where the gradient has an infinity or what
             is not a number (a failure too); "too small" where rounding hides it.
     """
@@ -86,7 +91,7 @@ class Checked:
             (g.gradient, str(list(g.shape)), f"{g.error:.1e}", g.verdict)
             for g in self.gradients
         ]
-        widths = [max(map(len, column)) for column in zip(*rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         return "\n".join([*lines, self._conclusion()])
 
@@ -124,268 +129,175 @@ def check(
     """
     rules = rules if rules is not None else Rules()
     forward = with_bodies(graph, rules)
-    values = _values(forward, inputs or {}, variables or {}, seed, rules)
-    return _Comparison(forward, backward, values, seed, rules).run()
+    point = point_of(forward, inputs or {}, variables or {}, seed, rules)
+    return _Comparison(backward, point, seed, rules).run()
 
 
-# ---- Where ----
-
-# What the outputs are finite at: the first that does is taken.
-_ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
-
-
-def _values(
-    graph: Graph, inputs: Data, variables: Data, seed: int, rules: Rules
-) -> Values:
-    """The given values, and random ones where none are given."""
-    labelled = {label.lower(): value for label, value in variables.items()}
-    for draw in _ATTEMPTS:
-        drawn = random_values(graph, seed, draw)
-        values = Values(
-            {**drawn.inputs, **_as_arrays(inputs)},
-            {**drawn.variables, **_as_arrays(labelled)},
-        )
-        found = evaluate(graph, values.inputs, values.variables, rules=rules)
-        if all(np.isfinite(a).all() for a in found.values() if a.dtype.kind == "f"):
-            return values
-    message = f"the outputs of '{graph.name}' are not finite at random values"
-    raise UsageError(f"{message}: give values at which they are")
-
-
-def _as_arrays(data: Data) -> dict[str, Array]:
-    return {name: np.asarray(value) for name, value in data.items()}
-
-
-# ---- The slope along a direction ----
+# ---- The comparison ----
 
 
 class _Comparison:
-    """The gradients of a backward graph at one point, and the slopes of the forward
-    graph there.
-    """
+    """The gradients of a backward graph, against the slopes of the forward graph."""
 
     def __init__(
-        self,
-        graph: Graph,
-        backward: Backward,
-        values: Values,
-        seed: int,
-        rules: Rules,
+        self, backward: Backward, point: Point, seed: int, rules: Rules
     ) -> None:
-        self.graph = graph
         self.backward = backward
-        self.values = values
+        self.point = point
         self.seed = seed
         self.rules = rules
-        self.generator = np.random.default_rng([seed, len(graph.tensors)])
-        self.base = self._evaluated()
-        self.weights = {name: self._weight(name) for name in backward.outputs}
-        self.gradients = self._gradients()
+        self.weights = self._weights()
+        self.forward = Forward(point, self.weights, backward.stopped, rules.evaluations)
 
     def run(self) -> Checked:
-        """Each gradient, compared."""
-        compared = map(self._compared, self.backward.gradients.items())
+        """Each gradient, compared as soon as it is computed."""
+        tensors = {name: t for t, name in self.backward.gradients.items()}
+        found: dict[str, CheckedGradient] = {}
+        for name, gradient in self._results():
+            if name not in tensors:
+                continue
+            expected = self._expected(tensors[name], self._summed(gradient))
+            # It may be as large as all the rest.
+            del gradient
+            measured = self._measured(expected) if expected is not None else None
+            found[name] = self._checked(tensors[name], name, measured)
+        compared = (found[name] for name in tensors)
         return Checked(tuple(compared), self.seed)
 
-    def _evaluated(self) -> dict[str, Array]:
-        """Every tensor of the forward graph."""
-        found = collected(self.graph, self.values.inputs, self.values.variables)
-        for operation in self.graph.operations:
-            found.update(step(operation, found, operations=self.rules.evaluations))
-        return found
-
-    def _weight(self, output: str) -> Array:
-        """What the elements of an output are weighted by in the sum: random numbers,
+    def _weights(self) -> dict[str, Array]:
+        """What the elements of each output are weighted by in the sum: random numbers,
         but ones where the backward graph takes ones.
         """
-        shape = self.base[output].shape
+        generator = np.random.default_rng([self.seed, len(self.point.tensors)])
         is_free = self.backward.seeds or self.backward.is_jacobian
-        return self.generator.standard_normal(shape) if is_free else np.ones(shape)
+        draw = generator.standard_normal if is_free else np.ones
+        shapes = ((o, self.point.tensors[o].shape) for o in self.backward.outputs)
+        return {output: np.asarray(draw(shape)) for output, shape in shapes}
 
-    def _gradients(self) -> dict[str, Array]:
-        """The gradient of the weighted sum, by tensor."""
+    def _results(self) -> Iterator[tuple[str, Array]]:
+        """What the backward graph computes, in the order in which it does."""
         seeds = {s: self.weights[o] for o, s in self.backward.seeds.items()}
-        found = evaluate(
-            self.backward,
-            {**self.values.inputs, **seeds},
-            self.values.variables,
+        values = self.point.values
+        return results(
+            self.backward.graph,
+            {**values.inputs, **seeds},
+            values.variables,
             rules=self.rules,
         )
+
+    def _summed(self, result: Array) -> Array:
+        """The gradient of the weighted sum, where the result is a Jacobian."""
         if not self.backward.is_jacobian:
-            return {t: found[name] for t, name in self.backward.gradients.items()}
-        ((_, weight),) = self.weights.items()
-        return {
-            tensor: np.tensordot(weight, found[name], weight.ndim)
-            for tensor, name in self.backward.gradients.items()
-        }
+            return result
+        (weight,) = self.weights.values()
+        return np.asarray(np.tensordot(weight, result, weight.ndim))
 
-    def _compared(self, pair: tuple[str, str]) -> CheckedGradient:
-        tensor, name = pair
-        gradient = self.gradients[tensor]
-        (result,) = (t for t in self.backward.graph.outputs if t.name == name)
+    def _expected(self, tensor: str, gradient: Array) -> _Expected | None:
+        """What the gradient says of a direction along which it says enough; None where
+        it is not finite.
+        """
         if not np.isfinite(gradient).all():
-            return CheckedGradient(tensor, name, result.shape, np.inf, "not finite")
-        worst = self._worst(tensor, gradient)
-        return CheckedGradient(tensor, name, result.shape, worst.error, worst.verdict)
-
-    def _worst(self, tensor: str, gradient: Array) -> _Measured:
-        """The worst of some directions, up to one that tells enough."""
-        found: list[_Measured] = []
-        value = self.base[tensor]
+            return None
+        value = self.point.tensors[tensor]
+        index = list(self.backward.gradients).index(tensor)
+        generator = np.random.default_rng([self.seed, len(self.weights), index])
+        size = _size(value) * float(np.linalg.norm(gradient))
         for _ in range(DIRECTIONS):
-            direction = self.generator.standard_normal(value.shape) * _size(value)
-            terms = gradient * direction
-            slope, size = float(np.sum(terms)), float(np.sqrt(np.sum(terms**2)))
-            found.append(self._along(tensor, direction, slope, size))
-            if abs(slope) >= TELLING * size or found[-1].verdict == "FAILED":
+            drawn = generator.standard_normal(value.shape, dtype=np.float32)
+            line = Line(tensor, value, np.asarray(drawn), _size(value))
+            slope = line.slope(gradient)
+            if abs(slope) >= TELLING * size:
                 break
-        return max(found)
+        return _Expected(line, slope, size)
 
-    def _along(
-        self, tensor: str, direction: Array, expected: float, size: float
-    ) -> _Measured:
-        """What central differences say of an expected slope."""
-        best = _Measured(np.inf, np.inf, 0.0)
+    def _measured(self, expected: _Expected) -> _Measured:
+        """What differences say of it: the first that agrees, or the best."""
+        found: list[_Measured] = []
+        for measured in self._measurements(expected):
+            settled = [m for m in found if m.refutes_with(measured)]
+            found.append(measured)
+            if settled or (measured.error <= TOLERANCE and measured.verdict == "ok"):
+                break
+        return min(found, key=lambda measured: measured.bound)
+
+    def _measurements(self, expected: _Expected) -> Iterator[_Measured]:
+        """Central differences; but where a function is straight, that to one side tells
+        as much, and takes half the time.
+        """
+        line, rounding = expected.line, self.forward.rounding
         for step_ in STEPS:
-            slope, rounding = self._slope(tensor, direction, step_)
-            best = min(best, _measured(expected, size, slope, rounding))
-            if best.verdict == "ok":
-                break
-        return best
+            above = self.forward.difference(line, step_)
+            ahead = expected.compared(above / step_, rounding / step_)
+            if ahead.error <= STRAIGHT:
+                yield ahead
+            below = self.forward.difference(line, -step_)
+            yield expected.compared((above - below) / (2 * step_), rounding / step_)
 
-    def _slope(
-        self, tensor: str, direction: Array, step_: float
-    ) -> tuple[float, float]:
-        """The central difference of the weighted sum, and how much rounding may be in
-        it.
-        """
-        value = self.base[tensor]
-        above = self._moved(tensor, value + step_ * direction)
-        below = self._moved(tensor, value - step_ * direction)
-        slope = rounding = 0.0
-        for name, weight in self.weights.items():
-            slope += float(np.sum(weight * (above[name] - below[name])))
-            rounding += float(np.sum(np.square(weight * self.base[name])))
-        scale = ROUNDINGS * float(np.finfo(np.float64).eps)
-        return slope / (2.0 * step_), scale * rounding**0.5 / step_
-
-    def _moved(self, tensor: str, value: Array) -> Mapping[str, Array]:
-        """The outputs where a tensor has another value: what depends on it is computed
-        again.
-        """
-        moved = {tensor: value}
-        for operation in self.graph.operations:
-            if any(t.name in moved for t in operation.inputs):
-                results = self._stepped(operation, ChainMap(moved, self.base))
-                moved.update(
-                    (name, result)
-                    for name, result in results.items()
-                    if name != tensor and name not in self.backward.stopped
-                )
-        return ChainMap(moved, self.base)
-
-    def _stepped(
-        self, operation: Operation, tensors: Mapping[str, Array]
-    ) -> dict[str, Array]:
-        surrogate = SURROGATES.get(operation.name)
-        if surrogate is None:
-            return step(operation, tensors, operations=self.rules.evaluations)
-        (result,) = operation.outputs
-        moved, base = (_arguments(operation, t) for t in (tensors, self.base))
-        return {result.name: surrogate(moved, base, self.base[result.name])}
+    def _checked(
+        self, tensor: str, name: str, measured: _Measured | None
+    ) -> CheckedGradient:
+        (shape,) = (t.shape for t in self.backward.graph.outputs if t.name == name)
+        if measured is None:
+            return CheckedGradient(tensor, name, shape, np.inf, "not finite")
+        return CheckedGradient(tensor, name, shape, measured.error, measured.verdict)
 
 
 def _size(value: Array) -> float:
     """The size of the elements of a tensor; 1 where there is none to go by."""
-    return float(np.sqrt(np.mean(np.square(value)))) if np.any(value) else 1.0
+    return float(np.linalg.norm(value)) / value.size**0.5 if np.any(value) else 1.0
 
 
-@dataclass(frozen=True, order=True)
-class _Measured:
-    """How far a slope is from the expected one, relative to its size.
+@dataclass(frozen=True)
+class _Expected:
+    """What a gradient says.
 
     Attributes:
-        excess: what rounding does not explain.
-        error: the whole difference.
-        rounding: what part of the slope rounding may be.
+        line: what the tensor moves along.
+        slope: the slope there.
+        size: that of the slopes along all lines, in the mean.
     """
 
-    excess: float
+    line: Line
+    slope: float
+    size: float
+
+    def compared(self, slope: float, rounding: float) -> _Measured:
+        """How far another slope is from it."""
+        if not np.isfinite(slope):
+            return _Measured(np.inf, 0.0)
+        scale = max(self.size, abs(slope))
+        if scale == 0.0:
+            return _Measured(0.0, 0.0)
+        return _Measured(abs(slope - self.slope) / scale, rounding / scale)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """How far a slope is from the expected one, and what rounding may do; both relative
+    to its size.
+    """
+
     error: float
     rounding: float
 
     @property
+    def bound(self) -> float:
+        """How far the right slope may be from the expected one."""
+        return self.error + self.rounding
+
+    def refutes_with(self, other: _Measured) -> bool:
+        """Whether two steps tell of the same error: no bend or kink does, and rounding
+        does not. Then it is one, and others need not be tried.
+        """
+        is_wrong = self.verdict == other.verdict == "FAILED"
+        return is_wrong and abs(self.error - other.error) <= SAME * self.error
+
+    @property
     def verdict(self) -> Verdict:
-        if self.excess > TOLERANCE:
+        """From one step to the next, what a bend does becomes 10 times as much, and what
+        rounding does a third: where their sum is the least, the bend does no more than
+        2.4 times as much as rounding.
+        """
+        if self.error > TOLERANCE + 4.0 * self.rounding:
             return "FAILED"
         return "ok" if self.rounding < MEASURABLE else "too small"
-
-
-def _measured(expected: float, size: float, slope: float, rounding: float) -> _Measured:
-    if not np.isfinite(slope):
-        return _Measured(np.inf, np.inf, 0.0)
-    scale = max(size, abs(slope))
-    if scale == 0.0:
-        return _Measured(0.0, 0.0, 0.0)
-    error = abs(slope - expected)
-    excess = max(error - rounding, 0.0)
-    return _Measured(excess / scale, error / scale, rounding / scale)
-
-
-# ---- What stands for a rounding ----
-#
-# The derivative of a quantization passes straight through its rounding. The function that
-# has this derivative is the same quantization with the rounding's offset held as it is
-# where the gradient is taken, and so is what is inside the range.
-
-Arguments = Mapping[str, Any]
-
-
-def _arguments(operation: Operation, tensors: Mapping[str, Array]) -> Arguments:
-    operands = (
-        tensors[o.name] if isinstance(o, Tensor) else np.float64(o)  # type: ignore[arg-type]
-        for o in operation.operands
-    )
-    rank = max(operand.rank for operand in operation.inputs)
-    names = (p.name for p in operation.definition.operands)
-    aligned = (np.reshape(o, o.shape + (1,) * (rank - o.ndim)) for o in operands)
-    return {**dict(zip(names, aligned)), **operation.attributes}
-
-
-def _clamped(x: Array, low: Array, high: Array) -> Array:
-    below = np.where(x < high, x, high)
-    clamped: Array = np.where(below > low, below, low)
-    return clamped
-
-
-def _min_max(moved: Arguments, base: Arguments, result: Array) -> Array:
-    inner = _clamped(base["x"], base["min"], base["max"])
-    offset = (result - inner) / (base["max"] - base["min"])
-    clamped = _clamped(moved["x"], moved["min"], moved["max"])
-    shifted: Array = clamped + offset * (moved["max"] - moved["min"])
-    return shifted
-
-
-def _zero_point(moved: Arguments, base: Arguments, result: Array) -> Array:
-    code = result / base["scale"]
-    exact = base["x"] / base["scale"]
-    is_inside = np.abs(code - exact) <= 0.5
-    inside = moved["x"] + (code - exact) * moved["scale"]
-    shifted: Array = np.where(is_inside, inside, code * moved["scale"])
-    return shifted
-
-
-def _logarithmic(moved: Arguments, base: Arguments, result: Array) -> Array:
-    highest = np.ceil(np.log2(base["max"]))
-    level = np.log2(np.abs(base["x"]))
-    is_inside = (level > highest - (2 ** base["bits"] - 1)) & (level < highest)
-    scaled: Array = np.where(is_inside, result * (moved["x"] / base["x"]), result)
-    return scaled
-
-
-SURROGATES: Mapping[str, Callable[[Arguments, Arguments, Array], Array]] = {
-    "min_max_linear_quantize": _min_max,
-    "linear_quantize": _min_max,
-    "zero_point_linear_quantize": _zero_point,
-    "logarithmic_quantize": _logarithmic,
-}

@@ -21,6 +21,7 @@ import torch
 from checks import document
 
 import nnef_grad
+from nnef_grad import interpreter
 from nnef_grad.interpreter import EVALUATIONS, evaluate, execute, step
 from nnef_grad.library import standard
 
@@ -292,6 +293,20 @@ def test_the_reference_agrees(statement: str, shapes: dict[str, Shape]) -> None:
     for seed in range(2):
         fed = feeds(text, seed)
         all_close(evaluate(graph, fed), torch_values(text, fed))
+
+
+@pytest.mark.parametrize("band", [1, 50, 400])
+def test_a_convolution_is_the_same_band_by_band(
+    band: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements = [(s, shapes) for s, shapes in CASES if operation_of(s) == "conv"]
+    for statement, shapes in statements:
+        text = model(statement, **shapes)
+        whole = evaluate(nnef_grad.loads(text), feeds(text))
+        monkeypatch.setattr(interpreter.conv, "_BAND", band)
+        all_close(evaluate(nnef_grad.loads(text), feeds(text)), whole)
+        monkeypatch.undo()
+    assert len(statements) > 3
 
 
 COMPOUND = [

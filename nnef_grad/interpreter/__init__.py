@@ -11,6 +11,8 @@ them. It wants numpy, which the compiler does without: nothing that compiles imp
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -53,11 +55,13 @@ __all__ = [
     "elementwise",
     "evaluate",
     "execute",
+    "last_uses",
     "matrix",
     "normalize",
     "pool",
     "quantize",
     "reduce",
+    "results",
     "roi",
     "sampling",
     "shape",
@@ -102,24 +106,49 @@ def evaluate(
     rules = rules if rules is not None else Rules()
     flat = graph.graph if isinstance(graph, Backward) else graph
     rules.refuse_unknown(operations_of(flat))
-    flat = with_bodies(flat, rules)
-    found: dict[str, Array] = dict(collected(flat, inputs, variables or {}))
-    for operation, dead in zip(flat.operations, _last_uses(flat), strict=True):
+    computed = results(flat, inputs, variables or {}, dtype, rules)
+    found = {name: np.array(array) for name, array in computed}
+    return {tensor.name: found[tensor.name] for tensor in flat.outputs}
+
+
+def results(
+    graph: Graph,
+    inputs: Data,
+    variables: Data,
+    dtype: npt.DTypeLike = np.float64,
+    rules: Rules | None = None,
+) -> Iterator[tuple[str, Array]]:
+    """Each output of a graph as soon as nothing reads it any more, by name. Then it is
+    the caller's: it takes memory here no longer. But it may share it with what was fed.
+    """
+    rules = rules if rules is not None else Rules()
+    graph = with_bodies(graph, rules)
+    outputs = set(graph.outputs)
+    found: dict[str, Array] = dict(collected(graph, inputs, variables))
+    for operation, dead in zip(graph.operations, last_uses(graph), strict=True):
         found.update(step(operation, found, dtype, rules.evaluations))
-        for tensor in dead:
+        for tensor in dead - outputs:
             del found[tensor.name]
-    return {tensor.name: np.array(found[tensor.name]) for tensor in flat.outputs}
+        for tensor in dead & outputs:
+            yield tensor.name, found.pop(tensor.name)
 
 
-def with_bodies(graph: Graph, rules: Rules) -> Graph:
+def with_bodies(graph: Graph, rules: Rules, also: Container[str] = ()) -> Graph:
     """The graph with the bodies of those operations in their place that have a body and
     no evaluation. Every tensor keeps its name.
+
+    Args:
+        graph: a flat graph.
+        rules: they have the evaluations and shapes of the user's own operations.
+        also: names of operations of the standard whose bodies are wanted all the same.
     """
 
     def body(operation: Operation) -> Build | None:
-        has_body = operation.definition.body is not None
-        known = find_evaluation(operation.name, rules.evaluations) is not None
-        return elaborate if has_body and not known else None
+        name, has_body = operation.name, operation.definition.body is not None
+        own = rules.evaluations
+        is_known = find_evaluation(name, own) is not None
+        is_wanted = name in also and name not in own
+        return elaborate if has_body and (is_wanted or not is_known) else None
 
     # Bodies may hold operations with bodies.
     while (inlined := inline(graph, body, rules)) is not graph:
@@ -134,9 +163,9 @@ def _scalar_type(dtype: npt.DTypeLike) -> np.dtype[np.floating]:
     raise UsageError(f"'dtype' must be float32 or float64, and is {dtype}")
 
 
-def _last_uses(graph: Graph) -> list[set[Tensor]]:
-    """For each operation, the tensors that nobody reads behind it."""
-    read = set(graph.outputs)
+def last_uses(graph: Graph) -> list[set[Tensor]]:
+    """For each operation, the tensors that no operation reads behind it."""
+    read: set[Tensor] = set()
     uses = []
     for operation in reversed(graph.operations):
         touched = {*operation.inputs, *operation.outputs}

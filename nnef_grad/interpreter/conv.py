@@ -8,12 +8,12 @@ up where its windows overlap.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from nnef_grad.interpreter.elementwise import add
 from nnef_grad.interpreter.registry import Array, evaluation
 from nnef_grad.interpreter.sliding import contents, overlapped, with_border
 from nnef_grad.ir import Shape
@@ -39,10 +39,16 @@ def conv(
     windows = downscaling(input.shape[2:], size, padding, stride, dilation)
     kernels = _by_group(filter, conv_groups(input.shape, groups))
     content = _elements_first(contents(input, windows, border), len(size))
-    columns = content.reshape(len(input), *_inputs(kernels), prod(windows.down))
-    output = np.matmul(kernels, columns)
-    shape = (len(input), len(filter), *windows.down)
-    return _with_bias(output.reshape(shape), bias)
+    elements = (slice(None),) * (2 + len(size))
+    rows, *others = windows.down
+    shape = (len(input), *_outputs(kernels), rows * prod(others))
+    output = np.empty(shape, np.result_type(input, filter))
+    for first, last in _bands(content, rows):
+        band = content[(*elements, slice(first, last))]
+        columns = band.reshape(len(input), *_inputs(kernels), -1)
+        places = slice(first * prod(others), last * prod(others))
+        np.matmul(kernels, columns, out=output[..., places])
+    return _with_bias(output.reshape(len(input), len(filter), *windows.down), bias)
 
 
 @evaluation("deconv")
@@ -93,9 +99,20 @@ def _elements_first(content: Array, spatial: int) -> Array:
     return content.transpose(0, 1, *elements, *windows)
 
 
+# How many elements are copied out of windows at once: what a cache holds.
+_BAND = 1 << 20
+
+
+def _bands(content: Array, rows: int) -> Iterator[tuple[int, int]]:
+    """Where parts of the first axis of the windows begin and end."""
+    step = max(_BAND * rows // max(content.size, 1), 1)
+    return ((first, min(first + step, rows)) for first in range(0, rows, step))
+
+
 def _with_bias(output: Array, bias: Array) -> Array:
-    biased: Array = add(output, bias)
-    return biased
+    """The output, which is nobody else's, with the bias added to it."""
+    output += bias.reshape(bias.shape + (1,) * (output.ndim - bias.ndim))
+    return output
 
 
 # ---- In two steps ----

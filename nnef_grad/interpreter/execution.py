@@ -54,7 +54,7 @@ def step(
     Raises:
         UsageError: see `execute`.
     """
-    operands = _operands(operation, tensors, dtype)
+    operands = operands_of(operation, tensors, dtype)
     results = execute(operation, operands, dtype, operations)
     names = (tensor.name for tensor in operation.outputs)
     return dict(zip(names, _arrays(results), strict=True))
@@ -119,9 +119,12 @@ def _generic_type(operation: Operation, dtype: npt.DTypeLike) -> dict[str, Any]:
 # ---- Operands ----
 
 
-def _operands(
-    operation: Operation, tensors: Mapping[str, Array], dtype: npt.DTypeLike
+def operands_of(
+    operation: Operation,
+    tensors: Mapping[str, Array],
+    dtype: npt.DTypeLike = np.float64,
 ) -> list[Value]:
+    """A value for each operand of an operation: see `step` and `execute`."""
     operands: Sequence[Operand] = operation.operands
     if operation.name in FED:
         operands = list(operation.outputs)

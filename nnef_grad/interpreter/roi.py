@@ -6,7 +6,7 @@ input are [N, n], for n points or cells in each of N regions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import product
 from math import inf
@@ -16,7 +16,13 @@ import numpy as np
 
 from nnef_grad.interpreter.elementwise import rounded
 from nnef_grad.interpreter.pool import avg_pool, max_pool
-from nnef_grad.interpreter.registry import Array, enter_all, evaluation, require
+from nnef_grad.interpreter.registry import (
+    Array,
+    Evaluation,
+    enter_all,
+    evaluation,
+    require,
+)
 from nnef_grad.interpreter.sampling import POINTS, neighbours
 from nnef_grad.ir import Shape
 
@@ -97,27 +103,39 @@ def roi_resample(
     input: Array, rois: Array, batch_index: Array, output_size: Shape, method: str
 ) -> Array:
     """Points over each region, as in multilinear_upsample with border 'replicate'."""
-    items = _items(input, batch_index)
-    corners = _corners(rois)
-    points = [
-        POINTS[method](first, last - first, count).clip(0, extent - 1)
-        for (first, last), extent, count in zip(
-            corners, input.shape[2:], output_size, strict=True
-        )
+    ways = [
+        _weighted_neighbours(points.clip(0, extent - 1))
+        for points, extent in _points(input, rois, output_size, method)
     ]
-    # The corners of the cell of elements around each point, with their weights.
-    ways = [_weighted_neighbours(along) for along in points]
+    return _interpolated(input, _items(input, batch_index), ways)
+
+
+def _points(
+    input: Array, rois: Array, output_size: Shape, method: str
+) -> Iterator[tuple[Array, int]]:
+    """The points over each region along each axis, and the extent of that."""
+    columns = zip(_corners(rois), input.shape[2:], output_size, strict=True)
+    for (first, last), extent, count in columns:
+        yield POINTS[method](first, last - first, count), extent
+
+
+# For each point along an axis the position of an element beside it, and what that weighs.
+Neighbours = list[tuple[Array, Array]]
+
+
+def _weighted_neighbours(points: Array) -> Neighbours:
+    lower, upper = neighbours(points)
+    return [(lower, 1.0 - (points - lower)), (upper, points - lower)]
+
+
+def _interpolated(input: Array, items: Array, ways: Sequence[Neighbours]) -> Array:
+    """The sum over the corners of the cell of elements around each point."""
     terms = (
         _grid([weight for _, weight in corner], np.multiply)
         * _elements(input, items, [position for position, _ in corner])
         for corner in product(*ways)
     )
     return reduce(np.add, terms)
-
-
-def _weighted_neighbours(points: Array) -> list[tuple[Array, Array]]:
-    lower, upper = neighbours(points)
-    return [(lower, 1.0 - (points - lower)), (upper, points - lower)]
 
 
 def _aligned(pool: Callable[..., Array]) -> Callable[..., Array]:
@@ -143,6 +161,60 @@ def _aligned(pool: Callable[..., Array]) -> Callable[..., Array]:
 
 
 enter_all({"avg_roi_align": _aligned(avg_pool), "max_roi_align": _aligned(max_pool)})
+
+
+# ---- With decisions held ----
+
+
+def held_maxima(
+    input: Array, rois: Array, batch_index: Array, output_size: Shape
+) -> Evaluation:
+    """`max_roi_pool` where the cells stay where they are, and their maxima too: the
+    first of equal ones.
+    """
+    items, cells = _items(input, batch_index), _cells(input, rois, output_size)
+
+    def held(moved: Array, *_: Array) -> Array:
+        # The channels that decide, and behind them those that are taken.
+        both = np.concatenate([input, moved], axis=1)
+        highest, count = _pooled(_first_larger, -inf, both, items, cells)
+        taken = np.split(highest, 2, axis=1)[1]
+        return np.where(count > 0, taken, 0.0)
+
+    return held
+
+
+def _first_larger(pooled: Array, values: Array) -> Array:
+    deciding, channels = values.shape[1] // 2, values.shape[1]
+    is_larger = values[:, :deciding] > pooled[:, :deciding]
+    return np.where(is_larger.take(range(channels), 1, mode="wrap"), values, pooled)
+
+
+def held_resampling(
+    input: Array, rois: Array, batch_index: Array, output_size: Shape, method: str
+) -> Evaluation:
+    """`roi_resample` where each point stays between the same elements, those on an
+    element and the one behind it, and where it is at the edge if it is there.
+    """
+    items = _items(input, batch_index)
+    cells = [
+        (points.clip(0, extent - 1), (points > 0) & (points < extent - 1))
+        for points, extent in _points(input, rois, output_size, method)
+    ]
+
+    def held(input: Array, rois: Array, _: Array) -> Array:
+        columns = zip(cells, _points(input, rois, output_size, method), strict=True)
+        ways = [_held_neighbours(*cell, points) for cell, (points, _) in columns]
+        return _interpolated(input, items, ways)
+
+    return held
+
+
+def _held_neighbours(base: Array, is_inside: Array, points: Array) -> Neighbours:
+    lower = np.floor(base)
+    fraction = np.where(is_inside, points, base) - lower
+    places = lower.astype(np.int64)
+    return [(places, 1.0 - fraction), (places + 1, fraction)]
 
 
 # ---- Elements at positions ----

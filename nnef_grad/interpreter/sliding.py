@@ -30,7 +30,7 @@ def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> A
         outside: the value of a uniform border.
     """
     axes = _last_axes(x, windows)
-    for axis, begin, end in zip(axes, windows.begin, windows.end):
+    for axis, begin, end in zip(axes, windows.begin, windows.end, strict=True):
         x = extended(x, axis, begin, end, border, outside)
     reach = reaches(windows.size, windows.dilation)
     steps: Any = (..., *_every(windows.stride), *_every(windows.dilation))
@@ -56,23 +56,29 @@ def overlapped(parts: Iterable[Array], windows: Windows) -> Array:
     remaining = iter(parts)
     first = next(remaining)
     total = _canvas(first, windows)
-    for offset, part in zip(np.ndindex(*windows.size), chain([first], remaining)):
+    for offset, part in zip(
+        np.ndindex(*windows.size), chain([first], remaining), strict=True
+    ):
         total[_places(offset, windows)] += part
-    for axis, begin, up in zip(_last_axes(total, windows), windows.begin, windows.up):
+    for axis, begin, up in zip(
+        _last_axes(total, windows), windows.begin, windows.up, strict=True
+    ):
         total = extended(total, axis, -begin, up - begin, "constant")
     return total
 
 
 def _canvas(part: Array, windows: Windows) -> Array:
     """Zeros, from where the first windows begin to where the last ones end."""
-    extents = (end - begin for begin, end in zip(windows.begin, windows.end))
+    extents = (
+        end - begin for begin, end in zip(windows.begin, windows.end, strict=True)
+    )
     independent = part.shape[: part.ndim - len(windows.size)]
     return np.zeros((*independent, *extents), part.dtype)
 
 
 def _places(offset: Sequence[int], windows: Windows) -> tuple[Any, ...]:
     """Where an element of each window lies on the canvas."""
-    columns = zip(offset, windows.down, windows.stride, windows.dilation)
+    columns = zip(offset, windows.down, windows.stride, windows.dilation, strict=True)
     slices = (slice(o * d, o * d + (x - 1) * s + 1, s) for o, x, s, d in columns)
     return (..., *slices)
 
@@ -95,10 +101,10 @@ def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows
     if border in UNIFORM:
         return x, windows
     ranges = [_read(windows, axis) for axis in range(len(windows.size))]
-    for axis, (begin, end) in zip(_last_axes(x, windows), ranges):
+    for axis, (begin, end) in zip(_last_axes(x, windows), ranges, strict=True):
         x = extended(x, axis, begin, end, border)
     down = tuple(end - begin for begin, end in ranges)
-    columns = zip(ranges, windows.padding, windows.stride)
+    columns = zip(ranges, windows.padding, windows.stride, strict=True)
     padding = tuple((p - begin * s, q) for (begin, _), (p, q), s in columns)
     return x, replace(windows, down=down, padding=padding)
 
