@@ -67,6 +67,8 @@ class Draw:
         self.values: dict[str, Value] = {}
         self.worlds: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
         self.odd_borders = self.chance(0.15)
+        self.wide_padding = self.chance(0.3)
+        self.mostly_windows = self.chance(0.25)
 
     # ---- Choices ----
 

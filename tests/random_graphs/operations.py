@@ -273,7 +273,7 @@ def separable_deconv(draw: Draw, name: str) -> None:
 
 
 def spatial(draw: Draw, rank: int) -> int:
-    """Over how many of the first axes the windows do not move."""
+    """Over how many of the first axes windows do not move, or nothing is padded."""
     return draw.pick((0, 1, 2, 2)) if rank > 2 else draw.between(0, rank - 1)
 
 
@@ -511,8 +511,10 @@ def _ends(draw: Draw, extent: int, step: int, old: bool) -> tuple[int, int]:
 
 def pad(draw: Draw, name: str) -> None:
     x = draw.tensor(1)
-    padding = [
-        (draw.pick(windows.PADDING), draw.pick(windows.PADDING)) for _ in x.shape
+    still = spatial(draw, x.rank)
+    padding = [(0, 0)] * still + [
+        (draw.pick(windows.PADDING), draw.pick(windows.PADDING))
+        for _ in x.shape[still:]
     ]
     extents = [n + before + after for n, (before, after) in zip(x.shape, padding)]
     if min(extents) < 1:
