@@ -275,6 +275,12 @@ def cropping_reflection(operation: Operation) -> bool:
     return cropping(operation) and operation.attributes["border"] == "reflect"
 
 
+def cropping_all(operation: Operation) -> bool:
+    """Nothing of an axis is left by negative padding, before there is another."""
+    columns = zip(operand_shape(operation), _padding(operation))
+    return any(n + min(p, 0) + min(q, 0) <= 0 for n, (p, q) in columns)
+
+
 def beside_space(operation: Operation) -> bool:
     """Batch or channels are padded, or there are not one to three axes behind them."""
     padding = _padding(operation)

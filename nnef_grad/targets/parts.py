@@ -12,7 +12,7 @@ from typing import Any
 from nnef_grad.emit import Emitter
 from nnef_grad.ir import Operation, Shape, Tensor
 from nnef_grad.ops.shape import reshaped, section, slice_positions, with_extent
-from nnef_grad.ops.windows import Padding
+from nnef_grad.ops.windows import REPEATING, Padding
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import MOST_AXES, along_axis
 
@@ -26,11 +26,7 @@ def slice_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """With everything said; one axis after the other where there are too many."""
     (x,) = op.inputs
     found = slice_positions(x.shape, **op.attributes)
-    positions = {
-        axis: taken
-        for axis, taken in sorted(found.items())
-        if taken != range(x.shape[axis])
-    }
+    positions = _proper(x, dict(sorted(found.items())))
     if x.rank <= MOST_AXES:
         return [_taken(emit, x, positions)]
     for axis, taken in positions.items():
@@ -38,8 +34,14 @@ def slice_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     return [x]
 
 
+def _proper(x: Tensor, positions: Positions) -> Positions:
+    """The positions along those axes that are not taken whole."""
+    return {a: taken for a, taken in positions.items() if taken != range(x.shape[a])}
+
+
 def _taken(emit: Emitter, x: Tensor, positions: Positions) -> Any:
     """The elements at the positions."""
+    positions = _proper(x, positions)
     if not positions:
         return x
     if any(_is_backward(taken) for taken in positions.values()):
@@ -94,7 +96,7 @@ def _one_by_one(emit: Emitter, x: Tensor, positions: Positions) -> Any:
 @lowering("pad")
 def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """What is cropped is sliced off, and what a border repeats is joined to the tensor,
-    or reflected in space.
+    or reflected in space. Where it repeats something, no value is said.
     """
     (x,), padding = op.operands, op.attributes["padding"]
     assert isinstance(x, Tensor)
@@ -102,7 +104,7 @@ def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     if not any(map(any, wider)):
         return [_cropped(emit, x, padding)]
     if wider != padding:
-        padded = emit("pad", x, **{**op.attributes, "padding": wider}, hint="wider")
+        padded = _padded(emit, op, x, wider, hint="wider")
         return [_cropped(emit, padded, padding)]
     return [_BORDERS[op.attributes["border"]](emit, op, x)]
 
@@ -169,9 +171,12 @@ def _in_space(emit: Emitter, op: Operation, x: Tensor) -> Any:
     return _in_blocks(emit, op, x)
 
 
-def _padded(emit: Emitter, op: Operation, x: Tensor, padding: Any) -> Any:
-    attributes = {**op.attributes, "padding": padding}
-    return emit("pad", x, **attributes, hint="padded")
+def _padded(
+    emit: Emitter, op: Operation, x: Tensor, padding: Any, hint: str = "padded"
+) -> Any:
+    border, value = op.attributes["border"], op.attributes["value"]
+    filled = {"border": border} if border in REPEATING else {"value": value}
+    return emit("pad", x, padding=padding, **filled, hint=hint)
 
 
 def _in_blocks(emit: Emitter, op: Operation, x: Any) -> Any:

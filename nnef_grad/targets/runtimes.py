@@ -20,6 +20,7 @@ from nnef_grad.targets.conditions import (
     both,
     broadcast_operand,
     cropping,
+    cropping_all,
     cropping_reflection,
     different_batches,
     either,
@@ -240,10 +241,17 @@ ELEMENTS: Facts = {
     },
     "pad": {
         "session": either(rank_0, above_rank(5), with_border("ignore")),
-        "interpreter": either(beside_space, with_border("reflect-even", "ignore")),
+        "interpreter": either(
+            beside_space,
+            with_border("reflect-even", "ignore"),
+            both(with_border("reflect", "replicate"), other_than(value=0.0)),
+        ),
         "tract": either(cropping, with_border("replicate", "reflect-even", "ignore")),
         "onnx": either(
-            rank_0, with_border("reflect-even", "ignore"), cropping_reflection
+            rank_0,
+            with_border("reflect-even", "ignore"),
+            cropping_reflection,
+            cropping_all,
         ),
     },
     "tile": {
