@@ -135,6 +135,14 @@ TEXTS = {
         y = squeeze(y_padded, axes = [0]);
         """,
     ),
+    # Where it is all there is, no part of it is taken.
+    "a mirrored edge": (
+        "tract",
+        "x = external(shape = [1, 4]);\ny = pad(x, padding = [(1, 0), (0, 0)], border = 'reflect-even');",
+        """
+        y = concat([x, x], axis = 0);
+        """,
+    ),
     "a repeated edge": (
         "tract",
         "x = external(shape = [3, 4]);\ny = pad(x, padding = [(0, 0), (2, 1)], border = 'replicate');",
@@ -146,14 +154,6 @@ TEXTS = {
         """,
     ),
     "a product of batches": (
-    # Where it is all there is, no part of it is taken.
-    "a mirrored edge": (
-        "tract",
-        "x = external(shape = [1, 4]);\ny = pad(x, padding = [(1, 0), (0, 0)], border = 'reflect-even');",
-        """
-        y = concat([x, x], axis = 0);
-        """,
-    ),
         "portable",
         "x = external(shape = [2, 3, 4]);\nu = external(shape = [1, 2, 4]);\ny = matmul(x, u, transposeB = true);",
         """

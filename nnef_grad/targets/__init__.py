@@ -37,7 +37,12 @@ from nnef_grad.targets.interface import (
     without_repetitions,
 )
 from nnef_grad.targets.lookup import find_lowering
-from nnef_grad.targets.neighbours import biases_added, repeats_joined, steps_held
+from nnef_grad.targets.neighbours import (
+    biases_added,
+    repeats_joined,
+    steps_held,
+    zeros_held,
+)
 from nnef_grad.targets.registry import Inexpressible
 from nnef_grad.targets.runtimes import RUNTIMES, Runtime
 from nnef_grad.targets.tensors import (
@@ -112,6 +117,7 @@ _LAST: tuple[tuple[Wanted, Pass], ...] = (
     (lambda runtime: not runtime.returns_data, computed_outputs),
     (lambda runtime: runtime.moves_operations, steps_held),
     (lambda runtime: runtime.moves_operations, repeats_joined),
+    (lambda runtime: runtime.fuses_padding, zeros_held),
 )
 
 

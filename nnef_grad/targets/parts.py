@@ -156,6 +156,16 @@ def _mirror(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> An
     return _taken(emit, x, {axis: taken})
 
 
+def _zeros(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Any:
+    """Zeros, on whichever side."""
+    shape = with_extent(x.shape, axis, count)
+    return emit("constant", shape=shape, value=[0.0], hint="zeros")
+
+
+# A border of zeros, which no optimiser takes for one of the operation behind it.
+zeros_joined = _joined(_zeros)
+
+
 # ---- Space ----
 
 

@@ -90,6 +90,7 @@ class Runtime:
         takes_constants_as_biases: whether the bias of a layer can be a constant.
         moves_operations: whether it moves operations over each other, and gets that
             wrong.
+        fuses_padding: whether it puts padding into what reads it, and gets that wrong.
         misread: beginnings of names that it reads as literals.
     """
 
@@ -99,6 +100,7 @@ class Runtime:
     returns_data: bool = True
     takes_constants_as_biases: bool = True
     moves_operations: bool = False
+    fuses_padding: bool = False
     misread: tuple[str, ...] = ()
 
     def lacks(self, operation: Operation) -> bool:
@@ -120,7 +122,11 @@ RUNTIMES: dict[str, Runtime] = {
         misread=("inf", "true", "false"),
     ),
     "onnx": Runtime(
-        "onnx", "ONNX Runtime", returns_data=False, takes_constants_as_biases=False
+        "onnx",
+        "ONNX Runtime",
+        returns_data=False,
+        takes_constants_as_biases=False,
+        fuses_padding=True,
     ),
 }
 
