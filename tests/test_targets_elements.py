@@ -118,6 +118,17 @@ TEXTS = {
         y = select(m, x, y_false_value);
         """,
     ),
+    # What is subtracted from a number is added to it.
+    "one less a convolution": (
+        "tract",
+        "x = external(shape = [1, 3, 5]);\nw = external(shape = [1, 3, 2]);\nm = conv(x, w, padding = [(0, 0)]);\n"
+        "y = sub(1.0, m);",
+        """
+        m = conv(x, w, padding = [(0, 0)]);
+        y_opposite = neg(m);
+        y = add(1.0, y_opposite);
+        """,
+    ),
     "a reversed axis": (
         "tract",
         "x = external(shape = [5, 4]);\ny = slice(x, axes = [0], begin = [-1], end = [-6], stride = [-1]);",

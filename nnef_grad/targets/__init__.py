@@ -39,6 +39,7 @@ from nnef_grad.targets.interface import (
 from nnef_grad.targets.lookup import find_lowering
 from nnef_grad.targets.neighbours import (
     biases_added,
+    differences_turned,
     repeats_joined,
     steps_held,
     zeros_held,
@@ -117,6 +118,7 @@ _LAST: tuple[tuple[Wanted, Pass], ...] = (
     (lambda runtime: not runtime.returns_data, computed_outputs),
     (lambda runtime: runtime.moves_operations, steps_held),
     (lambda runtime: runtime.moves_operations, repeats_joined),
+    (lambda runtime: runtime.moves_operations, differences_turned),
     (lambda runtime: runtime.fuses_padding, zeros_held),
 )
 

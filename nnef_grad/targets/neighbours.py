@@ -7,6 +7,9 @@ is refused. It does not move over what is repeated.
 An axis of extent 1 that is repeated counts as one element in a product behind it, which is
 wrong. It does not if another way was taken from one element to two.
 
+What a convolution is subtracted from is added to its bias, and nothing is subtracted.
+The opposite of a convolution is not looked at.
+
 In ONNX, where optimisers put zeros around a tensor into what reads it, as padding of its
 own: a pool ignores what it pads, or does not count it, and wants less of it than it has
 elements; and a convolution has the padding of its filter for that of its data. They look
@@ -143,10 +146,34 @@ def _doubled(emit: Emitter, op: Operation) -> Sequence[Any]:
     return [section(emit, emit("tile", twice, repeats=repeats), {axis: (0, count)})]
 
 
+# ---- Differences behind convolutions ----
+
+_MOVING = "copy cast reshape squeeze unsqueeze transpose slice concat tile pad"
+_SUMMING = frozenset(f"{_MOVING} add sub".split())
+
+
+def differences_turned(graph: Graph) -> Graph:
+    """The graph with the opposite of a convolution added to what it is subtracted from."""
+    sums: set[Tensor] = set()
+    for op in graph.operations:
+        is_sum = op.name in _SUMMING and not sums.isdisjoint(op.inputs)
+        if is_sum or op.name == "conv":
+            sums.update(op.outputs)
+
+    def body(op: Operation) -> Build | None:
+        return _opposite_added if op.name == "sub" and op.operands[1] in sums else None
+
+    return inline(graph, body)
+
+
+def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Any]:
+    x, y = op.operands
+    return [emit("add", x, emit("neg", y, hint="opposite"))]
+
+
 # ---- Pools and filters behind zeros ----
 
 # What may turn out to do nothing, or to move over the zeros.
-_MOVING = "copy cast reshape squeeze unsqueeze transpose slice concat tile pad"
 _PASSING = frozenset(f"{_MOVING} select add sub mul div pow min max".split())
 
 
