@@ -685,6 +685,20 @@ y = conv(y_kept, w, padding = [(0, 0), (0, 0)]);"""
     )
 
 
+def test_windows_that_lie_outside_are_zeros_around_the_result() -> None:
+    text = model(
+        "conv(x, w, 0.5, padding = [(1, 2), (1, 1)])", x=[2, 4, 8, 8], w=[6, 4, 1, 3]
+    )
+    assert written(text, "khronos").startswith("y = conv(x, w, 0.5, padding = [(1, 2)")
+    assert (
+        written(text, "tract")
+        == """\
+y_unbiased = conv(x, w, padding = [(0, 0), (1, 1)]);
+y_padded = pad(y_unbiased, padding = [(0, 0), (0, 0), (1, 2), (0, 0)]);
+y = add(y_padded, 0.5);"""
+    )
+
+
 # ---- The runtimes ----
 
 # Its maxima next to the border are zeros, which optimisers of ONNX used to take away.

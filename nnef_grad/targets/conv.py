@@ -18,9 +18,11 @@ from nnef_grad.targets.windows import (
     MOST_AXES,
     covers,
     cropped,
+    idle_windows,
     lie_side_by_side,
     skipping_axes,
     stuffed,
+    without_idle,
 )
 
 # ---- Convolutions ----
@@ -29,7 +31,8 @@ from nnef_grad.targets.windows import (
 @lowering("conv")
 def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """With everything said: the padding, the groups, a bias that has a number for each
-    channel. What negative padding crops is sliced off.
+    channel. What negative padding crops is sliced off, and windows that lie outside as a
+    whole are zeros around the result.
     """
     x, w, bias = op.operands
     assert isinstance(x, Tensor)
@@ -40,13 +43,17 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     _check_rank(x)
     if BODIES["conv"].applies(op):
         return BODIES["conv"].build(emit, op)
-    if not conv_windows(op).touch_data:
+    windows, idle = without_idle(conv_windows(op)), idle_windows(conv_windows(op))
+    if min(windows.down) <= 0:
         return [_untouched(emit, op)]
-    inside, windows = cropped(emit, x, conv_windows(op))
+    inside, windows = cropped(emit, x, windows)
     kept, windows = _thinned(emit, inside, windows)
-    within, behind = _divided(bias, w.shape[0])
+    is_whole = not any(map(any, idle))
+    within, behind = _divided(bias, w.shape[0]) if is_whole else (0.0, bias)
     attributes = {**windows.attributes, "groups": groups}
     y = emit("conv", kept, w, within, **attributes, hint="unbiased")
+    if not is_whole:
+        y = emit("pad", y, padding=[(0, 0), (0, 0), *idle], hint="padded")
     return [emit("add", y, behind)]
 
 

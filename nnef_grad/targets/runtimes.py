@@ -64,6 +64,7 @@ from nnef_grad.targets.window_conditions import (
     biased,
     dilated,
     empty,
+    idle,
     multiplying,
     not_by_two,
     number_as_bias,
@@ -299,8 +300,9 @@ WINDOWS: Facts = {
             no_space, above_rank(5), with_border("reflect-even"), bias_not_by_channel
         ),
         # It takes elements that a stride skips out of what is before the convolution,
-        # and fails if that is a reshape.
-        "tract": either(repeating, no_space, cropping, skipping, multiplying),
+        # and fails if that is a reshape. It leaves out the padding of a filter of one
+        # element, if a matrix product follows.
+        "tract": either(repeating, no_space, cropping, skipping, multiplying, idle),
         "onnx": either(
             repeating,
             no_space,

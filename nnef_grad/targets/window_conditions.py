@@ -7,7 +7,13 @@ from nnef_grad.ops.conv import conv_windows, deconv_windows
 from nnef_grad.ops.pool import basic_windows, reverse_windows
 from nnef_grad.ops.windows import REPEATING, Padding, Windows, basic_outside, reaches
 from nnef_grad.targets.conditions import operand_shape, result_shape, with_border
-from nnef_grad.targets.windows import covers, have_empty, moving_axes, skipping_axes
+from nnef_grad.targets.windows import (
+    covers,
+    have_empty,
+    idle_windows,
+    moving_axes,
+    skipping_axes,
+)
 
 _WINDOWS = {"conv": conv_windows, "deconv": deconv_windows, "debox": reverse_windows}
 
@@ -57,6 +63,11 @@ def wide(operation: Operation) -> bool:
     """There is as much padding on a side as a window has elements."""
     windows = _windows(operation)
     return any(max(sides) >= f for sides, f in zip(windows.padding, windows.size))
+
+
+def idle(operation: Operation) -> bool:
+    """Windows lie outside as a whole."""
+    return any(map(any, idle_windows(_windows(operation))))
 
 
 def across(operation: Operation) -> bool:

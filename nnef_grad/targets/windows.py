@@ -13,7 +13,14 @@ from typing import Any
 from nnef_grad.emit import Emitter
 from nnef_grad.ir import Shape, Tensor
 from nnef_grad.ops.shape import reshaped, section
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, counts_inside
+from nnef_grad.ops.windows import (
+    REPEATING,
+    Padding,
+    Windows,
+    basic_outside,
+    counts_inside,
+    reaches,
+)
 from nnef_grad.targets.registry import Inexpressible
 
 # Convolutions and pools have that many spatial axes at most, wherever they run.
@@ -115,6 +122,39 @@ def skipping_axes(windows: Windows) -> Shape:
 def have_empty(windows: Windows) -> bool:
     """Whether there are windows without an element inside the up-scaled side."""
     return not all(map(all, counts_inside(windows)))
+
+
+def idle_windows(windows: Windows) -> Padding:
+    """How many windows lie before the up-scaled side as a whole, and how many behind it,
+    along each axis.
+    """
+    reach = reaches(windows.size, windows.dilation)
+    columns = zip(windows.begin, windows.stride, reach, windows.up, windows.down)
+    return tuple(
+        (_within(-((first + r - 1) // s), n), _within(n + (first - extent) // s, n))
+        for first, s, r, extent, n in columns
+    )
+
+
+def _within(count: int, most: int) -> int:
+    return min(max(count, 0), most)
+
+
+def without_idle(windows: Windows) -> Windows:
+    """The windows without those that lie before or behind the up-scaled side as a whole:
+    for the others less padding will do, or a negative one.
+    """
+    idle = idle_windows(windows)
+    down = tuple(n - sum(sides) for n, sides in zip(windows.down, idle))
+    begin = (
+        first + before * s
+        for first, s, (before, _) in zip(windows.begin, windows.stride, idle)
+    )
+    front = tuple((-first, 0) for first in begin)
+    found = replace(windows, down=down, padding=front)
+    sides = zip(front, found.end, windows.up)
+    padding = tuple((before, end - extent) for (before, _), end, extent in sides)
+    return replace(found, padding=padding)
 
 
 def check_inside(windows: Windows, border: str) -> None:
