@@ -147,6 +147,24 @@ TEXTS = {
         """,
     ),
     # Where it is all there is, no part of it is taken.
+    "a stride over one element": (
+        "tract",
+        "x = external(shape = [3, 4]);\ny = slice(x, axes = [1], begin = [1], end = [3], stride = [3]);",
+        """
+        y = slice(x, axes = [1], begin = [1], end = [2]);
+        """,
+    ),
+    # The one that makes an output is read by nothing.
+    "the same twice": (
+        "tract",
+        "x = external(shape = [3, 4]);\na = exp(x);\ny = exp(x);\nb = neg(a);\nc = neg(y);\nz = mul(b, c);",
+        """
+        a = exp(x);
+        y = exp(x);
+        b = neg(a);
+        z = mul(b, b);
+        """,
+    ),
     "a mirrored edge": (
         "tract",
         "x = external(shape = [1, 4]);\ny = pad(x, padding = [(1, 0), (0, 0)], border = 'reflect-even');",

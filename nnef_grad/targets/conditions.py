@@ -255,6 +255,13 @@ def no_plain_range(operation: Operation) -> bool:
     )
 
 
+def needless_stride(operation: Operation) -> bool:
+    """There is a stride along an axis of which one element is taken."""
+    result = result_shape(operation)
+    pairs = zip(_axes(operation), operation.attributes["stride"])
+    return any(step > 1 and result[axis] == 1 for axis, step in pairs)
+
+
 def repeated_once(operation: Operation) -> bool:
     """Nothing is repeated."""
     return {1}.issuperset(operation.attributes["repeats"])

@@ -28,6 +28,7 @@ from nnef_grad.targets.conditions import (
     fewer_axes,
     inner_product,
     literal_integers,
+    needless_stride,
     no_axes,
     no_plain_layer,
     no_plain_range,
@@ -243,7 +244,7 @@ ELEMENTS: Facts = {
     "slice": {
         "session": either(rank_0, above_rank(5)),
         "interpreter": rank_0,
-        "tract": no_plain_range,
+        "tract": either(no_plain_range, needless_stride),
         "onnx": either(rank_0, open_ended),
     },
     "pad": {
