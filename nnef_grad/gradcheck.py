@@ -23,6 +23,7 @@ from nnef_grad.differentiate import Backward
 from nnef_grad.interpreter import results, with_bodies
 from nnef_grad.interpreter.feeds import Data
 from nnef_grad.ir import Graph
+from nnef_grad.library import operations_of
 from nnef_grad.rules import Rules
 from nnef_grad.slopes import Forward, Line, Point, point_of
 
@@ -128,6 +129,7 @@ def check(
             or the outputs are not finite at the values.
     """
     rules = rules if rules is not None else Rules()
+    rules.refuse_unknown(operations_of(graph))
     forward = with_bodies(graph, rules)
     point = point_of(forward, inputs or {}, variables or {}, seed, rules)
     return _Comparison(backward, point, seed, rules).run()

@@ -118,6 +118,17 @@ TEXTS = {
         y = select(m, x, y_false_value);
         """,
     ),
+    # What is subtracted from a number is added to it.
+    "one less a convolution": (
+        "tract",
+        "x = external(shape = [1, 3, 5]);\nw = external(shape = [1, 3, 2]);\nm = conv(x, w, padding = [(0, 0)]);\n"
+        "y = sub(1.0, m);",
+        """
+        m = conv(x, w, padding = [(0, 0)]);
+        y_opposite = neg(m);
+        y = add(1.0, y_opposite);
+        """,
+    ),
     "a reversed axis": (
         "tract",
         "x = external(shape = [5, 4]);\ny = slice(x, axes = [0], begin = [-1], end = [-6], stride = [-1]);",
@@ -133,6 +144,32 @@ TEXTS = {
         y_image = unsqueeze(x, axes = [0]);
         y_padded = pad(y_image, padding = [(0, 0), (0, 0), (2, 1)], border = 'reflect');
         y = squeeze(y_padded, axes = [0]);
+        """,
+    ),
+    # Where it is all there is, no part of it is taken.
+    "a stride over one element": (
+        "tract",
+        "x = external(shape = [3, 4]);\ny = slice(x, axes = [1], begin = [1], end = [3], stride = [3]);",
+        """
+        y = slice(x, axes = [1], begin = [1], end = [2]);
+        """,
+    ),
+    # The one that makes an output is read by nothing.
+    "the same twice": (
+        "tract",
+        "x = external(shape = [3, 4]);\na = exp(x);\ny = exp(x);\nb = neg(a);\nc = neg(y);\nz = mul(b, c);",
+        """
+        a = exp(x);
+        y = exp(x);
+        b = neg(a);
+        z = mul(b, b);
+        """,
+    ),
+    "a mirrored edge": (
+        "tract",
+        "x = external(shape = [1, 4]);\ny = pad(x, padding = [(1, 0), (0, 0)], border = 'reflect-even');",
+        """
+        y = concat([x, x], axis = 0);
         """,
     ),
     "a repeated edge": (

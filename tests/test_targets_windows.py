@@ -641,8 +641,28 @@ def test_a_border_of_zeros_counts_for_a_maximum() -> None:
     assert (
         written(text, "portable")
         == """\
-y_padded = pad(x, padding = [(0, 0), (0, 0), (1, 1), (1, 1)]);
-y = max_pool(y_padded, size = [1, 1, 3, 3], border = 'ignore', padding = [(0, 0), (0, 0), (0, 0), (0, 0)]);"""
+y_least = max(y_edge, y_edge_1);
+y_max_pool = max_pool(x, size = [1, 1, 3, 3], border = 'ignore', padding = [(0, 0), (0, 0), (1, 1), (1, 1)]);
+y = max(y_max_pool, y_least);"""
+    )
+    lowered = nnef_grad.lower(nnef_grad.loads(text), "portable")
+    edge = np.array([0.0, *[-3e38] * 6, 0.0], np.float32)
+    assert [a.flatten().tolist() for a in lowered.data.values()] == [edge.tolist()] * 2
+
+
+def test_zeros_around_a_tensor_are_joined_to_it_before_a_pool() -> None:
+    text = document(
+        "x = external(shape = [2, 4, 8, 8]);\np = pad(x, padding = [(0, 0), (0, 0), (0, 1), (0, 0)]);\n"
+        "y = max_pool(p, size = [1, 1, 3, 3], border = 'ignore');"
+    )
+    assert written(text, "tract").startswith("p = pad(x, ")
+    assert (
+        written(text, "onnx")
+        == """\
+p_zeros_single = unsqueeze(0.0, axes = [0, 1, 2, 3]);
+p_zeros = tile(p_zeros_single, repeats = [2, 4, 1, 8]);
+p = concat([x, p_zeros], axis = 2);
+y = max_pool(p, size = [1, 1, 3, 3], border = 'ignore');"""
     )
 
 
@@ -668,7 +688,42 @@ y = conv(y_kept, w, padding = [(0, 0), (0, 0)]);"""
     )
 
 
+def test_windows_that_lie_outside_are_zeros_around_the_result() -> None:
+    text = model(
+        "conv(x, w, 0.5, padding = [(1, 2), (1, 1)])", x=[2, 4, 8, 8], w=[6, 4, 1, 3]
+    )
+    assert written(text, "khronos").startswith("y = conv(x, w, 0.5, padding = [(1, 2)")
+    assert (
+        written(text, "tract")
+        == """\
+y_unbiased = conv(x, w, padding = [(0, 0), (1, 1)]);
+y_padded = pad(y_unbiased, padding = [(0, 0), (0, 0), (1, 2), (0, 0)]);
+y = add(y_padded, 0.5);"""
+    )
+
+
 # ---- The runtimes ----
+
+# Its maxima next to the border are zeros, which optimisers of ONNX used to take away.
+MAXIMA_OVER_ZEROS = document(
+    "x = external(shape = [1, 2, 4, 3, 4]);\nw = variable(shape = [1, 1, 2, 1, 4], label = 'w');\nt = sub(x, 4.0);\n"
+    "p = max_pool(t, size = [1, 1, 3, 3, 1], stride = [1, 1, 2, 1, 1], padding = [], border = 'constant');\n"
+    "m, v = moments(p, axes = [1, 4]);\ny = matmul(m, w);\nz = matmul(v, w);",
+    outputs="y, z",
+)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("target", LOWERED)
+def test_maxima_over_zeros_in_the_runtimes(target: str, direction: str) -> None:
+    needs(*TARGETS[target])
+    found = matrix(
+        [Model("maxima", 1, MAXIMA_OVER_ZEROS)],
+        DIRECTIONS[direction],
+        lower=partial(nnef_grad.lower, target=target),
+        consumers=TARGETS[target],
+    )
+    assert {v.word for row in found.values() for v in row.values()} == {"ok"}, found
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

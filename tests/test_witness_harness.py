@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,6 +104,16 @@ def test_a_refusal_tells_why(consumer: str) -> None:
     verdict = compare(outcomes(consumer)[0], {"y": np.zeros(2)})
     assert verdict.word == "refused"
     assert "frobnicate" in verdict.detail
+
+
+def test_onnx_runtime_is_asked_without_optimisations_too() -> None:
+    outcome = outcomes("onnx")[1]
+    (setting,) = outcome.others
+    assert setting == "without optimisations"
+    wrong = replace(outcome, others={setting: outcomes("onnx")[0]})
+    verdict = compare(wrong, EXPECTED)
+    assert verdict.word == "refused"
+    assert verdict.detail.startswith("without optimisations: ")
 
 
 def test_what_the_converter_drops_is_lost() -> None:

@@ -37,7 +37,13 @@ from nnef_grad.targets.interface import (
     without_repetitions,
 )
 from nnef_grad.targets.lookup import find_lowering
-from nnef_grad.targets.neighbours import biases_added, repeats_joined, steps_held
+from nnef_grad.targets.neighbours import (
+    biases_added,
+    differences_turned,
+    repeats_joined,
+    steps_held,
+    zeros_held,
+)
 from nnef_grad.targets.registry import Inexpressible
 from nnef_grad.targets.runtimes import RUNTIMES, Runtime
 from nnef_grad.targets.tensors import (
@@ -112,6 +118,8 @@ _LAST: tuple[tuple[Wanted, Pass], ...] = (
     (lambda runtime: not runtime.returns_data, computed_outputs),
     (lambda runtime: runtime.moves_operations, steps_held),
     (lambda runtime: runtime.moves_operations, repeats_joined),
+    (lambda runtime: runtime.moves_operations, differences_turned),
+    (lambda runtime: runtime.fuses_padding, zeros_held),
 )
 
 
@@ -179,7 +187,9 @@ def _lowered(
         message = f"'{operation.name}' cannot be expressed {error}"
         problems.append(Problem(message, operation.span))
         return operation.results
-    return [_in_full(emit, *pair) for pair in zip(values, operation.results)]
+    return [
+        _in_full(emit, *pair) for pair in zip(values, operation.results, strict=True)
+    ]
 
 
 def _in_full(emit: Emitter, value: Any, result: Result) -> Any:

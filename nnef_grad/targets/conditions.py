@@ -250,9 +250,26 @@ def no_plain_range(operation: Operation) -> bool:
     extents = [operand_shape(operation)[axis] for axis in _axes(operation)]
     return (
         any(step < 0 for step in stride)
-        or any(first < 0 or first == last == 0 for first, last in zip(begin, end))
-        or any(last > extent for last, extent in zip(end, extents))
+        or any(
+            first < 0 or first == last == 0
+            for first, last in zip(begin, end, strict=True)
+        )
+        or any(last > extent for last, extent in zip(end, extents, strict=True))
     )
+
+
+def needless_stride(operation: Operation) -> bool:
+    """There is a stride along an axis of which one element is taken."""
+    result = result_shape(operation)
+    pairs = strides(operation).items()
+    return any(step > 1 and result[axis] == 1 for axis, step in pairs)
+
+
+def strides(operation: Operation) -> dict[int, int]:
+    """The stride of a slice along each of its axes."""
+    axes = _axes(operation)
+    steps = operation.attributes["stride"] or (1,) * len(axes)
+    return dict(zip(axes, steps, strict=True))
 
 
 def repeated_once(operation: Operation) -> bool:
@@ -273,6 +290,12 @@ def cropping(operation: Operation) -> bool:
 def cropping_reflection(operation: Operation) -> bool:
     """Padding is negative, and the border reflects what is left or what there was."""
     return cropping(operation) and operation.attributes["border"] == "reflect"
+
+
+def cropping_all(operation: Operation) -> bool:
+    """Nothing of an axis is left by negative padding, before there is another."""
+    columns = zip(operand_shape(operation), _padding(operation), strict=True)
+    return any(n + min(p, 0) + min(q, 0) <= 0 for n, (p, q) in columns)
 
 
 def beside_space(operation: Operation) -> bool:

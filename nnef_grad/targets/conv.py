@@ -18,9 +18,11 @@ from nnef_grad.targets.windows import (
     MOST_AXES,
     covers,
     cropped,
+    idle_windows,
     lie_side_by_side,
     skipping_axes,
     stuffed,
+    without_idle,
 )
 
 # ---- Convolutions ----
@@ -29,7 +31,8 @@ from nnef_grad.targets.windows import (
 @lowering("conv")
 def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """With everything said: the padding, the groups, a bias that has a number for each
-    channel. What negative padding crops is sliced off.
+    channel. What negative padding crops is sliced off, and windows that lie outside as a
+    whole are zeros around the result.
     """
     x, w, bias = op.operands
     assert isinstance(x, Tensor)
@@ -40,13 +43,17 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     _check_rank(x)
     if BODIES["conv"].applies(op):
         return BODIES["conv"].build(emit, op)
-    if not conv_windows(op).touch_data:
+    windows, idle = without_idle(conv_windows(op)), idle_windows(conv_windows(op))
+    if min(windows.down) <= 0:
         return [_untouched(emit, op)]
-    inside, windows = cropped(emit, x, conv_windows(op))
+    inside, windows = cropped(emit, x, windows)
     kept, windows = _thinned(emit, inside, windows)
-    within, behind = _divided(bias, w.shape[0])
+    is_whole = not any(map(any, idle))
+    within, behind = _divided(bias, w.shape[0]) if is_whole else (0.0, bias)
     attributes = {**windows.attributes, "groups": groups}
     y = emit("conv", kept, w, within, **attributes, hint="unbiased")
+    if not is_whole:
+        y = emit("pad", y, padding=[(0, 0), (0, 0), *idle], hint="padded")
     return [emit("add", y, behind)]
 
 
@@ -60,8 +67,10 @@ def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Any, Windows]:
     each = [s if axis in axes else 1 for axis, s in enumerate(windows.stride)]
     single: dict[str, Any] = {"size": [1] * x.rank, "padding": [(0, 0)] * x.rank}
     kept = emit("box", x, **single, stride=[1, 1, *each], hint="kept")
-    stride = tuple(s // every for s, every in zip(windows.stride, each))
-    dilation = tuple(max(d // every, 1) for d, every in zip(windows.dilation, each))
+    stride = tuple(s // every for s, every in zip(windows.stride, each, strict=True))
+    dilation = tuple(
+        max(d // every, 1) for d, every in zip(windows.dilation, each, strict=True)
+    )
     return kept, replace(windows, up=kept.shape[2:], stride=stride, dilation=dilation)
 
 
@@ -156,7 +165,9 @@ def _inside(
     windows: Windows, zeros: Sequence[tuple[int, int]], channels: Shape
 ) -> dict[str, Any]:
     """The attributes of a deconvolution without the zeros around its result."""
-    up = tuple(extent - sum(sides) for extent, sides in zip(windows.up, zeros))
+    up = tuple(
+        extent - sum(sides) for extent, sides in zip(windows.up, zeros, strict=True)
+    )
     padding = tuple(
         (max(before, 0), max(behind, 0)) for before, behind in windows.padding
     )
@@ -192,11 +203,11 @@ def _convolution(emit: Emitter, op: Operation) -> Any:
     assert isinstance(x, Tensor)
     assert isinstance(w, Tensor)
     windows, groups = deconv_windows(op), _groups(op)
-    strides = zip(windows.stride, windows.down)
+    strides = zip(windows.stride, windows.down, strict=True)
     factors = {a: s for a, (s, count) in enumerate(strides, start=2) if count > 1}
     apart = stuffed(emit, x, factors)
     reach = reaches(windows.size, windows.dilation)
-    columns = zip(windows.padding, reach, windows.up, apart.shape[2:])
+    columns = zip(windows.padding, reach, windows.up, apart.shape[2:], strict=True)
     padding = [(r - 1 - p, up - held + p) for (p, _), r, up, held in columns]
     attributes = {
         **windows.attributes,

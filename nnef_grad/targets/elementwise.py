@@ -21,7 +21,10 @@ def select_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
         return [_chosen(emit, *op.operands)]
     rank = next(op.outputs).rank
     names = [parameter.name for parameter in op.definition.operands]
-    aligned = (_aligned(emit, o, rank, name) for o, name in zip(op.operands, names))
+    aligned = (
+        _aligned(emit, o, rank, name)
+        for o, name in zip(op.operands, names, strict=True)
+    )
     return [emit("select", *aligned)]
 
 

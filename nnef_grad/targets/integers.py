@@ -89,7 +89,7 @@ def _moved(maker: Operation, emit: Emitter, cast: Operation) -> Sequence[Any]:
     operands = tuple(_as_scalar(emit, operand) for operand in maker.operands)
     results = emit.call(maker.definition, operands, maker.attributes)
     (integers,) = cast.operands
-    pairs = zip(tensors(maker.results), tensors(results))
+    pairs = zip(tensors(maker.results), tensors(results), strict=True)
     return [new for old, new in pairs if old == integers]
 
 

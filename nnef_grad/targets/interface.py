@@ -39,7 +39,7 @@ _UNIQUE = {"external", "variable", "update"}
 
 def without_repetitions(graph: Graph) -> Graph:
     """The graph without operations that do what an earlier one does, but for those that
-    make an output.
+    make an output: nothing else reads what they make.
     """
     first: dict[tuple[object, ...], Operation] = {}
     stays, originals = set(graph.outputs), dict[Tensor, Tensor]()
@@ -47,11 +47,12 @@ def without_repetitions(graph: Graph) -> Graph:
     for op in graph.operations:
         op = substitute(op, originals)
         earlier = first.setdefault(_key(op), op) if op.name not in _UNIQUE else op
-        if earlier is not op and stays.isdisjoint(op.outputs):
-            originals.update(zip(op.outputs, earlier.outputs))
-        else:
+        if earlier is not op:
+            originals.update(zip(op.outputs, earlier.outputs, strict=True))
+        if earlier is op or not stays.isdisjoint(op.outputs):
             operations.append(op)
-    return replace(graph, operations=tuple(operations)) if originals else graph
+    found = tuple(operations)
+    return graph if found == graph.operations else replace(graph, operations=found)
 
 
 def _key(op: Operation) -> tuple[object, ...]:

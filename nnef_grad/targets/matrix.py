@@ -21,7 +21,10 @@ def matmul_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     if transposed_batches(op):
         flags = (op.attributes[f"transpose{name}"] for name in "AB")
         return [
-            emit("matmul", *(_turned(emit, *pair) for pair in zip(op.inputs, flags)))
+            emit(
+                "matmul",
+                *(_turned(emit, *pair) for pair in zip(op.inputs, flags, strict=True)),
+            )
         ]
     batch = next(op.outputs).shape[:-2]
     repeated = (_repeated(emit, x, batch) for x in op.inputs)
@@ -48,7 +51,9 @@ def _turned(emit: Emitter, x: Tensor, flag: bool) -> Any:
 
 def _repeated(emit: Emitter, x: Tensor, batch: Shape) -> Any:
     """A matrix for each of the batch."""
-    repeats = [count // extent for count, extent in zip(batch, x.shape)]
+    repeats = [
+        count // extent for count, extent in zip(batch, x.shape[:-2], strict=True)
+    ]
     if set(repeats) <= {1}:
         return x
     return emit("tile", x, repeats=[*repeats, 1, 1], hint="repeated")

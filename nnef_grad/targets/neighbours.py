@@ -7,19 +7,30 @@ is refused. It does not move over what is repeated.
 An axis of extent 1 that is repeated counts as one element in a product behind it, which is
 wrong. It does not if another way was taken from one element to two.
 
+What a convolution is subtracted from is added to its bias, and nothing is subtracted.
+The opposite of a convolution is not looked at.
+
+In ONNX, where optimisers put zeros around a tensor into what reads it, as padding of its
+own: a pool ignores what it pads, or does not count it, and wants less of it than it has
+elements; and a convolution has the padding of its filter for that of its data. They look
+through what does nothing, and only they know what that is.
+
 In the converter to ONNX: the axes of a bias are squeezed, and a constant has none there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nnef_grad.emit import Emitter
 from nnef_grad.ir import Graph, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.shape import section
+from nnef_grad.ops.windows import Padding
 from nnef_grad.passes.inline import Build, inline
+from nnef_grad.targets.conditions import strides
 from nnef_grad.targets.integers import makers
+from nnef_grad.targets.parts import zeros_joined
 
 # ---- Slices behind reshapes ----
 
@@ -53,8 +64,7 @@ def _reshaped(graph: Graph) -> set[Tensor]:
 def _axes_with_stride(op: Operation) -> list[int]:
     if op.name != "slice":
         return []
-    axes: Shape = op.attributes["axes"]
-    return [a for a, step in zip(axes, op.attributes["stride"]) if step > 1]
+    return [axis for axis, step in strides(op).items() if step > 1]
 
 
 def _is_padded(op: Operation, axes: Sequence[int]) -> bool:
@@ -113,7 +123,7 @@ def _repeats_one(op: Operation, made: Mapping[Tensor, Operation]) -> bool:
 
 
 def _repeated_axes(op: Operation) -> list[int]:
-    pairs = zip(shape_of(op.operands[0]), op.attributes["repeats"])
+    pairs = zip(shape_of(op.operands[0]), op.attributes["repeats"], strict=True)
     return [axis for axis, (extent, n) in enumerate(pairs) if extent == 1 < n]
 
 
@@ -134,6 +144,79 @@ def _doubled(emit: Emitter, op: Operation) -> Sequence[Any]:
     if max(repeats) == 1:
         return [twice]
     return [section(emit, emit("tile", twice, repeats=repeats), {axis: (0, count)})]
+
+
+# ---- Differences behind convolutions ----
+
+_MOVING = "copy cast reshape squeeze unsqueeze transpose slice concat tile pad"
+_SUMMING = frozenset(f"{_MOVING} add sub".split())
+
+
+def differences_turned(graph: Graph) -> Graph:
+    """The graph with the opposite of a convolution added to what it is subtracted from."""
+    sums: set[Tensor] = set()
+    for op in graph.operations:
+        is_sum = op.name in _SUMMING and not sums.isdisjoint(op.inputs)
+        if is_sum or op.name == "conv":
+            sums.update(op.outputs)
+
+    def body(op: Operation) -> Build | None:
+        return _opposite_added if op.name == "sub" and op.operands[1] in sums else None
+
+    return inline(graph, body)
+
+
+def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Any]:
+    x, y = op.operands
+    return [emit("add", x, emit("neg", y, hint="opposite"))]
+
+
+# ---- Pools and filters behind zeros ----
+
+# What may turn out to do nothing, or to move over the zeros.
+_PASSING = frozenset(f"{_MOVING} select add sub mul div pow min max".split())
+
+
+def zeros_held(graph: Graph) -> Graph:
+    """The graph with zeros joined to a tensor, not padded, where they would be misread."""
+    chosen = _zeros_before_windows(graph)
+    return inline(graph, lambda op: _joined if chosen.issuperset(op.outputs) else None)
+
+
+def _zeros_before_windows(graph: Graph) -> set[Tensor]:
+    """What is padded with zeros, and read as something else than the data of a
+    convolution.
+    """
+    sources: dict[Tensor, set[Tensor]] = {}
+    for op in graph.operations:
+        moved = [sources[x] for x in op.inputs if op.name in _PASSING]
+        for tensor in op.outputs:
+            own = {tensor} if _pads_zeros(op) else set[Tensor]()
+            sources[tensor] = own.union(*moved)
+    read = (tensor for op in graph.operations for tensor in _misreading(op))
+    return {source for tensor in read for source in sources[tensor]}
+
+
+def _pads_zeros(op: Operation) -> bool:
+    if op.name != "pad" or op.attributes["border"] != "constant":
+        return False
+    value: float = op.attributes["value"]
+    padding: Padding = op.attributes["padding"]
+    return value == 0.0 and all(min(sides) >= 0 for sides in padding)
+
+
+def _misreading(op: Operation) -> Iterator[Tensor]:
+    """The operands that padding is misread for. What is right by itself, the padding of
+    the data of a convolution, is not next to automatic padding.
+    """
+    is_plain = op.name == "conv" and len(op.attributes["padding"]) > 0
+    if op.name in ("max_pool", "avg_pool", "conv"):
+        operands = op.operands[1:] if is_plain else op.operands
+        yield from (operand for operand in operands if isinstance(operand, Tensor))
+
+
+def _joined(emit: Emitter, op: Operation) -> Sequence[Any]:
+    return [zeros_joined(emit, op, *op.inputs)]
 
 
 # ---- Constants behind layers ----

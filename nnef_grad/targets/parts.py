@@ -12,7 +12,7 @@ from typing import Any
 from nnef_grad.emit import Emitter
 from nnef_grad.ir import Operation, Shape, Tensor
 from nnef_grad.ops.shape import reshaped, section, slice_positions, with_extent
-from nnef_grad.ops.windows import Padding
+from nnef_grad.ops.windows import REPEATING, Padding
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import MOST_AXES, along_axis
 
@@ -26,11 +26,7 @@ def slice_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """With everything said; one axis after the other where there are too many."""
     (x,) = op.inputs
     found = slice_positions(x.shape, **op.attributes)
-    positions = {
-        axis: taken
-        for axis, taken in sorted(found.items())
-        if taken != range(x.shape[axis])
-    }
+    positions = _proper(x, dict(sorted(found.items())))
     if x.rank <= MOST_AXES:
         return [_taken(emit, x, positions)]
     for axis, taken in positions.items():
@@ -38,14 +34,23 @@ def slice_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     return [x]
 
 
+def _proper(x: Tensor, positions: Positions) -> Positions:
+    """The positions along those axes that are not taken whole."""
+    return {a: taken for a, taken in positions.items() if taken != range(x.shape[a])}
+
+
 def _taken(emit: Emitter, x: Tensor, positions: Positions) -> Any:
     """The elements at the positions."""
+    positions = _proper(x, positions)
     if not positions:
         return x
     if any(_is_backward(taken) for taken in positions.values()):
         backward = _backward if x.dtype == "scalar" else _one_by_one
         return backward(emit, x, positions)
-    columns = zip(*(_plain(taken, x.shape[axis]) for axis, taken in positions.items()))
+    columns = zip(
+        *(_plain(taken, x.shape[axis]) for axis, taken in positions.items()),
+        strict=True,
+    )
     begin, end, stride = map(list, columns)
     stride = stride if set(stride) != {1} else []
     return emit("slice", x, axes=list(positions), begin=begin, end=end, stride=stride)
@@ -94,7 +99,7 @@ def _one_by_one(emit: Emitter, x: Tensor, positions: Positions) -> Any:
 @lowering("pad")
 def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """What is cropped is sliced off, and what a border repeats is joined to the tensor,
-    or reflected in space.
+    or reflected in space. Where it repeats something, no value is said.
     """
     (x,), padding = op.operands, op.attributes["padding"]
     assert isinstance(x, Tensor)
@@ -102,7 +107,7 @@ def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     if not any(map(any, wider)):
         return [_cropped(emit, x, padding)]
     if wider != padding:
-        padded = emit("pad", x, **{**op.attributes, "padding": wider}, hint="wider")
+        padded = _padded(emit, op, x, wider, hint="wider")
         return [_cropped(emit, padded, padding)]
     return [_BORDERS[op.attributes["border"]](emit, op, x)]
 
@@ -130,7 +135,7 @@ def _joined(side: Callable[..., Any]) -> Callable[..., Any]:
             if any(counts):
                 before, behind = (
                     [side(emit, x, axis, count, is_end)] if count else []
-                    for count, is_end in zip(counts, (False, True))
+                    for count, is_end in zip(counts, (False, True), strict=True)
                 )
                 x = emit("concat", [*before, x, *behind], axis=axis, hint="joined")
         return x
@@ -154,6 +159,16 @@ def _mirror(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> An
     return _taken(emit, x, {axis: taken})
 
 
+def _zeros(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Any:
+    """Zeros, on whichever side."""
+    shape = with_extent(x.shape, axis, count)
+    return emit("constant", shape=shape, value=[0.0], hint="zeros")
+
+
+# A border of zeros, which no optimiser takes for one of the operation behind it.
+zeros_joined = _joined(_zeros)
+
+
 # ---- Space ----
 
 
@@ -169,9 +184,12 @@ def _in_space(emit: Emitter, op: Operation, x: Tensor) -> Any:
     return _in_blocks(emit, op, x)
 
 
-def _padded(emit: Emitter, op: Operation, x: Tensor, padding: Any) -> Any:
-    attributes = {**op.attributes, "padding": padding}
-    return emit("pad", x, **attributes, hint="padded")
+def _padded(
+    emit: Emitter, op: Operation, x: Tensor, padding: Any, hint: str = "padded"
+) -> Any:
+    border, value = op.attributes["border"], op.attributes["value"]
+    filled = {"border": border} if border in REPEATING else {"value": value}
+    return emit("pad", x, padding=padding, **filled, hint=hint)
 
 
 def _in_blocks(emit: Emitter, op: Operation, x: Any) -> Any:

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from math import prod
 from typing import Any
 
 from nnef_grad.emit import Emitter
-from nnef_grad.ir import Operation, Tensor
+from nnef_grad.ir import Operation, Shape, Tensor
 from nnef_grad.ops import BODIES
 from nnef_grad.ops.pool import basic_windows, divisor, reverse_windows
-from nnef_grad.ops.windows import Windows, basic_outside
+from nnef_grad.ops.shape import with_extent
+from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, counts_inside
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.windows import (
     LOWEST,
@@ -24,6 +26,7 @@ from nnef_grad.targets.windows import (
     basic_attributes,
     check_inside,
     cropped,
+    have_empty,
     in_parts,
     joined,
     lie_apart,
@@ -45,24 +48,50 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     check_inside(windows, border)
     if not _is_spatial(windows):
         return [_moved_behind(emit, op, windows)]
-    if border != "ignore" or _is_wide(windows):
-        value = LOWEST if border == "ignore" else 0.0
-        x, windows = surrounded(emit, x, windows, border, value)
+    least = _least(emit, windows) if border == "constant" else None
+    if border in REPEATING or _is_wide(windows) or have_empty(windows):
+        x, windows = surrounded(emit, x, windows, border, LOWEST)
     x, windows = _read(emit, x, windows)
-    return [emit("max_pool", x, border="ignore", **basic_attributes(windows))]
+    largest = emit("max_pool", x, border="ignore", **basic_attributes(windows))
+    return [largest if least is None else emit("max", largest, least)]
+
+
+def _least(emit: Emitter, windows: Windows) -> Any:
+    """What no maximum is less than, to be broadcast: 0 where a window reaches beyond the
+    data; None where none does.
+
+    Zeros around the data would say the same. But optimisers of ONNX put them into the
+    pool behind them, which ignores its border.
+    """
+    columns = zip(counts_inside(windows), windows.size, strict=True)
+    found = [[0.0 if n < f else LOWEST for n in counts] for counts, f in columns]
+    if any(set(along) == {0.0} for along in found):
+        return 0.0
+    edges = [
+        _edge(emit, along, with_extent((1,) * len(found), axis, len(along)))
+        for axis, along in enumerate(found)
+        if 0.0 in along
+    ]
+    return reduce(partial(emit, "max", hint="least"), edges) if edges else None
+
+
+def _edge(emit: Emitter, value: Sequence[float], shape: Shape) -> Any:
+    return emit("constant", shape=shape, value=value, hint="edge")
 
 
 @lowering("avg_pool")
 def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """Dilated windows are summed first."""
+    """Dilated windows are summed first, and those over as many zeros as they have
+    elements.
+    """
     (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
     check_inside(windows, border)
     if not _is_spatial(windows):
         return [_moved_behind(emit, op, windows)]
-    if are_dilated(windows):
+    if are_dilated(windows) or (border == "constant" and _is_wide(windows)):
         total = emit("box", x, border=border, **basic_attributes(windows), hint="total")
         return [emit("div", total, divisor(emit, windows, border))]
-    if border not in ("constant", "ignore") or _is_wide(windows):
+    if border in REPEATING:
         x, windows = surrounded(emit, x, windows, border)
     x, windows = _read(emit, x, windows)
     kept = "ignore" if border == "ignore" else "constant"
@@ -71,12 +100,14 @@ def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 @lowering("box")
 def box_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """A mean times a volume; dilated windows are those of a convolution."""
+    """A mean times a volume; windows that are dilated, or lie over as many zeros as they
+    have elements, are those of a convolution.
+    """
     (x,), windows = op.inputs, basic_windows(op)
     border, normalize = op.attributes["border"], op.attributes["normalize"]
     if not _is_spatial(windows):
         return [_moved_behind(emit, op, windows)]
-    if are_dilated(windows) and not normalize:
+    if not normalize and (are_dilated(windows) or _is_wide(windows)):
         return [_convolved(emit, x, windows, border)]
     # Nothing is added where nothing is, nor where zeros are.
     kept = "constant" if border == "ignore" and not normalize else border
@@ -89,7 +120,7 @@ def _convolved(emit: Emitter, x: Tensor, windows: Windows, border: str) -> Any:
     axes = moving_axes(windows)
     layout, windows = Layout(x.shape, axes), along(windows, axes)
     planes = layout.apart(emit, x, (1, *windows.up))
-    if border not in ("constant", "ignore"):
+    if border in REPEATING:
         planes, windows = surrounded(emit, planes, windows, border)
     sums = emit("conv", planes, _ones(emit, windows), **windows.attributes, hint="sums")
     return layout.together(emit, sums, windows.down)
@@ -168,7 +199,7 @@ def _is_spatial(windows: Windows) -> bool:
 def _is_wide(windows: Windows) -> bool:
     """Whether there is as much padding as a window has elements."""
     outside = basic_outside(windows)
-    return any(max(sides) >= f for sides, f in zip(outside, windows.size))
+    return any(max(sides) >= f for sides, f in zip(outside, windows.size, strict=True))
 
 
 def _read(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Any, Windows]:

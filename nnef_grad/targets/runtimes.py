@@ -20,6 +20,7 @@ from nnef_grad.targets.conditions import (
     both,
     broadcast_operand,
     cropping,
+    cropping_all,
     cropping_reflection,
     different_batches,
     either,
@@ -27,6 +28,7 @@ from nnef_grad.targets.conditions import (
     fewer_axes,
     inner_product,
     literal_integers,
+    needless_stride,
     no_axes,
     no_plain_layer,
     no_plain_range,
@@ -63,6 +65,7 @@ from nnef_grad.targets.window_conditions import (
     biased,
     dilated,
     empty,
+    idle,
     multiplying,
     not_by_two,
     number_as_bias,
@@ -89,6 +92,7 @@ class Runtime:
         takes_constants_as_biases: whether the bias of a layer can be a constant.
         moves_operations: whether it moves operations over each other, and gets that
             wrong.
+        fuses_padding: whether it puts padding into what reads it, and gets that wrong.
         misread: beginnings of names that it reads as literals.
     """
 
@@ -98,6 +102,7 @@ class Runtime:
     returns_data: bool = True
     takes_constants_as_biases: bool = True
     moves_operations: bool = False
+    fuses_padding: bool = False
     misread: tuple[str, ...] = ()
 
     def lacks(self, operation: Operation) -> bool:
@@ -119,7 +124,11 @@ RUNTIMES: dict[str, Runtime] = {
         misread=("inf", "true", "false"),
     ),
     "onnx": Runtime(
-        "onnx", "ONNX Runtime", returns_data=False, takes_constants_as_biases=False
+        "onnx",
+        "ONNX Runtime",
+        returns_data=False,
+        takes_constants_as_biases=False,
+        fuses_padding=True,
     ),
 }
 
@@ -235,15 +244,22 @@ ELEMENTS: Facts = {
     "slice": {
         "session": either(rank_0, above_rank(5)),
         "interpreter": rank_0,
-        "tract": no_plain_range,
+        "tract": either(no_plain_range, needless_stride),
         "onnx": either(rank_0, open_ended),
     },
     "pad": {
         "session": either(rank_0, above_rank(5), with_border("ignore")),
-        "interpreter": either(beside_space, with_border("reflect-even", "ignore")),
+        "interpreter": either(
+            beside_space,
+            with_border("reflect-even", "ignore"),
+            both(with_border("reflect", "replicate"), other_than(value=0.0)),
+        ),
         "tract": either(cropping, with_border("replicate", "reflect-even", "ignore")),
         "onnx": either(
-            rank_0, with_border("reflect-even", "ignore"), cropping_reflection
+            rank_0,
+            with_border("reflect-even", "ignore"),
+            cropping_reflection,
+            cropping_all,
         ),
     },
     "tile": {
@@ -285,8 +301,9 @@ WINDOWS: Facts = {
             no_space, above_rank(5), with_border("reflect-even"), bias_not_by_channel
         ),
         # It takes elements that a stride skips out of what is before the convolution,
-        # and fails if that is a reshape.
-        "tract": either(repeating, no_space, cropping, skipping, multiplying),
+        # and fails if that is a reshape. It leaves out the padding of a filter of one
+        # element, if a matrix product follows.
+        "tract": either(repeating, no_space, cropping, skipping, multiplying, idle),
         "onnx": either(
             repeating,
             no_space,

@@ -222,7 +222,7 @@ class Blocks(Elements):
 
     def extents(self, down: Shape, size: Shape) -> Shape:
         """Windows and elements by turns."""
-        return tuple(chain(*zip(down, size)))
+        return tuple(chain(*zip(down, size, strict=True)))
 
     def take(self, emit: Emitter, x: Tensor, border: str) -> Any:
         """They are there: nothing of the border is read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from math import prod
 from typing import Any
 
@@ -93,7 +93,7 @@ def split_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """A slice for each part."""
     (x,), axis = op.inputs, int(op.attributes["axis"])
     ends = list(accumulate(part.shape[axis] for part in op.outputs))
-    ranges = zip([0, *ends], ends)
+    ranges = pairwise([0, *ends])
     return [tuple(section(emit, x, {axis: ends}, hint="part") for ends in ranges)]
 
 

@@ -93,7 +93,7 @@ def in_full(emit: Emitter, x: Operand, shape: Shape) -> Any:
     missing = list(range(len(shape_of(x)), len(shape)))
     if missing:
         x = emit("unsqueeze", x, axes=missing, hint="single")
-    repeats = [whole // part for whole, part in zip(shape, shape_of(x))]
+    repeats = [whole // part for whole, part in zip(shape, shape_of(x), strict=True)]
     return emit("tile", x, repeats=repeats) if max(repeats, default=1) > 1 else x
 
 

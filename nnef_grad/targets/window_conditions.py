@@ -7,7 +7,13 @@ from nnef_grad.ops.conv import conv_windows, deconv_windows
 from nnef_grad.ops.pool import basic_windows, reverse_windows
 from nnef_grad.ops.windows import REPEATING, Padding, Windows, basic_outside, reaches
 from nnef_grad.targets.conditions import operand_shape, result_shape, with_border
-from nnef_grad.targets.windows import covers, have_empty, moving_axes, skipping_axes
+from nnef_grad.targets.windows import (
+    covers,
+    have_empty,
+    idle_windows,
+    moving_axes,
+    skipping_axes,
+)
 
 _WINDOWS = {"conv": conv_windows, "deconv": deconv_windows, "debox": reverse_windows}
 
@@ -45,7 +51,7 @@ def apart(operation: Operation) -> bool:
     """A stride is longer than a window."""
     windows = _windows(operation)
     reach = reaches(windows.size, windows.dilation)
-    return any(s > r for s, r in zip(windows.stride, reach))
+    return any(s > r for s, r in zip(windows.stride, reach, strict=True))
 
 
 def along_four_axes(operation: Operation) -> bool:
@@ -56,13 +62,22 @@ def along_four_axes(operation: Operation) -> bool:
 def wide(operation: Operation) -> bool:
     """There is as much padding on a side as a window has elements."""
     windows = _windows(operation)
-    return any(max(sides) >= f for sides, f in zip(windows.padding, windows.size))
+    return any(
+        max(sides) >= f for sides, f in zip(windows.padding, windows.size, strict=True)
+    )
+
+
+def idle(operation: Operation) -> bool:
+    """Windows lie outside as a whole."""
+    return any(map(any, idle_windows(_windows(operation))))
 
 
 def across(operation: Operation) -> bool:
     """Something is said of windows along batch or channels."""
     windows = _windows(operation)
-    columns = zip(windows.size, windows.stride, windows.dilation, windows.padding)
+    columns = zip(
+        windows.size, windows.stride, windows.dilation, windows.padding, strict=True
+    )
     return any(column != (1, 1, 1, (0, 0)) for column in list(columns)[:2])
 
 

@@ -13,7 +13,14 @@ from typing import Any
 from nnef_grad.emit import Emitter
 from nnef_grad.ir import Shape, Tensor
 from nnef_grad.ops.shape import reshaped, section
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, counts_inside
+from nnef_grad.ops.windows import (
+    REPEATING,
+    Padding,
+    Windows,
+    basic_outside,
+    counts_inside,
+    reaches,
+)
 from nnef_grad.targets.registry import Inexpressible
 
 # Convolutions and pools have that many spatial axes at most, wherever they run.
@@ -28,7 +35,7 @@ LOWEST = -3e38
 
 def moving_axes(windows: Windows) -> Shape:
     """The axes along which windows are more than the elements one by one."""
-    columns = zip(windows.size, windows.stride, windows.padding)
+    columns = zip(windows.size, windows.stride, windows.padding, strict=True)
     return tuple(axis for axis, column in enumerate(columns) if column != STILL)
 
 
@@ -70,22 +77,26 @@ def in_parts(windows: Windows) -> tuple[Windows, Windows]:
 
 def basic_attributes(windows: Windows) -> dict[str, Any]:
     """The attributes of a basic operation; there are no gaps in a window of one element."""
-    columns = zip(windows.dilation, windows.size)
+    columns = zip(windows.dilation, windows.size, strict=True)
     dilation = tuple(d if f > 1 else 1 for d, f in columns)
     return {"size": windows.size, **replace(windows, dilation=dilation).attributes}
 
 
 def lie_side_by_side(windows: Windows) -> bool:
     """Whether each element of the up-scaled side is in one window."""
-    columns = zip(windows.size, windows.stride, windows.down)
+    columns = zip(windows.size, windows.stride, windows.down, strict=True)
     is_next = all(f == s or count == 1 for f, s, count in columns)
-    covered = tuple(extent * f for extent, f in zip(windows.down, windows.size))
+    covered = tuple(
+        extent * f for extent, f in zip(windows.down, windows.size, strict=True)
+    )
     return is_next and _fill(windows, covered)
 
 
 def lie_apart(windows: Windows) -> bool:
     """Whether each window is one element, the first of as many as the stride says."""
-    covered = tuple(extent * s for extent, s in zip(windows.down, windows.stride))
+    covered = tuple(
+        extent * s for extent, s in zip(windows.down, windows.stride, strict=True)
+    )
     return prod(windows.size) == 1 and _fill(windows, covered)
 
 
@@ -93,18 +104,22 @@ def covers(windows: Windows) -> bool:
     """Whether no part of the up-scaled side lies before the first window, or behind the
     last one.
     """
-    columns = zip(windows.begin, windows.end, windows.up)
+    columns = zip(windows.begin, windows.end, windows.up, strict=True)
     return all(first <= 0 and last >= extent for first, last, extent in columns)
 
 
 def are_dilated(windows: Windows) -> bool:
     """Whether there are gaps in the windows."""
-    return any(f > 1 and d > 1 for f, d in zip(windows.size, windows.dilation))
+    return any(
+        f > 1 and d > 1 for f, d in zip(windows.size, windows.dilation, strict=True)
+    )
 
 
 def skipping_axes(windows: Windows) -> Shape:
     """The axes along which windows take no elements but those from stride to stride."""
-    columns = zip(windows.size, windows.stride, windows.dilation, windows.padding)
+    columns = zip(
+        windows.size, windows.stride, windows.dilation, windows.padding, strict=True
+    )
     return tuple(
         axis
         for axis, (f, s, d, sides) in enumerate(columns)
@@ -115,6 +130,43 @@ def skipping_axes(windows: Windows) -> Shape:
 def have_empty(windows: Windows) -> bool:
     """Whether there are windows without an element inside the up-scaled side."""
     return not all(map(all, counts_inside(windows)))
+
+
+def idle_windows(windows: Windows) -> Padding:
+    """How many windows lie before the up-scaled side as a whole, and how many behind it,
+    along each axis.
+    """
+    reach = reaches(windows.size, windows.dilation)
+    columns = zip(
+        windows.begin, windows.stride, reach, windows.up, windows.down, strict=True
+    )
+    return tuple(
+        (_within(-((first + r - 1) // s), n), _within(n + (first - extent) // s, n))
+        for first, s, r, extent, n in columns
+    )
+
+
+def _within(count: int, most: int) -> int:
+    return min(max(count, 0), most)
+
+
+def without_idle(windows: Windows) -> Windows:
+    """The windows without those that lie before or behind the up-scaled side as a whole:
+    for the others less padding will do, or a negative one.
+    """
+    idle = idle_windows(windows)
+    down = tuple(n - sum(sides) for n, sides in zip(windows.down, idle, strict=True))
+    begin = (
+        first + before * s
+        for first, s, (before, _) in zip(
+            windows.begin, windows.stride, idle, strict=True
+        )
+    )
+    front = tuple((-first, 0) for first in begin)
+    found = replace(windows, down=down, padding=front)
+    sides = zip(front, found.end, windows.up, strict=True)
+    padding = tuple((before, end - extent) for (before, _), end, extent in sides)
+    return replace(found, padding=padding)
 
 
 def check_inside(windows: Windows, border: str) -> None:
@@ -180,7 +232,7 @@ def transposed(
 def cropped(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Any, Windows]:
     """What negative padding leaves of a tensor, and the windows over its last axes."""
     first = x.rank - len(windows.up)
-    columns = zip(windows.padding, windows.up)
+    columns = zip(windows.padding, windows.up, strict=True)
     ranges = {
         axis: (max(-before, 0), extent - max(-behind, 0))
         for axis, ((before, behind), extent) in enumerate(columns, start=first)

@@ -184,7 +184,7 @@ def _align_points(x: Any, rois: Any, index: Any, **attributes: Any) -> list[Tens
     """Which of the points of a cell is the largest."""
     size, rate = attributes["output_size"], attributes["sampling_rate"]
     method = attributes.get("resize_method", "symmetric")
-    fine = [n * r for n, r in zip(size, rate)]
+    fine = [n * r for n, r in zip(size, rate, strict=True)]
     points = _one("roi_resample", x, rois, index, output_size=fine, method=method)
     window = [1, 1, *rate]
     return [_one("argmax_pool", points, size=window, stride=window)]

@@ -67,6 +67,8 @@ class Draw:
         self.values: dict[str, Value] = {}
         self.worlds: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
         self.odd_borders = self.chance(0.15)
+        self.wide_padding = self.chance(0.3)
+        self.mostly_windows = self.chance(0.25)
 
     # ---- Choices ----
 
@@ -266,7 +268,9 @@ class Draw:
         worlds = [_resolved(operands, world) for world in self.worlds]
         results = [self._results(operation, w, attributes, dtype) for w in worlds]
         self._check_operands(operation, worlds, attributes)
-        pairs = _smoothed(operation, worlds, attributes, list(zip(*results)))
+        pairs = _smoothed(
+            operation, worlds, attributes, list(zip(*results, strict=True))
+        )
         for pair in pairs:
             self._check_result(operation, *pair)
         named = tuple(_named(operand) for operand in operands)
@@ -310,8 +314,8 @@ class Draw:
     def _add(self, statement: Statement, pairs: Sequence[Pair]) -> list[Value]:
         self.statements.append(statement)
         added = []
-        for name, pair in zip(statement.outputs, pairs):
-            for world, tensor in zip(self.worlds, pair):
+        for name, pair in zip(statement.outputs, pairs, strict=True):
+            for world, tensor in zip(self.worlds, pair, strict=True):
                 world[name] = tensor
             added.append(_value_of(name, *pair))
             self.values[name] = added[-1]
@@ -367,7 +371,9 @@ def meet(*shapes: Shape) -> Shape | None:
     they do not fit, or it were too large.
     """
     rank = max(map(len, shapes), default=0)
-    columns = list(zip(*(shape + (1,) * (rank - len(shape)) for shape in shapes)))
+    columns = list(
+        zip(*(shape + (1,) * (rank - len(shape)) for shape in shapes), strict=True)
+    )
     if any(len({1, *extents}) > 2 for extents in columns):
         return None
     shape = tuple(max(extents) for extents in columns)

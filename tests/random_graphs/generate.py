@@ -17,6 +17,10 @@ RARE = frozenset(
     [name for name in ROWS if "roi" in name or "quantize" in name]
     + ["multilinear_upsample"]
 )
+# What pads, and what reads padding: in some graphs they stand next to each other.
+_POOLS = "box debox avg_pool rms_pool max_pool max_pool_with_index sample desample"
+WINDOWS = frozenset(f"conv deconv pad copy {_POOLS}".split())
+PREFERENCE = 6.0
 
 
 def make_graph(seed: int, number: int) -> RandomGraph:
@@ -24,7 +28,7 @@ def make_graph(seed: int, number: int) -> RandomGraph:
     name = f"{seed}:{number}"
     draw = Draw(name)
     for _ in range(draw.between(1, 3)):
-        draw.fresh(draw.shape(1), source="external")
+        draw.fresh(draw.shape(3 if draw.mostly_windows else 1), source="external")
     _fill(draw, draw.between(5, draw.pick(SIZES)))
     if not any(value.moves for value in _made(draw)):
         draw.emit("copy", next(iter(draw.values.values())))
@@ -49,13 +53,18 @@ def _fill(draw: Draw, size: int) -> None:
     names = [n for n in ROWS if oracle.knows(n)]
     left_out = frozenset() if draw.chance(0.3) else RARE
     chosen = [n for n in names if n not in left_out and draw.chance(0.5)]
-    weights = [ROWS[name].weight for name in chosen]
+    weights = [_weight(draw, name) for name in chosen]
     for _ in range(ATTEMPTS * size):
         if draw.count >= size:
             return
         (name,) = draw.random.choices(chosen, weights)
         with draw.attempt():
             ROWS[name].make(draw, name)
+
+
+def _weight(draw: Draw, name: str) -> float:
+    is_preferred = draw.mostly_windows and name in WINDOWS
+    return ROWS[name].weight * (PREFERENCE if is_preferred else 1.0)
 
 
 def _outputs(draw: Draw) -> tuple[str, ...]:

@@ -163,7 +163,7 @@ def matmul(draw: Draw, name: str) -> None:
     inner, outer = rows if flags[0] else columns, draw.between(1, 4)
     matrix = (outer, inner) if flags[1] else (inner, outer)
     b = draw.fitting((*_batch(draw, batch), *matrix))
-    given = zip(("transposeA", "transposeB"), flags)
+    given = zip(("transposeA", "transposeB"), flags, strict=True)
     draw.emit(name, a, b, **{k: v for k, v in given if v or draw.chance(0.2)})
 
 
@@ -172,7 +172,7 @@ def _batch(draw: Draw, extents: Sequence[int]) -> list[int]:
     ones = [1 if draw.chance(0.3) else extent for extent in extents]
     return [
         draw.pick(EXTENTS) if whole == 1 and draw.chance(0.5) else one
-        for whole, one in zip(extents, ones)
+        for whole, one in zip(extents, ones, strict=True)
     ]
 
 
@@ -273,7 +273,7 @@ def separable_deconv(draw: Draw, name: str) -> None:
 
 
 def spatial(draw: Draw, rank: int) -> int:
-    """Over how many of the first axes the windows do not move."""
+    """Over how many of the first axes windows do not move, or nothing is padded."""
     return draw.pick((0, 1, 2, 2)) if rank > 2 else draw.between(0, rank - 1)
 
 
@@ -490,7 +490,9 @@ def slice_(draw: Draw, name: str) -> None:
     steps = [draw.pick((1, 1, 2, 3, -1, -2)) for _ in axes]
     steps = [1] * len(axes) if draw.chance(0.5) else steps
     old = set(steps) <= {1}
-    ends = [_ends(draw, x.shape[a], step, old) for a, step in zip(axes, steps)]
+    ends = [
+        _ends(draw, x.shape[a], step, old) for a, step in zip(axes, steps, strict=True)
+    ]
     attributes = {"stride": steps} if not old or draw.chance(0.3) else {}
     begin, end = [first for first, _ in ends], [last for _, last in ends]
     draw.emit(name, x, axes=axes, begin=begin, end=end, **attributes)
@@ -511,14 +513,18 @@ def _ends(draw: Draw, extent: int, step: int, old: bool) -> tuple[int, int]:
 
 def pad(draw: Draw, name: str) -> None:
     x = draw.tensor(1)
-    padding = [
-        (draw.pick(windows.PADDING), draw.pick(windows.PADDING)) for _ in x.shape
+    still = spatial(draw, x.rank)
+    padding = [(0, 0)] * still + [
+        (draw.pick(windows.PADDING), draw.pick(windows.PADDING))
+        for _ in x.shape[still:]
     ]
-    extents = [n + before + after for n, (before, after) in zip(x.shape, padding)]
+    extents = [
+        n + before + after for n, (before, after) in zip(x.shape, padding, strict=True)
+    ]
     if min(extents) < 1:
         raise Rejected
     value = draw.kept(value=draw.literal()) if draw.chance(0.5) else {}
-    outside = [(n, max(sides)) for n, sides in zip(x.shape, padding)]
+    outside = [(n, max(sides)) for n, sides in zip(x.shape, padding, strict=True)]
     border = windows.border(draw, windows.ZEROS, outside)
     draw.emit(name, x, padding=padding, **border, **value)
 

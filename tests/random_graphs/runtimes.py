@@ -1,8 +1,9 @@
-"""The backward graphs of random graphs, lowered for a target, in its runtimes."""
+"""Random graphs and their backward graphs, lowered for a target, in its runtimes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ from witnesses.cases import Array, Case, Verdict, brief, relative_error
 from witnesses.matrix import Example, retyped, rounded, verdicts
 
 import nnef_grad
+from nnef_grad.passes.prune import prune
 from nnef_grad.targets import TARGETS
 
 from .generate import make_graph
@@ -40,7 +42,10 @@ def example(graph: RandomGraph, target: str) -> Example | None:
     """The backward graph in the form of a target, and what it ought to compute; None where
     the target cannot express it, or it wants more than single precision.
     """
-    found = nnef_grad.differentiate(nnef_grad.loads(graph.text), **graph.options).graph
+    # The outputs too, as gradients leave out most of what computes them.
+    options = {**graph.options, "with_outputs": True}
+    found = nnef_grad.differentiate(nnef_grad.loads(graph.text), **options).graph
+    found = _numbers_only(found)
     inputs, variables = _inputs(graph, found), _numbers(graph.variables)
     with np.errstate(all="ignore"):
         expected = nnef_grad.evaluate(found, inputs, variables)
@@ -55,6 +60,14 @@ def example(graph: RandomGraph, target: str) -> Example | None:
     labels = {str(op.attributes.get("label")) for op in lowered.graph.operations}
     data = {k: v for k, v in {**variables, **lowered.data}.items() if k in labels}
     return Example(Case(nnef_grad.dumps(lowered.graph), fed, data), expected)
+
+
+def _numbers_only(graph: nnef_grad.Graph) -> nnef_grad.Graph:
+    """The graph without outputs that are indices, or truths: where elements are equal
+    but for rounding, these are others.
+    """
+    numbers = tuple(tensor for tensor in graph.outputs if tensor.dtype == "scalar")
+    return prune(replace(graph, outputs=numbers))
 
 
 def _inputs(graph: RandomGraph, backward: nnef_grad.Graph) -> dict[str, Array]:

@@ -89,8 +89,9 @@ def _basic_axis(draw: Draw, up: int, automatic: bool) -> Axis:
             return Axis(up, -(-up // stride), size, stride, dilation)
         before, after = padding
         room = before + up + after - reach
-        # A window must not lie in the border as a whole.
-        if room >= 0 and max(before, after) < reach + stride and up + min(padding) > 0:
+        # Windows lie in the border as a whole only where padding is to be wide.
+        fits = draw.wide_padding or max(before, after) < reach + stride
+        if room >= 0 and fits and up + min(padding) > 0:
             return Axis(up, room // stride + 1, size, stride, dilation, padding)
     raise Rejected
 
@@ -113,8 +114,15 @@ def _setting(
 ) -> tuple[int, int, int, tuple[int, int] | None]:
     size = draw.pick((1, 2, 2, 3))
     dilation = draw.pick((1, 1, 2)) if size > 1 else 1
-    padding = None if automatic else (draw.pick(PADDING), draw.pick(PADDING))
-    return size, draw.pick((1, 1, 2, 3)), dilation, padding
+    sides = (_side(draw, size, dilation), _side(draw, size, dilation))
+    return size, draw.pick((1, 1, 2, 3)), dilation, None if automatic else sides
+
+
+def _side(draw: Draw, size: int, dilation: int) -> int:
+    """Padding on one side: as wide as a window or wider, where it is to be wide."""
+    if draw.wide_padding and draw.chance(0.4):
+        return draw.pick((size, size, (size - 1) * dilation + 1, size + 1))
+    return draw.pick(PADDING)
 
 
 def attributes(draw: Draw, axes: Sequence[Axis]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def blamed(consumer: str, case: Case, seconds: float = SECONDS) -> list[Blamed]:
     found = verdicts(consumer, examples, seconds).values()
     return [
         Blamed(operation, verdict)
-        for operation, verdict in zip(operations, found)
+        for operation, verdict in zip(operations, found, strict=True)
         if verdict.word != "ok"
     ]
 

@@ -70,12 +70,14 @@ class Outcome:
         outputs: the outputs themselves, if numbers are computed.
         failure: how it failed, if it did.
         message: what it said then: the error, or the signal and the end of stderr.
+        others: what it made of the case in other settings, by what these are called.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     outputs: Mapping[str, Array] = field(default_factory=dict)
     failure: Failure | None = None
     message: str = ""
+    others: Mapping[str, Outcome] = field(default_factory=dict)
 
 
 class Verdict(NamedTuple):
@@ -95,13 +97,26 @@ class Verdict(NamedTuple):
 def compare(
     outcome: Outcome, expected: Mapping[str, Array], tolerance: float = TOLERANCE
 ) -> Verdict:
-    """The verdict on an outcome.
+    """The verdict on an outcome: the first that is not right, of those in all settings.
 
     Args:
         outcome: of a case.
         expected: each output by name, in double precision.
         tolerance: of the error of an output, relative to its largest number.
     """
+    verdict = _compare(outcome, expected, tolerance)
+    for setting, other in outcome.others.items():
+        if verdict.word == "ok":
+            word, detail, error = compare(other, expected, tolerance)
+            told = "" if word == "ok" else f"{setting}: {detail}"
+            verdict = Verdict(word, told, max(error, verdict.error))
+    return verdict
+
+
+def _compare(
+    outcome: Outcome, expected: Mapping[str, Array], tolerance: float
+) -> Verdict:
+    """The verdict on an outcome in one setting."""
     if outcome.failure is not None:
         return Verdict(outcome.failure, outcome.message)
     lost = [name for name in expected if name not in outcome.shapes]

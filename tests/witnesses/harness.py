@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -112,14 +113,22 @@ def _save(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def _read(folder: Path, answer: Mapping[str, Any]) -> Outcome:
-    """The outcome that an answer tells of."""
+    """The outcome that an answer tells of, in all settings."""
+    others = {
+        setting.replace("_", " "): _read_one(folder, other, setting)
+        for setting, other in answer["others"].items()
+    }
+    return replace(_read_one(folder, answer), others=others)
+
+
+def _read_one(folder: Path, answer: Mapping[str, Any], setting: str = "") -> Outcome:
     if "refused" in answer:
         return Outcome(failure="refused", message=answer["refused"])
     if "shapes" in answer:
         return Outcome({name: tuple(s) for name, s in answer["shapes"].items()})
-    with np.load(folder / "outputs.npz") as archive:
+    with np.load(folder / f"outputs{setting}.npz") as archive:
         arrays = [archive[key] for key in archive.files]
-    outputs = dict(zip(answer["outputs"], arrays))
+    outputs = dict(zip(answer["outputs"], arrays, strict=True))
     return Outcome({name: array.shape for name, array in outputs.items()}, outputs)
 
 

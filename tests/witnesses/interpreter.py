@@ -19,7 +19,7 @@ def execute(folder: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     with torch.no_grad():
         results = module(*(torch.from_numpy(inputs[name]) for name in names))
     # A variable that is returned is a parameter still.
-    return {name: r.detach().numpy() for name, r in zip(outputs, results)}
+    return {name: r.detach().numpy() for name, r in zip(outputs, results, strict=True)}
 
 
 if __name__ == "__main__":

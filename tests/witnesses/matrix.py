@@ -173,6 +173,6 @@ def verdicts(
     return {
         name: compare(outcome, example.expected, tolerance)
         for (name, example), outcome in zip(
-            examples.items(), run(consumer, cases, seconds)
+            examples.items(), run(consumer, cases, seconds), strict=True
         )
     }

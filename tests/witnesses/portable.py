@@ -57,11 +57,19 @@ def _band(shape: tuple[int, ...]) -> Array:
     return band
 
 
+def _edges(shape: tuple[int, ...]) -> Array:
+    """0 at the first and the last position, and very little between them."""
+    edges = np.full(shape, -3e38)
+    edges[..., [0, -1]] = 0.0
+    return edges
+
+
 DATA: dict[str, Callable[[tuple[int, ...]], Array]] = {
     "ones": np.ones,
     "iota": _iota,
     "indices": lambda shape: 3.0 * _iota(shape) % 4,
     "band": _band,
+    "edges": _edges,
 }
 
 

@@ -19,7 +19,9 @@ def execute(folder: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """
     names, outputs = signature(folder)
     with nnef.Session(str(folder), lowered=[]) as session:
-        return dict(zip(outputs, session(*(inputs[name] for name in names))))
+        return dict(
+            zip(outputs, session(*(inputs[name] for name in names)), strict=True)
+        )
 
 
 if __name__ == "__main__":

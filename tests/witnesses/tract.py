@@ -21,7 +21,9 @@ def execute(folder: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     model = tract.nnef().load(folder)
     names = [model.input_name(index) for index in range(model.input_count())]
     results = model.into_runnable().run([inputs[name] for name in names])
-    return {name: result.to_numpy() for name, result in zip(outputs, results)}
+    return {
+        name: result.to_numpy() for name, result in zip(outputs, results, strict=True)
+    }
 
 
 if __name__ == "__main__":

@@ -31,18 +31,26 @@ class Shapes(dict[str, Shape]):
 Execute = Callable[[Path, Mapping[str, Array]], Mapping[str, Array] | Shapes]
 
 
-def serve(execute: Execute, integer: npt.DTypeLike = np.int64) -> None:
+def serve(
+    execute: Execute, integer: npt.DTypeLike = np.int64, **others: Execute
+) -> None:
     """Answers questions until there are no more.
 
     Args:
         execute: runs a graph. What it raises is a refusal.
         integer: the data type of integer tensors.
+        others: run it in other settings, after that, by the names of these.
     """
     _limit_memory()
     answers = _own_answers()
     print(READY, file=answers, flush=True)
     for line in sys.stdin:
-        answer = _answer(execute, Path(line.rstrip("\n")), np.dtype(integer))
+        folder = Path(line.rstrip("\n"))
+        answer = _answer(execute, folder, np.dtype(integer))
+        answer["others"] = {
+            setting: _answer(other, folder, np.dtype(integer), setting)
+            for setting, other in others.items()
+        }
         print(json.dumps(answer), file=answers, flush=True)
 
 
@@ -72,7 +80,9 @@ def _own_answers() -> TextIO:
     return answers
 
 
-def _answer(execute: Execute, folder: Path, integer: np.dtype[Any]) -> dict[str, Any]:
+def _answer(
+    execute: Execute, folder: Path, integer: np.dtype[Any], setting: str = ""
+) -> dict[str, Any]:
     try:
         _write_variables(folder, integer)
         outputs = execute(folder, _load(folder / "inputs.npz", integer))
@@ -83,7 +93,7 @@ def _answer(execute: Execute, folder: Path, integer: np.dtype[Any]) -> dict[str,
     if isinstance(outputs, Shapes):
         return {"shapes": outputs}
     # By number: not every name is good for a key.
-    np.savez(folder / "outputs.npz", *outputs.values())
+    np.savez(folder / f"outputs{setting}.npz", *outputs.values())
     return {"outputs": list(outputs)}
 
 
@@ -102,5 +112,5 @@ def _load(path: Path, integer: np.dtype[Any]) -> dict[str, Array]:
         names, *arrays = (archive[name] for name in archive.files)
     return {
         str(name): np.array(array, types[array.dtype.kind], order="C")
-        for name, array in zip(names, arrays)
+        for name, array in zip(names, arrays, strict=True)
     }
