@@ -363,8 +363,11 @@ class _Sweep:
                 gradient, use if gradient.shape == operand.shape else f"{use}_full"
             )
             self.owners[gradient] = operand
-        self._check(gradient, operand, operation)
+        shapes = [result.shape for result in operation.outputs]
+        is_right = returned.is_reducible(gradient.shape, operand.shape, shapes)
+        self._require(is_right, gradient, operand, operation)
         reduced = unbroadcast(self.emit, gradient, operand.shape, use)
+        self._require(reduced.shape == operand.shape, reduced, operand, operation)
         self.reductions += prod(reduced.shape) != prod(gradient.shape)
         if operand in self.gradients:
             reduced = self.emit("add", self.gradients[operand], reduced)
@@ -373,9 +376,11 @@ class _Sweep:
             self.owners[reduced] = operand
         self.gradients[operand] = reduced
 
-    def _check(self, gradient: Tensor, operand: Tensor, operation: Operation) -> None:
-        shapes = [result.shape for result in operation.outputs]
-        if not returned.is_reducible(gradient.shape, operand.shape, shapes):
+    def _require(
+        self, is_right: bool, gradient: Tensor, operand: Tensor, operation: Operation
+    ) -> None:
+        """Refuses a gradient whose shape is not right."""
+        if not is_right:
             message = (
                 f"the rule '{operation.name}_vjp' returns a gradient of shape {list(gradient.shape)}"
                 f" for operand '{operand.name}' of shape {list(operand.shape)}"

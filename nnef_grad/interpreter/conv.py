@@ -40,11 +40,12 @@ def conv(
     kernels = _by_group(filter, conv_groups(input.shape, groups))
     content = _elements_first(contents(input, windows, border), len(size))
     elements = (slice(None),) * (2 + len(size))
-    rows, *others = windows.down
+    # Without axes to move along there is one position: a band of one row.
+    rows, *others = windows.down or (1,)
     shape = (len(input), *_outputs(kernels), rows * prod(others))
     output = np.empty(shape, np.result_type(input, filter))
     for first, last in _bands(content, rows):
-        band = content[(*elements, slice(first, last))]
+        band = content[(*elements, slice(first, last))] if size else content
         columns = band.reshape(len(input), *_inputs(kernels), -1)
         places = slice(first * prod(others), last * prod(others))
         np.matmul(kernels, columns, out=output[..., places])

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nnef_grad.emit import Emitter
-from nnef_grad.ir import Graph, Operation, Shape, Tensor, shape_of
+from nnef_grad.ir import Graph, Operation, Tensor, shape_of
 from nnef_grad.ops.shape import section
 from nnef_grad.ops.windows import Padding
 from nnef_grad.passes.inline import Build, inline

@@ -164,8 +164,11 @@ def without_idle(windows: Windows) -> Windows:
     )
     front = tuple((-first, 0) for first in begin)
     found = replace(windows, down=down, padding=front)
-    sides = zip(front, found.end, windows.up, strict=True)
-    padding = tuple((before, end - extent) for (before, _), end, extent in sides)
+    sides = zip(idle, windows.padding, front, found.end, windows.up, strict=True)
+    padding = tuple(
+        (before, end - extent) if any(left_out) else whole
+        for left_out, whole, (before, _), end, extent in sides
+    )
     return replace(found, padding=padding)
 
 
