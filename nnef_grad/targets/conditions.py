@@ -127,6 +127,11 @@ def runs_out_of_axes(operation: Operation) -> bool:
     return False
 
 
+def literal_condition(operation: Operation) -> bool:
+    """What is chosen is known."""
+    return isinstance(operation.operands[0], bool)
+
+
 def literal_integers(operation: Operation) -> bool:
     """An operand is an integer, written as a literal."""
     return any(type(operand) is int for operand in operation.operands)

@@ -16,7 +16,12 @@ from nnef_grad.targets.registry import lowering
 
 @lowering("select")
 def select_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """With all operands in the rank of the result; of logicals by logic."""
+    """With all operands in the rank of the result; of logicals by logic. What is chosen
+    by a literal needs no choice.
+    """
+    condition, chosen, otherwise = op.operands
+    if isinstance(condition, bool):
+        return [chosen if condition else otherwise]
     if op.dtype == "logical":
         return [_chosen(emit, *op.operands)]
     rank = next(op.outputs).rank

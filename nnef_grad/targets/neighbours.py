@@ -24,12 +24,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nnef_grad.emit import Emitter
-from nnef_grad.ir import Graph, Operation, Tensor, shape_of
+from nnef_grad.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.ops.shape import section
 from nnef_grad.ops.windows import Padding
 from nnef_grad.passes.inline import Build, inline
 from nnef_grad.targets.conditions import strides
 from nnef_grad.targets.integers import makers
+from nnef_grad.targets.lookup import find_lowering
 from nnef_grad.targets.parts import zeros_joined
 
 # ---- Slices behind reshapes ----
@@ -225,13 +226,18 @@ _LAYERS = {"conv", "deconv", "linear"}
 
 
 def biases_added(graph: Graph) -> Graph:
-    """The graph with biases that are constants added behind their layers."""
+    """The graph with biases that are constants added behind their layers, and with
+    normalizations by constants put together from single steps.
+    """
     made = makers(graph)
 
+    def is_constant(operand: Operand) -> bool:
+        return isinstance(operand, Tensor) and made[operand].name == "constant"
+
     def body(op: Operation) -> Build | None:
-        bias = op.operands[2] if op.name in _LAYERS else None
-        is_constant = isinstance(bias, Tensor) and made[bias].name == "constant"
-        return _added if is_constant else None
+        if op.name == "batch_normalization" and any(map(is_constant, op.operands[1:])):
+            return find_lowering(op)
+        return _added if op.name in _LAYERS and is_constant(op.operands[2]) else None
 
     return inline(graph, body)
 

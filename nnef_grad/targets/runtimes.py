@@ -27,6 +27,7 @@ from nnef_grad.targets.conditions import (
     empty_shape,
     fewer_axes,
     inner_product,
+    literal_condition,
     literal_integers,
     needless_stride,
     no_axes,
@@ -171,7 +172,7 @@ ELEMENTS: Facts = {
     "round": in_all(),
     "select": {
         "session": runs_out_of_axes,
-        "tract": literal_integers,
+        "tract": either(literal_integers, literal_condition),
         "onnx": either(of_type("logical"), literal_integers),
     },
     # Activations
