@@ -38,10 +38,12 @@ from nnef_grad.targets.interface import (
 )
 from nnef_grad.targets.lookup import find_lowering
 from nnef_grad.targets.neighbours import (
-    biases_added,
+    computed_biases_added,
+    constant_biases_added,
     differences_turned,
     repeats_joined,
     steps_held,
+    sums_parted,
     zeros_held,
 )
 from nnef_grad.targets.registry import Inexpressible
@@ -112,13 +114,15 @@ Pass = Callable[[Graph], Graph]
 # nothing else to do.
 _ALWAYS: tuple[tuple[Wanted, Pass], ...] = (
     (lambda runtime: not runtime.casts_integers, casts_moved_up),
-    (lambda runtime: not runtime.takes_constants_as_biases, biases_added),
+    (lambda runtime: not runtime.takes_constants_as_biases, constant_biases_added),
+    (lambda runtime: runtime.moves_operations, computed_biases_added),
 )
 _LAST: tuple[tuple[Wanted, Pass], ...] = (
     (lambda runtime: not runtime.returns_data, computed_outputs),
     (lambda runtime: runtime.moves_operations, steps_held),
     (lambda runtime: runtime.moves_operations, repeats_joined),
     (lambda runtime: runtime.moves_operations, differences_turned),
+    (lambda runtime: runtime.moves_operations, sums_parted),
     (lambda runtime: runtime.fuses_padding, zeros_held),
 )
 

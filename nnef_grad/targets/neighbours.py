@@ -10,6 +10,9 @@ wrong. It does not if another way was taken from one element to two.
 What a convolution is subtracted from is added to its bias, and nothing is subtracted.
 The opposite of a convolution is not looked at.
 
+A sum over the channels of a filter, for a convolution of lines by groups, becomes a part of
+that convolution, with the wrong axes. It does not if the channels have another axis.
+
 In ONNX, where optimisers put zeros around a tensor into what reads it, as padding of its
 own: a pool ignores what it pads, or does not count it, and wants less of it than it has
 elements; and a convolution has the padding of its filter for that of its data. They look
@@ -20,7 +23,8 @@ In the converter to ONNX: the axes of a bias are squeezed, and a constant has no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nnef_grad.emit import Emitter
@@ -172,10 +176,63 @@ def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Any]:
     return [emit("add", x, emit("neg", y, hint="opposite"))]
 
 
-# ---- Pools and filters behind zeros ----
+# ---- Sums that make filters ----
 
-# What may turn out to do nothing, or to move over the zeros.
+# What a filter may go through.
 _PASSING = frozenset(f"{_MOVING} select add sub mul div pow min max".split())
+
+
+def sums_parted(graph: Graph) -> Graph:
+    """The graph with another axis for the channels of a filter that is a sum over them,
+    for a convolution by groups.
+    """
+    chosen = _summed_filters(graph)
+    return inline(graph, lambda op: _parted if chosen.issuperset(op.outputs) else None)
+
+
+def _summed_filters(graph: Graph) -> set[Tensor]:
+    sources = _reaching(graph, _sums_elements)
+    filters = (
+        op.operands[1]
+        for op in graph.operations
+        if op.name == "conv" and op.attributes["groups"] != 1
+    )
+    return {s for f in filters if isinstance(f, Tensor) for s in sources[f]}
+
+
+def _sums_elements(op: Operation) -> bool:
+    """Along some axis, which a transposition may make that of the channels; a sum of
+    more axes than a line has is right.
+    """
+    is_sum = op.name in ("sum_reduce", "mean_reduce") and any(op.attributes["axes"])
+    return is_sum and next(op.inputs).rank <= 3
+
+
+def _parted(emit: Emitter, op: Operation) -> Sequence[Any]:
+    (x,), axes = op.inputs, op.attributes["axes"]
+    last = max(axes)
+    moved = [axis + 1 if axis == last else axis for axis in axes]
+    apart = emit("unsqueeze", x, axes=[last], hint="apart")
+    total = emit(op.name, apart, **{**op.attributes, "axes": moved}, hint="total")
+    return [emit("squeeze", total, axes=[last + 1])]
+
+
+def _reaching(
+    graph: Graph, begins: Callable[[Operation], bool]
+) -> dict[Tensor, set[Tensor]]:
+    """The results of some operations that come to each tensor through what may turn out
+    to do nothing.
+    """
+    sources: dict[Tensor, set[Tensor]] = {}
+    for op in graph.operations:
+        moved = [sources[x] for x in op.inputs if op.name in _PASSING]
+        for tensor in op.outputs:
+            own = {tensor} if begins(op) else set[Tensor]()
+            sources[tensor] = own.union(*moved)
+    return sources
+
+
+# ---- Pools and filters behind zeros ----
 
 
 def zeros_held(graph: Graph) -> Graph:
@@ -188,12 +245,7 @@ def _zeros_before_windows(graph: Graph) -> set[Tensor]:
     """What is padded with zeros, and read as something else than the data of a
     convolution.
     """
-    sources: dict[Tensor, set[Tensor]] = {}
-    for op in graph.operations:
-        moved = [sources[x] for x in op.inputs if op.name in _PASSING]
-        for tensor in op.outputs:
-            own = {tensor} if _pads_zeros(op) else set[Tensor]()
-            sources[tensor] = own.union(*moved)
+    sources = _reaching(graph, _pads_zeros)
     read = (tensor for op in graph.operations for tensor in _misreading(op))
     return {source for tensor in read for source in sources[tensor]}
 
@@ -225,11 +277,13 @@ def _joined(emit: Emitter, op: Operation) -> Sequence[Any]:
 _LAYERS = {"conv", "deconv", "linear"}
 
 
-def biases_added(graph: Graph) -> Graph:
-    """The graph with biases that are constants added behind their layers, and with
-    normalizations by constants put together from single steps.
+def constant_biases_added(graph: Graph) -> Graph:
+    """The graph with biases added behind their layers that are constants, or read by
+    something else too, and with normalizations by constants put together from single
+    steps: the converter squeezes a bias wherever it is.
     """
     made = makers(graph)
+    uses = Counter(tensor for op in graph.operations for tensor in op.inputs)
 
     def is_constant(operand: Operand) -> bool:
         return isinstance(operand, Tensor) and made[operand].name == "constant"
@@ -237,9 +291,28 @@ def biases_added(graph: Graph) -> Graph:
     def body(op: Operation) -> Build | None:
         if op.name == "batch_normalization" and any(map(is_constant, op.operands[1:])):
             return find_lowering(op)
-        return _added if op.name in _LAYERS and is_constant(op.operands[2]) else None
+        bias = op.operands[2] if op.name in _LAYERS else 0.0
+        is_shared = isinstance(bias, Tensor) and uses[bias] > 1
+        return _added if is_shared or is_constant(bias) else None
 
     return inline(graph, body)
+
+
+def computed_biases_added(graph: Graph) -> Graph:
+    """The graph with biases added behind their layers that are neither variables nor
+    constants.
+    """
+    made = makers(graph)
+
+    def body(op: Operation) -> Build | None:
+        bias = op.operands[2] if op.name in _LAYERS else 0.0
+        is_given = not isinstance(bias, Tensor) or made[bias].name in _GIVEN
+        return None if is_given else _added
+
+    return inline(graph, body)
+
+
+_GIVEN = ("variable", "constant")
 
 
 def _added(emit: Emitter, op: Operation) -> Sequence[Any]:
