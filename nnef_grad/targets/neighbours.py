@@ -29,7 +29,7 @@ from typing import Any
 
 from nnef_grad.emit import Emitter
 from nnef_grad.ir import Graph, Operand, Operation, Tensor, shape_of
-from nnef_grad.ops.shape import section
+from nnef_grad.ops.shape import section, slice_positions
 from nnef_grad.ops.windows import Padding
 from nnef_grad.passes.inline import Build, inline
 from nnef_grad.targets.conditions import strides
@@ -78,11 +78,20 @@ def _is_padded(op: Operation, axes: Sequence[int]) -> bool:
 
 
 def _held(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """The slice of twice the elements, of which it takes the first ones."""
+    """The slice of twice the elements, of which it takes the first ones: where it ends
+    is counted from the first.
+    """
     (x,), axis = op.inputs, _axes_with_stride(op)[0]
     repeats = [1 + (i == axis) for i in range(x.rank)]
     twice = emit("tile", x, repeats=repeats, hint="twice")
-    return [emit("slice", twice, **op.attributes)]
+    taken = slice_positions(x.shape, **op.attributes)
+    attributes: dict[str, Any] = {
+        "axes": list(taken),
+        "begin": [positions.start for positions in taken.values()],
+        "end": [positions.stop for positions in taken.values()],
+        "stride": [positions.step for positions in taken.values()],
+    }
+    return [emit("slice", twice, **attributes)]
 
 
 # ---- Products behind repetitions ----
