@@ -64,7 +64,9 @@ def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
             else [(result, value)]
         )
         for tensor, part in parts:
-            emitter.named(part, tensor.name)
+            named = emitter.named(part, tensor.name)
+            message = f"'{operation.name}' is put together in another shape"
+            assert named.shape == tensor.shape, message
     emitter.replaced(operation)
 
 
