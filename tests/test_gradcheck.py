@@ -12,6 +12,7 @@ import pytest
 from checks import document
 from click.testing import CliRunner
 from operation_models import Model, models
+from planted import planted, scaled
 
 import nnef_grad
 from nnef_grad import cli
@@ -27,26 +28,6 @@ def test_every_operation_passes(model: Model) -> None:
 
 
 # ---- Planted errors ----
-
-
-def scaled(factor: float) -> Any:
-    """The rule of an operation with every gradient off by a factor."""
-
-    def plant(rule: Any) -> Any:
-        def wrong(emit: Any, operation: Any, *gradients: Any) -> list[Any]:
-            right = rule(emit, operation, *gradients)
-            return [_times(emit, gradient, factor) for gradient in right]
-
-        return wrong
-
-    return plant
-
-
-def _times(emit: Any, gradient: Any, factor: float) -> Any:
-    if isinstance(gradient, (tuple, list)):
-        return tuple(_times(emit, item, factor) for item in gradient)
-    is_tensor = isinstance(gradient, nnef_grad.Tensor)
-    return emit("mul", gradient, factor) if is_tensor else gradient
 
 
 def differentiable() -> list[Model]:
@@ -75,8 +56,7 @@ WITHOUT_RULE = {
 def test_a_wrong_rule_is_found(model: Model, factor: float) -> None:
     if "cast<scalar>(m)" in model.text:
         pytest.skip("nothing flows through this cast")
-    rules = Rules()
-    rules.vjp(model.operation)(scaled(factor)(Rules().find(model.operation)))
+    rules = planted(model.operation, scaled(factor))
     graph = nnef_grad.loads(model.text)
     backward = nnef_grad.differentiate(graph, rules=rules)
     checked = nnef_grad.check(graph, backward, rules=rules)
