@@ -26,6 +26,9 @@ def unmask(graph: Graph) -> Graph:
 
     Ensures: every output has the same elements.
     """
+    # Most graphs have none, and need not be walked through.
+    if not any(map(_is_mask, graph.operations)):
+        return graph
     demands = _demands(graph)
     found: dict[Tensor, Tensor] = {}
     operations = []
@@ -39,10 +42,14 @@ def unmask(graph: Graph) -> Graph:
     return replace(graph, operations=tuple(operations))
 
 
+def _is_mask(operation: Operation) -> bool:
+    return operation.origin is not None and selection(operation) is not None
+
+
 def _taken(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor | None:
     """What stands for the result of a selection that is made again wherever it counts."""
     chosen = selection(operation)
-    if chosen is None or operation.origin is None:
+    if chosen is None or not _is_mask(operation):
         return None
     result = next(operation.outputs)
     source = operation.operands[1 if chosen.holds else 2]
