@@ -8,7 +8,7 @@ from typing import Any
 
 from nnef_grad import names
 from nnef_grad.emit import Emitter
-from nnef_grad.errors import located
+from nnef_grad.errors import InvalidGraphError, located
 from nnef_grad.ir import Graph, Operation
 from nnef_grad.library import custom
 from nnef_grad.rules import Rules
@@ -65,8 +65,12 @@ def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
         )
         for tensor, part in parts:
             named = emitter.named(part, tensor.name)
-            message = f"'{operation.name}' is put together in another shape"
-            assert named.shape == tensor.shape, message
+            if named.shape != tensor.shape:
+                message = (
+                    f"the body of '{operation.name}' gives a tensor of shape"
+                    f" {list(named.shape)} for '{tensor.name}' of shape {list(tensor.shape)}"
+                )
+                raise InvalidGraphError(message, operation.span)
     emitter.replaced(operation)
 
 
