@@ -18,10 +18,10 @@ from typing import Any
 from lark import Lark
 from lark.grammar import Rule, Symbol
 
-from nnef_grad.library import standard
-from nnef_grad.parser import grammar_path
-from nnef_grad.syntax import Parameter
-from nnef_grad.types import ArrayType, Primitive, TensorType, TupleType, Type
+from nnef_grad.language.library import standard
+from nnef_grad.language.parser import grammar_path
+from nnef_grad.language.syntax import Parameter
+from nnef_grad.language.types import ArrayType, Primitive, TensorType, TupleType, Type
 
 ROOT = Path(__file__).parents[1]
 MAX_BYTES = 500_000

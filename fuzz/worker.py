@@ -22,7 +22,7 @@ from typing import Any
 import nnef_grad
 from fuzz.documents import Input, make_input
 from nnef_grad.errors import NnefGradError
-from nnef_grad.format import format_text
+from nnef_grad.language.format import format_text
 from nnef_grad.source import Source
 from nnef_grad.storage.files import decode
 

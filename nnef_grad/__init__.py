@@ -13,7 +13,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnef_grad.differentiate import Backward, differentiate, summary
+from nnef_grad.autodiff.differentiate import Backward, differentiate, summary
+from nnef_grad.autodiff.jacobian import jacobian
+from nnef_grad.autodiff.rules import Rules
 from nnef_grad.errors import (
     InvalidGraphError,
     NnefGradError,
@@ -23,16 +25,14 @@ from nnef_grad.errors import (
     UnsupportedError,
     UsageError,
 )
-from nnef_grad.ir import Graph, Operation, Tensor
-from nnef_grad.jacobian import jacobian
-from nnef_grad.model import dumps, load, loads, save
-from nnef_grad.rules import Rules, load_rules, loads_rules
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.model import dumps, load, load_rules, loads, loads_rules, save
 from nnef_grad.source import Source, Span
 from nnef_grad.storage.data import VariableData, load_data
 
 if TYPE_CHECKING:
-    from nnef_grad.gradcheck import Checked, CheckedGradient, check
     from nnef_grad.interpreter import evaluate
+    from nnef_grad.interpreter.gradcheck import Checked, CheckedGradient, check
     from nnef_grad.targets import Lowered, lower
 
 __version__ = "0.1.0"
@@ -73,9 +73,9 @@ __all__ = [
 
 # What computes numbers wants numpy, which compiling a graph does without.
 _NUMERIC = {
-    "Checked": "nnef_grad.gradcheck",
-    "CheckedGradient": "nnef_grad.gradcheck",
-    "check": "nnef_grad.gradcheck",
+    "Checked": "nnef_grad.interpreter.gradcheck",
+    "CheckedGradient": "nnef_grad.interpreter.gradcheck",
+    "check": "nnef_grad.interpreter.gradcheck",
     "evaluate": "nnef_grad.interpreter",
     "Lowered": "nnef_grad.targets",
     "lower": "nnef_grad.targets",

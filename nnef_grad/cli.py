@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import click
 
 import nnef_grad
-from nnef_grad.differentiate import Wrt
+from nnef_grad.autodiff.differentiate import Wrt
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.model import declared, from_source
 from nnef_grad.storage.containers import (
@@ -85,9 +85,17 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _told(error: NnefGradError, report: str) -> str:
+    error.problems = tuple(map(_with_advice, error.problems))
     if report == "text":
         return str(error)
     return json.dumps({"errors": [p.as_data() for p in error.problems]})
+
+
+def _with_advice(problem: Problem) -> Problem:
+    """Says which option would repair it."""
+    if not problem.is_repairable:
+        return problem
+    return problem._replace(message=f"{problem.message}, or read it with --lenient")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,8 +6,9 @@ do. Anything else that is raised is a bug of the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from nnef_grad.source import Source, Span
@@ -20,20 +21,34 @@ MAX_CALLERS = 5
 # A list that somebody wrote can be longer than a message should be.
 LONG_MESSAGE = 400
 
-# What is said of mistakes that lenient reading repairs.
-LENIENT = ", or read it with --lenient"
-
 
 def brief(message: str) -> str:
     """The message, cut where it goes on for too long."""
     return message if len(message) <= LONG_MESSAGE else f"{message[:LONG_MESSAGE]}..."
 
 
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """`; did you mean 'x'?` where a known name is near, otherwise nothing."""
+    near = get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
 class Problem(NamedTuple):
-    """One thing that is wrong, and where."""
+    """One thing that is wrong, and where.
+
+    Attributes:
+        message: what is wrong, and what to do about it where that is known.
+        span: the place in the source, or None where there is no text to point at.
+        is_repairable: whether lenient reading would repair it.
+    """
 
     message: str
     span: Span | None = None
+    is_repairable: bool = False
+
+    def position(self) -> int:
+        """Where it is in its source, to sort by."""
+        return self.span.start if self.span is not None else 0
 
     def __str__(self) -> str:
         return self.told_as("error")
@@ -71,9 +86,13 @@ class NnefGradError(Exception):
     """
 
     def __init__(
-        self, message: str, span: Span | None = None, *, notes: tuple[Problem, ...] = ()
+        self,
+        message: str,
+        span: Span | None = None,
+        *,
+        is_repairable: bool = False,
     ) -> None:
-        self.problems = (Problem(message, span), *notes)
+        self.problems: tuple[Problem, ...] = (Problem(message, span, is_repairable),)
         super().__init__(message)
 
     @property
@@ -104,8 +123,9 @@ class NnefGradError(Exception):
     @classmethod
     def collect(cls, problems: list[Problem]) -> NnefGradError:
         """One error that reports several problems, in the order given."""
-        first, *rest = problems
-        return cls(first.message, first.span, notes=tuple(rest))
+        error = cls(problems[0].message)
+        error.problems = tuple(problems)
+        return error
 
 
 @contextmanager

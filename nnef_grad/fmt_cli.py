@@ -11,7 +11,7 @@ import click
 
 import nnef_grad
 from nnef_grad.errors import NnefGradError
-from nnef_grad.format import format_text
+from nnef_grad.language.format import format_text
 from nnef_grad.source import Source
 from nnef_grad.storage.files import decode, read_source, write_text
 

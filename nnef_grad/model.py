@@ -7,16 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnef_grad import quantization
-from nnef_grad.binding import suggestion
-from nnef_grad.differentiate import Backward
-from nnef_grad.errors import UsageError, bounded_nesting
-from nnef_grad.expand import expand as expand_document
-from nnef_grad.ir import Graph, Shape
-from nnef_grad.library import standard, with_fragments
-from nnef_grad.parser import parse_document
-from nnef_grad.printer import print_graph
-from nnef_grad.rules import Rules
+from nnef_grad.autodiff.differentiate import Backward
+from nnef_grad.autodiff.rules import Rules, check_rules
+from nnef_grad.build.builder import build_graph
+from nnef_grad.build.quantization import read_quantization
+from nnef_grad.errors import (
+    InvalidGraphError,
+    UsageError,
+    bounded_nesting,
+    suggestion,
+)
+from nnef_grad.graph.ir import Graph, Shape
+from nnef_grad.graph.printer import print_graph
+from nnef_grad.graph.quantization import print_quantization
+from nnef_grad.language.library import standard, with_fragments
+from nnef_grad.language.parser import parse_document, parse_fragments
+from nnef_grad.language.syntax import Document
 from nnef_grad.source import Source
 from nnef_grad.storage.containers import (
     GRAPH,
@@ -31,9 +37,8 @@ from nnef_grad.storage.containers import (
     write_folder,
 )
 from nnef_grad.storage.data import Declared, parts_of
-from nnef_grad.storage.files import PathLike, write_texts
+from nnef_grad.storage.files import PathLike, read_source, write_texts
 from nnef_grad.storage.paths import Steps
-from nnef_grad.syntax import Document
 
 if TYPE_CHECKING:
     from nnef_grad.storage.data import Data
@@ -150,7 +155,7 @@ def save(
         return
     parts: dict[Steps, Part] = {(GRAPH,): Text(print_graph(graph))}
     if graph.quantization:
-        parts[QUANTIZATION,] = Text(quantization.write(graph.quantization))
+        parts[QUANTIZATION,] = Text(print_quantization(graph.quantization))
     if data is not None:
         parts |= parts_of(declared(graph), data, Path(path).parent, partial)
     write = write_folder if form is Form.FOLDER else write_archive
@@ -167,7 +172,7 @@ def _save_text(
     beside = quantization_path(path)
     if graph.quantization or beside.exists():
         # Info that was left from another graph would be about tensors that are not here.
-        texts[beside] = quantization.write(graph.quantization)
+        texts[beside] = print_quantization(graph.quantization)
     write_texts(texts, overwrite=overwrite)
 
 
@@ -201,16 +206,18 @@ def from_source(
         wanted = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
         _refuse_unknown(document, wanted)
         _refuse_primitive(expand)
-        graph = expand_document(
+        rules = rules if rules is not None else Rules()
+        graph = build_graph(
             document,
-            lambda name, declared: _shape(name, declared, wanted, batch),
-            expand,
-            rules,
-            lenient,
+            rules.opset,
+            shapes=lambda name, declared: _shape(name, declared, wanted, batch),
+            compounds=expand,
+            lenient=lenient,
         )
+        rules.refuse_unknown(graph.declared)
         if quant is None:
             return graph
-        entries = quantization.read(quant, graph, with_fragments(document.fragments))
+        entries = read_quantization(quant, graph, with_fragments(document.fragments))
         return replace(graph, quantization=entries)
 
 
@@ -249,3 +256,34 @@ def _shape(
         )
         raise UsageError(message)
     return shape
+
+
+# ---- Rules ----
+
+
+def load_rules(path: PathLike) -> Rules:
+    """The standard rules, and those of a file, which go first.
+
+    The file is a list of fragments: `<operation>_vjp` for an operation of the standard, or
+    for one that the file declares without a body; of the latter `<operation>_shape` too,
+    which returns tensors of the shapes that the operation's results have.
+
+    Raises:
+        NnefGradError: the file cannot be read, is no list of fragments, or a rule does
+            not fit its operation.
+    """
+    return _rules(read_source(path))
+
+
+def loads_rules(text: str, *, name: str = "<string>") -> Rules:
+    """As `load_rules`, from a text; `name` is what error messages call it."""
+    return _rules(Source(name, text))
+
+
+def _rules(source: Source) -> Rules:
+    with bounded_nesting(source):
+        fragments = parse_fragments(source)
+        problems = check_rules(fragments)
+    if problems:
+        raise InvalidGraphError.collect(problems)
+    return Rules(fragments)

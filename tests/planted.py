@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import nnef_grad
-from nnef_grad.rules import Rules
+from nnef_grad.autodiff.rules import Rules
 
 # Given what emits operations, the operation, the gradients of its results and the right
 # ones of its operands, wrong ones of these.

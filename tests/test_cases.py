@@ -14,8 +14,8 @@ import nnef
 import pytest
 from click.testing import CliRunner, Result
 
+from nnef_grad.build.simplify import REWRITES
 from nnef_grad.cli import main
-from nnef_grad.simplify import REWRITES
 
 CASES = Path(__file__).parent / "cases"
 RULE = "# ---- nnef-grad "

@@ -12,8 +12,8 @@ from checks import check_twice
 from operation_models import Model, models
 
 import nnef_grad
-from nnef_grad.library import standard
-from nnef_grad.values import random_values
+from nnef_grad.interpreter.random_values import random_values
+from nnef_grad.language.library import standard
 
 
 def test_every_operation_has_a_model() -> None:

@@ -13,7 +13,7 @@ import torch
 from checks import document
 
 import nnef_grad
-from nnef_grad.library import standard
+from nnef_grad.language.library import standard
 
 PAGE = Path(__file__).parents[1] / "docs" / "conventions.md"
 INF = math.inf

@@ -21,7 +21,7 @@ from language.documents import (
 from language.khronos import Answer, Khronos
 
 import nnef_grad
-from nnef_grad.library import standard
+from nnef_grad.language.library import standard
 
 VERDICTS = ("accepts", "refuses", "crashes", "differs", "likewise")
 PAGE = Path(__file__).parents[1] / "docs" / "differences.md"

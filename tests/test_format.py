@@ -21,17 +21,17 @@ from lark import Lark, Token
 import nnef_grad
 from nnef_grad.errors import NnefGradError
 from nnef_grad.fmt_cli import main
-from nnef_grad.format import format_text
-from nnef_grad.parser import grammar_path, parse_document, parse_fragments
-from nnef_grad.printer import WIDTH
+from nnef_grad.language.format import format_text
+from nnef_grad.language.lexical import WIDTH
+from nnef_grad.language.parser import grammar_path, parse_document, parse_fragments
+from nnef_grad.language.syntax import Document, Fragment
 from nnef_grad.source import Source
-from nnef_grad.syntax import Document, Fragment
 
 ROOT = Path(__file__).parents[1]
 CASES = ROOT / "tests" / "cases"
 RULE = "# ---- nnef-grad-fmt\n"
 SAMPLES = sorted((ROOT / "samples").glob("*.nnef"))
-LIBRARIES = sorted((ROOT / "nnef_grad").glob("*.nnef"))
+LIBRARIES = sorted((ROOT / "nnef_grad").rglob("*.nnef"))
 MODELS = sorted((ROOT.parent / "shared" / "models").glob("*.nnef"))
 
 

@@ -16,7 +16,7 @@ from planted import planted, scaled
 
 import nnef_grad
 from nnef_grad import cli
-from nnef_grad.rules import Rules
+from nnef_grad.autodiff.rules import Rules
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.name)
@@ -74,7 +74,9 @@ def test_a_forgotten_reduction_is_found(monkeypatch: pytest.MonkeyPatch) -> None
             return gradient
         return emit("slice", gradient, axes=axes, begin=zeros, end=ones)
 
-    monkeypatch.setattr(sys.modules["nnef_grad.differentiate"], "unbroadcast", first)
+    monkeypatch.setattr(
+        sys.modules["nnef_grad.autodiff.differentiate"], "unbroadcast", first
+    )
     text = document(
         "x = external(shape = [2, 3]);\nw = external(shape = [1, 3]);\ny = mul(x, w);",
         "x, w",

@@ -97,5 +97,7 @@ def test_a_forgotten_reduction_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     batch = nnef_grad.loads(googlenet(image=32, batch=2, thinner=8))
     *_, bias = (t.name for t in batch.variables)
     assert found(batch, nnef_grad.Rules(), [bias]).verdict == "ok"
-    monkeypatch.setattr(sys.modules["nnef_grad.differentiate"], "unbroadcast", first)
+    monkeypatch.setattr(
+        sys.modules["nnef_grad.autodiff.differentiate"], "unbroadcast", first
+    )
     assert found(batch, nnef_grad.Rules(), [bias]).verdict == "FAILED"

@@ -14,8 +14,8 @@ from operation_models import models
 import nnef_grad
 from nnef_grad.interpreter import EVALUATIONS, held, step
 from nnef_grad.interpreter.feeds import collected
-from nnef_grad.library import standard
-from nnef_grad.values import random_values
+from nnef_grad.interpreter.random_values import random_values
+from nnef_grad.language.library import standard
 
 # ---- Everything that decides is held ----
 

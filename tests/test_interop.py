@@ -13,7 +13,7 @@ from operation_models import Model, models
 
 import nnef_grad
 from nnef_grad import interop
-from nnef_grad.values import random_values
+from nnef_grad.interpreter.random_values import random_values
 
 Array = npt.NDArray[Any]
 

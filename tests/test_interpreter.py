@@ -23,7 +23,7 @@ from checks import document
 import nnef_grad
 from nnef_grad import interpreter
 from nnef_grad.interpreter import EVALUATIONS, evaluate, execute, step
-from nnef_grad.library import standard
+from nnef_grad.language.library import standard
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]

@@ -8,8 +8,9 @@ import nnef
 import pytest
 
 import nnef_grad
-from nnef_grad.library import standard
-from nnef_grad.parser import parse_document, parse_fragments
+from nnef_grad.autodiff.rules import calculus
+from nnef_grad.language.library import FragmentFile, standard
+from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.source import Source
 
 MODELS = Path(__file__).parents[2] / "shared" / "models"
@@ -235,21 +236,14 @@ def test_the_users_names_are_never_changed() -> None:
 def test_all_standard_operations_are_declared_as_in_the_khronos_parser() -> None:
     library = standard()
     assert len(library) == 119
-    text = nnef_grad_text("stdlib.nnef")
+    text = standard().path.read_text("utf-8")
     source = "version 1.0;\ngraph net( x ) -> ( y ) { x = external(shape = [1]); y = relu(x); }"
     assert nnef.parse_string(source, stdlib=text).name == "net"
 
 
-def nnef_grad_text(name: str) -> str:
-    return Path(nnef_grad.__file__).with_name(name).read_text("utf-8")
-
-
-@pytest.mark.parametrize("name", ["stdlib.nnef", "derivatives.nnef"])
-def test_definitions_read_one_by_one_are_those_of_the_whole_file(name: str) -> None:
-    from nnef_grad.library import FragmentFile
-
-    path = Path(nnef_grad.__file__).with_name(name)
-    whole = parse_fragments(Source(name, path.read_text("utf-8")))
+@pytest.mark.parametrize("path", [standard().path, calculus().path])
+def test_definitions_read_one_by_one_are_those_of_the_whole_file(path: Path) -> None:
+    whole = parse_fragments(Source(path.name, path.read_text("utf-8")))
     lazy = FragmentFile(path)
     assert [f.name for f in whole] == list(lazy)
     assert all(lazy[f.name] == f for f in whole)

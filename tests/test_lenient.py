@@ -37,8 +37,11 @@ REPAIRS = [
 @pytest.mark.parametrize(("statement", "written", "warnings"), REPAIRS)
 def test_a_repair(statement: str, written: str, warnings: list[str]) -> None:
     text = document(statement)
-    with pytest.raises(nnef_grad.NnefGradError, match="--lenient"):
+    with pytest.raises(nnef_grad.NnefGradError) as error:
         nnef_grad.loads(text)
+    assert error.value.problems[0].is_repairable
+    told = CliRunner().invoke(main, ["-", "-q"], input=text).stderr
+    assert ", or read it with --lenient" in told
     graph = nnef_grad.loads(text, lenient=True)
     assert [problem.message for problem in graph.warnings] == warnings
     assert all(problem.span is not None for problem in graph.warnings)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from test_rules import scalar_operands
 
-from nnef_grad.library import standard
+from nnef_grad.autodiff.rules import SUFFIX, Rules, calculus
+from nnef_grad.language.library import standard
 from nnef_grad.ops import BODIES, RULES
-from nnef_grad.rules import SUFFIX, Rules, calculus
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "operations.md"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import nnef_grad
-from nnef_grad.ir import Graph, Operation, Tensor
-from nnef_grad.library import standard
-from nnef_grad.parser import parse_fragments
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.language.library import standard
+from nnef_grad.language.parser import parse_fragments
 from nnef_grad.source import Source
 
 HEADER = "version 1.0;\nextension KHR_enable_fragment_definitions;\n"
@@ -89,7 +89,7 @@ def graph_with_a_body() -> Graph:
         standard()["external"], (), {"shape": (2, 3)}, (x,), dtype="scalar"
     )
     operations = (external, Operation(outer, (x,), {}, (y,)))
-    return Graph("net", (x,), (y,), operations, fragments=(outer,))
+    return Graph("net", (x,), (y,), operations)
 
 
 def rules_for_gate() -> nnef_grad.Rules:

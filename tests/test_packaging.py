@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROGRAM = """
 import nnef_grad
-from nnef_grad.library import standard
-from nnef_grad.parser import grammar_path
-from nnef_grad.rules import calculus
+from nnef_grad.language.library import standard
+from nnef_grad.language.parser import grammar_path
+from nnef_grad.autodiff.rules import calculus
 
 text = "version 1.0;\\ngraph net( x ) -> ( y ) { x = external(shape = [1]); y = relu(x); }"
 assert "grad_x" in nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.loads(text)))

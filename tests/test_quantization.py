@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import nnef_grad
-from nnef_grad.ir import Quantization
-from nnef_grad.library import Library, standard, with_fragments
-from nnef_grad.parser import parse_document
-from nnef_grad.quantization import OPERATIONS, carry, read, write
+from nnef_grad.build.quantization import OPERATIONS, read_quantization
+from nnef_grad.graph.ir import Quantization
+from nnef_grad.graph.quantization import carry_quantization, print_quantization
+from nnef_grad.language.library import Library, standard, with_fragments
+from nnef_grad.language.parser import parse_document
 
 MODEL = """version 1.0;
 
@@ -59,7 +60,7 @@ DEEP = '"bias": logarithmic_quantize(max = [[1.0, 2.0, 3.0, 4.0, 5.0]], bits = 8
 def of(
     text: str, graph: nnef_grad.Graph = GRAPH, library: Library | None = None
 ) -> dict[str, Quantization]:
-    return read(nnef_grad.Source("graph.quant", text), graph, library)
+    return read_quantization(nnef_grad.Source("graph.quant", text), graph, library)
 
 
 def own(text: str) -> dict[str, Quantization]:
@@ -92,8 +93,8 @@ def same_as_khronos(model: str, text: str, entries: dict[str, Quantization]) -> 
 )
 def test_an_entry_is_written_as_it_is_read(text: str) -> None:
     entries = of(text)
-    assert write(entries) == f"{text}\n"
-    assert of(write(entries)) == entries
+    assert print_quantization(entries) == f"{text}\n"
+    assert of(print_quantization(entries)) == entries
     same_as_khronos(MODEL, text, entries)
 
 
@@ -109,7 +110,10 @@ def test_an_entry_is_written_as_it_is_read(text: str) -> None:
 )
 def test_ways_to_write_one_entry(text: str) -> None:
     entries = of(text)
-    assert write(entries) == '"x": linear_quantize(min = 0.0, max = 1.0, bits = 8);\n'
+    assert (
+        print_quantization(entries)
+        == '"x": linear_quantize(min = 0.0, max = 1.0, bits = 8);\n'
+    )
     same_as_khronos(MODEL, text, entries)
 
 
@@ -117,7 +121,7 @@ def test_ways_to_write_one_entry(text: str) -> None:
 def test_a_file_may_be_empty(text: str) -> None:
     assert not of(text)
     assert not khronos(MODEL, text)
-    assert write({}) == ""
+    assert print_quantization({}) == ""
 
 
 def test_entries_come_in_the_order_of_the_tensors() -> None:
@@ -125,9 +129,13 @@ def test_entries_come_in_the_order_of_the_tensors() -> None:
     text = "\n".join(LOGARITHMIC.replace("x", name, 1) for name in names)
     entries = of(text)
     assert list(entries) == ["x", "filter", "bias", "conv", "y"]
-    assert [line.split('"')[1] for line in write(entries).splitlines()] == list(entries)
-    assert write(of(write(entries))) == write(entries)
-    same_as_khronos(MODEL, write(entries), entries)
+    assert [
+        line.split('"')[1] for line in print_quantization(entries).splitlines()
+    ] == list(entries)
+    assert print_quantization(of(print_quantization(entries))) == print_quantization(
+        entries
+    )
+    same_as_khronos(MODEL, print_quantization(entries), entries)
 
 
 def test_an_entry_knows_its_operation_and_its_place() -> None:
@@ -164,7 +172,7 @@ def test_a_fragment_of_the_document_may_quantize() -> None:
 
 def test_a_flat_graph_has_no_fragments_to_quantize_with() -> None:
     entries = own(f"{LINEAR}\n'y': round_to(step = 0.5);")
-    text = write(entries)
+    text = print_quantization(entries)
     assert text == (
         f"{LINEAR}\n"
         "# \"y\": round_to(step = 0.5, places = [1, 2], pair = (true, 'up'));\n"
@@ -179,10 +187,10 @@ def test_entries_travel_to_the_backward_graph() -> None:
     names = ["x", "filter", "bias", "conv", "y"]
     entries = of("\n".join(LOGARITHMIC.replace("x", name, 1) for name in names))
     backward = nnef_grad.differentiate(GRAPH)
-    carried = carry(entries, backward.graph)
+    carried = carry_quantization(entries, backward.graph)
     assert list(carried) == list(entries)
     assert carried == entries
-    text = write(carried)
+    text = print_quantization(carried)
     assert of(text, backward.graph) == carried
     same_as_khronos(nnef_grad.dumps(backward), text, carried)
 
@@ -198,11 +206,11 @@ def test_a_made_tensor_does_not_take_the_entry_of_a_forward_one() -> None:
     graph = nnef_grad.loads(model)
     entries = of("\n".join(LINEAR.replace("x", n, 1) for n in graph.tensors), graph)
     backward = nnef_grad.differentiate(graph, outputs=["y"])
-    kept = carry(entries, backward.graph)
+    kept = carry_quantization(entries, backward.graph)
     assert kept.keys() == {"x", "h", "y"}
     assert {"mask_y_1", "grad_x"} <= backward.graph.tensors.keys()
     again = nnef_grad.differentiate(backward.graph, wrt=["grad_y"])
-    assert carry(kept, again.graph).keys() == kept.keys()
+    assert carry_quantization(kept, again.graph).keys() == kept.keys()
 
 
 # ---- Errors ----

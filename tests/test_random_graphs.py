@@ -21,12 +21,12 @@ from random_graphs.operations import ROWS
 from random_graphs.run import report
 
 import nnef_grad
-from nnef_grad.library import standard
+from nnef_grad.language.library import standard
 from nnef_grad.ops import RULES
 
 SEED = 7
 # `nnef_grad.differentiate` is the function; this is the module that it is in.
-SWEEP = importlib.import_module("nnef_grad.differentiate")
+SWEEP = importlib.import_module("nnef_grad.autodiff.differentiate")
 
 
 @pytest.mark.parametrize("number", range(100))

@@ -14,9 +14,9 @@ from operation_models import Model, models
 from test_branches import Array, draw, draw_tensor, model
 
 import nnef_grad
-from nnef_grad.ir import Graph, Tensor
-from nnef_grad.ranges import Range, Ranges
-from nnef_grad.values import random_values
+from nnef_grad.autodiff.ranges import Range, Ranges
+from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.interpreter.random_values import random_values
 
 
 def found(graph: Graph) -> dict[Tensor, Range]:

@@ -13,11 +13,11 @@ from language import generate
 from language.documents import Document, corpus, differences
 
 import nnef_grad
-from nnef_grad import syntax
-from nnef_grad.library import standard
-from nnef_grad.parser import parse_document
-from nnef_grad.printer import print_operation, print_value
-from nnef_grad.types import ArrayType, Primitive, TensorType, TupleType, Type
+from nnef_grad.graph.printer import print_operation, print_value
+from nnef_grad.language import syntax
+from nnef_grad.language.library import standard
+from nnef_grad.language.parser import parse_document
+from nnef_grad.language.types import ArrayType, Primitive, TensorType, TupleType, Type
 
 PRIMITIVES = ("scalar", "integer", "logical", "string")
 

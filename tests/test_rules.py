@@ -12,11 +12,11 @@ import nnef
 import pytest
 
 import nnef_grad
-from nnef_grad.library import standard
-from nnef_grad.operators import OPERATIONS
+from nnef_grad.autodiff.rules import SUFFIX, Rules, calculus, signature_problems
+from nnef_grad.language.library import standard
+from nnef_grad.language.operators import OPERATIONS
+from nnef_grad.language.typecheck import check_fragments
 from nnef_grad.ops import BODIES, RULES, SHAPES
-from nnef_grad.rules import SUFFIX, Rules, calculus, signature_problems
-from nnef_grad.typecheck import check_fragments
 
 
 def scalar_operands(name: str) -> list[str]:
@@ -59,10 +59,7 @@ def test_an_operation_has_one_rule() -> None:
 
 
 def test_the_khronos_parser_reads_the_rules() -> None:
-    folder = Path(nnef_grad.__file__).parent
-    library = (folder / "stdlib.nnef").read_text("utf-8") + (
-        folder / "derivatives.nnef"
-    ).read_text("utf-8")
+    library = "".join(f.path.read_text("utf-8") for f in (standard(), calculus()))
     text = "version 1.0;\ngraph net( x ) -> ( y ) { x = external(shape = [1]); y = relu(x); }"
     assert nnef.parse_string(text, stdlib=library).name == "net"
 
@@ -72,7 +69,7 @@ PACKAGE = Path(nnef_grad.__file__).parent
 
 def emitted() -> set[str]:
     """The operations that the rules and bodies name."""
-    rules = (PACKAGE / "derivatives.nnef").read_text("utf-8")
+    rules = calculus().path.read_text("utf-8")
     found = set(re.findall(r"\b(\w+)(?:<\w+>)?\(", re.sub(r"#.*", "", rules)))
     for path in sorted((PACKAGE / "ops").glob("*.py")):
         found |= set(_named(ast.parse(path.read_text("utf-8"))))

@@ -15,10 +15,10 @@ from operation_models import Model, models
 
 import nnef_grad
 from nnef_grad.cli import main
+from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.model import declared
 from nnef_grad.targets import TARGETS
 from nnef_grad.targets.runtimes import RUNTIMES
-from nnef_grad.values import random_values
 
 LOWERED = [target for target in TARGETS if target != "nnef"]
 # The distribution function of the normal distribution is approximated.

@@ -18,12 +18,12 @@ from witnesses import needs
 from witnesses.matrix import forward, matrix
 
 import nnef_grad
-from nnef_grad.ir import Graph
-from nnef_grad.library import standard
+from nnef_grad.graph.ir import Graph
+from nnef_grad.interpreter.random_values import random_values
+from nnef_grad.language.library import standard
 from nnef_grad.targets import TARGETS
 from nnef_grad.targets.lookup import written
 from nnef_grad.targets.runtimes import LACKING, RUNTIMES
-from nnef_grad.values import random_values
 
 FILE = Path(__file__).parent / "target_settings.txt"
 LOWERED = [target for target in TARGETS if target != "nnef"]

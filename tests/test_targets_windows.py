@@ -19,10 +19,10 @@ from witnesses import needs
 from witnesses.matrix import DIRECTIONS, matrix, retyped
 
 import nnef_grad
+from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.ops.windows import up_scaled
 from nnef_grad.targets import TARGETS
 from nnef_grad.targets.runtimes import RUNTIMES
-from nnef_grad.values import random_values
 
 LOWERED = [target for target in TARGETS if target != "nnef"]
 UNBORDERED = ["constant", "constant", "constant"]

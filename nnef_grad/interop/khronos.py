@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from nnef_tools import model as tools
 
-from nnef_grad.binding import thaw
+from nnef_grad.build.arguments import thaw
 from nnef_grad.errors import UsageError
-from nnef_grad.ir import Graph, Operand, Operation, Tensor, tensors
-from nnef_grad.library import Library, standard, with_fragments
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
+from nnef_grad.language.library import Library, standard, with_fragments
+from nnef_grad.language.parser import parse_fragments
 from nnef_grad.model import loads
-from nnef_grad.parser import parse_fragments
 from nnef_grad.source import Source
 
 Array = npt.NDArray[Any]

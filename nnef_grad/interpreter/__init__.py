@@ -16,8 +16,12 @@ from collections.abc import Container, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.differentiate import Backward
+from nnef_grad.autodiff.differentiate import Backward
+from nnef_grad.autodiff.rules import Rules
+from nnef_grad.build.evaluation import instantiate_body
+from nnef_grad.build.inline import Build, inline
 from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.interpreter import (
     conv,
     elementwise,
@@ -40,10 +44,6 @@ from nnef_grad.interpreter.registry import (
     UndefinedError,
     Value,
 )
-from nnef_grad.ir import Graph, Operation, Tensor
-from nnef_grad.library import operations_of
-from nnef_grad.passes.inline import Build, inline
-from nnef_grad.rules import Rules, elaborate
 
 __all__ = [
     "EVALUATIONS",
@@ -105,7 +105,7 @@ def evaluate(
     dtype = _scalar_type(dtype)
     rules = rules if rules is not None else Rules()
     flat = graph.graph if isinstance(graph, Backward) else graph
-    rules.refuse_unknown(operations_of(flat))
+    rules.refuse_unknown(flat.custom_operations)
     computed = results(flat, inputs, variables or {}, dtype, rules)
     found = {name: np.array(array) for name, array in computed}
     return {tensor.name: found[tensor.name] for tensor in flat.outputs}
@@ -148,10 +148,10 @@ def with_bodies(graph: Graph, rules: Rules, also: Container[str] = ()) -> Graph:
         own = rules.evaluations
         is_known = find_evaluation(name, own) is not None
         is_wanted = name in also and name not in own
-        return elaborate if has_body and (is_wanted or not is_known) else None
+        return instantiate_body if has_body and (is_wanted or not is_known) else None
 
     # Bodies may hold operations with bodies.
-    while (inlined := inline(graph, body, rules)) is not graph:
+    while (inlined := inline(graph, body, rules.opset)) is not graph:
         graph = inlined
     return graph
 

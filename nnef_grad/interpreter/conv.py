@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.registry import Array, evaluation
 from nnef_grad.interpreter.sliding import contents, overlapped, with_border
-from nnef_grad.ir import Shape
 from nnef_grad.ops.conv import conv_groups, deconv_groups
 from nnef_grad.ops.windows import Padding, downscaling, upscaling
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.binding import dtype_of
+from nnef_grad.build.arguments import dtype_of
+from nnef_grad.build.returned import counted, kind
 from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Operand, Operation, Result, Tensor
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
     Array,
@@ -17,8 +19,6 @@ from nnef_grad.interpreter.registry import (
     UndefinedError,
     Value,
 )
-from nnef_grad.ir import Operand, Operation, Result, Tensor
-from nnef_grad.returned import counted, kind
 
 Operations = Mapping[str, Evaluation]
 

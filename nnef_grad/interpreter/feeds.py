@@ -9,11 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.binding import suggestion
-from nnef_grad.errors import NnefGradError, Problem, UsageError
+from nnef_grad.errors import NnefGradError, Problem, UsageError, suggestion
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.interpreter.execution import FED
 from nnef_grad.interpreter.registry import Array
-from nnef_grad.ir import Graph, Operation, Tensor
 
 Data = Mapping[str, npt.ArrayLike]
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.interpreter.elementwise import aligned
 from nnef_grad.interpreter.execution import Operations, operands_of, step
 from nnef_grad.interpreter.pool import argmax_pool, sample
@@ -33,7 +34,6 @@ from nnef_grad.interpreter.quantize import (
 from nnef_grad.interpreter.reduce import Axes, max_reduce, min_reduce
 from nnef_grad.interpreter.registry import EVALUATIONS, Array, Evaluation, Function
 from nnef_grad.interpreter.roi import held_maxima, held_resampling
-from nnef_grad.ir import Operation, Tensor
 
 # A table entry is called as an evaluation is, at the point; it returns the function of the
 # operands with the decisions that are made there.

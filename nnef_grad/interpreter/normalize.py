@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.elementwise import broadcasting, maximum
 from nnef_grad.interpreter.pool import box
 from nnef_grad.interpreter.reduce import Axes, sum_reduce
 from nnef_grad.interpreter.registry import Array, evaluation
-from nnef_grad.ir import Shape
 
 # ---- By what is near ----
 

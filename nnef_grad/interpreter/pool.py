@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.registry import Array, evaluation, require
 from nnef_grad.interpreter.sliding import contents, overlapped, summed, with_border
-from nnef_grad.ir import Shape
 from nnef_grad.ops.windows import (
     Padding,
     Windows,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.elementwise import rounded
 from nnef_grad.interpreter.pool import avg_pool, max_pool
 from nnef_grad.interpreter.registry import (
@@ -24,7 +25,6 @@ from nnef_grad.interpreter.registry import (
     require,
 )
 from nnef_grad.interpreter.sampling import POINTS, neighbours
-from nnef_grad.ir import Shape
 
 # ---- Pooling over cells of whole elements ----
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.borders import extended
 from nnef_grad.interpreter.pool import box, debox
 from nnef_grad.interpreter.registry import Array, evaluation
-from nnef_grad.ir import Shape
 
 # ---- By blocks ----
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.borders import extended
 from nnef_grad.interpreter.registry import Array, evaluation, require
-from nnef_grad.ir import Shape
 from nnef_grad.ops.shape import reshape_shape, slice_positions
 
 # ---- The same elements in another shape ----

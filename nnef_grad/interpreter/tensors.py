@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.registry import Array, UndefinedError, evaluation, require
-from nnef_grad.ir import Shape
 
 
 @evaluation("external", "variable")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.ir import Operation
+from nnef_grad.graph.ir import Operation
 from nnef_grad.ops.conv import conv_windows, deconv_groups, deconv_windows
 from nnef_grad.ops.pool import basic_windows, reverse_windows
 from nnef_grad.ops.registry import Emit, body

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from nnef_grad.errors import LENIENT
-from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import (
     Emit,
     ShapeError,
@@ -246,11 +245,12 @@ def _check_bias(bias: Shape, channels: int, rank: int) -> None:
         extent in ((1, channels) if axis == 1 else (1,))
         for axis, extent in enumerate(bias)
     )
-    require(
-        fits,
-        f"the bias must have the shape [1, {channels}], or be a single element,"
-        f" and has the shape {list(bias)}{LENIENT if len(bias) == 1 else ''}",
-    )
+    if not fits:
+        message = (
+            f"the bias must have the shape [1, {channels}], or be a single element,"
+            f" and has the shape {list(bias)}"
+        )
+        raise ShapeError(message, is_repairable=len(bias) == 1)
 
 
 # ---- Gradients ----

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnef_grad.ir import Shape
+from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.registry import ShapeError, check_results, require, shape
 
 

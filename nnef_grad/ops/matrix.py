@@ -4,7 +4,7 @@ batches.
 
 from __future__ import annotations
 
-from nnef_grad.ir import Shape
+from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.registry import require, shape
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnef_grad.ir import Shape
+from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.elementwise import fits_into
 from nnef_grad.ops.reduce import check_axes
 from nnef_grad.ops.registry import require, shape

@@ -11,7 +11,7 @@ from functools import reduce
 from math import prod
 from typing import Any
 
-from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.windows import (
     Padding,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from nnef_grad.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 
 

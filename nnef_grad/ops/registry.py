@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol, TypeVar, Union
 
-from nnef_grad.ir import Operation, Shape
+from nnef_grad.graph.ir import Operation, Shape
 
 Shapes = Union[Shape, "list[Shape]"]
 ShapeFunction = Callable[..., Shapes]
@@ -75,7 +75,15 @@ BODIES: dict[str, Body] = {}
 
 
 class ShapeError(ValueError):
-    """The shapes and attributes of an operation do not fit each other."""
+    """The shapes and attributes of an operation do not fit each other.
+
+    Attributes:
+        is_repairable: whether lenient reading would repair it.
+    """
+
+    def __init__(self, message: str, *, is_repairable: bool = False) -> None:
+        self.is_repairable = is_repairable
+        super().__init__(message)
 
 
 def require(condition: bool, message: str) -> None:

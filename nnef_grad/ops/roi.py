@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from nnef_grad.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.registry import Emit, body, require, shape
 from nnef_grad.ops.sampling import check_method, check_spatial
 from nnef_grad.ops.shape import reshaped, section

@@ -8,7 +8,7 @@ from functools import partial, reduce
 from math import prod
 from typing import Any
 
-from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, Undifferentiable, body, require, shape, vjp
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import check_border, check_positive, check_reach

@@ -8,7 +8,7 @@ from itertools import accumulate, chain, groupby, pairwise
 from math import prod
 from typing import Any
 
-from nnef_grad.ir import Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.reduce import check_axes
 from nnef_grad.ops.registry import (
     Emit,

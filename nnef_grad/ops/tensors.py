@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnef_grad.ir import Shape
+from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.registry import require, shape, volume
 
 

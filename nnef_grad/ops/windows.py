@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nnef_grad.ir import Shape
+from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.registry import require
 
 Padding = tuple[tuple[int, int], ...]

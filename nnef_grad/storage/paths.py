@@ -18,6 +18,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, BinaryIO, TypeVar, Union
 
 from nnef_grad.errors import UsageError, brief
+from nnef_grad.language.labels import label_steps
 from nnef_grad.storage.files import reading
 
 # The folders on the way, and the file: the parts of a path below the model's folder.
@@ -27,7 +28,6 @@ DATA = ".dat"
 # What a folder or an archive may hold before it is no model that anybody wrote.
 MAX_FILES = 100_000
 
-_LABEL = re.compile(r"[A-Za-z0-9_\-./\\]+")
 # Some systems separate folders by the one, some by the other.
 _SEPARATOR = re.compile(r"[/\\]")
 
@@ -41,16 +41,11 @@ def data_steps(label: str) -> Steps:
     Raises:
         UsageError: the label is not that of a file in the folder of the model.
     """
-    steps = tuple(_SEPARATOR.split(label))
-    if not _LABEL.fullmatch(label):
-        what = "is not made of letters, digits and _ - . / \\"
-    elif ".." in steps or steps[0] == "":
-        what = "leads out of the folder of the model"
-    elif {"", "."} & set(steps):
-        what = "has a step without a name"
-    else:
-        return (*steps[:-1], steps[-1] + DATA)
-    raise UsageError(brief(f"label {label!r} {what}"))
+    try:
+        *folders, file = label_steps(label)
+    except ValueError as error:
+        raise UsageError(brief(str(error))) from None
+    return (*folders, file + DATA)
 
 
 def label_of(steps: Steps) -> str | None:

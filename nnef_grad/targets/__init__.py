@@ -20,13 +20,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from nnef_grad.emit import Emitter
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.inline import Build, inline
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
-from nnef_grad.ir import Graph, Operation, Result, Tensor
-from nnef_grad.passes.inline import Build, inline
-from nnef_grad.passes.order import inputs_first
-from nnef_grad.passes.prune import prune
-from nnef_grad.passes.verify import verify
+from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
+from nnef_grad.graph.order import inputs_first
+from nnef_grad.graph.prune import prune
+from nnef_grad.graph.verify import verify
 from nnef_grad.targets.conditions import When
 from nnef_grad.targets.integers import casts_moved_up, floored_casts, scalar_inputs
 from nnef_grad.targets.interface import (

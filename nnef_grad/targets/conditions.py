@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from nnef_grad.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 
 When = Callable[[Operation], bool]
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Operand, Operation, Shape, Tensor
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
 from nnef_grad.ops import BODIES
 from nnef_grad.ops.conv import conv_groups, conv_windows, deconv_groups, deconv_windows
 from nnef_grad.ops.shape import reshaped

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
 
-from nnef_grad.binding import dtype_of
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Operand, Operation, shape_of
+from nnef_grad.build.arguments import dtype_of
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Operand, Operation, shape_of
 from nnef_grad.targets.registry import lowering
 
 # ---- Choices ----

@@ -15,13 +15,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from nnef_grad.binding import dtype_of
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Graph, Operand, Operation, Tensor, tensors
-from nnef_grad.library import standard
-from nnef_grad.names import substitute
+from nnef_grad.build.arguments import dtype_of
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.inline import Build, inline
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
+from nnef_grad.graph.names import substitute
+from nnef_grad.language.library import standard
 from nnef_grad.ops.shape import with_extent
-from nnef_grad.passes.inline import Build, inline
 from nnef_grad.targets.conditions import not_one_axis
 from nnef_grad.targets.reduce import position_lowered
 

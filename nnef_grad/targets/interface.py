@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.ir import Graph, Operation, Tensor
-from nnef_grad.library import standard
-from nnef_grad.names import NameSupply, substitute
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.names import NameSupply, substitute
+from nnef_grad.language.library import standard
 
 # ---- Copies ----
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from pathlib import Path
 
-from nnef_grad.elaborate import Elaborator, parameters
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Operation
-from nnef_grad.library import FragmentFile
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.evaluation import Elaborator, instantiate_body, parameters
+from nnef_grad.graph.ir import Operation
+from nnef_grad.language.library import FragmentFile
+from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops import BODIES
-from nnef_grad.rules import elaborate
-from nnef_grad.syntax import Fragment
 from nnef_grad.targets import (
     conv,
     elementwise,
@@ -59,7 +58,7 @@ def find_lowering(operation: Operation) -> Lowering | None:
         return partial(_apply, written()[name + SUFFIX])
     if name in BODIES and BODIES[name].applies(operation):
         return BODIES[name].build
-    return elaborate if operation.definition.body is not None else None
+    return instantiate_body if operation.definition.body is not None else None
 
 
 def _apply(fragment: Fragment, emit: Emitter, operation: Operation) -> list[object]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.targets.conditions import inner_product, transposed_batches
 from nnef_grad.targets.registry import lowering
 

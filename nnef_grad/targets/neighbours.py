@@ -27,11 +27,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.inline import Build, inline
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.ops.shape import section, slice_positions
 from nnef_grad.ops.windows import Padding
-from nnef_grad.passes.inline import Build, inline
 from nnef_grad.targets.conditions import strides
 from nnef_grad.targets.integers import makers
 from nnef_grad.targets.lookup import find_lowering

@@ -9,8 +9,8 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.shape import reshaped, section, slice_positions, with_extent
 from nnef_grad.ops.windows import REPEATING, Padding
 from nnef_grad.targets.registry import lowering

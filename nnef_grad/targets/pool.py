@@ -10,8 +10,8 @@ from functools import partial, reduce
 from math import prod
 from typing import Any
 
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops import BODIES
 from nnef_grad.ops.pool import basic_windows, divisor, reverse_windows
 from nnef_grad.ops.shape import with_extent

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Operation, Tensor
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.conditions import unsorted
 from nnef_grad.targets.registry import lowering

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Operation
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Operation
 from nnef_grad.ops.registry import Body
 from nnef_grad.targets.conditions import When, always
 

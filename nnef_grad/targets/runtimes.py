@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nnef_grad.ir import Operation
-from nnef_grad.library import standard
+from nnef_grad.graph.ir import Operation
+from nnef_grad.language.library import standard
 from nnef_grad.targets.conditions import (
     When,
     above_rank,

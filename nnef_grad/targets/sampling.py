@@ -33,8 +33,8 @@ from itertools import chain
 from math import prod
 from typing import Any
 
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.pool import basic_windows, reverse_windows
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import Windows

@@ -8,8 +8,8 @@ from itertools import accumulate, groupby, pairwise
 from math import prod
 from typing import Any
 
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Operation, Shape, Tensor
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.shape import reshaped, section, with_extent
 from nnef_grad.targets.registry import lowering
 

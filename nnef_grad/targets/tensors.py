@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
-from nnef_grad.library import standard
-from nnef_grad.passes.inline import Build, inline
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.inline import Build, inline
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.language.library import standard
 from nnef_grad.targets.conditions import When, always, splat
 from nnef_grad.targets.registry import lowering
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnef_grad.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.conv import conv_windows, deconv_windows
 from nnef_grad.ops.pool import basic_windows, reverse_windows
 from nnef_grad.ops.windows import REPEATING, Padding, Windows, basic_outside, reaches

@@ -10,8 +10,8 @@ from functools import reduce
 from math import prod
 from typing import Any
 
-from nnef_grad.emit import Emitter
-from nnef_grad.ir import Shape, Tensor
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.ops.shape import reshaped, section
 from nnef_grad.ops.windows import (
     REPEATING,

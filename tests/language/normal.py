@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import nnef_grad
-from nnef_grad.types import ArrayType, TupleType, Type
+from nnef_grad.language.types import ArrayType, TupleType, Type
 
 Normal = dict[str, Any]
 

@@ -13,8 +13,8 @@ import reference
 import torch
 from torch import Tensor
 
-from nnef_grad.library import standard
-from nnef_grad.types import ArrayType
+from nnef_grad.language.library import standard
+from nnef_grad.language.types import ArrayType
 
 from .graphs import SOURCES, flat
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from nnef_grad.library import standard
+from nnef_grad.language.library import standard
 
 from . import oracle
 from .compare import PASSED, SKIPPED, Outcome, compare

@@ -12,7 +12,7 @@ from witnesses.cases import Array, Case, Verdict, brief, relative_error
 from witnesses.matrix import Example, retyped, rounded, verdicts
 
 import nnef_grad
-from nnef_grad.passes.prune import prune
+from nnef_grad.graph.prune import prune
 from nnef_grad.targets import TARGETS
 
 from .generate import make_graph

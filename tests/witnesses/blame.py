@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 import nnef_grad
-from nnef_grad.ir import Operation, Tensor
-from nnef_grad.printer import print_operation
+from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.graph.printer import print_operation
 from witnesses.cases import Array, Case, Verdict, brief
 from witnesses.harness import SECONDS
 from witnesses.matrix import Example, verdicts

@@ -13,7 +13,7 @@ import numpy as np
 from operation_models import Model
 
 import nnef_grad
-from nnef_grad.values import random_values
+from nnef_grad.interpreter.random_values import random_values
 from witnesses.cases import TOLERANCE, Array, Case, Verdict, compare
 from witnesses.harness import CONSUMERS, SECONDS, run
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.errors import Problem, UsageError
+from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import (
     Array,
     Data,
@@ -29,7 +30,6 @@ from nnef_grad.interop.khronos import (
 from nnef_grad.interop.onnx_files.conversion import converted, fragments
 from nnef_grad.interop.onnx_files.reading import numbers, read
 from nnef_grad.interop.onnx_files.refusals import onnx_package, refused
-from nnef_grad.ir import Graph
 from nnef_grad.model import Shapes, declared
 from nnef_grad.storage.files import PathLike, settle, unfinished_file, writing
 from nnef_grad.targets import lower

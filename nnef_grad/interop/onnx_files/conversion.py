@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnef_grad.graph.names import NameSupply
 from nnef_grad.interop.khronos import finite
 from nnef_grad.interop.onnx_files.functions import FUNCTIONS
 from nnef_grad.interop.onnx_files.reading import DOMAINS
 from nnef_grad.interop.onnx_files.transforms import TRANSFORMS, USUAL
-from nnef_grad.library import standard
-from nnef_grad.names import NameSupply
+from nnef_grad.language.library import standard
 
 Array = npt.NDArray[Any]
 

@@ -1,0 +1,1 @@
+"""A forward graph to its backward graph."""

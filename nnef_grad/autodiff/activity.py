@@ -1,0 +1,42 @@
+"""Which tensors gradients flow through: between the tensors differentiated with respect
+to and the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from nnef_grad.autodiff.rules import Rules
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+
+
+def active_tensors(
+    graph: Graph,
+    targets: Iterable[Tensor],
+    sources: Iterable[Tensor],
+    rules: Rules,
+    stopped: Collection[Tensor] = (),
+) -> set[Tensor]:
+    """The scalar tensors that depend on a target, and that a source depends on, with a
+    derivative that is not zero. A stopped tensor depends on nothing.
+    """
+    dependent = set(targets)
+    for operation in graph.operations:
+        if not dependent.isdisjoint(operation.inputs) and not rules.is_zero(
+            operation.name
+        ):
+            dependent.update(
+                t for t in operation.outputs if t.dtype == "scalar" and t not in stopped
+            )
+    needed = set(sources)
+    for operation in reversed(graph.operations):
+        if any(t in needed and t not in stopped for t in operation.outputs):
+            needed.update(dependent.intersection(operation.inputs))
+    return dependent & needed
+
+
+def is_between(operation: Operation, active: set[Tensor]) -> bool:
+    """Whether gradients flow through an operation."""
+    return not active.isdisjoint(operation.inputs) and not active.isdisjoint(
+        operation.outputs
+    )

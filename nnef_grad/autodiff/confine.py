@@ -1,0 +1,275 @@
+"""Keeps a cotangent zero where it is zero by construction.
+
+    y = select(x > 0.0, log(x), 0.0)
+
+The cotangent of log(x) is that of y where x is positive, and zero elsewhere. The rule of
+log divides it by x, and where x is zero that is 0 / 0. But a branch that was not taken has
+no gradient, whatever its slope is.
+
+So what comes of zero times infinity outside of a cotangent's support *leaks*, and it is
+*confined*: replaced by zero once, by a `select` over the same condition, where the
+element-wise operations end, before a sum, a product of matrices, a result, or a sum with
+what has another support. Nothing is emitted where all slopes are finite by their ranges.
+The result is a selection again, so all this holds at every order, and the rules are plain
+formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from nnef_grad.autodiff.ranges import Ranges
+from nnef_grad.autodiff.support import (
+    Algebra,
+    Moved,
+    Selected,
+    Selection,
+    Support,
+    Union,
+    is_untouched,
+    keeps,
+    moves,
+    puts_zeros,
+    selection,
+)
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
+
+# What is added to the name of a cotangent that was confined.
+UNMASKED = "unmasked"
+
+
+class Known(NamedTuple):
+    """What is known of a cotangent: its support, and whether it may differ from zero
+    outside of it all the same.
+    """
+
+    support: Support
+    leaks: bool = False
+
+
+class Confinement:
+    """Looks on while a backward graph is emitted, and confines what leaks."""
+
+    def __init__(self) -> None:
+        self._algebra = Algebra()
+        self._ranges = Ranges()
+        self._known: dict[Tensor, Known] = {}
+        self._zeros: set[Tensor] = set()
+        self._confined: dict[Tensor, Tensor] = {}
+        self._masks: dict[Support, Selection] = {}
+
+    # What the emitter tells
+
+    def take(self, operation: Operation) -> None:
+        """Takes an operation of the forward graph. Its results are what they are: one
+        that may differ from zero outside of its support has none.
+        """
+        self.follow(operation)
+        for tensor in filter(self._leaks, operation.outputs):
+            del self._known[tensor]
+
+    def prepare(
+        self, emit: Emitter, name: str, operands: tuple[Operand, ...]
+    ) -> tuple[Operand, ...]:
+        """The operands of an operation that is about to be emitted: those that leak are
+        confined, unless the result has zeros in the same places.
+        """
+        leaking = dict.fromkeys(t for t in tensors(operands) if self._leaks(t))
+        if not leaking:
+            return operands
+        carried = self._algebra.carried(name, operands, self._support)
+        confined = {
+            t: self.confine(emit, t)
+            for t in leaking
+            if carried is None or not carried.is_within(self._known[t].support)
+        }
+        return _replaced(operands, confined)
+
+    def follow(self, operation: Operation) -> None:
+        """Finds what is known of the results of an operation that was emitted, or that
+        is there already.
+        """
+        self._ranges.add(operation)
+        if any(t in self._known for t in operation.outputs):
+            return
+        if operation.name == "constant" and not any(operation.attributes["value"]):
+            self._zeros.update(operation.outputs)
+        elif keeps(operation):
+            self._keep(operation)
+        elif moves(operation):
+            self._move(operation)
+
+    # What leaks
+
+    def confine(self, emit: Emitter, cotangent: Tensor) -> Tensor:
+        """A cotangent with zeros outside of its support, whatever it had there."""
+        if not self._leaks(cotangent):
+            return cotangent
+        if cotangent not in self._confined:
+            support = self._known[cotangent].support
+            confined = _inside(emit, self._mask(emit, support), cotangent)
+            emit.pass_hint(cotangent, confined, UNMASKED)
+            self._known[confined] = Known(support)
+            self._confined[cotangent] = confined
+        return self._confined[cotangent]
+
+    def call_it(self, emit: Emitter, cotangent: Tensor, hint: str) -> None:
+        """Changes what a cotangent should be called. Where it was confined, that is the
+        name of what came of it.
+        """
+        emit.call_it(cotangent, hint)
+        if cotangent in self._confined:
+            emit.pass_hint(cotangent, self._confined[cotangent], UNMASKED)
+
+    def _leaks(self, tensor: Tensor) -> bool:
+        known = self._known.get(tensor)
+        return known is not None and known.leaks
+
+    def _support(self, operand: Operand) -> Support | None:
+        known = self._known.get(operand) if isinstance(operand, Tensor) else None
+        return None if known is None else known.support
+
+    # What is known of the results of an operation
+
+    def _keep(self, operation: Operation) -> None:
+        whole = self._algebra.carried(operation.name, operation.operands, self._support)
+        leaks = any(map(self._leaks, operation.inputs))
+        chosen = selection(operation)
+        support = whole
+        if chosen is not None:
+            support = self._algebra.selected(whole, *chosen)
+            # Selected twice by the same, and by nothing else.
+            leaks = leaks and not (support is whole and support.within is None)
+        if support is not None:
+            leaks = leaks or not self._has_finite_slopes(operation, support)
+            self._known.update((t, Known(support, leaks)) for t in operation.outputs)
+
+    def _has_finite_slopes(self, operation: Operation, support: Support) -> bool:
+        """Whether zeros outside of the support stay zeros."""
+        name, operands = operation.name, operation.operands
+        if name == "div":
+            return self._ranges.of(operands[1]).has_finite_reciprocal
+        return name != "mul" or all(
+            self._support(o) is support or self._ranges.of(o).is_finite
+            for o in operands
+        )
+
+    def _move(self, operation: Operation) -> None:
+        moved = operation.operands[0]
+        support = self._support(moved)
+        if support is not None and is_untouched(support, operation):
+            self._known.update((t, Known(support)) for t in operation.outputs)
+        elif puts_zeros(operation) or any(map(self._has_zeros, tensors([moved]))):
+            for index, result in enumerate(operation.outputs):
+                own = Moved(None, 1, result.shape, operation, index)
+                self._known[result] = Known(own)
+
+    def _has_zeros(self, tensor: Tensor) -> bool:
+        return tensor in self._known or tensor in self._zeros
+
+    # The masks of supports
+
+    def _mask(self, emit: Emitter, support: Support) -> Selection:
+        """What selects the elements of a support; made after the masks of what it is
+        made of.
+        """
+        pending = [support]
+        while pending:
+            part = pending[-1]
+            missing = [s for s in self._made_of(part) if s not in self._masks]
+            pending += missing
+            if not missing:
+                self._masks[part] = self._made(emit, pending.pop())
+        return self._masks[support]
+
+    def _made_of(self, support: Support) -> Iterator[Support]:
+        """What has to have a mask before a support can."""
+        if isinstance(support, Union):
+            yield from (support.first, support.second)
+        elif support.within is not None:
+            yield support.within
+        if isinstance(support, Moved):
+            for tensor in tensors(support.operation.operands[:1]):
+                if tensor in self._known:
+                    yield self._known[tensor].support
+
+    def _made(self, emit: Emitter, support: Support) -> Selection:
+        if isinstance(support, Union):
+            first, second = self._masks[support.first], self._masks[support.second]
+            return _joined(emit, "or", "and", first, second)
+        own = self._own_mask(emit, support)
+        if support.within is None:
+            return own
+        return _joined(emit, "and", "or", self._masks[support.within], own)
+
+    def _own_mask(self, emit: Emitter, support: Support) -> Selection:
+        if isinstance(support, Selected):
+            return Selection(support.condition, support.holds)
+        assert isinstance(support, Moved)
+        indicator = self._indicators(emit, support.operation)[support.index]
+        return Selection(emit("gt", indicator, 0.0, hint="support"), True)
+
+    def _indicators(self, emit: Emitter, operation: Operation) -> list[Tensor]:
+        """What an operation makes of ones inside the supports of its operands, and
+        zeros outside: a number greater than zero where a result may differ from zero.
+        """
+        first, *others = operation.operands
+        ones = _map(lambda tensor: self._ones(emit, tensor), first)
+        results = emit.call(
+            operation.definition,
+            (ones, *others),
+            operation.attributes,
+            dtype=operation.dtype,
+            hints=tuple(emit.naming("indicator") for _ in operation.results),
+        )
+        return list(tensors(results))
+
+    def _ones(self, emit: Emitter, cotangent: Tensor) -> Tensor:
+        """One inside the support, and zero outside of it."""
+        if cotangent in self._zeros:
+            return cotangent
+        ones: Tensor = emit(
+            "constant", shape=cotangent.shape, value=(1.0,), hint="ones"
+        )
+        known = self._known.get(cotangent)
+        return (
+            ones if known is None else _inside(emit, self._masks[known.support], ones)
+        )
+
+
+def _inside(emit: Emitter, mask: Selection, tensor: Tensor) -> Tensor:
+    """The elements that a mask takes, among zeros."""
+    branches = (tensor, 0.0) if mask.holds else (0.0, tensor)
+    inside: Tensor = emit("select", mask.condition, *branches, hint="inside")
+    return inside
+
+
+def _joined(
+    emit: Emitter, name: str, opposite: str, first: Selection, second: Selection
+) -> Selection:
+    """Two masks by a logical operation; where both are what does not hold, by the
+    opposite one, as De Morgan has it.
+    """
+    if not first.holds and not second.holds:
+        condition = emit(opposite, first.condition, second.condition, hint="support")
+        return Selection(condition, False)
+    conditions = (
+        mask.condition if mask.holds else emit("not", mask.condition)
+        for mask in (first, second)
+    )
+    return Selection(emit(name, *conditions, hint="support"), True)
+
+
+def _map(function: Callable[[Tensor], Tensor], operand: Operand) -> Any:
+    if isinstance(operand, tuple):
+        return tuple(_map(function, item) for item in operand)
+    return function(operand) if isinstance(operand, Tensor) else operand
+
+
+def _replaced(
+    operands: tuple[Operand, ...], others: Mapping[Tensor, Tensor]
+) -> tuple[Operand, ...]:
+    replaced: tuple[Operand, ...] = _map(lambda t: others.get(t, t), operands)
+    return replaced

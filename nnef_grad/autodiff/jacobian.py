@@ -1,0 +1,193 @@
+"""Jacobians: the whole derivative of an output, in place of its product with a seed.
+
+The backward graph is computed for all seeds that are a single one among zeros, at once:
+forward work and everything else that does not depend on the seed is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from nnef_grad.autodiff.batching import vectorize
+from nnef_grad.autodiff.differentiate import (
+    Backward,
+    Wrt,
+    differentiate,
+    sources_of,
+    targets_of,
+)
+from nnef_grad.autodiff.rules import Rules
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.simplify import simplify
+from nnef_grad.errors import UsageError
+from nnef_grad.graph import names
+from nnef_grad.graph.ir import Graph, Shape, Tensor
+from nnef_grad.graph.order import inputs_first
+from nnef_grad.graph.prune import prune
+from nnef_grad.graph.quantization import carry_quantization
+from nnef_grad.graph.verify import verify
+from nnef_grad.ops.shape import reshaped
+
+# How many elements a Jacobian may have, and the output that it is of.
+MAX_ELEMENTS = 100_000_000
+MAX_ROWS = 10_000
+
+
+def jacobian(
+    graph: Graph,
+    *,
+    wrt: Wrt = "all",
+    outputs: Sequence[str] | None = None,
+    stop: Sequence[str] = (),
+    with_outputs: bool = False,
+    rules: Rules | None = None,
+) -> Backward:
+    """The Jacobians of an output, as a graph.
+
+    Args:
+        graph: the forward graph.
+        outputs: the one output to differentiate; it may be left out where there is one.
+        wrt, stop, with_outputs, rules: as for `differentiate`.
+
+    Returns:
+        The graph. A Jacobian has the shape of the output followed by that of the
+        tensor: element [i..., j...] is the derivative of element i of the output with
+        respect to element j of the tensor. There are no seeds.
+
+    Raises:
+        UsageError: a name is unknown, the graph has several outputs and none is named,
+            or a Jacobian would have more than 100,000,000 elements or the output more
+            than 10,000.
+        NoDerivativeError: operations on the way have no derivative.
+    """
+    rules = rules if rules is not None else Rules()
+    rules.refuse_unknown(graph.custom_operations)
+    output, targets = _output(graph, outputs), targets_of(graph, wrt)
+    _check_sizes(output, targets)
+    backward = differentiate(
+        graph,
+        wrt=wrt,
+        outputs=[output.name],
+        stop=stop,
+        seed="input" if prod(output.shape) > 1 else "ones",
+        with_outputs=with_outputs,
+        rules=rules,
+    )
+    fragments = (*graph.fragments, *backward.graph.fragments)
+    emit = Emitter(rules.opset.extended(fragments), (), simplify)
+    rows = _rows(emit, backward, output, rules)
+    supply = names.NameSupply([*graph.tensors, *backward.graph.tensors])
+    results: dict[str, Tensor] = {}
+    gradients = backward.graph.outputs[: len(targets)]
+    for target, gradient in zip(targets, gradients, strict=True):
+        shape = (*output.shape, *target.shape)
+        name = supply.fresh(f"jacobian_{target.name}")
+        results[target.name] = emit.named(_shaped(emit, rows, gradient, shape), name)
+    return _finish(graph, backward, output, emit, results)
+
+
+def _output(graph: Graph, chosen: Sequence[str] | None) -> Tensor:
+    """The one output that is differentiated."""
+    found = sources_of(graph, chosen)
+    if len(found) > 1:
+        listed = ", ".join(f"'{output.name}'" for output in found)
+        raise UsageError(f"a Jacobian is that of one output: choose one of {listed}")
+    return found[0]
+
+
+def _check_sizes(output: Tensor, targets: Sequence[Tensor]) -> None:
+    rows = prod(output.shape)
+    if rows > MAX_ROWS:
+        message = f"'{output.name}' has {rows} elements: a Jacobian may have"
+        raise UsageError(f"{message} {MAX_ROWS} rows at most")
+    for target in targets:
+        columns = prod(target.shape)
+        if rows * columns > MAX_ELEMENTS:
+            message = (
+                f"the Jacobian of '{output.name}' with respect to '{target.name}' would"
+                f" have {rows} x {columns} elements: {MAX_ELEMENTS} are the most"
+            )
+            raise UsageError(message)
+
+
+def _rows(
+    emit: Emitter, backward: Backward, output: Tensor, rules: Rules
+) -> Mapping[Tensor, Tensor]:
+    """Emits the backward graph for all rows of the Jacobian: the gradients with an axis
+    for the rows in front, by those of a single row.
+    """
+    if not backward.seeds:
+        for operation in backward.graph.operations:
+            emit.append(operation)
+        return {gradient: gradient for gradient in backward.graph.outputs}
+    name = backward.seeds[output.name]
+    (seed,) = (t for t in backward.graph.inputs if t.name == name)
+    return vectorize(emit, backward.graph, seed, _one_by_one(emit, seed))
+
+
+def _one_by_one(emit: Emitter, seed: Tensor) -> Tensor:
+    """For each element of the seed a one at its place, among zeros."""
+    rows = prod(seed.shape)
+    numbers = [float(row) for row in range(rows)]
+    row = emit("constant", shape=[rows, 1], value=numbers, hint="row")
+    column = emit("constant", shape=[1, rows], value=numbers, hint="column")
+    diagonal = emit("eq", row, column, hint="diagonal")
+    identity = emit("select", diagonal, 1.0, 0.0, hint="identity")
+    seeds: Tensor = reshaped(emit, identity, (rows, *seed.shape), hint=seed.name)
+    return seeds
+
+
+def _shaped(
+    emit: Emitter, rows: Mapping[Tensor, Tensor], gradient: Tensor, shape: Shape
+) -> Tensor:
+    """The Jacobian in its shape; where no row depends on its seed, all are zeros."""
+    jacobian: Tensor = (
+        reshaped(emit, rows[gradient], shape)
+        if gradient in rows
+        else emit("constant", shape=shape, value=[0.0])
+    )
+    return jacobian
+
+
+def _finish(
+    graph: Graph,
+    backward: Backward,
+    output: Tensor,
+    emit: Emitter,
+    results: Mapping[str, Tensor],
+) -> Backward:
+    jacobians = {
+        target: emit.pinned.get(result, result.name)
+        for target, result in results.items()
+    }
+    kept = backward.graph.outputs[len(results) :]
+    unsettled = Graph(
+        f"{graph.name}_jacobian",
+        graph.inputs,
+        (*results.values(), *kept),
+        tuple(emit.operations),
+        declared=graph.custom_operations,
+        notes=_notes(graph.name, output, jacobians),
+    )
+    flat = inputs_first(prune(unsettled))
+    flat = names.settle(flat, emit.hints, emit.pinned, reserved=graph.tensors)
+    verify(flat)
+    flat = replace(
+        flat,
+        quantization=carry_quantization(graph.quantization, flat),
+    )
+    return replace(
+        backward, graph=flat, seeds={}, gradients=jacobians, is_jacobian=True
+    )
+
+
+def _notes(name: str, output: Tensor, jacobians: Mapping[str, str]) -> tuple[str, ...]:
+    return (
+        f"The Jacobians of '{output.name}' in '{name}'.",
+        *(
+            f"  {jacobian}: with respect to {target}"
+            for target, jacobian in jacobians.items()
+        ),
+    )

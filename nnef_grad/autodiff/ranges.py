@@ -1,0 +1,413 @@
+"""The range of each tensor: bounds that its elements keep, found operation by operation.
+
+That tells which slopes are finite wherever the operands are: 1 / (1 + x * x) is, 1 / x
+and exp(x) are not. Inputs, variables and what is computed from them by sums and products
+are taken to be finite; that a product of large numbers may overflow is not considered.
+The bounds are those of floating point: exp(x) may be zero, and sigmoid(x) one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
+from nnef_grad.language.library import standard
+
+INF = math.inf
+# Beyond it the exponential function overflows in single precision, below its negative it
+# may be zero.
+EXPONENT = 80.0
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is known of the elements of a tensor.
+
+    Attributes:
+        lower: none is smaller.
+        upper: none is larger.
+        is_finite: whether none is an infinity or not a number. Where it does not hold,
+            the bounds are those of the elements that are numbers.
+    """
+
+    lower: float = -INF
+    upper: float = INF
+    is_finite: bool = True
+
+    @property
+    def has_finite_reciprocal(self) -> bool:
+        """Whether a finite number can be divided by it."""
+        return self.is_finite and (self.lower > 0.0 or self.upper < 0.0)
+
+
+# The smallest number that is greater than zero.
+POSITIVE = 5e-324
+
+FINITE = Range()
+UNKNOWN = Range(is_finite=False)
+
+# The range of an operation's result, or one for each of several, given the ranges of its
+# operands, and its attributes.
+Rule = Callable[..., "Range | tuple[Range, ...]"]
+AnyRule = TypeVar("AnyRule", bound=Rule)
+
+
+class Ranges:
+    """The ranges of the tensors of a growing list of operations."""
+
+    def __init__(self) -> None:
+        self._known: dict[Tensor, Range] = {}
+        self._made_by: dict[Tensor, Operation] = {}
+
+    def add(self, operation: Operation) -> None:
+        """Takes an operation, whose operands are known."""
+        self._made_by.update((tensor, operation) for tensor in operation.outputs)
+        self._assume(operation)
+        found = self._of_results(operation)
+        for index, result in enumerate(operation.results):
+            own = found[index] if isinstance(found, tuple) else found
+            if own is not FINITE:
+                self._known.update((tensor, own) for tensor in tensors([result]))
+
+    def of(self, operand: Operand) -> Range:
+        """The range of a tensor or a literal."""
+        if isinstance(operand, Tensor):
+            return self._known.get(operand, FINITE)
+        if isinstance(operand, tuple):
+            return _union(map(self.of, operand))
+        is_number = isinstance(operand, (bool, int, float))
+        return Range(float(operand), float(operand)) if is_number else FINITE
+
+    def _assume(self, operation: Operation) -> None:
+        """What is used as a variance has no negative elements, wherever it is from."""
+        index, least = _LEAST.get(operation.name, (0, -INF))
+        operand = operation.operands[index] if least > -INF else None
+        if isinstance(operand, Tensor):
+            self._known[operand] = _max(self.of(operand), Range(least, least))
+
+    def _of_results(self, operation: Operation) -> Range | tuple[Range, ...]:
+        name, operands = operation.name, operation.operands
+        if name == "mul" and operands[0] == operands[1]:
+            name, operands = "sqr", operands[:1]
+        if name == "sum_reduce" and self._counts_extrema(operation):
+            return Range(1.0, INF)
+        rule = _RULES.get(name)
+        if rule is not None:
+            return rule(*map(self.of, operands), **operation.attributes)
+        if operation.name not in standard():
+            return UNKNOWN
+        are_finite = all(self.of(t).is_finite for t in tensors(operation.operands))
+        return FINITE if are_finite else UNKNOWN
+
+    def _counts_extrema(self, operation: Operation) -> bool:
+        """Whether a sum counts the elements that are the largest or smallest along its
+        axes: there is one at least.
+        """
+        hits = self._producer(operation, 0, "select")
+        equal = self._producer(hits, 0, "eq")
+        extremum = self._producer(equal, 1, "max_reduce", "min_reduce")
+        if hits is None or equal is None or extremum is None:
+            return False
+        is_same = extremum.operands == equal.operands[:1]
+        axes, inner = operation.attributes["axes"], extremum.attributes["axes"]
+        return hits.operands[1:] == (1.0, 0.0) and is_same and {*axes} >= {*inner}
+
+    def _producer(
+        self, operation: Operation | None, operand: int, *names: str
+    ) -> Operation | None:
+        """What made an operand, if it is one of the named operations."""
+        if operation is None:
+            return None
+        tensor = operation.operands[operand]
+        made = self._made_by.get(tensor) if isinstance(tensor, Tensor) else None
+        return made if made is not None and made.name in names else None
+
+
+# What an operation takes for granted of an operand: its position, and its least value.
+_LEAST: dict[str, tuple[int, float]] = {
+    "batch_normalization": (2, 0.0),
+    "zero_point_linear_quantize": (2, POSITIVE),
+}
+
+
+# ---- By operation ----
+
+_RULES: dict[str, Rule] = {}
+
+
+def _rule(*names: str) -> Callable[[AnyRule], AnyRule]:
+    def enter(rule: AnyRule) -> AnyRule:
+        _RULES.update(dict.fromkeys(names, rule))
+        return rule
+
+    return enter
+
+
+def _bounded(lower: float, upper: float) -> Callable[..., Range]:
+    """For an operation whose results have bounds whatever its operands are."""
+
+    def rule(x: Range, *others: Range, **attributes: Any) -> Range:
+        return Range(lower, upper, all(r.is_finite for r in (x, *others)))
+
+    return rule
+
+
+def _rising(
+    function: Callable[[float], float], lower: float, upper: float
+) -> Callable[[Range], Range]:
+    """For an increasing function, which is finite between two bounds, and may not be
+    from there on.
+    """
+
+    def value(x: float, otherwise: float) -> float:
+        return function(x) if lower < x < upper else otherwise
+
+    def rule(x: Range) -> Range:
+        is_inside = lower < x.lower and (x.upper < upper or upper == INF)
+        bounds = value(x.lower, -INF), value(x.upper, INF)
+        return Range(*bounds, x.is_finite and is_inside)
+
+    return rule
+
+
+_sinh = _rising(math.sinh, -EXPONENT, EXPONENT)
+
+_RULES.update(
+    tanh=_bounded(-1.0, 1.0),
+    sigmoid=_bounded(0.0, 1.0),
+    softmax=_bounded(0.0, 1.0),
+    sin=_bounded(-1.0, 1.0),
+    cos=_bounded(-1.0, 1.0),
+    sign=_bounded(-1.0, 1.0),
+    softplus=_bounded(0.0, INF),
+    log=_rising(math.log, 0.0, INF),
+    log2=_rising(math.log2, 0.0, INF),
+    asin=_rising(math.asin, -1.0, 1.0),
+    atanh=_rising(math.atanh, -1.0, 1.0),
+    acosh=_rising(math.acosh, 1.0, INF),
+    sinh=_sinh,
+)
+
+
+@_rule("acos")
+def _acos(x: Range) -> Range:
+    return Range(0.0, math.pi, x.is_finite and x.lower > -1.0 and x.upper < 1.0)
+
+
+@_rule("cosh")
+def _cosh(x: Range) -> Range:
+    return Range(1.0, INF, _sinh(x).is_finite)
+
+
+@_rule("exp")
+def _exp(x: Range) -> Range:
+    return Range(
+        math.exp(x.lower) if -EXPONENT < x.lower < EXPONENT else 0.0,
+        math.exp(x.upper) if x.upper < EXPONENT else INF,
+        x.is_finite and x.upper < EXPONENT,
+    )
+
+
+@_rule("sqrt")
+def _sqrt(x: Range) -> Range:
+    """The square root of zero is finite; that its slope is not is found where it is
+    divided by.
+    """
+    lower, upper = max(x.lower, 0.0), max(x.upper, 0.0)
+    return Range(math.sqrt(lower), math.sqrt(upper), x.is_finite and x.lower >= 0.0)
+
+
+@_rule("copy", "external", "variable")
+def _copy(x: Range = FINITE, **attributes: Any) -> Range:
+    return x
+
+
+@_rule("neg")
+def _neg(x: Range) -> Range:
+    return Range(-x.upper, -x.lower, x.is_finite)
+
+
+@_rule("abs")
+def _abs(x: Range) -> Range:
+    ends = abs(x.lower), abs(x.upper)
+    smallest = 0.0 if x.lower <= 0.0 <= x.upper else min(ends)
+    return Range(smallest, max(ends), x.is_finite)
+
+
+@_rule("sqr")
+def _sqr(x: Range) -> Range:
+    size = _abs(x)
+    return Range(size.lower * size.lower, size.upper * size.upper, x.is_finite)
+
+
+@_rule("softabs")
+def _softabs(x: Range, epsilon: float) -> Range:
+    return _sqrt(_add(_sqr(x), Range(epsilon, epsilon)))
+
+
+@_rule("relu")
+def _relu(x: Range) -> Range:
+    return _max(x, Range(0.0, 0.0))
+
+
+@_rule("add")
+def _add(x: Range, y: Range) -> Range:
+    return Range(x.lower + y.lower, x.upper + y.upper, x.is_finite and y.is_finite)
+
+
+@_rule("sub")
+def _sub(x: Range, y: Range) -> Range:
+    return _add(x, _neg(y))
+
+
+@_rule("mul")
+def _mul(x: Range, y: Range) -> Range:
+    corners = [_product(a, b) for a in _ends(x) for b in _ends(y)]
+    return Range(min(corners), max(corners), x.is_finite and y.is_finite)
+
+
+@_rule("rcp")
+def _rcp(x: Range) -> Range:
+    if not x.has_finite_reciprocal:
+        return Range(0.0 if x.lower >= 0.0 else -INF, INF, False)
+    return Range(1.0 / x.upper, 1.0 / x.lower)
+
+
+@_rule("div")
+def _div(x: Range, y: Range) -> Range:
+    return _mul(x, _rcp(y))
+
+
+@_rule("rsqr")
+def _rsqr(x: Range) -> Range:
+    return _rcp(_sqr(x))
+
+
+@_rule("rsqrt")
+def _rsqrt(x: Range) -> Range:
+    return _rcp(_sqrt(x))
+
+
+@_rule("pow")
+def _pow(x: Range, y: Range) -> Range:
+    """A fixed power is a product like another; one that varies can grow as the
+    exponential function does.
+    """
+    is_fixed = y.lower == y.upper
+    if x.is_finite and x.lower > 0.0:
+        ends = (_power(x.lower, y.lower), _power(x.upper, y.lower))
+        exponent = _mul(y, Range(math.log(x.lower), _log_of(x.upper)))
+        return (
+            Range(min(ends), max(ends))
+            if is_fixed
+            else Range(0.0, INF, y.is_finite and exponent.upper < EXPONENT)
+        )
+    is_whole = is_fixed and y.lower >= 0.0 and y.lower.is_integer()
+    is_even = is_whole and y.lower % 2 == 0
+    return Range(0.0 if is_even else -INF, INF, is_whole and x.is_finite)
+
+
+def _power(x: float, y: float) -> float:
+    try:
+        return float(x**y)
+    except OverflowError:
+        return INF
+
+
+def _log_of(x: float) -> float:
+    return math.log(x) if x < INF else INF
+
+
+@_rule("max")
+def _max(x: Range, y: Range) -> Range:
+    """What is not a number is not larger: then it is y."""
+    larger = Range(
+        max(x.lower, y.lower), max(x.upper, y.upper), x.is_finite and y.is_finite
+    )
+    return larger if x.is_finite else _union((larger, y))
+
+
+@_rule("min")
+def _min(x: Range, y: Range) -> Range:
+    return _neg(_max(_neg(x), _neg(y)))
+
+
+@_rule("clamp")
+def _clamp(x: Range, a: Range, b: Range) -> Range:
+    return _max(_min(x, b), a)
+
+
+@_rule("select")
+def _select(condition: Range, x: Range, y: Range) -> Range:
+    return _union((x, y))
+
+
+@_rule("elu")
+def _elu(x: Range, alpha: float) -> Range:
+    return Range(min(-abs(alpha), x.lower), INF, x.is_finite)
+
+
+@_rule("constant")
+def _constant(value: tuple[Any, ...], **attributes: Any) -> Range:
+    numbers = [float(v) for v in value if not isinstance(v, str)]
+    return Range(min(numbers), max(numbers)) if numbers else FINITE
+
+
+@_rule(
+    "reshape", "transpose", "squeeze", "unsqueeze", "slice", "split", "concat", "stack",
+    "unstack", "tile", "copy_n", "max_reduce", "min_reduce", "mean_reduce",
+    "nearest_downsample", "area_downsample", "nearest_upsample",
+)  # fmt: skip
+def _some_of_them(x: Range, **attributes: Any) -> Range:
+    """Each element is one of the operand's, or a mean of some."""
+    return x
+
+
+@_rule("gather")
+def _gather(x: Range, indices: Range, **attributes: Any) -> Range:
+    return x
+
+
+@_rule("pad")
+def _pad(x: Range, border: str, value: float, **attributes: Any) -> Range:
+    return _union((x, Range(value, value))) if border == "constant" else x
+
+
+@_rule("sum_reduce", "box", "debox", "avg_pool", "max_pool")
+def _same_sign(x: Range, **attributes: Any) -> Range:
+    """Sums and means of elements, with zeros among them, and maxima."""
+    return Range(
+        0.0 if x.lower >= 0.0 else -INF, 0.0 if x.upper <= 0.0 else INF, x.is_finite
+    )
+
+
+@_rule("moments")
+def _moments(x: Range, **attributes: Any) -> tuple[Range, ...]:
+    """A mean, and a variance."""
+    return x, Range(0.0, INF, x.is_finite)
+
+
+# ---- Bounds ----
+
+
+def _ends(x: Range) -> tuple[float, float]:
+    return x.lower, x.upper
+
+
+def _product(a: float, b: float) -> float:
+    """A bound of zero stays zero, however large the other factor is."""
+    return 0.0 if a == 0.0 or b == 0.0 else a * b
+
+
+def _union(ranges: Iterable[Range]) -> Range:
+    found = list(ranges)
+    if not found:
+        return FINITE
+    return Range(
+        min(r.lower for r in found),
+        max(r.upper for r in found),
+        all(r.is_finite for r in found),
+    )

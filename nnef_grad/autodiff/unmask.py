@@ -1,0 +1,91 @@
+"""Removes masks that are put on again later.
+
+grad_l = select(m, grad_y, 0.0);               grad_x_unmasked = div(grad_y, x);
+grad_x_unmasked = div(grad_l, x);       to     grad_x = select(m, grad_x_unmasked, 0.0);
+grad_x = select(m, grad_x_unmasked, 0.0);
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from nnef_grad.autodiff.support import Selection, keeps, selection
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.graph.names import substitute
+
+# Where the elements of a tensor count: where all of some selections take them.
+Demand = tuple[Selection, ...]
+# Branches are seldom nested, and as many are enough to compare.
+LIMIT = 8
+
+
+def unmask(graph: Graph) -> Graph:
+    """The graph without the selections among zeros of a derivative whose zeros nobody
+    sees.
+
+    Ensures: every output has the same elements.
+    """
+    # Most graphs have none, and need not be walked through.
+    if not any(map(_is_mask, graph.operations)):
+        return graph
+    demands = _demands(graph)
+    found: dict[Tensor, Tensor] = {}
+    operations = []
+    for operation in graph.operations:
+        operation = substitute(operation, found)
+        taken = _taken(operation, demands)
+        if taken is None:
+            operations.append(operation)
+        else:
+            found.update((t, taken) for t in operation.outputs)
+    return replace(graph, operations=tuple(operations))
+
+
+def _is_mask(operation: Operation) -> bool:
+    return operation.origin is not None and selection(operation) is not None
+
+
+def _taken(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor | None:
+    """What stands for the result of a selection that is made again wherever it counts."""
+    chosen = selection(operation)
+    if chosen is None or not _is_mask(operation):
+        return None
+    result = next(operation.outputs)
+    source = operation.operands[1 if chosen.holds else 2]
+    if chosen not in demands.get(result, ()) or shape_of(source) != result.shape:
+        return None
+    return source if isinstance(source, Tensor) else None
+
+
+def _demands(graph: Graph) -> dict[Tensor, Demand]:
+    """Where the elements of each tensor count, from the last operation to the first."""
+    demands: dict[Tensor, Demand] = dict.fromkeys(graph.outputs, ())
+    for operation in reversed(graph.operations):
+        for operand, demand in _of_operands(operation, demands):
+            known = demands.get(operand, demand)
+            demands[operand] = tuple(s for s in known if s in demand)
+    return demands
+
+
+def _of_operands(
+    operation: Operation, demands: Mapping[Tensor, Demand]
+) -> Iterator[tuple[Tensor, Demand]]:
+    if not keeps(operation):
+        yield from ((tensor, ()) for tensor in operation.inputs)
+        return
+    result = next(operation.outputs)
+    own = demands.get(result, ())
+    for index, operand in enumerate(operation.operands):
+        if isinstance(operand, Tensor):
+            is_whole = operand.shape == result.shape and operand.dtype == "scalar"
+            added = _of_branch(operation, index) if is_whole else ()
+            yield operand, (*own, *added)[-LIMIT:] if is_whole else ()
+
+
+def _of_branch(operation: Operation, index: int) -> Demand:
+    """Where a branch of a select counts."""
+    if operation.name != "select":
+        return ()
+    condition: Operand = operation.operands[0]
+    return (Selection(condition, index == 1),) if isinstance(condition, Tensor) else ()

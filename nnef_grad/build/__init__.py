@@ -1,0 +1,1 @@
+"""A syntax tree to a flat graph: expressions are evaluated, operations are emitted."""

@@ -1,0 +1,213 @@
+"""The arguments of an operation: their values, defaults filled in, and their types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import NamedTuple, Union
+
+from nnef_grad.errors import InvalidGraphError, brief, suggestion
+from nnef_grad.graph.ir import Operand, Tensor
+from nnef_grad.language import syntax
+from nnef_grad.language.types import (
+    DTYPES,
+    GENERIC,
+    ArrayType,
+    Generics,
+    Primitive,
+    TensorType,
+    TupleType,
+    Type,
+    fits,
+    is_generic,
+)
+from nnef_grad.source import Span
+
+# What an expression evaluates to: an array is a list, so that it can be told from a
+# tuple.
+Evaluated = Union[
+    Tensor, bool, int, float, str, "list[Evaluated]", "tuple[Evaluated, ...]"
+]
+
+_PRIMITIVES = {bool: "logical", int: "integer", float: "scalar", str: "string"}
+
+
+class Bound(NamedTuple):
+    """The arguments of an invocation: a value for each parameter, as an `Operation`
+    keeps them.
+    """
+
+    operands: tuple[Operand, ...]
+    attributes: dict[str, syntax.Value]
+    dtype: str | None
+
+
+def refuse_misfits(
+    fragment: syntax.Fragment,
+    operands: Sequence[Operand],
+    attributes: Mapping[str, object],
+    span: Span | None,
+) -> None:
+    """Refuses arguments that were not matched with the parameters of a declaration, and
+    do not: too many operands, unknown attributes, missing ones.
+    """
+    if len(operands) > len(fragment.operands):
+        raise InvalidGraphError(_too_many(fragment, len(operands)), span)
+    unknown = attributes.keys() - {p.name for p in fragment.attributes}
+    if unknown:
+        first = next(name for name in attributes if name in unknown)
+        raise InvalidGraphError(_unknown_attribute(fragment, first), span)
+    given = {p.name for p in fragment.operands[: len(operands)]}
+    for what, parameters in (
+        ("operand", fragment.operands),
+        ("attribute", fragment.attributes),
+    ):
+        missing = [
+            f"'{p.name}'"
+            for p in parameters
+            if p.default is None and p.name not in given | attributes.keys()
+        ]
+        if missing:
+            words = f"{what}{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
+            raise InvalidGraphError(f"'{fragment.name}' needs {words}", span)
+
+
+def _too_many(fragment: syntax.Fragment, given: int) -> str:
+    count = len(fragment.operands)
+    words = f"{count} operand{'s' if count != 1 else ''}"
+    advice = ": attributes need their keyword" if fragment.attributes else ""
+    return f"'{fragment.name}' takes {words}, and {given} are given{advice}"
+
+
+def _unknown_attribute(fragment: syntax.Fragment, name: str) -> str:
+    if name in [p.name for p in fragment.operands]:
+        return f"'{name}' of '{fragment.name}' is an operand: give it in its place, without a keyword"
+    near = suggestion(name, [p.name for p in fragment.attributes])
+    return f"'{fragment.name}' has no attribute '{name}'{near}"
+
+
+# ---- Values ----
+
+
+def bind(
+    fragment: syntax.Fragment, values: Mapping[str, Evaluated], dtype: str | None
+) -> Bound:
+    """The values of all parameters, defaults filled in, as an operation keeps them.
+
+    Args:
+        fragment: the declaration.
+        values: what the arguments evaluate to, by parameter; their types fit.
+        dtype: the explicit data type of the invocation, or None.
+    """
+    bound = {**fragment.defaults, **{name: frozen(v) for name, v in values.items()}}
+    return Bound(
+        tuple(bound[p.name] for p in fragment.operands),
+        {p.name: bound[p.name] for p in fragment.attributes},  # type: ignore[misc]
+        dtype or deduced_dtype(fragment, bound),
+    )
+
+
+def deduced_dtype(
+    fragment: syntax.Fragment, values: Mapping[str, Operand]
+) -> str | None:
+    """What `?` stands for in a declaration: its default, or what the values tell."""
+    if fragment.generic != GENERIC:
+        return fragment.generic
+    candidates = (
+        _first(values[p.name]) for p in fragment.parameters if is_generic(p.type)
+    )
+    return next((dtype_of(c) for c in candidates if c is not None), None)
+
+
+def refuse_wrong_types(
+    fragment: syntax.Fragment,
+    operands: Sequence[object],
+    attributes: Mapping[str, object],
+    dtype: str | None,
+) -> None:
+    """Refuses arguments of other types than the parameters of a declaration; arrays are
+    tuples. What is missing or too much is not looked at.
+    """
+    _refuse_wrong_dtype(fragment, dtype)
+    generics = Generics(dtype or _default_dtype(fragment))
+    named = {p.name: o for p, o in zip(fragment.operands, operands, strict=False)}
+    values = {**named, **attributes}
+    for parameter in fragment.parameters:
+        name = parameter.name
+        if name in values and not is_of(values[name], parameter.type, generics):
+            found = brief(_told(values[name]))
+            message = f"argument '{name}' of '{fragment.name}' wants {parameter.type}, got {found}"
+            raise InvalidGraphError(message)
+
+
+def _default_dtype(fragment: syntax.Fragment) -> str | None:
+    return fragment.generic if fragment.generic != GENERIC else None
+
+
+def _refuse_wrong_dtype(fragment: syntax.Fragment, dtype: str | None) -> None:
+    name = fragment.name
+    if dtype is not None and (dtype not in DTYPES or fragment.generic is None):
+        raise InvalidGraphError(f"there is no operation '{name}<{dtype}>'")
+    if dtype is None and fragment.generic == GENERIC and not fragment.deduces_dtype:
+        raise InvalidGraphError(f"'{name}' needs its data type: give dtype")
+
+
+def is_of(value: object, type_: Type, generics: Generics) -> bool:
+    """Whether a value, with tuples for arrays, is one of a type; a number can stand for
+    a tensor.
+    """
+    if isinstance(type_, ArrayType):
+        return isinstance(value, tuple) and all(
+            is_of(item, type_.item, generics) for item in value
+        )
+    if isinstance(type_, TupleType):
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(type_.items)
+            and all(map(is_of, value, type_.items, repeat(generics)))
+        )
+    if isinstance(value, Tensor):
+        return fits(TensorType(value.dtype), type_, generics)
+    name = _PRIMITIVES.get(type(value))
+    return name is not None and fits(Primitive(name), type_, generics)
+
+
+def _told(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_told, value))}]"
+    return f"tensor<{value.dtype}>" if isinstance(value, Tensor) else repr(value)
+
+
+def _first(value: Operand) -> Tensor | bool | int | float | str | None:
+    """A value that is no tuple, from inside of tuples."""
+    while isinstance(value, tuple):
+        if not value:
+            return None
+        value = value[0]
+    return value
+
+
+def frozen(value: Evaluated) -> Operand:
+    """The value as an operation keeps it: arrays are tuples."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(frozen, value))
+    return value
+
+
+def thaw(type_: Type, value: Operand) -> Evaluated:
+    """The value of a parameter as expressions see it: arrays are lists again."""
+    if isinstance(type_, ArrayType):
+        assert isinstance(value, tuple)
+        return [thaw(type_.item, item) for item in value]
+    if isinstance(type_, TupleType):
+        assert isinstance(value, tuple)
+        items = zip(type_.items, value, strict=True)
+        return tuple(thaw(item_type, item) for item_type, item in items)
+    assert not isinstance(value, tuple)
+    return value
+
+
+def dtype_of(value: Operand) -> str:
+    """The data type of a tensor or of a literal."""
+    assert not isinstance(value, tuple)
+    return value.dtype if isinstance(value, Tensor) else _PRIMITIVES[type(value)]

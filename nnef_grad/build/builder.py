@@ -1,0 +1,161 @@
+"""A document to its flat graph: every expression evaluated, every fragment of the document
+replaced by its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from nnef_grad.build.arguments import Bound
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.evaluation import Elaborator, NoValueError, Scope, hint_of, unpack
+from nnef_grad.build.lenient import repaired, repaired_bias
+from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem, brief
+from nnef_grad.graph import names
+from nnef_grad.graph.ir import Graph, Shape, Tensor
+from nnef_grad.language import syntax
+from nnef_grad.language.document import check_document
+from nnef_grad.language.labels import label_steps
+from nnef_grad.ops.opset import OpSet, standard_opset
+from nnef_grad.source import Span
+
+ShapeOf = Callable[[str, Shape], Shape]
+
+
+def build_graph(
+    document: syntax.Document,
+    opset: OpSet | None = None,
+    *,
+    shapes: ShapeOf = lambda name, shape: shape,
+    compounds: Collection[str] = (),
+    lenient: bool = False,
+) -> Graph:
+    """The flat graph of a document, with the shape of every tensor.
+
+    Args:
+        document: what was parsed.
+        opset: the operations that the document may use without declaring them, and the
+            shape functions of those that it declares; the standard's, if not given.
+        shapes: gives the shape of an external from its name and its declared shape.
+        compounds: the standard operations whose bodies are put in their place.
+        lenient: whether what exporters are known to get wrong is repaired; what was done
+            is told by the warnings of the graph.
+
+    Raises:
+        InvalidGraphError: the document breaks a rule of the language, or of an
+            operation; the error reports all problems that do not follow from others.
+    """
+    opset = opset if opset is not None else standard_opset()
+    warnings: list[Problem] = []
+    if lenient:
+        document, warnings = repaired(document)
+    problems = check_document(document, opset.declarations)
+    if problems:
+        raise InvalidGraphError.collect(problems)
+    inlined = {f.name for f in document.fragments if f.body is not None} | {*compounds}
+    emitter = Emitter(opset.extended(document.fragments))
+    elaborator = Elaborator(
+        emitter,
+        lambda fragment: fragment.name in inlined,
+        _adjustment(emitter, shapes, warnings if lenient else None),
+    )
+    scope = _GraphBody(document.graph, elaborator).expand()
+    graph = Graph(
+        document.graph.name,
+        tuple(scope[p.name] for p in document.graph.parameters),
+        tuple(scope[r.name] for r in document.graph.results),
+        tuple(emitter.operations),
+        declared=frozenset(f.name for f in document.fragments),
+        warnings=tuple(sorted(warnings, key=Problem.position)),
+    )
+    if not emitter.hints:
+        return graph
+    return names.settle(graph, emitter.hints, emitter.pinned, reserved=scope)
+
+
+def _adjustment(
+    emitter: Emitter, shapes: ShapeOf, repairs: list[Problem] | None
+) -> Callable[[syntax.Fragment, Bound, str, Span], Bound]:
+    """What changes the arguments of an operation before it is emitted: the shape of an
+    external, and a bias that is repaired.
+    """
+
+    def adjust_arguments(
+        fragment: syntax.Fragment, bound: Bound, hint: str, span: Span
+    ) -> Bound:
+        if fragment.name == "external":
+            shape: Any = bound.attributes["shape"]
+            return bound._replace(attributes={"shape": tuple(shapes(hint, shape))})
+        if fragment.name == "variable":
+            _check_label(str(bound.attributes["label"]), span)
+        if repairs is not None:
+            bound, found = repaired_bias(emitter, fragment, bound, span)
+            repairs.extend(found)
+        return bound
+
+    return adjust_arguments
+
+
+def _check_label(label: str, span: Span) -> None:
+    try:
+        label_steps(label)
+    except ValueError as error:
+        raise InvalidGraphError(brief(str(error)), span) from None
+
+
+# ---- The graph ----
+
+
+class _GraphBody:
+    """The statements of the graph, whose tensors keep their names.
+
+    A statement that fails leaves its names without a value, and what reads them is passed
+    over: one run finds all problems that do not follow from others.
+    """
+
+    def __init__(self, graph: syntax.GraphDefinition, elaborator: Elaborator) -> None:
+        self.graph = graph
+        self.elaborator = elaborator
+        self.scope: Scope = {}
+        self.labels: dict[str, Tensor] = {}
+        self.problems: list[Problem] = []
+
+    def expand(self) -> Scope:
+        for statement in self.graph.body:
+            try:
+                self._assign(statement)
+            except NoValueError:
+                continue
+            except NnefGradError as error:
+                self.problems += error.problems
+        if self.problems:
+            raise InvalidGraphError.collect(self.problems)
+        return self.scope
+
+    def _assign(self, statement: syntax.Assignment) -> None:
+        target, value = statement.target, statement.value
+        found = self.elaborator.evaluate(value, self.scope, hint_of(target), target)
+        for identifier, tensor in unpack(target, found):
+            self.scope[identifier.name] = self._named(identifier, tensor)
+        if isinstance(value, syntax.Invocation) and value.name == "variable":
+            self._share(value, self.scope[hint_of(target)])
+
+    def _share(self, value: syntax.Invocation, tensor: Tensor) -> None:
+        """Variables of one label share their data, so they must have one shape."""
+        producer = self.elaborator.emitter.producer(tensor)
+        assert producer is not None
+        label = str(producer.attributes["label"])
+        first = self.labels.setdefault(label.lower(), tensor)
+        if first.shape != tensor.shape:
+            message = (
+                f"label '{label}' is that of '{first.name}',"
+                f" whose shape is {list(first.shape)}"
+            )
+            raise InvalidGraphError(message, value.span)
+
+    def _named(self, identifier: syntax.Identifier, value: Any) -> Tensor:
+        """The tensor that the document calls by this name."""
+        if isinstance(value, Tensor) and value.name == identifier.name:
+            return value
+        return self.elaborator.emitter.named(value, identifier.name)

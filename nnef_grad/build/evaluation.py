@@ -1,0 +1,407 @@
+"""Elaborates expressions: over compile-time values they are computed, over tensors they
+emit operations.
+
+One elaborator serves the graph of a document, its fragments, the bodies of compound
+operations and the rules of the calculus. What it is given was checked: names are defined,
+types fit. What is left to find here are values: an index out of range, shapes that do not
+fit each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from nnef_grad.build.arguments import Bound, Evaluated, bind, thaw
+from nnef_grad.build.arithmetic import compute, convert
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.errors import InvalidGraphError, NnefGradError
+from nnef_grad.graph.ir import Operand, Operation, Tensor
+from nnef_grad.language import syntax
+from nnef_grad.language.matching import match
+from nnef_grad.language.operators import OPERATIONS
+from nnef_grad.language.trampoline import Step, run
+from nnef_grad.language.typecheck import identifiers
+from nnef_grad.language.types import GENERIC
+from nnef_grad.source import Span
+
+Scope = dict[str, Any]
+
+# How many invocations and comprehension items the fragments of a document may come to,
+# and how deep they may call each other.
+MAX_EXPANSION = 50_000
+MAX_DEPTH = 5_000
+LONG_NAME = 60
+
+
+class NoValueError(Exception):
+    """A name has no value, because the statement that defines it has failed."""
+
+
+# Changes the arguments of an operation, given what its first result is called, before it
+# is emitted.
+Revision = Callable[[syntax.Fragment, Bound, str, Span], Bound]
+
+
+class Elaborator:
+    """Elaborates expressions over compile-time values and tensors.
+
+    Attributes:
+        emitter: takes the operations.
+        inline: whether the body of a fragment is put in place of its invocations.
+        revise: has a look at the arguments of every operation before it is emitted.
+    """
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        inline: Callable[[syntax.Fragment], bool] = lambda fragment: False,
+        revise: Revision = lambda fragment, bound, hint, span: bound,
+    ) -> None:
+        self.emitter = emitter
+        self.inline = inline
+        self.revise = revise
+        self.caller: Span | None = None
+        self.expanded = 0
+        self.depth = 0
+
+    def evaluate(
+        self,
+        expression: syntax.Expression,
+        scope: Scope,
+        hint: str,
+        target: syntax.Target | None = None,
+    ) -> Any:
+        """The value of an expression.
+
+        Args:
+            expression: an expression that was checked.
+            scope: the values of the names in it.
+            hint: what the tensor that it makes should be called.
+            target: the names that the results of an invocation must have, in a graph.
+        """
+        if isinstance(expression, syntax.Invocation):
+            return run(self._invocation(expression, scope, hint, target))
+        return run(self._visit(expression, scope, hint))
+
+    def inlined(
+        self,
+        fragment: syntax.Fragment,
+        bound: Mapping[str, Any],
+        naming: Callable[[str], str],
+        caller: Span | None,
+    ) -> dict[str, Any]:
+        """Evaluates the body of a fragment.
+
+        Args:
+            fragment: a fragment with a body.
+            bound: a value for each parameter.
+            naming: what a value of the body should be called, from its name there.
+            caller: the place of the invocation.
+
+        Returns:
+            The value of each result, by name.
+        """
+        results: dict[str, Any] = run(self._body(fragment, bound, naming, caller))
+        return results
+
+    def _body(
+        self,
+        fragment: syntax.Fragment,
+        bound: Mapping[str, Any],
+        naming: Callable[[str], str],
+        caller: Span | None,
+    ) -> Step:
+        assert fragment.body is not None
+        outer, self.caller = self.caller, caller
+        self.depth += 1
+        scope: Scope = dict(bound)
+        try:
+            if self.depth > MAX_DEPTH:
+                message = f"fragments call each other more than {MAX_DEPTH} deep"
+                raise InvalidGraphError(message, fragment.span)
+            for statement in fragment.body:
+                hint = naming(hint_of(statement.target))
+                value = yield self._visit(statement.value, scope, hint)
+                parts = unpack(statement.target, value)
+                scope.update((i.name, part) for i, part in parts)
+                self._name_results(statement, parts, naming)
+        except NnefGradError as error:
+            error.expanded_from(caller)
+            raise
+        finally:
+            self.caller = outer
+            self.depth -= 1
+        return {r.name: scope[r.name] for r in fragment.results}
+
+    def _name_results(
+        self,
+        statement: syntax.Assignment,
+        parts: Sequence[tuple[syntax.Identifier, Any]],
+        naming: Callable[[str], str],
+    ) -> None:
+        """Each of several results is called by its own name."""
+        is_one = isinstance(statement.target, syntax.Identifier)
+        if not is_one and isinstance(statement.value, syntax.Invocation):
+            for identifier, part in parts:
+                if isinstance(part, Tensor):
+                    self.emitter.call_it(part, naming(identifier.name))
+
+    def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
+        return _VISIT[type(expression)](self, expression, scope, hint)
+
+    def _count(self, span: Span) -> None:
+        """Fragments that call each other could grow without end."""
+        self.expanded += 1
+        if self.expanded > MAX_EXPANSION:
+            message = f"the fragments come to more than {MAX_EXPANSION} invocations"
+            raise InvalidGraphError(message, span)
+
+    # Invocations
+
+    def _invocation(
+        self,
+        invocation: syntax.Invocation,
+        scope: Scope,
+        hint: str,
+        target: syntax.Target | None = None,
+    ) -> Step:
+        fragment = self.emitter.opset.declarations[invocation.name]
+        values: dict[str, Evaluated] = {}
+        for name, argument in match(fragment, invocation).items():
+            word = _step(hint, _word(argument.value))
+            values[name] = yield self._visit(argument.value, scope, word)
+        dtype = scope.get(GENERIC) if invocation.dtype == GENERIC else invocation.dtype
+        bound = bind(fragment, values, dtype)
+        return (yield self._call(fragment, bound, hint, invocation.span, target))
+
+    def _call(
+        self,
+        fragment: syntax.Fragment,
+        bound: Bound,
+        hint: str,
+        span: Span,
+        target: syntax.Target | None = None,
+    ) -> Any:
+        place = span if self.caller is None else span._replace(caller=self.caller)
+        if self.caller is not None or self.inline(fragment):
+            self._count(place)
+        if self.inline(fragment):
+            return self._inline(fragment, bound, hint, place)
+        bound = self.revise(fragment, bound, hint, place)
+        single = len(fragment.results) == 1
+        results = self.emitter.call(
+            fragment,
+            bound.operands,
+            bound.attributes,
+            dtype=bound.dtype,
+            hints=(hint,)
+            if single
+            else tuple(_step(hint, r.name) for r in fragment.results),
+            names=_names(target, len(fragment.results)),
+            span=place,
+        )
+        parts = tuple(list(r) if isinstance(r, tuple) else r for r in results)
+        return parts[0] if single else parts
+
+    def _inline(
+        self, fragment: syntax.Fragment, bound: Bound, hint: str, place: Span
+    ) -> Step:
+        arguments = parameters(fragment, bound.operands, bound.attributes)
+        single = len(fragment.results) == 1
+        own = fragment.results[0].name if single else None
+        results = yield self._body(
+            fragment,
+            {**arguments, GENERIC: bound.dtype},
+            lambda name: hint if name == own else _step(hint, name),
+            place,
+        )
+        values = tuple(results.values())
+        return values[0] if single else values
+
+    # Expressions
+
+    def _literal(
+        self, expression: syntax.Literal, scope: Scope, hint: str
+    ) -> Evaluated:
+        return expression.value
+
+    def _identifier(
+        self, expression: syntax.Identifier, scope: Scope, hint: str
+    ) -> Any:
+        try:
+            return scope[expression.name]
+        except KeyError:
+            raise NoValueError(expression.name) from None
+
+    def _array(self, expression: syntax.Array, scope: Scope, hint: str) -> Step:
+        items: list[Any] = []
+        for item in expression.items:
+            items.append((yield self._visit(item, scope, _step(hint, len(items) + 1))))
+        return items
+
+    def _tuple(self, expression: syntax.Tuple, scope: Scope, hint: str) -> Step:
+        items: list[Any] = []
+        for item in expression.items:
+            items.append((yield self._visit(item, scope, _step(hint, len(items) + 1))))
+        return tuple(items)
+
+    def _operator(self, expression: syntax.Operator, scope: Scope, hint: str) -> Step:
+        values: list[Any] = []
+        for operand in expression.operands:
+            values.append(
+                (yield self._visit(operand, scope, _step(hint, _word(operand))))
+            )
+        if any(isinstance(value, Tensor) for value in values):
+            word = OPERATIONS[expression.symbol, len(values)]
+            fragment = self.emitter.opset.declarations[word]
+            names = (p.name for p in fragment.parameters)
+            bound = bind(fragment, dict(zip(names, values, strict=True)), None)
+            return (yield self._call(fragment, bound, hint, expression.span))
+        return compute(expression.symbol, values, expression.span)
+
+    def _conditional(
+        self, expression: syntax.Conditional, scope: Scope, hint: str
+    ) -> Step:
+        condition = yield self._visit(expression.condition, scope, hint)
+        chosen = expression.value if condition else expression.otherwise
+        return (yield self._visit(chosen, scope, hint))
+
+    def _comprehension(
+        self, expression: syntax.Comprehension, scope: Scope, hint: str
+    ) -> Step:
+        iterables: list[list[Any]] = []
+        for loop in expression.loops:
+            iterables.append((yield self._visit(loop.iterable, scope, hint)))
+        if len(set(map(len, iterables))) > 1:
+            message = "the arrays that are iterated together differ in length"
+            raise InvalidGraphError(message, expression.span)
+        names = [loop.name for loop in expression.loops]
+        values: list[Any] = []
+        inner = dict(scope)
+        for items in zip(*iterables, strict=True):
+            self._count(expression.span)
+            inner.update(zip(names, items, strict=True))
+            condition = expression.condition
+            if condition is None or (yield self._visit(condition, inner, hint)):
+                word = _step(hint, len(values) + 1)
+                values.append((yield self._visit(expression.value, inner, word)))
+        return values
+
+    def _subscript(self, expression: syntax.Subscript, scope: Scope, hint: str) -> Step:
+        value = yield self._visit(expression.value, scope, hint)
+        index = yield self._visit(expression.index, scope, hint)
+        if not -len(value) <= index < len(value):
+            message = f"index {index} is out of range: there are {len(value)} items"
+            raise InvalidGraphError(message, expression.index.span)
+        return value[index]
+
+    def _range(self, expression: syntax.Range, scope: Scope, hint: str) -> Step:
+        value = yield self._visit(expression.value, scope, hint)
+        ends: list[Any] = []
+        for end in (expression.begin, expression.end):
+            ends.append(None if end is None else (yield self._visit(end, scope, hint)))
+        return value[slice(*ends)]
+
+    def _builtin(self, expression: syntax.Builtin, scope: Scope, hint: str) -> Step:
+        value = yield self._visit(expression.argument, scope, hint)
+        return convert(expression.name, value, expression.argument.span)
+
+
+_VISIT: dict[type, Callable[..., Any]] = {
+    syntax.Literal: Elaborator._literal,
+    syntax.Identifier: Elaborator._identifier,
+    syntax.Array: Elaborator._array,
+    syntax.Tuple: Elaborator._tuple,
+    syntax.Operator: Elaborator._operator,
+    syntax.Conditional: Elaborator._conditional,
+    syntax.Comprehension: Elaborator._comprehension,
+    syntax.Subscript: Elaborator._subscript,
+    syntax.Range: Elaborator._range,
+    syntax.Builtin: Elaborator._builtin,
+    syntax.Invocation: Elaborator._invocation,
+}
+
+
+def _step(hint: str, word: str | int) -> str:
+    """What to call a step on the way to a tensor; in deep nesting it says no more."""
+    return f"{hint}_{word}" if len(hint) < LONG_NAME else hint
+
+
+def _word(expression: syntax.Expression) -> str:
+    """What to call the tensor that a nested expression makes: the operation."""
+    if isinstance(expression, syntax.Operator):
+        symbol = expression.symbol, len(expression.operands)
+        return OPERATIONS.get(symbol, "value")
+    named = isinstance(expression, (syntax.Invocation, syntax.Identifier))
+    return expression.name if named else "value"  # type: ignore[union-attr]
+
+
+def parameters(
+    fragment: syntax.Fragment,
+    operands: Sequence[Operand],
+    attributes: Mapping[str, syntax.Value],
+) -> dict[str, Any]:
+    """The values of an operation's parameters by name, as an expression sees them: an
+    array is a list.
+    """
+    values = {
+        p.name: o for p, o in zip(fragment.operands, operands, strict=True)
+    } | dict(attributes)
+    return {p.name: thaw(p.type, values[p.name]) for p in fragment.parameters}
+
+
+def instantiate_body(emitter: Emitter, operation: Operation) -> Sequence[Any]:
+    """Emits the body of an operation that is written in NNEF."""
+    definition = operation.definition
+    bound = parameters(definition, operation.operands, operation.attributes)
+    scope = {**bound, GENERIC: operation.dtype}
+    elaborator = Elaborator(emitter)
+    return list(
+        elaborator.inlined(definition, scope, emitter.naming, operation.span).values()
+    )
+
+
+# ---- Targets ----
+
+
+def unpack(
+    target: syntax.Expression, value: Any
+) -> list[tuple[syntax.Identifier, Any]]:
+    """Pairs the names of a target with the parts of a value of the same structure.
+
+    Raises:
+        InvalidGraphError: an array has another number of items than there are names.
+    """
+    pairs: list[tuple[syntax.Identifier, Any]] = []
+    pending = [(target, value)]
+    while pending:
+        part, found = pending.pop()
+        if isinstance(part, syntax.Identifier):
+            pairs.append((part, found))
+            continue
+        assert isinstance(part, (syntax.Array, syntax.Tuple))
+        if len(part.items) != len(found):
+            message = f"{len(part.items)} names for {len(found)} results"
+            raise InvalidGraphError(message, part.span)
+        pending += reversed(list(zip(part.items, found, strict=True)))
+    return pairs
+
+
+def hint_of(target: syntax.Target) -> str:
+    """What to call the value that is assigned: by its first name."""
+    found = identifiers(target)
+    return found[0].name if found else "value"
+
+
+def _names(target: syntax.Target | None, results: int) -> tuple[Any, ...]:
+    """The names of a target, one entry for each result of an operation."""
+    if target is None:
+        return ()
+    parts = (target,) if results == 1 else target.items  # type: ignore[union-attr]
+    return tuple(
+        tuple(i.name for i in identifiers(part))
+        if isinstance(part, syntax.Array)
+        else hint_of(part)  # type: ignore[arg-type]
+        for part in parts
+    )

@@ -1,0 +1,86 @@
+"""Replaces operations by their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.simplify import simplify
+from nnef_grad.errors import InvalidGraphError, located
+from nnef_grad.graph import names
+from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.ops.opset import OpSet, standard_opset
+
+Build = Callable[[Emitter, Operation], Sequence[Any]]
+
+
+def inline(
+    graph: Graph,
+    body: Callable[[Operation], Build | None],
+    opset: OpSet | None = None,
+) -> Graph:
+    """The graph with the bodies of some operations in their place.
+
+    Args:
+        graph: a flat graph.
+        body: for an operation to replace, what emits its body and returns a value for
+            each of its results; None for an operation that stays.
+        opset: the operations that the bodies may hold besides those of the graph; the
+            standard's, if not given.
+
+    Returns:
+        The graph; the same one, if all operations stay.
+
+    Ensures: every tensor of the graph keeps its name; new ones are called after the
+    result that they lead to.
+    """
+    builds = [body(operation) for operation in graph.operations]
+    if not any(builds):
+        return graph
+    opset = opset if opset is not None else standard_opset()
+    emitter = Emitter(opset.extended(graph.fragments), simplify=simplify)
+    for operation, build in zip(graph.operations, builds, strict=True):
+        if build is None:
+            emitter.append(operation)
+        else:
+            _put(build, operation, emitter)
+    operations = tuple(emitter.operations)
+    flat = replace(graph, operations=operations)
+    return names.settle(flat, emitter.hints, emitter.pinned, reserved=graph.tensors)
+
+
+def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
+    emitter.naming = _naming(operation)
+    emitter.origin = operation.origin
+    for result, value in zip(
+        operation.results, _values(build, operation, emitter), strict=True
+    ):
+        parts = (
+            zip(result, value, strict=True)
+            if isinstance(result, tuple)
+            else [(result, value)]
+        )
+        for tensor, part in parts:
+            named = emitter.named(part, tensor.name)
+            if named.shape != tensor.shape:
+                message = (
+                    f"the body of '{operation.name}' gives a tensor of shape"
+                    f" {list(named.shape)} for '{tensor.name}' of shape {list(tensor.shape)}"
+                )
+                raise InvalidGraphError(message, operation.span)
+    emitter.replaced(operation)
+
+
+def _values(build: Build, operation: Operation, emitter: Emitter) -> Sequence[Any]:
+    """What the body returns. What it cannot be is told at the operation."""
+    with located(operation.span):
+        return build(emitter, operation)
+
+
+def _naming(operation: Operation) -> Callable[[str], str]:
+    subject = next(operation.outputs).name
+    results = operation.definition.results
+    own = results[0].name if len(results) == 1 else None
+    return lambda name: subject if name == own else f"{subject}_{name}"

@@ -1,0 +1,122 @@
+"""Repairs what real exporters write and the standard forbids, and says so.
+
+    y = sum_reduce(x, [0]);             an attribute without its keyword
+    y = sum_reduce(x, axes = 0);        one value where an array is wanted
+    y = add(x, 2);                      an integer where a scalar is wanted
+    y = conv(x, w, b);                  a bias of shape [C], where b has rank 1
+
+The first three are repaired in the syntax, before it is checked; the bias needs shapes, and
+is repaired where the operation is made. What comes out is strictly standard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from nnef_grad.build.arguments import Bound
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.errors import Problem
+from nnef_grad.graph.ir import Tensor, shape_of
+from nnef_grad.language import syntax
+from nnef_grad.language.library import Library, with_fragments
+from nnef_grad.language.trampoline import Step, run
+from nnef_grad.language.types import (
+    GENERIC,
+    SCALAR,
+    ArrayType,
+    TensorType,
+    Type,
+    substitute,
+)
+from nnef_grad.source import Span
+
+_BIASED = ("conv", "deconv", "linear", "separable_conv", "separable_deconv")
+
+
+def repaired(document: syntax.Document) -> tuple[syntax.Document, list[Problem]]:
+    """The document with the arguments of its invocations repaired, and what was done."""
+    repair = _Repair(with_fragments(document.fragments))
+    graph = replace(document.graph, body=repair.body(document.graph.body))
+    fragments = tuple(
+        f if f.body is None else replace(f, body=repair.body(f.body))
+        for f in document.fragments
+    )
+    return replace(document, graph=graph, fragments=fragments), repair.problems
+
+
+class _Repair:
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.problems: list[Problem] = []
+
+    def body(
+        self, body: tuple[syntax.Assignment, ...]
+    ) -> tuple[syntax.Assignment, ...]:
+        return tuple(replace(s, value=run(self._visit(s.value))) for s in body)
+
+    def _visit(self, expression: syntax.Expression) -> Any:
+        is_known = (
+            isinstance(expression, syntax.Invocation)
+            and expression.name in self.library
+        )
+        return self._invocation(expression) if is_known else expression  # type: ignore[arg-type]
+
+    def _invocation(self, invocation: syntax.Invocation) -> Step:
+        fragment = self.library[invocation.name]
+        parameters = {p.name: p for p in fragment.parameters}
+        dtype = invocation.dtype or fragment.generic or GENERIC
+        arguments: list[syntax.Argument] = []
+        for position, argument in enumerate(invocation.arguments):
+            named = self._named(fragment, position, argument)
+            value = yield self._visit(named.value)
+            at = fragment.parameters[min(position, len(fragment.parameters) - 1)]
+            parameter = parameters.get(named.keyword or at.name)
+            if parameter is not None:
+                value = self._fitted(substitute(parameter.type, dtype), value)
+            arguments.append(replace(named, value=value))
+        return replace(invocation, arguments=tuple(arguments))
+
+    def _named(
+        self, fragment: syntax.Fragment, position: int, argument: syntax.Argument
+    ) -> syntax.Argument:
+        """An attribute gets its keyword."""
+        tensors, parameters = len(fragment.operands), fragment.parameters
+        if argument.keyword is not None or not tensors <= position < len(parameters):
+            return argument
+        name = parameters[position].name
+        self._report(f"read as {name} = {argument.span.text}", argument.span)
+        return replace(argument, keyword=name)
+
+    def _fitted(self, type_: Type, value: syntax.Expression) -> syntax.Expression:
+        """One value becomes an array, an integer becomes a scalar, in arrays too."""
+        if isinstance(type_, ArrayType) and isinstance(value, syntax.Literal):
+            self._report(f"read as [{value.span.text}]", value.span)
+            return syntax.Array((self._fitted(type_.item, value),), value.span)
+        if isinstance(type_, ArrayType) and isinstance(value, syntax.Array):
+            items = tuple(self._fitted(type_.item, item) for item in value.items)
+            return replace(value, items=items)
+        is_integer = isinstance(value, syntax.Literal) and type(value.value) is int
+        if is_integer and type_ in (SCALAR, TensorType("scalar")):
+            assert isinstance(value, syntax.Literal)
+            self._report(f"read as {float(value.value)}", value.span)
+            return replace(value, value=float(value.value))
+        return value
+
+    def _report(self, message: str, span: Span) -> None:
+        self.problems.append(Problem(message, span))
+
+
+def repaired_bias(
+    emitter: Emitter, fragment: syntax.Fragment, bound: Bound, span: Span
+) -> tuple[Bound, list[Problem]]:
+    """The arguments of a convolution with a bias of rank 1 along the channels."""
+    if fragment.name not in _BIASED:
+        return bound, []
+    *others, bias = bound.operands
+    if not isinstance(bias, Tensor) or bias.rank != 1 or bias.shape == (1,):
+        return bound, []
+    shape = shape_of(bias)
+    row = emitter("unsqueeze", bias, axes=[0], hint=f"{bias.name}_row")
+    message = f"the bias of shape {list(shape)} is read as {[1, *shape]}"
+    return bound._replace(operands=(*others, row)), [Problem(message, span)]

@@ -1,0 +1,350 @@
+"""Reads quantization info: the file beside a document, `graph.quant`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
+from typing import Any, NoReturn, TypeVar
+
+from nnef_grad.build.arguments import dtype_of
+from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem, suggestion
+from nnef_grad.graph.ir import Graph, Quantization, Shape, Tensor
+from nnef_grad.graph.quantization import carry_quantization
+from nnef_grad.language import syntax
+from nnef_grad.language.library import Library, standard
+from nnef_grad.language.parser import parse_quantization
+from nnef_grad.language.syntax import Fragment, Parameter, Value
+from nnef_grad.language.types import (
+    GENERIC,
+    MAX_INTEGER,
+    ArrayType,
+    Primitive,
+    TensorType,
+    TupleType,
+    Type,
+)
+from nnef_grad.ops import SHAPES
+from nnef_grad.ops.elementwise import fits_into
+from nnef_grad.ops.registry import ShapeError
+from nnef_grad.source import Source, Span
+
+# The standard's operations that quantize. A fragment of the document may, too.
+OPERATIONS = (
+    "min_max_linear_quantize",
+    "zero_point_linear_quantize",
+    "linear_quantize",
+    "logarithmic_quantize",
+)
+
+# So many mistakes get a suggestion.
+MISSPELT = 20
+
+T = TypeVar("T")
+
+
+def read_quantization(
+    source: Source, graph: Graph, library: Library | None = None
+) -> dict[str, Quantization]:
+    """The quantization info for the tensors of a graph, checked.
+
+    Args:
+        source: the text.
+        graph: the graph that it belongs to.
+        library: the operations that are known; the standard's, if not given.
+
+    Returns:
+        The entries by the name of the tensor, in the order of the graph's tensors.
+
+    Raises:
+        NnefSyntaxError: the text is no file of quantization info.
+        InvalidGraphError: entries do not fit the graph or their operation; the error
+            names all that is wrong with them.
+    """
+    reader = _Reader(graph, library if library is not None else standard())
+    for entry in parse_quantization(source):
+        reader.read(entry)
+    if reader.problems:
+        raise InvalidGraphError.collect(sorted(reader.problems, key=Problem.position))
+    return carry_quantization(reader.entries, graph)
+
+
+class _Reader:
+    """Checks entries. What is wrong is noted, and the check goes on behind it."""
+
+    def __init__(self, graph: Graph, library: Library) -> None:
+        self.graph = graph
+        self.tensors = graph.tensors
+        self.library = library
+        own = [name for name in library if name not in standard()]
+        self.quantizing = [*OPERATIONS, *(n for n in own if _may_quantize(library[n]))]
+        self.seen: dict[str, Span] = {}
+        self.entries: dict[str, Quantization] = {}
+        self.problems: list[Problem] = []
+
+    def read(self, entry: syntax.Quantization) -> None:
+        known = len(self.problems)
+        tensor = self._attempt(self._tensor, entry)
+        operation = self._attempt(self._operation, entry.operation)
+        if operation is None:
+            return
+        if tensor is not None:
+            self._attempt(_check_dtype, operation, tensor, entry.span)
+        given = self._arguments(operation, entry.operation, tensor)
+        # Otherwise one that is misspelt would be missing as well.
+        if len(given) == len(entry.operation.arguments):
+            self._attempt(_refuse_missing, operation, given, entry.operation.span)
+        if tensor is None or len(self.problems) > known:
+            return
+        values = operation.defaults | given
+        attributes = {p.name: values[p.name] for p in operation.parameters[1:]}
+        self._attempt(_check_attributes, operation, attributes, tensor, entry)
+        self.entries[tensor.name] = Quantization(
+            tensor.name, operation, attributes, entry.span
+        )
+
+    def _attempt(self, check: Callable[..., T], *arguments: Any) -> T | None:
+        """What a check returns, or None after noting what it found."""
+        try:
+            return check(*arguments)
+        except NnefGradError as error:
+            self.problems += error.problems
+            return None
+
+    def _tensor(self, entry: syntax.Quantization) -> Tensor:
+        name = entry.tensor
+        first = self.seen.setdefault(name, entry.span)
+        if first is not entry.span:
+            message = f"'{name}' has its quantization already, in line {first.line}"
+            raise InvalidGraphError(message, entry.span)
+        if name not in self.tensors:
+            message = f"the graph has no tensor '{name}'{self._advice(name)}"
+            raise InvalidGraphError(message, entry.span)
+        return self.tensors[name]
+
+    def _advice(self, name: str) -> str:
+        """A variable has a label besides its name, and the two are mixed up easily."""
+        labels = {
+            op.attributes["label"]: next(op.outputs).name
+            for op in self.graph.operations
+            if op.name == "variable"
+        }
+        if name in labels:
+            return f": this is a label, and the tensor is called '{labels[name]}'"
+        # With more mistakes the file is another model's, and looking would take long.
+        known = list(self.tensors) if len(self.problems) < MISSPELT else []
+        return suggestion(name, known)
+
+    def _operation(self, invocation: syntax.Invocation) -> Fragment:
+        if invocation.name not in self.quantizing:
+            raise InvalidGraphError(self._unfit(invocation.name), invocation.span)
+        if invocation.dtype is not None:
+            message = f"'{invocation.name}' takes no data type here"
+            raise InvalidGraphError(message, invocation.span)
+        return self.library[invocation.name]
+
+    def _unfit(self, name: str) -> str:
+        if name in self.library:
+            known = ", ".join(self.quantizing)
+            return f"'{name}' does not quantize; the operations that do: {known}"
+        return f"there is no operation '{name}'{suggestion(name, self.quantizing)}"
+
+    def _arguments(
+        self, operation: Fragment, invocation: syntax.Invocation, tensor: Tensor | None
+    ) -> dict[str, Value]:
+        """The value of each parameter that is given; where it is wrong, any."""
+        given: dict[str, Value] = {}
+        for position, argument in enumerate(invocation.arguments):
+            parameter = self._attempt(_parameter, operation, argument, position, given)
+            if parameter is not None:
+                value = self._attempt(_value, operation, parameter, argument, tensor)
+                given[parameter.name] = () if value is None else value
+        return given
+
+
+def _may_quantize(operation: Fragment) -> bool:
+    """Whether it takes a tensor, and whatever else, and returns a tensor."""
+    takes = [p.type for p in operation.parameters[:1]]
+    returns = [r.type for r in operation.results]
+    return len(takes) == len(returns) == 1 and all(
+        isinstance(type_, TensorType) for type_ in (*takes, *returns)
+    )
+
+
+def _check_dtype(operation: Fragment, tensor: Tensor, span: Span) -> None:
+    type_ = operation.parameters[0].type
+    assert isinstance(type_, TensorType)
+    if not _admits(type_.dtype, tensor.dtype):
+        message = f"'{operation.name}' wants {type_}, and '{tensor.name}' is tensor<{tensor.dtype}>"
+        raise InvalidGraphError(message, span)
+
+
+def _admits(wanted: str | None, dtype: str) -> bool:
+    return wanted in (None, GENERIC, dtype)
+
+
+def _check_attributes(
+    operation: Fragment,
+    attributes: Mapping[str, Value],
+    tensor: Tensor,
+    entry: syntax.Quantization,
+) -> None:
+    """What the operation asks of them, as it does in a graph."""
+    if operation.name not in OPERATIONS:
+        return
+    values = {
+        p.name: _shape_of(attributes[p.name])
+        if isinstance(p.type, TensorType)
+        else attributes[p.name]
+        for p in operation.parameters[1:]
+    }
+    try:
+        SHAPES[operation.name](tensor.shape, **values)
+    except ShapeError as error:
+        message = f"{operation.name}: {error}"
+        raise InvalidGraphError(message, entry.operation.span) from None
+
+
+def _shape_of(value: Value) -> Shape:
+    return (len(value), *_shape_of(value[0])) if isinstance(value, tuple) else ()
+
+
+# ---- Arguments ----
+
+
+def _parameter(
+    operation: Fragment,
+    argument: syntax.Argument,
+    position: int,
+    given: Iterable[str],
+) -> Parameter:
+    """The parameter that an argument is for."""
+    first, *others = operation.parameters
+    known = {p.name: p for p in others}
+    name = argument.keyword or _no_keyword(argument, list(known)[position:])
+    if name == first.name:
+        message = f"'{name}' of '{operation.name}' is the tensor itself: leave it out"
+        raise InvalidGraphError(message, argument.span)
+    if name not in known:
+        near = suggestion(name, list(known)) or f"; it has {', '.join(known)}"
+        message = f"'{operation.name}' has no parameter '{name}'{near}"
+        raise InvalidGraphError(message, argument.span)
+    if name in given:
+        message = f"argument '{name}' of '{operation.name}' is given twice"
+        raise InvalidGraphError(message, argument.span)
+    return known[name]
+
+
+def _no_keyword(argument: syntax.Argument, names: Sequence[str]) -> NoReturn:
+    advice = f": write {names[0]} = {argument.span.text}" if names else ""
+    message = f"an argument needs its keyword here{advice}"
+    raise InvalidGraphError(message, argument.span)
+
+
+def _refuse_missing(
+    operation: Fragment, given: Mapping[str, object], span: Span
+) -> None:
+    missing = [
+        f"'{p.name}'"
+        for p in operation.parameters[1:]
+        if p.default is None and p.name not in given
+    ]
+    if missing:
+        message = f"'{operation.name}' needs {' and '.join(missing)}"
+        raise InvalidGraphError(message, span)
+
+
+def _value(
+    operation: Fragment,
+    parameter: Parameter,
+    argument: syntax.Argument,
+    tensor: Tensor | None,
+) -> Value:
+    what = f"argument '{parameter.name}' of '{operation.name}'"
+    if not isinstance(parameter.type, TensorType):
+        return _attribute(what, parameter.type, argument.value)
+    shape, items = _flattened(what, argument.value)
+    values = [_attribute(what, parameter.type, item) for item in items]
+    if tensor is not None and not fits_into(shape, tensor.shape):
+        message = (
+            f"{what} has shape {list(shape)}, which cannot be broadcast"
+            f" to '{tensor.name}' of shape {list(tensor.shape)}"
+        )
+        raise InvalidGraphError(message, argument.value.span)
+    return _nested(values, shape)
+
+
+def _attribute(what: str, type_: Type, expression: syntax.Expression) -> Value:
+    """The value of a literal, an array or a tuple, as its type has it."""
+    if isinstance(type_, ArrayType) and isinstance(expression, syntax.Array):
+        assert type_.item is not None
+        return tuple(_attribute(what, type_.item, item) for item in expression.items)
+    if (
+        isinstance(type_, TupleType)
+        and isinstance(expression, syntax.Tuple)
+        and len(type_.items) == len(expression.items)
+    ):
+        pairs = zip(type_.items, expression.items, strict=True)
+        return tuple(_attribute(what, *pair) for pair in pairs)
+    if isinstance(type_, (Primitive, TensorType)) and isinstance(
+        expression, syntax.Literal
+    ):
+        return _literal(what, type_, expression)
+    message = f"{what} wants {type_}, got {_kind(expression)}"
+    raise InvalidGraphError(message, expression.span)
+
+
+def _literal(
+    what: str, type_: Primitive | TensorType, literal: syntax.Literal
+) -> Value:
+    wanted = type_.name if isinstance(type_, Primitive) else type_.dtype
+    value = literal.value
+    if not _admits(wanted, dtype_of(value)):
+        advice = f": write {float(value)}" if _is_integral(value, wanted) else ""
+        message = f"{what} wants {type_}, got {dtype_of(value)}{advice}"
+        raise InvalidGraphError(message, literal.span)
+    if not isinstance(value, str) and not _is_written_alike(value):
+        raise InvalidGraphError(f"{what} is out of range", literal.span)
+    return value
+
+
+def _is_written_alike(value: float) -> bool:
+    """Whether other readers take the number for what it is."""
+    return isfinite(value) if isinstance(value, float) else value <= MAX_INTEGER
+
+
+def _is_integral(value: Value, wanted: str | None) -> bool:
+    return wanted == "scalar" and type(value) is int
+
+
+_KINDS = {syntax.Array: "an array", syntax.Tuple: "a tuple"}
+
+
+def _kind(expression: syntax.Expression) -> str:
+    if isinstance(expression, syntax.Literal):
+        return dtype_of(expression.value)
+    return _KINDS.get(type(expression), "what is no literal")
+
+
+def _flattened(
+    what: str, expression: syntax.Expression
+) -> tuple[Shape, list[syntax.Expression]]:
+    """The shape and the items of the constant tensor that nested arrays make."""
+    shape: Shape = ()
+    items = [expression]
+    while any(isinstance(item, syntax.Array) for item in items):
+        arrays = [item.items for item in items if isinstance(item, syntax.Array)]
+        if len(arrays) < len(items) or len({len(array) for array in arrays}) > 1:
+            message = f"{what} is no tensor: its arrays differ in length or depth"
+            raise InvalidGraphError(message, expression.span)
+        if not arrays[0]:
+            raise InvalidGraphError(f"{what} is an empty array", expression.span)
+        shape = (*shape, len(arrays[0]))
+        items = [item for array in arrays for item in array]
+    return shape, items
+
+
+def _nested(values: Sequence[Value], shape: Shape) -> Value:
+    for extent in reversed(shape):
+        rows = range(0, len(values), extent)
+        values = [tuple(values[row : row + extent]) for row in rows]
+    return values[0]

@@ -1,0 +1,83 @@
+"""The one authority for names: fresh ones never collide, and the names that the user
+chose are never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.language.lexical import KEYWORDS
+
+
+class NameSupply:
+    """Gives out names that nobody else has."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.taken = {*KEYWORDS, *taken}
+        self._next: dict[str, int] = {}
+
+    def fresh(self, wish: str) -> str:
+        """The name wished for, or with the first numeric suffix that is free."""
+        name, number = wish, self._next.get(wish, 1)
+        while name in self.taken:
+            name, number = f"{wish}_{number}", number + 1
+        self._next[wish] = number
+        self.taken.add(name)
+        return name
+
+
+def settle(
+    graph: Graph,
+    hints: Mapping[str, str],
+    pinned: Mapping[Tensor, str],
+    reserved: Iterable[str] = (),
+) -> Graph:
+    """Gives each tensor with a provisional name its final one, in the order of the
+    operations.
+
+    Args:
+        graph: a graph, some tensors of which have provisional names.
+        hints: the name to strive for, by provisional name.
+        pinned: the name to give, no other, by tensor.
+        reserved: names that are not to be given.
+    """
+    kept = (
+        t.name for op in graph.operations for t in op.outputs if t.name not in hints
+    )
+    supply = NameSupply([*kept, *pinned.values(), *reserved])
+    final: dict[Tensor, Tensor] = {}
+    operations: list[Operation] = []
+    for operation in graph.operations:
+        for tensor in operation.outputs:
+            if tensor.name in hints:
+                final[tensor] = replace(
+                    tensor, name=pinned.get(tensor) or supply.fresh(hints[tensor.name])
+                )
+        operations.append(substitute(operation, final))
+    inputs, outputs = _substituted((graph.inputs, graph.outputs), final)
+    return replace(graph, inputs=inputs, outputs=outputs, operations=tuple(operations))
+
+
+def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:
+    """The operation with other tensors in place of some of its own."""
+    operands = _substituted(operation.operands, tensors)
+    results = _substituted(operation.results, tensors)
+    if operands is operation.operands and results is operation.results:
+        return operation
+    return replace(operation, operands=operands, results=results)
+
+
+def _substituted(value: Any, tensors: Mapping[Tensor, Any]) -> Any:
+    if isinstance(value, Tensor):
+        return tensors.get(value, value)
+    if isinstance(value, tuple):
+        items = tuple(_substituted(item, tensors) for item in value)
+        return (
+            items
+            if any(new is not old for new, old in zip(items, value, strict=True))
+            else value
+        )
+    return value

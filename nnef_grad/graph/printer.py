@@ -1,0 +1,170 @@
+"""Graphs to text: the only file that knows how NNEF is written.
+
+Tensors stand in their positional place, attributes have their keyword, and what is the
+standard's default is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.language.lexical import INDENT, WIDTH
+from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
+from nnef_grad.language.types import GENERIC, ArrayType, TupleType, Type
+
+
+def print_graph(graph: Graph) -> str:
+    """The text of a flat document.
+
+    An operation that is part of a derivative stands under a comment that shows the
+    forward operation it belongs to.
+    """
+    return "\n".join(_document(graph)) + "\n"
+
+
+def _document(graph: Graph) -> Iterator[str]:
+    yield "version 1.0;"
+    if graph.fragments:
+        yield "extension KHR_enable_fragment_definitions;"
+    yield ""
+    for fragment in graph.fragments:
+        yield f"{print_declaration(fragment)};"
+        yield ""
+    yield from (f"# {note}".rstrip() for note in graph.notes)
+    yield from _signature(graph)
+    yield "{"
+    origin: Operation | None = None
+    for operation in graph.operations:
+        if operation.origin is not origin and operation.origin is not None:
+            yield ""
+            yield f"{INDENT}# {print_operation(operation.origin)}"
+        elif operation.origin is not origin:
+            yield ""
+        origin = operation.origin
+        yield f"{INDENT}{print_operation(operation)};"
+    yield "}"
+
+
+def _signature(graph: Graph) -> Iterator[str]:
+    """On one line where that is short; gradients of a real network are many."""
+    inputs, outputs = _names(graph.inputs), _names(graph.outputs)
+    line = f"graph {graph.name}( {inputs} ) -> ( {outputs} )"
+    if len(line) <= WIDTH:
+        yield line
+        return
+    yield f"graph {graph.name}("
+    yield from _wrapped(f"{inputs} )")
+    yield "-> ("
+    yield from _wrapped(f"{outputs} )")
+
+
+def _wrapped(words: str) -> Iterator[str]:
+    return iter(
+        wrap(
+            words,
+            WIDTH,
+            initial_indent=INDENT,
+            subsequent_indent=INDENT,
+            break_long_words=False,
+        )
+    )
+
+
+def print_declaration(fragment: Fragment) -> str:
+    """The declaration of an operation, without its body."""
+    generic = {None: "", GENERIC: "<?>"}.get(
+        fragment.generic, f"<? = {fragment.generic}>"
+    )
+    parameters = ", ".join(map(_parameter, fragment.parameters))
+    results = ", ".join(f"{r.name}: {r.type}" for r in fragment.results)
+    return f"fragment {fragment.name}{generic}( {parameters} ) -> ( {results} )"
+
+
+def _parameter(parameter: Parameter) -> str:
+    if parameter.default is None:
+        return f"{parameter.name}: {parameter.type}"
+    default = print_value(parameter.type, literal_value(parameter.default))
+    return f"{parameter.name}: {parameter.type} = {default}"
+
+
+def print_operation(operation: Operation) -> str:
+    """An assignment, without the semicolon."""
+    results = ", ".join(map(_result, operation.results))
+    arguments = ", ".join((*_operands(operation), *_attributes(operation)))
+    return f"{results} = {operation.name}{_dtype(operation)}({arguments})"
+
+
+def _names(tensors: tuple[Tensor, ...]) -> str:
+    return ", ".join(t.name for t in tensors)
+
+
+def _result(result: Tensor | tuple[Tensor, ...]) -> str:
+    return f"[{_names(result)}]" if isinstance(result, tuple) else result.name
+
+
+def _dtype(operation: Operation) -> str:
+    """The explicit data type: where it is not the default of the declaration, and where
+    no operand tells it.
+    """
+    definition = operation.definition
+    if (
+        definition.generic is None
+        or definition.deduces_dtype
+        or operation.dtype == definition.generic
+    ):
+        return ""
+    return f"<{operation.dtype}>"
+
+
+def _operands(operation: Operation) -> Iterator[str]:
+    definition = operation.definition
+    given = list(zip(definition.operands, operation.operands, strict=True))
+    while given and _is_default(operation, given[-1][0].name, given[-1][1]):
+        given.pop()
+    for parameter, operand in given:
+        yield print_value(parameter.type, operand)
+
+
+def _attributes(operation: Operation) -> Iterator[str]:
+    for parameter in operation.definition.attributes:
+        value = operation.attributes[parameter.name]
+        if not _is_default(operation, parameter.name, value):
+            yield f"{parameter.name} = {print_value(parameter.type, value)}"
+
+
+def _is_default(operation: Operation, name: str, value: Operand | Value) -> bool:
+    """`repr` tells 1 from 1.0 from true, and 0.0 from -0.0."""
+    defaults = operation.definition.defaults
+    return name in defaults and repr(defaults[name]) == repr(value)
+
+
+def print_value(type_: Type, value: Operand | Value) -> str:
+    """A tensor's name, or a literal; the type tells an array from a tuple."""
+    if isinstance(value, Tensor):
+        return value.name
+    if isinstance(value, tuple) and isinstance(type_, ArrayType):
+        return f"[{', '.join(print_value(type_.item, item) for item in value)}]"
+    if isinstance(value, tuple):
+        assert isinstance(type_, TupleType)
+        items = (
+            print_value(item_type, item)
+            for item_type, item in zip(type_.items, value, strict=True)
+        )
+        return f"({', '.join(items)})"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return print_string(value)
+    return repr(value)
+
+
+def print_string(value: str) -> str:
+    """Quoted; a quote inside is escaped only where the other kind of quotes does not
+    do.
+    """
+    if "'" in value and '"' not in value and "\\" not in value:
+        return f'"{value}"'
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,304 @@
+"""Checks gradients numerically: each against central differences of the forward graph.
+
+For a gradient g of the weighted sum L of the outputs with respect to a tensor t, and a
+random direction v, the product <g, v> must be the slope of L(t + h v) at h = 0. Both
+graphs are evaluated in float64.
+
+Every decision of the forward graph, such as on which side of zero the operand of a relu
+lies, stays as it is at the point: see interpreter/held.py. So there are no kinks on the
+way, however many elements there are, and where the derivative is a choice it is the one
+of docs/conventions.md. What is stopped is a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from nnef_grad.autodiff.differentiate import Backward
+from nnef_grad.autodiff.rules import Rules
+from nnef_grad.graph.ir import Graph
+from nnef_grad.interpreter import results, with_bodies
+from nnef_grad.interpreter.feeds import Data
+from nnef_grad.interpreter.slopes import Forward, Line, Point, point_of
+
+Array = npt.NDArray[Any]
+Verdict = Literal["ok", "FAILED", "not finite", "too small"]
+
+# How far a right gradient may be off besides what rounding does. A rule that is wrong by a
+# tenth of a percent may be seen through others that dilute it: it shows all the same.
+TOLERANCE = 3e-8
+# A direction along which the slope is small says little of a wrong factor: then another
+# one is tried.
+DIRECTIONS = 8
+TELLING = 0.1
+# The first one that agrees counts, or else the one with the least bound. Where a function
+# bends much, or ends, a step must be small; where rounding hides a slope, large. A user's
+# own evaluation may have a kink within a step.
+STEPS = (3e-5, 1e-5, 1e-4, 3e-6, 3e-4, 1e-6, 1e-3, 3e-7)
+# How well the difference to one side agrees if there is no bend.
+STRAIGHT = 1e-8
+# By what part errors of two steps may differ that are the same.
+SAME = 1e-2
+# What part of a slope may be rounding before nothing can be said about it.
+MEASURABLE = 1e-5
+
+
+@dataclass(frozen=True)
+class CheckedGradient:
+    """One gradient, compared.
+
+    Attributes:
+        tensor: the tensor differentiated with respect to.
+        gradient: the output of the backward graph.
+        shape: the shape of the gradient.
+        error: the relative error of the slope along a random direction.
+        verdict: "ok"; "FAILED"; "not finite" where the gradient has an infinity or what
+            is not a number (a failure too); "too small" where rounding hides it.
+    """
+
+    tensor: str
+    gradient: str
+    shape: tuple[int, ...]
+    error: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The gradients of a backward graph, compared with central differences."""
+
+    gradients: tuple[CheckedGradient, ...]
+    seed: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether none failed."""
+        return all(g.verdict in ("ok", "too small") for g in self.gradients)
+
+    def as_data(self) -> list[dict[str, Any]]:
+        """The gradients as plain data, for programs."""
+        return [asdict(gradient) for gradient in self.gradients]
+
+    def __str__(self) -> str:
+        """A table, a gradient a line, and a line that says how it went."""
+        rows = [("gradient", "shape", "error", "verdict")]
+        rows += [
+            (g.gradient, str(list(g.shape)), f"{g.error:.1e}", g.verdict)
+            for g in self.gradients
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        return "\n".join([*lines, self._conclusion()])
+
+    def _conclusion(self) -> str:
+        count = len(self.gradients)
+        failed = sum(g.verdict in ("FAILED", "not finite") for g in self.gradients)
+        what = f"{count} gradient{'s' if count != 1 else ''} checked (seed {self.seed})"
+        if failed:
+            return f"{what}: {failed} failed"
+        return f"{what}: all agree with central differences"
+
+
+def check(
+    graph: Graph,
+    backward: Backward,
+    *,
+    inputs: Data | None = None,
+    variables: Data | None = None,
+    seed: int = 0,
+    rules: Rules | None = None,
+) -> Checked:
+    """Compares each gradient of a backward graph with central differences.
+
+    Args:
+        graph: the forward graph.
+        backward: what `differentiate` or `jacobian` made of it.
+        inputs: values for some inputs, by name; the others are random.
+        variables: values for some variables, by label; the others are random.
+        seed: of the random numbers.
+        rules: know how the user's own operations are computed.
+
+    Raises:
+        UsageError: a value does not fit its tensor, an operation cannot be evaluated,
+            or the outputs are not finite at the values.
+    """
+    rules = rules if rules is not None else Rules()
+    rules.refuse_unknown(graph.custom_operations)
+    forward = with_bodies(graph, rules)
+    point = point_of(forward, inputs or {}, variables or {}, seed, rules)
+    return _Comparison(backward, point, seed, rules).run()
+
+
+# ---- The comparison ----
+
+
+class _Comparison:
+    """The gradients of a backward graph, against the slopes of the forward graph."""
+
+    def __init__(
+        self, backward: Backward, point: Point, seed: int, rules: Rules
+    ) -> None:
+        self.backward = backward
+        self.point = point
+        self.seed = seed
+        self.rules = rules
+        self.weights = self._weights()
+        self.forward = Forward(point, self.weights, backward.stopped, rules.evaluations)
+
+    def run(self) -> Checked:
+        """Each gradient, compared as soon as it is computed."""
+        tensors = {name: t for t, name in self.backward.gradients.items()}
+        found: dict[str, CheckedGradient] = {}
+        for name, gradient in self._results():
+            if name not in tensors:
+                continue
+            expected = self._expected(tensors[name], self._summed(gradient))
+            # It may be as large as all the rest.
+            del gradient
+            measured = self._measured(expected) if expected is not None else None
+            found[name] = self._checked(tensors[name], name, measured)
+        compared = (found[name] for name in tensors)
+        return Checked(tuple(compared), self.seed)
+
+    def _weights(self) -> dict[str, Array]:
+        """What the elements of each output are weighted by in the sum: random numbers,
+        but ones where the backward graph takes ones.
+        """
+        generator = np.random.default_rng([self.seed, len(self.point.tensors)])
+        is_free = self.backward.seeds or self.backward.is_jacobian
+        draw = generator.standard_normal if is_free else np.ones
+        shapes = ((o, self.point.tensors[o].shape) for o in self.backward.outputs)
+        return {output: np.asarray(draw(shape)) for output, shape in shapes}
+
+    def _results(self) -> Iterator[tuple[str, Array]]:
+        """What the backward graph computes, in the order in which it does."""
+        seeds = {s: self.weights[o] for o, s in self.backward.seeds.items()}
+        values = self.point.values
+        return results(
+            self.backward.graph,
+            {**values.inputs, **seeds},
+            values.variables,
+            rules=self.rules,
+        )
+
+    def _summed(self, result: Array) -> Array:
+        """The gradient of the weighted sum, where the result is a Jacobian."""
+        if not self.backward.is_jacobian:
+            return result
+        (weight,) = self.weights.values()
+        return np.asarray(np.tensordot(weight, result, weight.ndim))
+
+    def _expected(self, tensor: str, gradient: Array) -> _Expected | None:
+        """What the gradient says of a direction along which it says enough; None where
+        it is not finite.
+        """
+        if not np.isfinite(gradient).all():
+            return None
+        value = self.point.tensors[tensor]
+        index = list(self.backward.gradients).index(tensor)
+        generator = np.random.default_rng([self.seed, len(self.weights), index])
+        size = _size(value) * float(np.linalg.norm(gradient))
+        for _ in range(DIRECTIONS):
+            drawn = generator.standard_normal(value.shape, dtype=np.float32)
+            line = Line(tensor, value, np.asarray(drawn), _size(value))
+            slope = line.slope(gradient)
+            if abs(slope) >= TELLING * size:
+                break
+        return _Expected(line, slope, size)
+
+    def _measured(self, expected: _Expected) -> _Measured:
+        """What differences say of it: the first that agrees, or the best."""
+        found: list[_Measured] = []
+        for measured in self._measurements(expected):
+            settled = [m for m in found if m.refutes_with(measured)]
+            found.append(measured)
+            if settled or (measured.error <= TOLERANCE and measured.verdict == "ok"):
+                break
+        return min(found, key=lambda measured: measured.bound)
+
+    def _measurements(self, expected: _Expected) -> Iterator[_Measured]:
+        """Central differences; but where a function is straight, that to one side tells
+        as much, and takes half the time.
+        """
+        line, rounding = expected.line, self.forward.rounding
+        for step_ in STEPS:
+            above = self.forward.difference(line, step_)
+            ahead = expected.compared(above / step_, rounding / step_)
+            if ahead.error <= STRAIGHT:
+                yield ahead
+            below = self.forward.difference(line, -step_)
+            yield expected.compared((above - below) / (2 * step_), rounding / step_)
+
+    def _checked(
+        self, tensor: str, name: str, measured: _Measured | None
+    ) -> CheckedGradient:
+        (shape,) = (t.shape for t in self.backward.graph.outputs if t.name == name)
+        if measured is None:
+            return CheckedGradient(tensor, name, shape, np.inf, "not finite")
+        return CheckedGradient(tensor, name, shape, measured.error, measured.verdict)
+
+
+def _size(value: Array) -> float:
+    """The size of the elements of a tensor; 1 where there is none to go by."""
+    return float(np.linalg.norm(value)) / value.size**0.5 if np.any(value) else 1.0
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """What a gradient says.
+
+    Attributes:
+        line: what the tensor moves along.
+        slope: the slope there.
+        size: that of the slopes along all lines, in the mean.
+    """
+
+    line: Line
+    slope: float
+    size: float
+
+    def compared(self, slope: float, rounding: float) -> _Measured:
+        """How far another slope is from it."""
+        if not np.isfinite(slope):
+            return _Measured(np.inf, 0.0)
+        scale = max(self.size, abs(slope))
+        if scale == 0.0:
+            return _Measured(0.0, 0.0)
+        return _Measured(abs(slope - self.slope) / scale, rounding / scale)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """How far a slope is from the expected one, and what rounding may do; both relative
+    to its size.
+    """
+
+    error: float
+    rounding: float
+
+    @property
+    def bound(self) -> float:
+        """How far the right slope may be from the expected one."""
+        return self.error + self.rounding
+
+    def refutes_with(self, other: _Measured) -> bool:
+        """Whether two steps tell of the same error: no bend or kink does, and rounding
+        does not. Then it is one, and others need not be tried.
+        """
+        is_wrong = self.verdict == other.verdict == "FAILED"
+        return is_wrong and abs(self.error - other.error) <= SAME * self.error
+
+    @property
+    def verdict(self) -> Verdict:
+        """From one step to the next, what a bend does becomes 10 times as much, and what
+        rounding does a third: where their sum is the least, the bend does no more than
+        2.4 times as much as rounding.
+        """
+        if self.error > TOLERANCE + 4.0 * self.rounding:
+            return "FAILED"
+        return "ok" if self.rounding < MEASURABLE else "too small"

@@ -1,0 +1,196 @@
+"""A graph as a function around one point: the slopes of a weighted sum of its outputs.
+
+All is evaluated in float64. Every decision of the graph, such as on which side of zero the
+operand of a relu lies, stays as it is at the point: see interpreter/held.py. Nothing here
+knows a gradient.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnef_grad.autodiff.rules import Rules
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.interpreter import last_uses, with_bodies
+from nnef_grad.interpreter.execution import Operations, step
+from nnef_grad.interpreter.feeds import Data, collected
+from nnef_grad.interpreter.held import BY_BODY, can_move, hold
+from nnef_grad.interpreter.random_values import Values, between, normal, random_values
+
+Array = npt.NDArray[Any]
+
+# How many roundings an evaluation may add up to.
+ROUNDINGS = 64
+
+# ---- Where ----
+
+# What the outputs are finite at: the first that does is taken.
+_ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where the gradients are taken.
+
+    Attributes:
+        graph: the forward graph, in the form in which decisions are held.
+        values: what it is fed.
+        tensors: all that it computes of them, by name.
+    """
+
+    graph: Graph
+    values: Values
+    tensors: dict[str, Array]
+
+
+def point_of(
+    graph: Graph, inputs: Data, variables: Data, seed: int, rules: Rules
+) -> Point:
+    """The given values, and random ones where none are given."""
+    labelled = {label.lower(): value for label, value in variables.items()}
+    held = with_bodies(graph, rules, also=BY_BODY)
+    for draw in _ATTEMPTS:
+        drawn = random_values(graph, seed, draw)
+        values = Values(
+            {**drawn.inputs, **_as_arrays(inputs)},
+            {**drawn.variables, **_as_arrays(labelled)},
+        )
+        tensors = _evaluated(held, values, rules.evaluations)
+        outputs = (tensors[t.name] for t in graph.outputs)
+        if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
+            return Point(held, _as_computed(held, values, tensors), tensors)
+    message = f"the outputs of '{graph.name}' are not finite at random values"
+    raise UsageError(f"{message}: give values at which they are")
+
+
+def _as_arrays(data: Data) -> dict[str, Array]:
+    return {name: np.asarray(value) for name, value in data.items()}
+
+
+def _evaluated(
+    graph: Graph, values: Values, evaluations: Operations
+) -> dict[str, Array]:
+    """Every tensor of a graph."""
+    found = collected(graph, values.inputs, values.variables)
+    for operation in graph.operations:
+        found.update(step(operation, found, operations=evaluations))
+    return found
+
+
+def _as_computed(graph: Graph, values: Values, tensors: Mapping[str, Array]) -> Values:
+    """The values as the graph computes with them: the same arrays, so that no large
+    variable is held in two precisions.
+    """
+    inputs = {tensor.name: tensors[tensor.name] for tensor in graph.inputs}
+    variables = {
+        str(operation.attributes["label"]).lower(): tensors[tensor.name]
+        for operation in graph.operations
+        for tensor in operation.outputs
+        if operation.name == "variable"
+    }
+    return Values(inputs, {**values.variables, **variables})
+
+
+# ---- The slope along a direction ----
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a tensor moves along.
+
+    Attributes:
+        tensor: its name.
+        value: where it starts from.
+        direction: single precision does, and takes half the memory.
+        scale: the size of the elements of the value, which a step is a part of.
+    """
+
+    tensor: str
+    value: Array
+    direction: Array
+    scale: float
+
+    def at(self, step_: float) -> Array:
+        """The value, moved."""
+        factor = np.float64(step_ * self.scale)
+        moved = np.asarray(np.multiply(self.direction, factor, dtype=np.float64))
+        moved += self.value
+        return moved
+
+    def slope(self, gradient: Array) -> float:
+        """What a gradient says of it, without an array of the products."""
+        axes = list(range(gradient.ndim))
+        product = np.einsum(gradient, axes, self.direction, axes, [])
+        return self.scale * float(product)
+
+
+class Forward:
+    """The weighted sum of the outputs of a graph around a point, with all decisions as
+    they are there.
+    """
+
+    def __init__(
+        self,
+        point: Point,
+        weights: Mapping[str, Array],
+        stopped: Collection[str],
+        evaluations: Operations,
+    ) -> None:
+        self.base = point.tensors
+        self.weights = weights
+        self.stopped = stopped
+        self.evaluations = evaluations
+        self.operations = list(
+            zip(point.graph.operations, last_uses(point.graph), strict=True)
+        )
+        self.held: dict[str, Operations] = {}
+        squares = (np.square(w * self.base[name]) for name, w in weights.items())
+        size = sum(float(np.sum(square)) for square in squares) ** 0.5
+        self.rounding = ROUNDINGS * float(np.finfo(np.float64).eps) * size
+
+    def difference(self, line: Line, step_: float) -> float:
+        """By how much the sum changes along a line, up to some `rounding`."""
+        moved = self._outputs(line.tensor, line.at(step_))
+        changes = (w * (moved[n] - self.base[n]) for n, w in self.weights.items())
+        return sum(float(np.sum(change)) for change in changes)
+
+    def _outputs(self, tensor: str, value: Array) -> dict[str, Array]:
+        """The weighted outputs where a tensor has another value: what depends on it is
+        computed again, and is kept as long as it is read.
+        """
+        moved = {tensor: value}
+        tensors = ChainMap(moved, self.base)
+        fixed = {tensor, *self.stopped}
+        for operation, dead in self.operations:
+            if any(t.name in moved for t in operation.inputs):
+                found = self._moved(operation, tensors)
+                moved.update((n, array) for n, array in found.items() if n not in fixed)
+            for name in {t.name for t in dead}.difference(self.weights):
+                moved.pop(name, None)
+        return {name: tensors[name] for name in self.weights}
+
+    def _moved(
+        self, operation: Operation, tensors: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """The results that can move."""
+        moving = {t.name for t in operation.outputs if can_move(operation, t)}
+        if not moving:
+            return {}
+        found = step(operation, tensors, operations=self._evaluations(operation))
+        return {name: found[name] for name in moving}
+
+    def _evaluations(self, operation: Operation) -> Operations:
+        """With the decisions of an operation held, unless they are the user's."""
+        if operation.name in self.evaluations:
+            return self.evaluations
+        key = next(operation.outputs).name
+        if key not in self.held:
+            self.held[key] = hold(operation, self.base)
+        return self.held[key]

@@ -1,0 +1,1 @@
+"""Text to a checked syntax tree. Nothing here knows of graphs."""

@@ -1,0 +1,63 @@
+"""The operations that are known by name: the standard's, and the fragments of a
+document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from nnef_grad.language.parser import parse_fragments
+from nnef_grad.language.syntax import Fragment
+from nnef_grad.source import Source
+
+Library = Mapping[str, Fragment]
+
+
+class FragmentFile(Library):
+    """A file of fragment definitions, each of which is parsed when it is first asked
+    for.
+
+    A graph uses a few of the standard's operations: reading all of them would take
+    longer than compiling it. Each definition begins with the word `fragment` at the
+    beginning of a line, and nothing else does.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._source = Source(path.name, path.read_text("utf-8"))
+        found = list(re.finditer(r"^fragment (\w+)", self._source.text, re.MULTILINE))
+        ends = [match.start() for match in found[1:]] + [len(self._source.text)]
+        self._places = {
+            match[1]: (match.start(), end)
+            for match, end in zip(found, ends, strict=True)
+        }
+        self._parsed: dict[str, Fragment] = {}
+
+    def __getitem__(self, name: str) -> Fragment:
+        if name not in self._parsed:
+            (self._parsed[name],) = parse_fragments(self._source, *self._places[name])
+        return self._parsed[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+@lru_cache(maxsize=1)
+def standard() -> FragmentFile:
+    """The standard operations, from stdlib.nnef."""
+    return FragmentFile(Path(__file__).parent / "stdlib.nnef")
+
+
+def with_fragments(fragments: Iterable[Fragment]) -> Library:
+    """The standard operations and further ones."""
+    return ChainMap({f.name: f for f in fragments}, standard())  # type: ignore[arg-type]

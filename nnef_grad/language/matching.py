@@ -1,0 +1,67 @@
+"""Arguments to parameters: which argument of an invocation is for which parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nnef_grad.errors import InvalidGraphError, suggestion
+from nnef_grad.language.syntax import Argument, Fragment, Invocation
+from nnef_grad.source import Span
+
+
+def match(fragment: Fragment, invocation: Invocation) -> dict[str, Argument]:
+    """The argument for each parameter that is given one.
+
+    Raises:
+        InvalidGraphError: an argument is missing, unknown, given twice or misplaced.
+    """
+    given: dict[str, Argument] = {}
+    for position, argument in enumerate(invocation.arguments):
+        name = argument.keyword or _at_position(fragment, invocation, position)
+        if argument.keyword is not None:
+            _check_keyword(fragment, argument)
+        if name in given:
+            message = f"argument '{name}' of '{fragment.name}' is given twice"
+            raise InvalidGraphError(message, argument.span)
+        given[name] = argument
+    _refuse_missing(fragment, given, invocation.span)
+    return given
+
+
+def _at_position(fragment: Fragment, invocation: Invocation, position: int) -> str:
+    """The parameter that a positional argument is for."""
+    argument = invocation.arguments[position]
+    names = [p.name for p in fragment.parameters]
+    if any(a.keyword is not None for a in invocation.arguments[:position]):
+        message = "a positional argument cannot follow a keyword argument"
+        raise InvalidGraphError(message, argument.span)
+    if position >= len(names):
+        count = f"{len(names)} parameter{'s' if len(names) != 1 else ''}"
+        message = f"too many arguments: '{fragment.name}' has {count}"
+        raise InvalidGraphError(message, argument.span)
+    if position >= len(fragment.operands):
+        keyword = f"{names[position]} = {argument.span.text}"
+        message = f"an attribute needs its keyword: write {keyword}"
+        raise InvalidGraphError(message, argument.span, is_repairable=True)
+    return names[position]
+
+
+def _check_keyword(fragment: Fragment, argument: Argument) -> None:
+    names = [p.name for p in fragment.parameters]
+    if argument.keyword is not None and argument.keyword not in names:
+        known = suggestion(argument.keyword, names) or f"; it has {', '.join(names)}"
+        message = f"'{fragment.name}' has no parameter '{argument.keyword}'{known}"
+        raise InvalidGraphError(message, argument.span)
+
+
+def _refuse_missing(
+    fragment: Fragment, given: Mapping[str, object], span: Span
+) -> None:
+    missing = [
+        f"'{p.name}'"
+        for p in fragment.parameters
+        if p.default is None and p.name not in given
+    ]
+    if missing:
+        message = f"'{fragment.name}' needs {' and '.join(missing)}"
+        raise InvalidGraphError(message, span)

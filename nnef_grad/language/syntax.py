@@ -1,0 +1,267 @@
+"""A document as it was written: definitions, statements, expressions, each with its
+place.
+
+    Document   ::= version, extensions, Fragment*, GraphDefinition
+    Fragment   ::= name, generic, Parameter*, Result*, Assignment* or no body
+    Assignment ::= target = Expression
+    Expression ::= Literal | Identifier | Array | Tuple | Operator | Conditional | Comprehension
+                 | Subscript | Range | Builtin | Invocation
+
+No name is looked up and no type is checked here. Two nodes are equal where they say the
+same, wherever they stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Union
+
+from nnef_grad.errors import InvalidGraphError
+from nnef_grad.language.types import Type, holds_tensors, is_generic
+from nnef_grad.source import Source, Span
+
+
+def _place() -> Span:
+    """The `span` of a node: not part of what it says."""
+    return field(compare=False, repr=False)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: bool | int | float | str
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    name: str
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    items: tuple[Expression, ...]
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple:
+    items: tuple[Expression, ...]
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A sign before one operand, or a symbol between two."""
+
+    symbol: str
+    operands: tuple[Expression, ...]
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """`value if condition else otherwise`: one of the two is evaluated, when the graph
+    is compiled.
+    """
+
+    value: Expression
+    condition: Expression
+    otherwise: Expression
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    name: str
+    iterable: Expression
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehension:
+    """`[for loops if condition yield value]`: the loops run in step, over arrays of
+    equal length.
+    """
+
+    loops: tuple[Loop, ...]
+    condition: Expression | None
+    value: Expression
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Subscript:
+    value: Expression
+    index: Expression
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    value: Expression
+    begin: Expression | None
+    end: Expression | None
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """`length_of`, `range_of`, `shape_of`, or a primitive type as a conversion."""
+
+    name: str
+    argument: Expression
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of an invocation; a positional one has no keyword."""
+
+    keyword: str | None
+    value: Expression
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """`name<dtype>(arguments)`. Its span is the name's alone."""
+
+    name: str
+    dtype: str | None
+    arguments: tuple[Argument, ...]
+    span: Span = _place()
+
+
+Expression = Union[
+    Literal,
+    Identifier,
+    Array,
+    Tuple,
+    Operator,
+    Conditional,
+    Comprehension,
+    Subscript,
+    Range,
+    Builtin,
+    Invocation,
+]
+Target = Union[Identifier, Array, Tuple]
+
+
+# A value known when the graph is compiled, for good: arrays and tuples both are Python
+# tuples.
+Value = Union[bool, int, float, str, "tuple[Value, ...]"]
+
+
+def literal_value(expression: Expression) -> Value:
+    """The value of a literal expression, as the defaults of parameters are.
+
+    Raises:
+        InvalidGraphError: the expression holds something else than literals, arrays and
+            tuples.
+    """
+    if isinstance(expression, Literal):
+        return expression.value
+    if isinstance(expression, (Array, Tuple)):
+        return tuple(map(literal_value, expression.items))
+    raise InvalidGraphError(
+        "a default value is built from literals only", expression.span
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    target: Target
+    value: Expression
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    type: Type
+    default: Expression | None
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    name: str
+    type: Type
+    span: Span = _place()
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The declaration of an operation, and its body where it is compound.
+
+    `generic` is None, or `?` where the invocation must settle the data type, or the
+    data type that `?` stands for by default.
+    """
+
+    name: str
+    generic: str | None
+    parameters: tuple[Parameter, ...]
+    results: tuple[Result, ...]
+    body: tuple[Assignment, ...] | None
+    span: Span = _place()
+
+    @cached_property
+    def operands(self) -> tuple[Parameter, ...]:
+        """The parameters that take tensors."""
+        return tuple(p for p in self.parameters if holds_tensors(p.type))
+
+    @cached_property
+    def attributes(self) -> tuple[Parameter, ...]:
+        """The parameters whose values are known when the graph is compiled."""
+        return tuple(p for p in self.parameters if not holds_tensors(p.type))
+
+    @cached_property
+    def defaults(self) -> dict[str, Value]:
+        """The values of the parameters that may be left out."""
+        return {
+            p.name: literal_value(p.default)
+            for p in self.parameters
+            if p.default is not None
+        }
+
+    @cached_property
+    def deduces_dtype(self) -> bool:
+        """Whether the operands settle the generic data type."""
+        return any(is_generic(p.type) for p in self.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDefinition:
+    name: str
+    parameters: tuple[Identifier, ...]
+    results: tuple[Identifier, ...]
+    body: tuple[Assignment, ...]
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`operators` is the place of the first operator expression, which needs an
+    extension, or None in a flat document.
+    """
+
+    version: Identifier
+    extensions: tuple[Identifier, ...]
+    fragments: tuple[Fragment, ...]
+    graph: GraphDefinition
+    operators: Span | None = field(compare=False, repr=False)
+    source: Source = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """An entry of a file of quantization info. Its span is the tensor's name, and the
+    operation has every argument but the tensor.
+    """
+
+    tensor: str
+    operation: Invocation
+    span: Span = _place()

@@ -1,0 +1,35 @@
+"""The operations that a graph is made of: their declarations and their shape functions."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nnef_grad.language.library import Library, standard
+from nnef_grad.language.syntax import Fragment
+from nnef_grad.ops.registry import SHAPES, ShapeFunction
+
+
+@dataclass(frozen=True)
+class OpSet:
+    """The operations that are known by name.
+
+    Attributes:
+        declarations: the declaration of each, with its body where it is compound.
+        shapes: what computes the shapes of their results. An operation of the user's
+            that lacks one can be declared, and cannot be emitted.
+    """
+
+    declarations: Library
+    shapes: Mapping[str, ShapeFunction]
+
+    def extended(self, declarations: Iterable[Fragment]) -> OpSet:
+        """These operations and further ones, which go first."""
+        own = {f.name: f for f in declarations}
+        return OpSet(ChainMap(own, self.declarations), self.shapes)  # type: ignore[arg-type]
+
+
+def standard_opset() -> OpSet:
+    """The operations of the standard."""
+    return OpSet(standard(), SHAPES)
