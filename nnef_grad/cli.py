@@ -396,7 +396,7 @@ def _report(warnings: Sequence[Problem], summary: str, report: str) -> None:
         click.echo(json.dumps(data), err=True)
         return
     for warning in warnings:
-        click.echo(warning.told_as("warning"), err=True)
+        click.echo(warning.render("warning"), err=True)
     if summary:
         click.echo(summary, err=True)
 

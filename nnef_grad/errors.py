@@ -51,9 +51,9 @@ class Problem(NamedTuple):
         return self.span.start if self.span is not None else 0
 
     def __str__(self) -> str:
-        return self.told_as("error")
+        return self.render("error")
 
-    def told_as(self, kind: str) -> str:
+    def render(self, kind: str) -> str:
         """The message with its place, the line and the way there; `kind` is error, or
         warning.
         """
@@ -62,13 +62,13 @@ class Problem(NamedTuple):
         lines = [f"{self.span}: {kind}: {self.message}", self.span.excerpt()]
         callers = list(self.span.callers)
         for place in callers[:MAX_CALLERS]:
-            lines += [f"{place}: expanded from here", place.excerpt()]
+            lines += [f"{place}: called from here", place.excerpt()]
         if len(callers) > MAX_CALLERS:
             lines.append(f"... and from {len(callers) - MAX_CALLERS} more invocations")
         return "\n".join(lines)
 
     def as_data(self) -> dict[str, Any]:
-        """The same for programs: a message, and its places, the way there behind it."""
+        """The same for programs: a message, and its places, the way there after it."""
         places = [] if self.span is None else [self.span, *self.span.callers]
         return {
             "message": self.message,
@@ -111,7 +111,7 @@ class NnefGradError(Exception):
             lines.append(f"... and {len(self.problems) - MAX_PROBLEMS} more errors")
         return "\n".join(lines)
 
-    def expanded_from(self, caller: Span | None) -> None:
+    def called_from(self, caller: Span | None) -> None:
         """Notes the invocation whose expansion met the error, where it was not yet."""
         self.problems = tuple(
             p._replace(span=p.span._replace(caller=caller))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 # For each module: how many channels the 1x1 convolution has, the 3x3 one and the 5x5 one,
-# each with the 1x1 one before it, and the one behind the pool. Or a pool stands there.
+# each with the 1x1 one before it, and the one after the pool. Or a pool stands there.
 POOL = ()
 MODULES = (
     *((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), POOL),
@@ -82,12 +82,12 @@ class Lines:
         return self.put(call, channels, "norm")
 
     def inception(self, layer: tuple[str, int], *filters: int) -> tuple[str, int]:
-        one, before3, three, before5, five, behind = filters
+        one, before3, three, before5, five, after = filters
         branches = [
             self.conv(layer, one, 1),
             self.conv(self.conv(layer, before3, 1), three, 3),
             self.conv(self.conv(layer, before5, 1), five, 5),
-            self.conv(self.pool(layer, stride=1), behind, 1),
+            self.conv(self.pool(layer, stride=1), after, 1),
         ]
         names = ", ".join(name for name, _ in branches)
         channels = sum(channels for _, channels in branches)

@@ -138,8 +138,8 @@ def test_a_reflection_ends_with_the_input(
 
 @pytest.mark.parametrize(("border", "most"), [("reflect", 2), ("reflect-even", 3)])
 def test_how_far_a_reflection_goes(border: str, most: int) -> None:
-    def text(before: int, behind: int) -> str:
-        padding = f"[({before}, {behind})]"
+    def text(before: int, after: int) -> str:
+        padding = f"[({before}, {after})]"
         return model(f"pad(x, padding = {padding}, border = '{border}')", x=[3])
 
     check_gradients(text(most, most))

@@ -170,7 +170,7 @@ def test_a_rule_that_fails_shows_the_operation_and_the_rule(
     result = run(model, "--rules", path)
     assert result.exit_code == 2
     assert f"{path}:4:10: error: sum_reduce: 'axes' must be in 0..1" in result.stderr
-    assert f"{model}:8:9: expanded from here" in result.stderr
+    assert f"{model}:8:9: called from here" in result.stderr
 
 
 def test_a_rule_is_checked_when_it_is_read(model: Path, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_an_existing_file_is_not_replaced_without_force(
     assert stat.S_IMODE(out.stat().st_mode) == 0o640
 
 
-def test_a_mistake_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_mistake_leaves_nothing_after(tmp_path: Path) -> None:
     out = tmp_path / "out.nnef"
     result = run("-", "-o", out, text=MODEL.replace("mul", "mull"))
     assert result.exit_code == 2

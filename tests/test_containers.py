@@ -716,7 +716,7 @@ def test_places_that_nothing_can_be_written_to(
     assert names(tmp_path) == before
 
 
-# ---- What is left behind ----
+# ---- What is left after ----
 
 
 @pytest.mark.parametrize("out", ["out", "out.tgz", "out.nnef"])

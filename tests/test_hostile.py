@@ -1,5 +1,5 @@
 """Models that mean harm, and systems that fail: each is refused, nothing outside of the
-model is read or written, and nothing is left behind.
+model is read or written, and nothing is left after.
 """
 
 from __future__ import annotations
@@ -578,8 +578,8 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     ),
     "only the beginning": (PACKED[:5], "the archive ends too early"),
     "another method": (b"\x1f\x8b\x00" + PACKED[3:], "the archive is damaged"),
-    "garbage behind": (PACKED + b"garbage", "the archive is damaged"),
-    "more behind": (gzip.compress(WHOLE + bytes(2**22)), "it goes on behind its end"),
+    "garbage after": (PACKED + b"garbage", "the archive is damaged"),
+    "more after": (gzip.compress(WHOLE + bytes(2**22)), "it goes on after its end"),
     "a text": (gzip.compress(MODEL.encode()), "it holds no tar archive"),
     "nothing": (gzip.compress(b""), "it holds no tar archive"),
     "nothing but an end": (gzip.compress(END), "there is no graph.nnef in"),
@@ -670,7 +670,7 @@ def bomb(path: Path, first: bytes, size: int = 2**28) -> Path:
         ),
         (patched(member("w.dat"), 124, b"02000000000\0"), "archive ends too early"),
         (patched(member("w.dat"), 124, b"01777776000\0"), "there is no graph.nnef"),
-        (WHOLE, "it goes on behind its end"),
+        (WHOLE, "it goes on after its end"),
     ],
 )
 def test_bombs(first: bytes, message: str, tmp_path: Path) -> None:
@@ -778,7 +778,7 @@ FAILURES: dict[str, tuple[str, int]] = {
     "a folder": ("pathlib.Path.mkdir", 0),
     "the permissions": ("pathlib.Path.chmod", 0),
     "the last step": ("pathlib.Path.replace", 0),
-    "the step behind the last": ("pathlib.Path.replace", 1),
+    "the step after the last": ("pathlib.Path.replace", 1),
     "a new folder": ("tempfile.mkdtemp", 0),
     "a new file": ("tempfile.mkstemp", 0),
 }

@@ -122,7 +122,7 @@ def test_one_of_several_outputs_is_chosen() -> None:
     check_jacobian(TWO_OUTPUTS, outputs=["y"], wrt=["m", "x"])
 
 
-def test_names_of_the_model_are_left_alone_and_outputs_come_behind() -> None:
+def test_names_of_the_model_are_left_alone_and_outputs_come_after() -> None:
     graph = nnef_grad.loads(TWO_OUTPUTS)
     backward = nnef_grad.jacobian(graph, outputs=["y"], wrt=["x"], with_outputs=True)
     assert backward.gradients == {"x": "jacobian_x_1"}

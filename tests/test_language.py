@@ -8,7 +8,7 @@ import nnef
 import pytest
 
 import nnef_grad
-from nnef_grad.autodiff.rules import calculus
+from nnef_grad.autodiff.rules import derivative_library
 from nnef_grad.language.library import FragmentFile, standard
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.source import Source
@@ -27,7 +27,7 @@ def graph_of(body: str, header: str = "") -> nnef_grad.Graph:
 
 
 def lines(graph: nnef_grad.Graph) -> list[str]:
-    """The operations behind the externals, as they are written."""
+    """The operations after the externals, as they are written."""
     text = nnef_grad.dumps(graph).split("{\n")[1].split("}")[0]
     return [line.strip() for line in text.splitlines() if "external" not in line]
 
@@ -241,7 +241,7 @@ def test_all_standard_operations_are_declared_as_in_the_khronos_parser() -> None
     assert nnef.parse_string(source, stdlib=text).name == "net"
 
 
-@pytest.mark.parametrize("path", [standard().path, calculus().path])
+@pytest.mark.parametrize("path", [standard().path, derivative_library().path])
 def test_definitions_read_one_by_one_are_those_of_the_whole_file(path: Path) -> None:
     whole = parse_fragments(Source(path.name, path.read_text("utf-8")))
     lazy = FragmentFile(path)

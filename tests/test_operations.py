@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from test_rules import scalar_operands
 
-from nnef_grad.autodiff.rules import SUFFIX, Rules, calculus
+from nnef_grad.autodiff.rules import SUFFIX, Rules, derivative_library
 from nnef_grad.language.library import standard
-from nnef_grad.ops import BODIES, RULES
+from nnef_grad.ops import DECOMPOSITIONS, RULES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "operations.md"
@@ -49,7 +49,7 @@ def how(name: str) -> str:
     if Rules().is_zero(name):
         return "zero"
     if Rules().find(name) is not None and name not in WHOLLY_BY_BODY:
-        return "rule and body" if name in BODIES else "rule"
+        return "rule and body" if name in DECOMPOSITIONS else "rule"
     return "body"
 
 
@@ -67,12 +67,12 @@ def scalar_results(name: str) -> bool:
 def where(name: str) -> str:
     """The files that say so, with what stands there."""
     places = []
-    if name + SUFFIX in calculus():
+    if name + SUFFIX in derivative_library():
         places.append(f"`{name}{SUFFIX}` in derivatives.nnef")
     elif name in RULES and name not in WHOLLY_BY_BODY:
         places.append(_python(RULES[name]))
-    if name in BODIES:
-        places.append(_python(BODIES[name].build))
+    if name in DECOMPOSITIONS:
+        places.append(_python(DECOMPOSITIONS[name].build))
     if not places and how(name) == "body":
         places.append("stdlib.nnef")
     return ", ".join(places)

@@ -76,14 +76,14 @@ def test_a_rule_is_no_operation() -> None:
 
 # ---- Bodies ----
 
-BODIES = f"{GATE}\nfragment outer{SIGNATURE} {{ h = gate(x); y = h * 2.0; }}\n"
+DECOMPOSITIONS = f"{GATE}\nfragment outer{SIGNATURE} {{ h = gate(x); y = h * 2.0; }}\n"
 
 
 def graph_with_a_body() -> Graph:
     """A graph that was not read from a text: the body of `outer` is still to be put in
     its place, and holds an operation that the graph does not.
     """
-    _, outer = parse_fragments(Source("bodies", BODIES))
+    _, outer = parse_fragments(Source("bodies", DECOMPOSITIONS))
     x, y = Tensor("x", "scalar", (2, 3)), Tensor("y", "scalar", (2, 3))
     external = Operation(
         standard()["external"], (), {"shape": (2, 3)}, (x,), dtype="scalar"

@@ -15,11 +15,11 @@ PROGRAM = """
 import nnef_grad
 from nnef_grad.language.library import standard
 from nnef_grad.language.parser import grammar_path
-from nnef_grad.autodiff.rules import calculus
+from nnef_grad.autodiff.rules import derivative_library
 
 text = "version 1.0;\\ngraph net( x ) -> ( y ) { x = external(shape = [1]); y = relu(x); }"
 assert "grad_x" in nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.loads(text)))
-print(nnef_grad.__file__, grammar_path(), len(standard()), len(calculus()) > 50, sep="\\n")
+print(nnef_grad.__file__, grammar_path(), len(standard()), len(derivative_library()) > 50, sep="\\n")
 """
 
 

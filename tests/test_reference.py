@@ -218,7 +218,7 @@ def check_central_difference(
 
 @pytest.mark.parametrize(
     ("first", "slope"),
-    # Inside it is that of the segment behind; at the edges and outside it is 0.
+    # Inside it is that of the segment after; at the edges and outside it is 0.
     [(1.0, 4.0), (1.5, 4.0), (2.0, 8.0), (0.0, 0.0), (3.0, 0.0), (-0.5, 0.0), (3.5, 0.0)],
 )  # fmt: skip
 def test_the_slope_where_a_coordinate_is_on_an_element(

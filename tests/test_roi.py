@@ -249,10 +249,10 @@ def test_coordinates_on_elements(method: str) -> None:
 
 @pytest.mark.parametrize(
     ("first", "slope"),
-    # Inside it is that of the segment behind; at the edges and outside it is 0.
+    # Inside it is that of the segment after; at the edges and outside it is 0.
     [(1.0, 4.0), (1.5, 4.0), (2.0, 8.0), (0.0, 0.0), (3.0, 0.0), (-0.5, 0.0), (3.5, 0.0)],
 )  # fmt: skip
-def test_the_derivative_on_an_element_is_that_of_the_segment_behind(
+def test_the_derivative_on_an_element_is_that_of_the_segment_after(
     first: float, slope: float
 ) -> None:
     operation = called("roi_resample", [1], method="asymmetric")
@@ -350,8 +350,8 @@ def test_regions_of_one_feature_map_need_no_copies_of_it() -> None:
     lines = written(called("avg_roi_pool", [2, 3]), [1, 8, 32, 32], 5, "x")
     assert lines[-7:] == [
         "y_stacked_3 = reshape(y_shares_3, shape = [15, 32]);",
-        "grad_y_channels_behind = transpose(grad_y, axes = [0, 2, 3, 1]);",
-        "grad_y_product_2 = reshape(grad_y_channels_behind, shape = [5, 2, 24]);",
+        "grad_y_channels_after = transpose(grad_y, axes = [0, 2, 3, 1]);",
+        "grad_y_product_2 = reshape(grad_y_channels_after, shape = [5, 2, 24]);",
         "grad_y_rows_2 = matmul(grad_y_product_2, y_shares_2, transposeA = true);",
         "grad_y_product_3 = reshape(grad_y_rows_2, shape = [15, 256]);",
         "grad_y_rows_3 = matmul(grad_y_product_3, y_stacked_3, transposeA = true);",

@@ -12,11 +12,16 @@ import nnef
 import pytest
 
 import nnef_grad
-from nnef_grad.autodiff.rules import SUFFIX, Rules, calculus, signature_problems
+from nnef_grad.autodiff.rules import (
+    SUFFIX,
+    Rules,
+    derivative_library,
+    signature_problems,
+)
 from nnef_grad.language.library import standard
 from nnef_grad.language.operators import OPERATIONS
 from nnef_grad.language.typecheck import check_fragments
-from nnef_grad.ops import BODIES, RULES, SHAPES
+from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 
 
 def scalar_operands(name: str) -> list[str]:
@@ -25,7 +30,7 @@ def scalar_operands(name: str) -> list[str]:
 
 
 def has_derivative(name: str) -> bool:
-    by_body = name in BODIES or standard()[name].body is not None
+    by_body = name in DECOMPOSITIONS or standard()[name].body is not None
     return by_body or Rules().find(name) is not None
 
 
@@ -35,31 +40,33 @@ def test_a_standard_operation_has_a_shape_and_a_derivative(name: str) -> None:
     assert has_derivative(name) or not scalar_operands(name)
 
 
-@pytest.mark.parametrize("name", sorted(calculus()))
+@pytest.mark.parametrize("name", sorted(derivative_library()))
 def test_a_rule_has_the_parameters_of_its_operation(name: str) -> None:
     operation = standard()[name.removesuffix(SUFFIX)]
-    assert list(signature_problems(calculus()[name], operation)) == []
+    assert list(signature_problems(derivative_library()[name], operation)) == []
 
 
-@pytest.mark.parametrize("name", sorted(calculus()))
+@pytest.mark.parametrize("name", sorted(derivative_library()))
 def test_a_rule_gives_a_gradient_for_each_scalar_operand(name: str) -> None:
     operation = name.removesuffix(SUFFIX)
-    assert [r.name for r in calculus()[name].results] == [
+    assert [r.name for r in derivative_library()[name].results] == [
         f"d{operand}" for operand in scalar_operands(operation)
     ]
 
 
 def test_the_rules_and_the_standard_library_are_well_typed() -> None:
-    rules = {**standard(), **calculus()}
+    rules = {**standard(), **derivative_library()}
     assert check_fragments(rules.values(), rules) == []
 
 
 def test_an_operation_has_one_rule() -> None:
-    assert not {name + SUFFIX for name in RULES} & set(calculus())
+    assert not {name + SUFFIX for name in RULES} & set(derivative_library())
 
 
 def test_the_khronos_parser_reads_the_rules() -> None:
-    library = "".join(f.path.read_text("utf-8") for f in (standard(), calculus()))
+    library = "".join(
+        f.path.read_text("utf-8") for f in (standard(), derivative_library())
+    )
     text = "version 1.0;\ngraph net( x ) -> ( y ) { x = external(shape = [1]); y = relu(x); }"
     assert nnef.parse_string(text, stdlib=library).name == "net"
 
@@ -69,7 +76,7 @@ PACKAGE = Path(nnef_grad.__file__).parent
 
 def emitted() -> set[str]:
     """The operations that the rules and bodies name."""
-    rules = calculus().path.read_text("utf-8")
+    rules = derivative_library().path.read_text("utf-8")
     found = set(re.findall(r"\b(\w+)(?:<\w+>)?\(", re.sub(r"#.*", "", rules)))
     for path in sorted((PACKAGE / "ops").glob("*.py")):
         found |= set(_named(ast.parse(path.read_text("utf-8"))))

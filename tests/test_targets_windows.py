@@ -100,15 +100,13 @@ def convolution(draw: random.Random) -> str:
         "stride": sometimes(draw, 0.6, integers(draw, space, 1, 3)),
         "dilation": sometimes(draw, 0.3, integers(draw, space, 1, 2)),
     }
-    batch, (before, behind) = draw.randint(1, 2), (down, up) if reverse else (up, down)
+    batch, (before, after) = draw.randint(1, 2), (down, up) if reverse else (up, down)
     said = (
-        [batch, behind, *output_extents(draw, extents, size, windows)]
-        if reverse
-        else []
+        [batch, after, *output_extents(draw, extents, size, windows)] if reverse else []
     )
     windows |= {"output_shape": sometimes(draw, 0.5, said)} if reverse else {}
     shape = draw.choice(
-        [None, None, [1, behind], [1], [1, 1], [], [1, behind] + [1] * space]
+        [None, None, [1, after], [1], [1, 1], [], [1, after] + [1] * space]
     )
     bias = draw.choice(["", ", 0.5"]) if shape is None else ", b"
     settings = attributes(
@@ -666,7 +664,7 @@ y = max_pool(p, size = [1, 1, 3, 3], border = 'ignore');"""
     )
 
 
-def test_a_bias_that_is_a_number_is_added_behind() -> None:
+def test_a_bias_that_is_a_number_is_added_after() -> None:
     text = model("conv(x, w, 0.5, dilation = [2, 2])", x=[2, 4, 8, 8], w=[6, 4, 3, 3])
     assert written(text, "tract") == "y = conv(x, w, 0.5, dilation = [2, 2]);"
     assert (

@@ -63,7 +63,7 @@ def backward_of(operation: str, **shapes: Shape) -> str:
     ("up", "size", "stride", "dilation", "padding"),
     [
         (8, 3, 1, 1, (1, 1)),
-        (8, 3, 2, 1, (0, 1)),  # the odd element goes behind
+        (8, 3, 2, 1, (0, 1)),  # the odd element goes after
         (7, 3, 2, 1, (1, 1)),
         (8, 2, 1, 1, (0, 1)),
         (8, 1, 1, 1, (0, 0)),

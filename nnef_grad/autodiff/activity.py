@@ -35,7 +35,7 @@ def active_tensors(
     return dependent & needed
 
 
-def is_between(operation: Operation, active: set[Tensor]) -> bool:
+def is_active(operation: Operation, active: set[Tensor]) -> bool:
     """Whether gradients flow through an operation."""
     return not active.isdisjoint(operation.inputs) and not active.isdisjoint(
         operation.outputs

@@ -95,7 +95,7 @@ def _vectorized(
     results = form(_Many(emit, operation, many))
     pairs = list(zip(tensors(operation.results), tensors(results), strict=True))
     for plain, widened in pairs:
-        emit.call_it(widened, plain.name)
+        emit.set_hint(widened, plain.name)
     return dict(pairs)
 
 
@@ -148,17 +148,17 @@ class _Many:
             return self.aligned(operand)
         repeats = [self.count] + [1] * operand.rank
         repeated = self.emit("tile", self._single(operand), repeats=repeats)
-        self.emit.call_it(repeated, f"{operand.name}_repeated")
+        self.emit.set_hint(repeated, f"{operand.name}_repeated")
         return repeated
 
     def _single(self, operand: Any) -> Tensor:
         single: Tensor = self.emit("unsqueeze", operand, axes=[0])
-        self.emit.call_it(single, f"{operand.name}_aligned")
+        self.emit.set_hint(single, f"{operand.name}_aligned")
         return single
 
     def again(self, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
         """The operation with other operands and attributes."""
-        return self.emit.call(
+        return self.emit.emit_op(
             self.operation.definition,
             operands,
             {**self.attributes, **attributes},
@@ -203,7 +203,7 @@ def transpose(op: _Many) -> Sequence[Any]:
 
 
 def reshape(op: _Many) -> Sequence[Any]:
-    """To the shape of the result, behind the new axis."""
+    """To the shape of the result, after the new axis."""
     (x,) = op.operation.operands
     return (op.emit("reshape", op.aligned(x), shape=(op.count, *op.result)),)
 
@@ -311,7 +311,7 @@ def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Any:
 
 def _convolved(op: _Many, images: Tensor, filters: Tensor, **attributes: Any) -> Tensor:
     (convolved,) = op.again(images, filters, **attributes)
-    op.emit.call_it(convolved, op.emit.naming("convolved"))
+    op.emit.set_hint(convolved, op.emit.naming("convolved"))
     return convolved  # type: ignore[no-any-return]
 
 
@@ -345,7 +345,7 @@ def _rearranged(
     emit: Emitter, x: Tensor, apart: Shape, order: Shape, shape: Shape, hint: str
 ) -> Any:
     """The elements in another order of the leading axes that they are taken apart to.
-    All behind them goes as one axis: transpositions of high rank do not run everywhere.
+    All after them goes as one axis: transpositions of high rank do not run everywhere.
     """
     extents = (*apart, prod(x.shape) // prod(apart))
     moved = reshaped(emit, x, extents, hint=f"{hint}_apart")

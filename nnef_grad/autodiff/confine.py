@@ -115,11 +115,11 @@ class Confinement:
             self._confined[cotangent] = confined
         return self._confined[cotangent]
 
-    def call_it(self, emit: Emitter, cotangent: Tensor, hint: str) -> None:
+    def set_hint(self, emit: Emitter, cotangent: Tensor, hint: str) -> None:
         """Changes what a cotangent should be called. Where it was confined, that is the
         name of what came of it.
         """
-        emit.call_it(cotangent, hint)
+        emit.set_hint(cotangent, hint)
         if cotangent in self._confined:
             emit.pass_hint(cotangent, self._confined[cotangent], UNMASKED)
 
@@ -217,7 +217,7 @@ class Confinement:
         """
         first, *others = operation.operands
         ones = _map(lambda tensor: self._ones(emit, tensor), first)
-        results = emit.call(
+        results = emit.emit_op(
             operation.definition,
             (ones, *others),
             operation.attributes,

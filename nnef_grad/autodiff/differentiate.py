@@ -15,9 +15,9 @@ from functools import partial
 from math import prod
 from typing import Any, Literal, Union
 
-from nnef_grad.autodiff.activity import active_tensors, is_between
+from nnef_grad.autodiff.activity import active_tensors, is_active
 from nnef_grad.autodiff.confine import Confinement
-from nnef_grad.autodiff.rules import Build, Rules
+from nnef_grad.autodiff.rules import Decompose, Rules
 from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.build import returned
 from nnef_grad.build.emitter import Emitter
@@ -94,7 +94,7 @@ def differentiate(
             output's shape; "ones" takes ones, so that the result is the gradient of the
             sum of all output elements.
         with_outputs: whether the backward graph returns the outputs of the forward
-            graph too, behind the gradients.
+            graph too, after the gradients.
         rules: the rules, if not the standard ones alone.
 
     Returns:
@@ -205,10 +205,10 @@ def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape, hint: str) -> Ten
         return gradient
     if axes:
         gradient = emit("sum_reduce", gradient, axes=axes)
-        emit.call_it(gradient, f"{hint}_sum" if extra else hint)
+        emit.set_hint(gradient, f"{hint}_sum" if extra else hint)
     if extra:
         gradient = emit("squeeze", gradient, axes=list(extra))
-        emit.call_it(gradient, hint)
+        emit.set_hint(gradient, hint)
     return gradient
 
 
@@ -234,7 +234,7 @@ class _Sweep:
         self.uses = Counter(
             t
             for op in self.graph.operations
-            if is_between(op, self.active)
+            if is_active(op, self.active)
             for t in op.inputs
         )
         self.uses.update(sources)
@@ -267,15 +267,15 @@ class _Sweep:
             graph, self.targets, self.sources, self.rules, self.stopped
         )
 
-    def _body(self, active: set[Tensor], operation: Operation) -> Build | None:
-        return self.rules.body(operation) if is_between(operation, active) else None
+    def _body(self, active: set[Tensor], operation: Operation) -> Decompose | None:
+        return self.rules.body(operation) if is_active(operation, active) else None
 
     # From the last operation to the first
 
     def run(self, ones: bool, with_outputs: bool) -> Backward:
         seeds = {output: self._seed(output, ones) for output in self.sources}
         for operation in reversed(self.graph.operations):
-            if is_between(operation, self.active):
+            if is_active(operation, self.active):
                 self._visit(operation)
         if self.problems:
             raise NoDerivativeError.collect(self.problems[::-1])
@@ -287,7 +287,7 @@ class _Sweep:
             ("constant", {"value": (1.0,)}) if ones else ("external", {})
         )
         definition = self.emit.opset.declarations[operation]
-        (seed,) = self.emit.call(
+        (seed,) = self.emit.emit_op(
             definition, (), {"shape": output.shape, **attributes}, names=(name,)
         )
         assert isinstance(seed, Tensor)
@@ -358,10 +358,10 @@ class _Sweep:
         use = (
             f"grad_{operand.name}"
             if self.uses[operand] == 1
-            else f"grad_{operand.name}_from_{_subject(operation)}"
+            else f"grad_{operand.name}_from_{_result_name(operation)}"
         )
         if gradient in made:
-            self.emit.call_it(
+            self.emit.set_hint(
                 gradient, use if gradient.shape == operand.shape else f"{use}_full"
             )
             self.owners[gradient] = operand
@@ -373,7 +373,7 @@ class _Sweep:
         self.reductions += prod(reduced.shape) != prod(gradient.shape)
         if operand in self.gradients:
             reduced = self.emit("add", self.gradients[operand], reduced)
-            self.emit.call_it(reduced, f"grad_{operand.name}_sum")
+            self.emit.set_hint(reduced, f"grad_{operand.name}_sum")
         if reduced is not gradient:
             self.owners[reduced] = operand
         self.gradients[operand] = reduced
@@ -396,7 +396,7 @@ class _Sweep:
         self.emit.naming = str
         for gradient, owner in self.owners.items():
             if self.gradients.get(owner) is gradient:
-                self.confinement.call_it(self.emit, gradient, f"grad_{owner.name}")
+                self.confinement.set_hint(self.emit, gradient, f"grad_{owner.name}")
         results = [self._result(target) for target in self.targets]
         gradients = {
             target.name: self.emit.pinned.get(r, r.name)
@@ -415,7 +415,7 @@ class _Sweep:
         )
         hints, pinned = self.emit.hints, self.emit.pinned
         graph = inputs_first(prune(unmask(prune(graph))))
-        graph = names.settle(graph, hints, pinned, reserved=self.supply.taken)
+        graph = names.assign_names(graph, hints, pinned, reserved=self.supply.taken)
         graph = replace(
             graph,
             quantization=carry_quantization(self.graph.quantization, graph),
@@ -437,7 +437,7 @@ class _Sweep:
         """
         name = self.supply.fresh(f"grad_{target.name}")
         gradient = self.gradients.get(target)
-        return self.emit.named(
+        return self.emit.pin_name(
             self._zeros(target)
             if gradient is None
             else self.confinement.confine(self.emit, gradient),
@@ -481,7 +481,7 @@ def _map(function: Callable[[Tensor], Any], value: Any) -> Any:
 # ---- Words ----
 
 
-def _subject(operation: Operation) -> str:
+def _result_name(operation: Operation) -> str:
     return next(operation.outputs).name
 
 
@@ -494,7 +494,7 @@ def _naming(operation: Operation) -> Callable[[str], str]:
         for p, o in zip(operation.definition.operands, operation.operands, strict=True)
         if isinstance(o, Tensor)
     }
-    subject = _subject(operation)
+    subject = _result_name(operation)
     return lambda name: gradients.get(name) or f"{name}_{subject}"
 
 

@@ -84,7 +84,7 @@ def jacobian(
     for target, gradient in zip(targets, gradients, strict=True):
         shape = (*output.shape, *target.shape)
         name = supply.fresh(f"jacobian_{target.name}")
-        results[target.name] = emit.named(_shaped(emit, rows, gradient, shape), name)
+        results[target.name] = emit.pin_name(_shaped(emit, rows, gradient, shape), name)
     return _finish(graph, backward, output, emit, results)
 
 
@@ -172,7 +172,7 @@ def _finish(
         notes=_notes(graph.name, output, jacobians),
     )
     flat = inputs_first(prune(unsettled))
-    flat = names.settle(flat, emit.hints, emit.pinned, reserved=graph.tensors)
+    flat = names.assign_names(flat, emit.hints, emit.pinned, reserved=graph.tensors)
     verify(flat)
     flat = replace(
         flat,

@@ -17,19 +17,19 @@ from typing import Any
 
 from nnef_grad.build.arguments import thaw
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import Elaborator, instantiate_body, parameters
+from nnef_grad.build.evaluation import Evaluator, instantiate_body, parameters
 from nnef_grad.errors import InvalidGraphError, Problem, UsageError, suggestion
 from nnef_grad.graph.ir import Operation, shape_of
 from nnef_grad.language import syntax
 from nnef_grad.language.library import FragmentFile, Library, standard, with_fragments
 from nnef_grad.language.typecheck import check_fragments
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type, leaves
-from nnef_grad.ops import BODIES, RULES, SHAPES
+from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import Function, ShapeFunction, Shapes
 
 Rule = Callable[..., Sequence[Any]]
-Build = Callable[[Any, Operation], Sequence[Any]]
+Decompose = Callable[[Any, Operation], Sequence[Any]]
 Evaluation = Callable[..., Any]
 SUFFIX = "_vjp"
 SHAPE = "_shape"
@@ -37,7 +37,7 @@ SUFFIXES = (SUFFIX, SHAPE)
 
 
 @lru_cache(maxsize=1)
-def calculus() -> FragmentFile:
+def derivative_library() -> FragmentFile:
     """The rules of derivatives.nnef, by the name of the fragment."""
     return FragmentFile(Path(__file__).parent / "derivatives.nnef")
 
@@ -59,7 +59,7 @@ def _naming_problems(fragments: Sequence[syntax.Fragment]) -> Iterator[Problem]:
         elif fragment.name not in known and operation not in known:
             message = (
                 f"'{fragment.name}' is not named after an operation,"
-                f" with {' or '.join(SUFFIXES)} behind it"
+                f" with {' or '.join(SUFFIXES)} after it"
             )
             yield Problem(message, fragment.span)
         elif suffix:
@@ -190,17 +190,17 @@ class Rules:
             return None
         if name + SUFFIX in self._fragments or name in RULES:
             return self._fragments.get(name + SUFFIX)
-        return calculus().get(name + SUFFIX)
+        return derivative_library().get(name + SUFFIX)
 
-    def body(self, operation: Operation) -> Build | None:
+    def body(self, operation: Operation) -> Decompose | None:
         """What emits the body of an operation that is differentiated by its body; None
         for one that has a rule, or nothing at all.
         """
         name = operation.name
         if name in self._functions or name + SUFFIX in self._fragments:
             return None
-        if name in BODIES and BODIES[name].applies(operation):
-            return BODIES[name].build
+        if name in DECOMPOSITIONS and DECOMPOSITIONS[name].applies(operation):
+            return DECOMPOSITIONS[name].build
         has_body = operation.definition.body is not None
         return instantiate_body if has_body and self.find(name) is None else None
 
@@ -252,7 +252,7 @@ def apply_rule(
         bound[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
         bound[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
     scope = {p.name: bound[p.name] for p in rule.parameters}
-    results = Elaborator(emit).inlined(rule, scope, emit.naming, operation.span)
+    results = Evaluator(emit).instantiate(rule, scope, emit.naming, operation.span)
     return [results.get(f"d{p.name}") for p in definition.operands]
 
 
@@ -285,7 +285,7 @@ def shapes_by_rule(
             shape = operands[len(scope)]
             scope[parameter.name] = _stand_in(emitter, parameter.type, shape)
     try:
-        results = Elaborator(emitter).inlined(rule, scope, str, None)
+        results = Evaluator(emitter).instantiate(rule, scope, str, None)
     except RecursionError:
         message = (
             f"'{rule.name}' and the shape rules that it uses use each other without end"

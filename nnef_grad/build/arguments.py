@@ -18,7 +18,7 @@ from nnef_grad.language.types import (
     TensorType,
     TupleType,
     Type,
-    fits,
+    is_assignable,
     is_generic,
 )
 from nnef_grad.source import Span
@@ -167,9 +167,9 @@ def is_of(value: object, type_: Type, generics: Generics) -> bool:
             and all(map(is_of, value, type_.items, repeat(generics)))
         )
     if isinstance(value, Tensor):
-        return fits(TensorType(value.dtype), type_, generics)
+        return is_assignable(TensorType(value.dtype), type_, generics)
     name = _PRIMITIVES.get(type(value))
-    return name is not None and fits(Primitive(name), type_, generics)
+    return name is not None and is_assignable(Primitive(name), type_, generics)
 
 
 def _told(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from nnef_grad.build.arguments import Bound
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import Elaborator, NoValueError, Scope, hint_of, unpack
+from nnef_grad.build.evaluation import Evaluator, NoValueError, Scope, hint_of, unpack
 from nnef_grad.build.lenient import repaired, repaired_bias
 from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem, brief
 from nnef_grad.graph import names
@@ -55,12 +55,12 @@ def build_graph(
         raise InvalidGraphError.collect(problems)
     inlined = {f.name for f in document.fragments if f.body is not None} | {*compounds}
     emitter = Emitter(opset.extended(document.fragments))
-    elaborator = Elaborator(
+    evaluator = Evaluator(
         emitter,
         lambda fragment: fragment.name in inlined,
         _adjustment(emitter, shapes, warnings if lenient else None),
     )
-    scope = _GraphBody(document.graph, elaborator).expand()
+    scope = _GraphBody(document.graph, evaluator).expand()
     graph = Graph(
         document.graph.name,
         tuple(scope[p.name] for p in document.graph.parameters),
@@ -71,7 +71,7 @@ def build_graph(
     )
     if not emitter.hints:
         return graph
-    return names.settle(graph, emitter.hints, emitter.pinned, reserved=scope)
+    return names.assign_names(graph, emitter.hints, emitter.pinned, reserved=scope)
 
 
 def _adjustment(
@@ -114,9 +114,9 @@ class _GraphBody:
     over: one run finds all problems that do not follow from others.
     """
 
-    def __init__(self, graph: syntax.GraphDefinition, elaborator: Elaborator) -> None:
+    def __init__(self, graph: syntax.GraphDefinition, evaluator: Evaluator) -> None:
         self.graph = graph
-        self.elaborator = elaborator
+        self.evaluator = evaluator
         self.scope: Scope = {}
         self.labels: dict[str, Tensor] = {}
         self.problems: list[Problem] = []
@@ -135,7 +135,7 @@ class _GraphBody:
 
     def _assign(self, statement: syntax.Assignment) -> None:
         target, value = statement.target, statement.value
-        found = self.elaborator.evaluate(value, self.scope, hint_of(target), target)
+        found = self.evaluator.evaluate(value, self.scope, hint_of(target), target)
         for identifier, tensor in unpack(target, found):
             self.scope[identifier.name] = self._named(identifier, tensor)
         if isinstance(value, syntax.Invocation) and value.name == "variable":
@@ -143,7 +143,7 @@ class _GraphBody:
 
     def _share(self, value: syntax.Invocation, tensor: Tensor) -> None:
         """Variables of one label share their data, so they must have one shape."""
-        producer = self.elaborator.emitter.producer(tensor)
+        producer = self.evaluator.emitter.producer(tensor)
         assert producer is not None
         label = str(producer.attributes["label"])
         first = self.labels.setdefault(label.lower(), tensor)
@@ -158,4 +158,4 @@ class _GraphBody:
         """The tensor that the document calls by this name."""
         if isinstance(value, Tensor) and value.name == identifier.name:
             return value
-        return self.elaborator.emitter.named(value, identifier.name)
+        return self.evaluator.emitter.pin_name(value, identifier.name)

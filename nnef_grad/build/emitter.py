@@ -50,7 +50,7 @@ class Emitter:
     """A growing list of operations.
 
     A tensor that is made here has a provisional name, `%` and a number, which no text
-    can hold. What it should be called is kept in `hints`; `names.settle` gives the
+    can hold. What it should be called is kept in `hints`; `names.assign_names` gives the
     final names when it is known what stays.
 
     Attributes:
@@ -98,7 +98,7 @@ class Emitter:
         fixed = {key: _freeze(value) for key, value in attributes.items()}
         self._refuse_strangers(frozen)
         refuse_wrong_types(fragment, frozen, fixed, dtype)
-        (result,) = self.call(
+        (result,) = self.emit_op(
             fragment, frozen, fixed, dtype=dtype, hints=(self.naming(hint or name),)
         )
         return result
@@ -122,7 +122,7 @@ class Emitter:
                 message = f"tensor '{tensor.name}' is not of this graph"
                 raise InvalidGraphError(message)
 
-    def call(
+    def emit_op(
         self,
         fragment: Fragment,
         operands: tuple[Operand, ...],
@@ -166,7 +166,7 @@ class Emitter:
             simpler = self._simplify(self, fragment.name, operands, attributes, dtype)
             if simpler is not None:
                 if len(self.operations) > before and hints:
-                    self.call_it(simpler, hints[0])
+                    self.set_hint(simpler, hints[0])
                 return (simpler,)
             key = _key(fragment.name, operands, attributes, dtype)
             if key in self._emitted:
@@ -226,7 +226,7 @@ class Emitter:
         self.hints[name] = hint
         return Tensor(name, dtype, shape)
 
-    def call_it(self, value: Operand, hint: str) -> None:
+    def set_hint(self, value: Operand, hint: str) -> None:
         """Changes what a tensor of this emitter should be called; a tensor that has its
         name already keeps it.
         """
@@ -239,10 +239,10 @@ class Emitter:
         """
         hint = self.hints.get(value.name)
         if hint is not None:
-            self.call_it(successor, hint)
-            self.call_it(value, f"{hint}_{word}")
+            self.set_hint(successor, hint)
+            self.set_hint(value, f"{hint}_{word}")
 
-    def named(self, value: Operand, name: str) -> Tensor:
+    def pin_name(self, value: Operand, name: str) -> Tensor:
         """What is called by the name in the end: the tensor itself, if it has no other
         name yet, or else a copy.
         """
@@ -254,7 +254,7 @@ class Emitter:
             self.pinned[value] = name
             return value
         definition = self.opset.declarations["copy"]
-        (copied,) = self.call(definition, (value,), {}, names=(name,))
+        (copied,) = self.emit_op(definition, (value,), {}, names=(name,))
         assert isinstance(copied, Tensor)
         return copied
 

@@ -1,7 +1,7 @@
 """Elaborates expressions: over compile-time values they are computed, over tensors they
 emit operations.
 
-One elaborator serves the graph of a document, its fragments, the bodies of compound
+One evaluator serves the graph of a document, its fragments, the bodies of compound
 operations and the rules of the calculus. What it is given was checked: names are defined,
 types fit. What is left to find here are values: an index out of range, shapes that do not
 fit each other.
@@ -40,27 +40,27 @@ class NoValueError(Exception):
 
 # Changes the arguments of an operation, given what its first result is called, before it
 # is emitted.
-Revision = Callable[[syntax.Fragment, Bound, str, Span], Bound]
+Adjustment = Callable[[syntax.Fragment, Bound, str, Span], Bound]
 
 
-class Elaborator:
+class Evaluator:
     """Elaborates expressions over compile-time values and tensors.
 
     Attributes:
         emitter: takes the operations.
         inline: whether the body of a fragment is put in place of its invocations.
-        revise: has a look at the arguments of every operation before it is emitted.
+        adjust: has a look at the arguments of every operation before it is emitted.
     """
 
     def __init__(
         self,
         emitter: Emitter,
         inline: Callable[[syntax.Fragment], bool] = lambda fragment: False,
-        revise: Revision = lambda fragment, bound, hint, span: bound,
+        adjust: Adjustment = lambda fragment, bound, hint, span: bound,
     ) -> None:
         self.emitter = emitter
         self.inline = inline
-        self.revise = revise
+        self.adjust = adjust
         self.caller: Span | None = None
         self.expanded = 0
         self.depth = 0
@@ -84,7 +84,7 @@ class Elaborator:
             return run(self._invocation(expression, scope, hint, target))
         return run(self._visit(expression, scope, hint))
 
-    def inlined(
+    def instantiate(
         self,
         fragment: syntax.Fragment,
         bound: Mapping[str, Any],
@@ -127,7 +127,7 @@ class Elaborator:
                 scope.update((i.name, part) for i, part in parts)
                 self._name_results(statement, parts, naming)
         except NnefGradError as error:
-            error.expanded_from(caller)
+            error.called_from(caller)
             raise
         finally:
             self.caller = outer
@@ -145,7 +145,7 @@ class Elaborator:
         if not is_one and isinstance(statement.value, syntax.Invocation):
             for identifier, part in parts:
                 if isinstance(part, Tensor):
-                    self.emitter.call_it(part, naming(identifier.name))
+                    self.emitter.set_hint(part, naming(identifier.name))
 
     def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
         return _VISIT[type(expression)](self, expression, scope, hint)
@@ -188,9 +188,9 @@ class Elaborator:
             self._count(place)
         if self.inline(fragment):
             return self._inline(fragment, bound, hint, place)
-        bound = self.revise(fragment, bound, hint, place)
+        bound = self.adjust(fragment, bound, hint, place)
         single = len(fragment.results) == 1
-        results = self.emitter.call(
+        results = self.emitter.emit_op(
             fragment,
             bound.operands,
             bound.attributes,
@@ -309,17 +309,17 @@ class Elaborator:
 
 
 _VISIT: dict[type, Callable[..., Any]] = {
-    syntax.Literal: Elaborator._literal,
-    syntax.Identifier: Elaborator._identifier,
-    syntax.Array: Elaborator._array,
-    syntax.Tuple: Elaborator._tuple,
-    syntax.Operator: Elaborator._operator,
-    syntax.Conditional: Elaborator._conditional,
-    syntax.Comprehension: Elaborator._comprehension,
-    syntax.Subscript: Elaborator._subscript,
-    syntax.Range: Elaborator._range,
-    syntax.Builtin: Elaborator._builtin,
-    syntax.Invocation: Elaborator._invocation,
+    syntax.Literal: Evaluator._literal,
+    syntax.Identifier: Evaluator._identifier,
+    syntax.Array: Evaluator._array,
+    syntax.Tuple: Evaluator._tuple,
+    syntax.Operator: Evaluator._operator,
+    syntax.Conditional: Evaluator._conditional,
+    syntax.Comprehension: Evaluator._comprehension,
+    syntax.Subscript: Evaluator._subscript,
+    syntax.Range: Evaluator._range,
+    syntax.Builtin: Evaluator._builtin,
+    syntax.Invocation: Evaluator._invocation,
 }
 
 
@@ -356,9 +356,11 @@ def instantiate_body(emitter: Emitter, operation: Operation) -> Sequence[Any]:
     definition = operation.definition
     bound = parameters(definition, operation.operands, operation.attributes)
     scope = {**bound, GENERIC: operation.dtype}
-    elaborator = Elaborator(emitter)
+    evaluator = Evaluator(emitter)
     return list(
-        elaborator.inlined(definition, scope, emitter.naming, operation.span).values()
+        evaluator.instantiate(
+            definition, scope, emitter.naming, operation.span
+        ).values()
     )
 
 

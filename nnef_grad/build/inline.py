@@ -13,12 +13,12 @@ from nnef_grad.graph import names
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.ops.opset import OpSet, standard_opset
 
-Build = Callable[[Emitter, Operation], Sequence[Any]]
+Decompose = Callable[[Emitter, Operation], Sequence[Any]]
 
 
 def inline(
     graph: Graph,
-    body: Callable[[Operation], Build | None],
+    body: Callable[[Operation], Decompose | None],
     opset: OpSet | None = None,
 ) -> Graph:
     """The graph with the bodies of some operations in their place.
@@ -48,10 +48,12 @@ def inline(
             _put(build, operation, emitter)
     operations = tuple(emitter.operations)
     flat = replace(graph, operations=operations)
-    return names.settle(flat, emitter.hints, emitter.pinned, reserved=graph.tensors)
+    return names.assign_names(
+        flat, emitter.hints, emitter.pinned, reserved=graph.tensors
+    )
 
 
-def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
+def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
     emitter.naming = _naming(operation)
     emitter.origin = operation.origin
     for result, value in zip(
@@ -63,7 +65,7 @@ def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
             else [(result, value)]
         )
         for tensor, part in parts:
-            named = emitter.named(part, tensor.name)
+            named = emitter.pin_name(part, tensor.name)
             if named.shape != tensor.shape:
                 message = (
                     f"the body of '{operation.name}' gives a tensor of shape"
@@ -73,7 +75,7 @@ def _put(build: Build, operation: Operation, emitter: Emitter) -> None:
     emitter.replaced(operation)
 
 
-def _values(build: Build, operation: Operation, emitter: Emitter) -> Sequence[Any]:
+def _values(build: Decompose, operation: Operation, emitter: Emitter) -> Sequence[Any]:
     """What the body returns. What it cannot be is told at the operation."""
     with located(operation.span):
         return build(emitter, operation)

@@ -69,7 +69,7 @@ def read_quantization(
 
 
 class _Reader:
-    """Checks entries. What is wrong is noted, and the check goes on behind it."""
+    """Checks entries. What is wrong is noted, and the check goes on after it."""
 
     def __init__(self, graph: Graph, library: Library) -> None:
         self.graph = graph

@@ -122,7 +122,7 @@ _SAME_ELEMENTS = {"reshape", "squeeze", "unsqueeze"}
 def reduce_first(
     emit: Emitter, x: Operand, *, axes: tuple[int, ...], normalize: bool
 ) -> Any:
-    """A factor that is the same along the axes of a sum is applied behind the sum,
+    """A factor that is the same along the axes of a sum is applied after the sum,
     where the tensor is smaller.
     """
     inner = emit.producer(x)

@@ -29,7 +29,7 @@ class NameSupply:
         return name
 
 
-def settle(
+def assign_names(
     graph: Graph,
     hints: Mapping[str, str],
     pinned: Mapping[Tensor, str],

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from nnef_grad.autodiff.differentiate import Backward
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.evaluation import instantiate_body
-from nnef_grad.build.inline import Build, inline
+from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.interpreter import (
@@ -143,7 +143,7 @@ def with_bodies(graph: Graph, rules: Rules, also: Container[str] = ()) -> Graph:
         also: names of operations of the standard whose bodies are wanted all the same.
     """
 
-    def body(operation: Operation) -> Build | None:
+    def body(operation: Operation) -> Decompose | None:
         name, has_body = operation.name, operation.definition.body is not None
         own = rules.evaluations
         is_known = find_evaluation(name, own) is not None
@@ -164,7 +164,7 @@ def _scalar_type(dtype: npt.DTypeLike) -> np.dtype[np.floating]:
 
 
 def last_uses(graph: Graph) -> list[set[Tensor]]:
-    """For each operation, the tensors that no operation reads behind it."""
+    """For each operation, the tensors that no operation reads after it."""
     read: set[Tensor] = set()
     uses = []
     for operation in reversed(graph.operations):

@@ -63,14 +63,14 @@ def _replicate(position: Array, extent: int) -> Array:
 
 def _reflect(position: Array, extent: int) -> Array:
     """The edge is the mirror."""
-    behind = 2 * (extent - 1) - position
-    return np.where(position < extent, np.abs(position), behind)
+    after = 2 * (extent - 1) - position
+    return np.where(position < extent, np.abs(position), after)
 
 
 def _reflect_even(position: Array, extent: int) -> Array:
     """The mirror stands outside of the edge, which comes twice."""
-    before, behind = -1 - position, 2 * extent - 1 - position
-    return np.where(position < extent, np.maximum(position, before), behind)
+    before, after = -1 - position, 2 * extent - 1 - position
+    return np.where(position < extent, np.maximum(position, before), after)
 
 
 _REPEATED: dict[str, Callable[[Array, int], Array]] = {

@@ -210,9 +210,9 @@ def _uses(graph: Graph) -> dict[Tensor, Use]:
             uses[operand] = Use(draw, operation)
         inputs = list(operation.inputs)
         if operation.name in _MOVES or (operation.name in _SHIFTS and len(inputs) == 1):
-            behind = [uses[t] for t in operation.outputs if t in uses]
-            for operand in inputs if behind else ():
-                uses.setdefault(operand, behind[0])
+            after = [uses[t] for t in operation.outputs if t in uses]
+            for operand in inputs if after else ():
+                uses.setdefault(operand, after[0])
     return uses
 
 

@@ -175,7 +175,7 @@ def held_maxima(
     items, cells = _items(input, batch_index), _cells(input, rois, output_size)
 
     def held(moved: Array, *_: Array) -> Array:
-        # The channels that decide, and behind them those that are taken.
+        # The channels that decide, and after them those that are taken.
         both = np.concatenate([input, moved], axis=1)
         highest, count = _pooled(_first_larger, -inf, both, items, cells)
         taken = np.split(highest, 2, axis=1)[1]
@@ -194,7 +194,7 @@ def held_resampling(
     input: Array, rois: Array, batch_index: Array, output_size: Shape, method: str
 ) -> Evaluation:
     """`roi_resample` where each point stays between the same elements, those on an
-    element and the one behind it, and where it is at the edge if it is there.
+    element and the one after it, and where it is at the edge if it is there.
     """
     items = _items(input, batch_index)
     cells = [
@@ -240,7 +240,7 @@ def _corners(rois: Array) -> list[tuple[Array, Array]]:
 def _elements(input: Array, items: Array, positions: Sequence[Array]) -> Array:
     """The elements at the grid of some positions along each axis: [N, C, n...].
 
-    What would be read behind the input is read at its end, and does not count.
+    What would be read after the input is read at its end, and does not count.
     """
     axes = len(positions)
     places = [

@@ -74,7 +74,7 @@ def _interpolated(x: Array, axis: int, points: Array, border: str) -> Array:
 
 
 def neighbours(points: Array) -> tuple[Array, Array]:
-    """The positions before and behind points; one and the same for a point on it."""
+    """The positions before and after points; one and the same for a point on it."""
     return np.floor(points).astype(np.int64), np.ceil(points).astype(np.int64)
 
 

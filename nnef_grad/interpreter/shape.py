@@ -45,7 +45,7 @@ def transpose(input: Array, axes: tuple[int, ...]) -> Array:
 
 @evaluation("concat")
 def concat(values: Sequence[Array], axis: int) -> Array:
-    """One behind the other along the axis."""
+    """One after the other along the axis."""
     return np.concatenate(values, axis)
 
 
@@ -59,7 +59,7 @@ def split(value: Array, axis: int, ratios: tuple[int, ...]) -> list[Array]:
 
 @evaluation("stack")
 def stack(values: Sequence[Array], axis: int) -> Array:
-    """One behind the other along a new axis."""
+    """One after the other along a new axis."""
     return np.stack(values, axis)
 
 
@@ -89,8 +89,8 @@ def pad(
     of a border 'ignore' too, which there is nobody to ignore.
     """
     output = input
-    for axis, (before, behind) in enumerate(padding):
-        end = input.shape[axis] + behind
+    for axis, (before, after) in enumerate(padding):
+        end = input.shape[axis] + after
         output = extended(output, axis, -before, end, border, value)
     return output
 

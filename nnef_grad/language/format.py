@@ -4,11 +4,11 @@ comment stays, in its order.
 - A statement, a signature, `{` and `}` each have a line. Statements are indented by 4.
 - Between words there is one space, or none: the table of roles below says where.
 - A statement of more than 100 columns goes on in lines indented by 8. It is broken
-  behind a comma or before an operator, in the outermost bracket that has one, as far to
+  after a comma or before an operator, in the outermost bracket that has one, as far to
   the right as fits. A line without such a place stays long.
 - A signature of more than 100 columns has `-> (...)` on a line of its own. What is still
   too long has the parameters of a fragment one a line; the names of a graph fill lines.
-- A comment stays on its line, or behind its word. It ends the line, so that a list with
+- A comment stays on its line, or after its word. It ends the line, so that a list with
   a comment in it is broken there.
 - Blank lines stay: at most one within a body, at most two outside of it, none beside a
   brace or within a statement. There is one at least before the graph, below the head,
@@ -87,7 +87,7 @@ class _Comment(NamedTuple):
 
 @dataclass(slots=True)
 class _Word:
-    """A word with the comments above and behind it, and the blank lines before it.
+    """A word with the comments above and after it, and the blank lines before it.
 
     A line may be broken before a word that has a `level`: rather at a lower one.
     """
@@ -96,7 +96,7 @@ class _Word:
     role: str
     blank: int = 0
     above: list[_Comment] = field(default_factory=list)
-    behind: str = ""
+    after: str = ""
     level: int | None = None
 
 
@@ -111,7 +111,7 @@ def _words(text: str) -> Iterator[_Word]:
             ends += len(_LINE_END.findall(lexeme))
             continue
         if kind == "comment" and ends == 0:
-            word.behind = "  " + lexeme.rstrip()
+            word.after = "  " + lexeme.rstrip()
         elif kind == "comment":
             above.append(_Comment(lexeme.rstrip(), ends - 1))
         else:
@@ -288,7 +288,7 @@ def _as_read(place: _Place) -> str:
 
 
 def _level(place: _Place, depth: int) -> int | None:
-    """Behind a comma rather than before an operator; outside rather than inside."""
+    """After a comma rather than before an operator; outside rather than inside."""
     if place.before.text == ",":
         return 2 * depth
     if place.word.role == "wide close":
@@ -371,7 +371,7 @@ _PARAMETERS = 2  # the level of the commas between them
 
 
 def _split(words: list[_Word]) -> Iterator[list[_Word]]:
-    """The parameters, each with the comma or the parenthesis behind it."""
+    """The parameters, each with the comma or the parenthesis after it."""
     start = 0
     for index, (before, word) in enumerate(pairwise(words), 1):
         if before.text == "," and word.level == _PARAMETERS:
@@ -391,7 +391,7 @@ def _width(words: list[_Word]) -> int:
 
 def _lay(words: list[_Word], margin: str, hanging: str = "") -> Iterator[str]:
     """The lines of words that belong together; a comment among them ends a line. A
-    bracket closed behind a comment stands below the beginning.
+    bracket closed after a comment stands below the beginning.
     """
     indent = margin
     for run in _runs(words):
@@ -399,7 +399,7 @@ def _lay(words: list[_Word], margin: str, hanging: str = "") -> Iterator[str]:
         closes = run[0].role in ("close", "wide close")
         *lines, last = _fill(run, margin if closes else indent, hanging)
         yield from lines
-        yield last + run[-1].behind
+        yield last + run[-1].after
         indent = hanging
 
 
@@ -407,7 +407,7 @@ def _runs(words: list[_Word]) -> Iterator[list[_Word]]:
     """The words between one comment and the next."""
     start = 0
     for index, (before, word) in enumerate(pairwise(words), 1):
-        if before.behind or word.above:
+        if before.after or word.above:
             yield words[start:index]
             start = index
     yield words[start:]

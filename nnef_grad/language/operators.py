@@ -15,8 +15,8 @@ from nnef_grad.language.types import (
     Primitive,
     TensorType,
     Type,
-    common,
-    fits,
+    is_assignable,
+    join,
     leaves,
 )
 
@@ -38,7 +38,7 @@ def operator_type(symbol: str, operands: list[Type]) -> Type | None:
         if any(isinstance(leaf, TensorType) for o in operands for leaf in leaves(o)):
             return None
         fits_in = isinstance(array, ArrayType) and (
-            array == EMPTY_ARRAY or common(item, array.item) is not None
+            array == EMPTY_ARRAY or join(item, array.item) is not None
         )
         return LOGICAL if fits_in else None
     if any(isinstance(operand, TensorType) for operand in operands):
@@ -53,14 +53,14 @@ def _tensor_operator_type(symbol: str, operands: list[Type]) -> Type | None:
     """As the operation that the operator stands for declares it."""
     logical = symbol in ("&&", "||", "!")
     wanted = TensorType("logical" if logical else "scalar")
-    if not all(fits(operand, wanted, Generics()) for operand in operands):
+    if not all(is_assignable(operand, wanted, Generics()) for operand in operands):
         return None
     return TensorType("logical") if logical or symbol in _COMPARISONS else wanted
 
 
 def _binary_type(symbol: str, left: Type, right: Type) -> Type | None:
     if symbol == "+" and isinstance(left, ArrayType):
-        return common(left, right) if isinstance(right, ArrayType) else None
+        return join(left, right) if isinstance(right, ArrayType) else None
     if (
         symbol == "*"
         and right == INTEGER

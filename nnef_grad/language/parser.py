@@ -427,7 +427,7 @@ class _Builder(Transformer[Token, Any]):
         (token,) = children
         if "." in token or "e" in token or "E" in token:
             return syntax.Literal(float(token), self.span(token))
-        # The largest magnitude may stand behind a minus sign, which is an operator: one
+        # The largest magnitude may stand after a minus sign, which is an operator: one
         # more is allowed here.
         digits = token.lstrip("0") or "0"
         if len(digits) > 10 or int(digits) > MAX_INTEGER + 1:

@@ -30,23 +30,23 @@ from nnef_grad.language.types import (
     TensorType,
     TupleType,
     Type,
-    common,
-    fits,
     holds_tensors,
+    is_assignable,
     is_generic,
+    join,
     leaves,
     substitute,
 )
 from nnef_grad.source import Span
 
 
-class _Unknown:
+class _ErrorType:
     """The type of an expression that is at fault already."""
 
 
-UNKNOWN = _Unknown()
-Found = Union[Type, _Unknown]
-Types = dict[str, Found]
+ERROR_TYPE = _ErrorType()
+Inferred = Union[Type, _ErrorType]
+Types = dict[str, Inferred]
 
 _PRIMITIVES = {bool: LOGICAL, int: INTEGER, float: SCALAR, str: STRING}
 _NOT_IN_FRAGMENTS = ("external", "variable", "update")
@@ -77,10 +77,12 @@ class _Checker:
         self.is_generic = False
         self.variables: set[str] = set()
 
-    def report(self, message: str, span: Span, is_repairable: bool = False) -> _Unknown:
+    def report(
+        self, message: str, span: Span, is_repairable: bool = False
+    ) -> _ErrorType:
         """Notes a problem; the faulty expression has an unknown type."""
         self.problems.append(Problem(message, span, is_repairable))
-        return UNKNOWN
+        return ERROR_TYPE
 
     # Definitions
 
@@ -217,7 +219,7 @@ class _Checker:
                 types[identifier.name] = self._tensor(identifier, part)
 
     def _check_array(
-        self, identifier: syntax.Identifier, part: Found, value: syntax.Expression
+        self, identifier: syntax.Identifier, part: Inferred, value: syntax.Expression
     ) -> None:
         """One name does not stand for an array of a length that is not known here."""
         if isinstance(value, syntax.Invocation) and self._is_open(value, part):
@@ -228,19 +230,19 @@ class _Checker:
             self.report(message, identifier.span)
 
     def _result(
-        self, identifier: syntax.Identifier, part: Found, wanted: Type | None
-    ) -> Found:
+        self, identifier: syntax.Identifier, part: Inferred, wanted: Type | None
+    ) -> Inferred:
         """The type of a name in a fragment: that of its value, or the declared one."""
         if wanted is None:
             return part
-        if not _fits(part, wanted, Generics(GENERIC)):
+        if not _is_assignable(part, wanted, Generics(GENERIC)):
             message = f"result '{identifier.name}' is {wanted}, and this is {part}"
             self.report(message, identifier.span)
         return wanted
 
-    def _tensor(self, identifier: syntax.Identifier, part: Found) -> Found:
+    def _tensor(self, identifier: syntax.Identifier, part: Inferred) -> Inferred:
         """The type of a name in the graph: each stands for one tensor."""
-        if isinstance(part, (TensorType, _Unknown)):
+        if isinstance(part, (TensorType, _ErrorType)):
             return part
         if isinstance(part, TupleType):
             message = f"'{identifier.name}' is one name for {len(part.items)} results"
@@ -249,11 +251,11 @@ class _Checker:
         return self.report(message, identifier.span)
 
     def _unpacked(
-        self, target: syntax.Expression, found: Found
-    ) -> list[tuple[syntax.Identifier, Found]]:
+        self, target: syntax.Expression, found: Inferred
+    ) -> list[tuple[syntax.Identifier, Inferred]]:
         """The names of a target with the types of the parts that they stand for."""
-        pairs: list[tuple[syntax.Identifier, Found]] = []
-        pending: list[tuple[syntax.Expression, Found]] = [(target, found)]
+        pairs: list[tuple[syntax.Identifier, Inferred]] = []
+        pending: list[tuple[syntax.Expression, Inferred]] = [(target, found)]
         while pending:
             part, type_ = pending.pop()
             if isinstance(part, syntax.Identifier):
@@ -263,8 +265,8 @@ class _Checker:
         return pairs
 
     def _parts(
-        self, target: syntax.Expression, found: Found
-    ) -> list[tuple[syntax.Expression, Found]]:
+        self, target: syntax.Expression, found: Inferred
+    ) -> list[tuple[syntax.Expression, Inferred]]:
         assert isinstance(target, (syntax.Array, syntax.Tuple))
         items = target.items
         if isinstance(target, syntax.Array) and isinstance(found, ArrayType):
@@ -274,19 +276,19 @@ class _Checker:
                 return list(zip(items, found.items, strict=True))
             message = f"{len(items)} names for {len(found.items)} results"
             self.report(message, target.span)
-        elif not isinstance(found, _Unknown):
+        elif not isinstance(found, _ErrorType):
             what = "an array" if isinstance(target, syntax.Array) else "several results"
             is_one = isinstance(found, TensorType)
             actual = "one tensor" if is_one else str(found)
             message = f"the names want {what}, and this is {actual}"
             self.report(message, target.span)
-        return [(item, UNKNOWN) for item in items]
+        return [(item, ERROR_TYPE) for item in items]
 
     # Expressions
 
-    def type_of(self, expression: syntax.Expression, types: Types) -> Found:
+    def type_of(self, expression: syntax.Expression, types: Types) -> Inferred:
         """The type of an expression; what is wrong in it is reported."""
-        found: Found = run(_VISIT[type(expression)](self, expression, types))
+        found: Inferred = run(_VISIT[type(expression)](self, expression, types))
         return found
 
     def _visit(self, expression: syntax.Expression, types: Types) -> Any:
@@ -307,7 +309,7 @@ class _Checker:
             return self.report(message, invocation.span)
         return found
 
-    def _is_open(self, invocation: syntax.Invocation, found: Found) -> bool:
+    def _is_open(self, invocation: syntax.Invocation, found: Inferred) -> bool:
         """Whether it returns an array whose length a primitive operation alone knows."""
         pending, seen = [invocation.name], set[str]()
         while isinstance(found, ArrayType) and pending:
@@ -326,7 +328,7 @@ class _Checker:
             ]
         return False
 
-    def _literal(self, expression: syntax.Literal, types: Types) -> Found:
+    def _literal(self, expression: syntax.Literal, types: Types) -> Inferred:
         value = expression.value
         if type(value) is int and not -(2**31) <= value < 2**31:
             message = f"integer {value} does not fit in 32 bits"
@@ -335,24 +337,24 @@ class _Checker:
             return self.report("this scalar is too large", expression.span)
         return _PRIMITIVES[type(value)]
 
-    def _identifier(self, expression: syntax.Identifier, types: Types) -> Found:
+    def _identifier(self, expression: syntax.Identifier, types: Types) -> Inferred:
         if expression.name in types:
             return types[expression.name]
         near = suggestion(expression.name, list(types))
         return self.report(f"'{expression.name}' is not defined{near}", expression.span)
 
     def _array(self, expression: syntax.Array, types: Types) -> Step:
-        item: Found | None = None
+        item: Inferred | None = None
         for part in expression.items:
             found = yield self._visit(part, types)
-            item = found if item is None else _common(item, found)
+            item = found if item is None else _join(item, found)
             if item is None:
                 message = (
                     f"the items of an array must be of one type, and this is {found}"
                 )
                 return self.report(message, part.span)
-        if isinstance(item, _Unknown):
-            return UNKNOWN
+        if isinstance(item, _ErrorType):
+            return ERROR_TYPE
         return EMPTY_ARRAY if item is None else ArrayType(item)
 
     def _tuple(self, expression: syntax.Tuple, types: Types) -> Step:
@@ -360,16 +362,16 @@ class _Checker:
         unknown = False
         for part in expression.items:
             found = yield self._visit(part, types)
-            unknown = unknown or isinstance(found, _Unknown)
+            unknown = unknown or isinstance(found, _ErrorType)
             items.append(found)
-        return UNKNOWN if unknown else TupleType(tuple(items))
+        return ERROR_TYPE if unknown else TupleType(tuple(items))
 
     def _operator(self, expression: syntax.Operator, types: Types) -> Step:
         operands: list[Any] = []
         for part in expression.operands:
             operands.append((yield self._visit(part, types)))
-        if any(isinstance(operand, _Unknown) for operand in operands):
-            return UNKNOWN
+        if any(isinstance(operand, _ErrorType) for operand in operands):
+            return ERROR_TYPE
         found = operator_type(expression.symbol, operands)
         if found is not None:
             return found
@@ -382,7 +384,7 @@ class _Checker:
         value = yield self._visit(expression.value, types)
         otherwise = yield self._visit(expression.otherwise, types)
         self._want(condition, LOGICAL, expression.condition)
-        found = _common(value, otherwise)
+        found = _join(value, otherwise)
         if found is not None:
             return found
         message = f"the branches have different types, {value} and {otherwise}"
@@ -397,13 +399,13 @@ class _Checker:
             condition = yield self._visit(expression.condition, inner)
             self._want(condition, LOGICAL, expression.condition)
         item = yield self._visit(expression.value, inner)
-        return UNKNOWN if isinstance(item, _Unknown) else ArrayType(item)
+        return ERROR_TYPE if isinstance(item, _ErrorType) else ArrayType(item)
 
-    def _item_type(self, iterable: Found, expression: syntax.Expression) -> Found:
+    def _item_type(self, iterable: Inferred, expression: syntax.Expression) -> Inferred:
         if isinstance(iterable, ArrayType):
             return _item(iterable)
-        if isinstance(iterable, _Unknown):
-            return UNKNOWN
+        if isinstance(iterable, _ErrorType):
+            return ERROR_TYPE
         return self.report(f"this must be an array, and is {iterable}", expression.span)
 
     def _subscript(self, expression: syntax.Subscript, types: Types) -> Step:
@@ -414,11 +416,11 @@ class _Checker:
             return self._tuple_item(expression, value)
         if isinstance(value, ArrayType):
             return _item(value)
-        if isinstance(value, _Unknown) or value == STRING:
+        if isinstance(value, _ErrorType) or value == STRING:
             return value
         return self.report(f"{value} has no items", expression.value.span)
 
-    def _tuple_item(self, expression: syntax.Subscript, value: TupleType) -> Found:
+    def _tuple_item(self, expression: syntax.Subscript, value: TupleType) -> Inferred:
         index = expression.index
         if not isinstance(index, syntax.Literal) or type(index.value) is not int:
             message = "the index of a tuple must be a literal"
@@ -433,7 +435,7 @@ class _Checker:
         for end in (expression.begin, expression.end):
             if end is not None:
                 self._want((yield self._visit(end, types)), INTEGER, end)
-        if isinstance(value, (ArrayType, _Unknown)) or value == STRING:
+        if isinstance(value, (ArrayType, _ErrorType)) or value == STRING:
             return value
         return self.report(f"{value} has no range of items", expression.value.span)
 
@@ -442,8 +444,8 @@ class _Checker:
             message = "shape_of is deprecated: the shape of a tensor is not known to the language"
             return self.report(message, expression.span)
         argument = yield self._visit(expression.argument, types)
-        if isinstance(argument, _Unknown):
-            return UNKNOWN
+        if isinstance(argument, _ErrorType):
+            return ERROR_TYPE
         found = builtin_type(expression.name, argument)
         if found is not None:
             return found
@@ -451,9 +453,9 @@ class _Checker:
         return self.report(message, expression.argument.span)
 
     def _want(
-        self, found: Found, wanted: Primitive, expression: syntax.Expression
+        self, found: Inferred, wanted: Primitive, expression: syntax.Expression
     ) -> None:
-        if not isinstance(found, _Unknown) and found != wanted:
+        if not isinstance(found, _ErrorType) and found != wanted:
             self.report(f"this must be {wanted}, and is {found}", expression.span)
 
     # Invocations
@@ -464,7 +466,7 @@ class _Checker:
             message = f"there is no operation '{invocation.name}'{near}"
             self.report(message, invocation.span)
             yield from self._visit_arguments(invocation, types)
-            return UNKNOWN
+            return ERROR_TYPE
         fragment = self.library[invocation.name]
         if self.in_fragment and invocation.name in _NOT_IN_FRAGMENTS:
             message = (
@@ -476,7 +478,7 @@ class _Checker:
         except InvalidGraphError as error:
             self.problems += error.problems
             yield from self._visit_arguments(invocation, types)
-            return UNKNOWN
+            return ERROR_TYPE
         generics = self._generics(fragment, invocation)
         known = len(self.problems)
         for parameter in fragment.parameters:
@@ -485,7 +487,7 @@ class _Checker:
                 found = yield self._visit(expression, types)
                 self._fit(parameter, expression, found, types, generics, fragment)
         if fragment.generic and generics.dtype is None and len(self.problems) > known:
-            return UNKNOWN
+            return ERROR_TYPE
         self._check_defaults(fragment, given, generics, invocation)
         self._check_update(invocation, given)
         return self._result_type(fragment, generics, invocation)
@@ -506,7 +508,7 @@ class _Checker:
                 or not is_generic(parameter.type)
             ):
                 continue
-            if not _fits(self.type_of(default, {}), parameter.type, generics):
+            if not _is_assignable(self.type_of(default, {}), parameter.type, generics):
                 wanted = substitute(parameter.type, generics.dtype or GENERIC)
                 message = (
                     f"the default of '{parameter.name}' is not {wanted}: give a value"
@@ -545,7 +547,7 @@ class _Checker:
         fragment: syntax.Fragment,
         generics: Generics,
         invocation: syntax.Invocation,
-    ) -> Found:
+    ) -> Inferred:
         if fragment.generic is not None and generics.dtype is None:
             name = fragment.name
             message = f"'{name}' needs a data type: write {name}<scalar>(...)"
@@ -565,7 +567,7 @@ class _Checker:
         what: str,
     ) -> None:
         found = self.type_of(expression, types)
-        if not _fits(found, parameter.type, generics):
+        if not _is_assignable(found, parameter.type, generics):
             message = (
                 f"{what} '{parameter.name}' must be {parameter.type}, and is {found}"
             )
@@ -575,12 +577,12 @@ class _Checker:
         self,
         parameter: syntax.Parameter,
         expression: syntax.Expression,
-        found: Found,
+        found: Inferred,
         types: Types,
         generics: Generics,
         fragment: syntax.Fragment,
     ) -> None:
-        if _fits(found, parameter.type, generics):
+        if _is_assignable(found, parameter.type, generics):
             return
         dtype = generics.dtype
         expected = substitute(parameter.type, dtype) if dtype else parameter.type
@@ -602,7 +604,7 @@ class _Checker:
                 quiet = _Checker(self.library)
                 quiet.in_fragment = self.in_fragment
                 quiet.is_generic = self.is_generic
-                if not _fits(quiet.type_of(item, types), type_, generics):
+                if not _is_assignable(quiet.type_of(item, types), type_, generics):
                     expression, wanted = item, type_
                     break
             else:
@@ -655,18 +657,18 @@ def _advice(expression: syntax.Expression, wanted: Type) -> str:
     return ""
 
 
-def _item(array: ArrayType) -> Found:
-    return UNKNOWN if array == EMPTY_ARRAY else array.item
+def _item(array: ArrayType) -> Inferred:
+    return ERROR_TYPE if array == EMPTY_ARRAY else array.item
 
 
-def _fits(found: Found, wanted: Type, generics: Generics) -> bool:
-    return isinstance(found, _Unknown) or fits(found, wanted, generics)
+def _is_assignable(found: Inferred, wanted: Type, generics: Generics) -> bool:
+    return isinstance(found, _ErrorType) or is_assignable(found, wanted, generics)
 
 
-def _common(left: Found, right: Found) -> Found | None:
-    if isinstance(left, _Unknown) or isinstance(right, _Unknown):
-        return UNKNOWN
-    return common(left, right)
+def _join(left: Inferred, right: Inferred) -> Inferred | None:
+    if isinstance(left, _ErrorType) or isinstance(right, _ErrorType):
+        return ERROR_TYPE
+    return join(left, right)
 
 
 def identifiers(target: syntax.Expression) -> list[syntax.Identifier]:

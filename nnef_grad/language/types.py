@@ -116,14 +116,14 @@ class Generics:
     def __init__(self, dtype: str | None = None) -> None:
         self.dtype = dtype
 
-    def admits(self, actual: str | None, wanted: str | None) -> bool:
+    def unify(self, actual: str | None, wanted: str | None) -> bool:
         """Whether a value of one data type does where another is wanted."""
         if wanted == GENERIC and self.dtype is None:
             self.dtype = actual
         return actual == (self.dtype if wanted == GENERIC else wanted)
 
 
-def fits(source: Type, target: Type, generics: Generics) -> bool:
+def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
     """Whether a value of one type can stand where another type is declared.
 
     A primitive can stand for a tensor of its data type, any tensor for an unbound one, an
@@ -135,18 +135,18 @@ def fits(source: Type, target: Type, generics: Generics) -> bool:
         source, target = source.item, target.item
     if isinstance(source, TupleType) and isinstance(target, TupleType):
         return len(source.items) == len(target.items) and all(
-            fits(s, t, generics)
+            is_assignable(s, t, generics)
             for s, t in zip(source.items, target.items, strict=True)
         )
     if isinstance(target, TensorType) and isinstance(source, (TensorType, Primitive)):
-        return target.dtype is None or generics.admits(dtype_of(source), target.dtype)
+        return target.dtype is None or generics.unify(dtype_of(source), target.dtype)
     if isinstance(target, Primitive) and isinstance(source, Primitive):
-        return generics.admits(source.name, target.name)
+        return generics.unify(source.name, target.name)
     return False
 
 
-def common(left: Type, right: Type) -> Type | None:
+def join(left: Type, right: Type) -> Type | None:
     """The one of two types that the other can be cast to; None where there is none."""
-    if fits(left, right, Generics(GENERIC)):
+    if is_assignable(left, right, Generics(GENERIC)):
         return right
-    return left if fits(right, left, Generics(GENERIC)) else None
+    return left if is_assignable(right, left, Generics(GENERIC)) else None

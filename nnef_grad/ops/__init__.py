@@ -17,10 +17,10 @@ from nnef_grad.ops import (
     shape,
     tensors,
 )
-from nnef_grad.ops.registry import BODIES, RULES, SHAPES
+from nnef_grad.ops.registry import DECOMPOSITIONS, RULES, SHAPES
 
 __all__ = [
-    "BODIES",
+    "DECOMPOSITIONS",
     "RULES",
     "SHAPES",
     "borders",

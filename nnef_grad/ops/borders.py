@@ -20,7 +20,7 @@ from typing import Any
 from nnef_grad.graph.ir import Operation
 from nnef_grad.ops.conv import conv_windows, deconv_groups, deconv_windows
 from nnef_grad.ops.pool import basic_windows, reverse_windows
-from nnef_grad.ops.registry import Emit, body
+from nnef_grad.ops.registry import Emit, decomposition
 from nnef_grad.ops.windows import (
     REPEATING,
     Padding,
@@ -72,14 +72,14 @@ def _padded(emit: Emit, op: Operation) -> Any:
 # ---- Basic operations ----
 
 
-@body("conv", "box", "avg_pool", "max_pool", "sample", when=_repeats)
-def basic_body(emit: Emit, op: Operation) -> list[Any]:
+@decomposition("conv", "box", "avg_pool", "max_pool", "sample", when=_repeats)
+def basic_decomposition(emit: Emit, op: Operation) -> list[Any]:
     """The operation on the padded input."""
     return [emit(op.name, _padded(emit, op), *op.operands[1:], **_inside(op))]
 
 
-@body("max_pool_with_index", when=_repeats)
-def max_pool_with_index_body(emit: Emit, op: Operation) -> list[Any]:
+@decomposition("max_pool_with_index", when=_repeats)
+def max_pool_with_index_decomposition(emit: Emit, op: Operation) -> list[Any]:
     """Its two steps on the padded input."""
     padded, attributes = _padded(emit, op), _inside(op)
     index = emit("argmax_pool", padded, **attributes, hint="index")
@@ -97,8 +97,8 @@ def _inside(op: Operation) -> dict[str, Any]:
 # ---- Reverse operations ----
 
 
-@body("deconv", when=_repeats)
-def deconv_body(emit: Emit, op: Operation) -> list[Any]:
+@decomposition("deconv", when=_repeats)
+def deconv_decomposition(emit: Emit, op: Operation) -> list[Any]:
     """The deconvolution of the padded input."""
     output_shape, groups = op.attributes["output_shape"], op.attributes["groups"]
     groups = deconv_groups(next(op.inputs).shape, output_shape, groups)
@@ -106,8 +106,8 @@ def deconv_body(emit: Emit, op: Operation) -> list[Any]:
     return [emit("deconv", x, *others, **_cut_out(op), groups=groups)]
 
 
-@body("debox", when=_repeats)
-def debox_body(emit: Emit, op: Operation) -> list[Any]:
+@decomposition("debox", when=_repeats)
+def debox_decomposition(emit: Emit, op: Operation) -> list[Any]:
     """The reverse box filter on the padded input."""
     size, normalize = op.attributes["size"], op.attributes["normalize"]
     x = _padded(emit, op)

@@ -373,7 +373,7 @@ def _filter_gradient(
 
 def _reached(emit: Emit, up: Tensor, windows: Windows, side: str) -> Tensor:
     """The part of the up-scaled side from the first window to the last: a stride may
-    leave a remainder behind that.
+    leave a remainder after that.
     """
     columns = zip(windows.begin, windows.end, windows.up, strict=True)
     parts = [(max(first, 0), min(last, extent)) for first, last, extent in columns]

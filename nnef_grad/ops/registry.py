@@ -57,7 +57,7 @@ class Emit(Protocol):
 
 
 @dataclass(frozen=True)
-class Body:
+class Decomposition:
     """What an operation is put together from.
 
     Attributes:
@@ -71,7 +71,7 @@ class Body:
 
 SHAPES: dict[str, ShapeFunction] = {}
 RULES: dict[str, Rule] = {}
-BODIES: dict[str, Body] = {}
+DECOMPOSITIONS: dict[str, Decomposition] = {}
 
 
 class ShapeError(ValueError):
@@ -128,13 +128,13 @@ def vjp(*names: str) -> Callable[[Function], Function]:
     return _entry(RULES, names)
 
 
-def body(
+def decomposition(
     *names: str, when: Callable[[Operation], bool] = lambda operation: True
 ) -> Callable[[Function], Function]:
     """Enters the body of the named operations, for the settings that `when` says."""
 
     def enter(function: Function) -> Function:
-        _entry(BODIES, names)(Body(function, when))
+        _entry(DECOMPOSITIONS, names)(Decomposition(function, when))
         return function
 
     return enter

@@ -20,7 +20,7 @@ from math import prod
 from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.registry import Emit, body, require, shape
+from nnef_grad.ops.registry import Emit, decomposition, require, shape
 from nnef_grad.ops.sampling import check_method, check_spatial
 from nnef_grad.ops.shape import reshaped, section
 
@@ -71,8 +71,8 @@ def roi_align_shape(
 # ---- Bodies ----
 
 
-@body("roi_resample")
-def roi_resample_body(emit: Emit, op: Operation) -> list[Any]:
+@decomposition("roi_resample")
+def roi_resample_decomposition(emit: Emit, op: Operation) -> list[Any]:
     """Along each axis a product with weights of interpolation."""
     rois, method = op.operands[1], op.attributes["method"]
     axes = _axes(op)
@@ -80,16 +80,16 @@ def roi_resample_body(emit: Emit, op: Operation) -> list[Any]:
     return [_product(emit, op, axes, matrices)]
 
 
-@body("avg_roi_pool")
-def avg_roi_pool_body(emit: Emit, op: Operation) -> list[Any]:
+@decomposition("avg_roi_pool")
+def avg_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Any]:
     """Along each axis a product with the shares that elements have in a mean."""
     corners, axes = _rounded(emit, op.operands[1]), _axes(op)
     matrices = [_shares(emit, axis, corners) for axis in axes]
     return [_product(emit, op, axes, matrices)]
 
 
-@body("max_roi_pool")
-def max_roi_pool_body(emit: Emit, op: Operation) -> list[Any]:
+@decomposition("max_roi_pool")
+def max_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Any]:
     """Along each axis, from the last to the first, the maxima of the cells: so the first
     of equal maxima wins, row by row, as in max_pool.
 
@@ -184,9 +184,9 @@ def _product(
         *rows, _ = extents
         x = _multiplied(_along(emit, axis), matrix, x, prod(rows))
         extents = [axis.count, *rows]
-    behind = reshaped(emit, x, (count, *extents), hint="channels_behind")
+    after = reshaped(emit, x, (count, *extents), hint="channels_after")
     last = len(extents)
-    return emit("transpose", behind, axes=[0, last, *range(1, last)])
+    return emit("transpose", after, axes=[0, last, *range(1, last)])
 
 
 def _multiplied(emit: Emit, matrix: Tensor, x: Tensor, rows: int) -> Any:
@@ -254,7 +254,7 @@ def _interpolation(emit: Emit, axis: _Axis, rois: Any, method: str) -> Any:
     """[N, p, E]: with u for the fraction of a coordinate, the element below it weighs
     1 - u, and the one above it u.
 
-    On an element, the derivative is that of the segment behind it.
+    On an element, the derivative is that of the segment after it.
     """
     emit = _along(emit, axis)
     source = _source(emit, axis, rois, _SAMPLINGS[method](axis.count))
@@ -343,9 +343,9 @@ def _inside(emit: Emit, axis: _Axis, corners: Any) -> Any:
     """[N, p, E]: whether a cell holds an element, which is whether it holds its middle."""
     begin, end = _cells(emit, axis, corners)
     middles = _elements(emit, axis, rank=3, first=0.5, hint="middles")
-    behind = emit("gt", middles, begin, hint="behind")
+    after = emit("gt", middles, begin, hint="after")
     before = emit("lt", middles, end, hint="before")
-    return emit("and", behind, before, hint="inside")
+    return emit("and", after, before, hint="inside")
 
 
 def _shares(emit: Emit, axis: _Axis, corners: Any) -> Any:
@@ -394,7 +394,7 @@ def _first_maximum(emit: Emit, axis: _Axis, lines: Tensor, ceilings: Tensor) -> 
 
 def _turned(emit: Emit, x: Tensor, shape: Shape) -> Any:
     """The elements of [N, C, ..., p] as [N, C, p, ...]."""
-    behind, last = reshaped(emit, x, shape, hint="cells_behind"), len(shape) - 1
+    after, last = reshaped(emit, x, shape, hint="cells_after"), len(shape) - 1
     if last == 2:
-        return behind
-    return emit("transpose", behind, axes=[0, 1, last, *range(2, last)], hint="turned")
+        return after
+    return emit("transpose", after, axes=[0, 1, last, *range(2, last)], hint="turned")

@@ -9,7 +9,14 @@ from math import prod
 from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.registry import Emit, Undifferentiable, body, require, shape, vjp
+from nnef_grad.ops.registry import (
+    Emit,
+    Undifferentiable,
+    decomposition,
+    require,
+    shape,
+    vjp,
+)
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import check_border, check_positive, check_reach
 
@@ -54,13 +61,13 @@ def multilinear_upsample_shape(
     check_method("method", method)
     check_border(border, BORDERS)
     output = upsample_shape(input, factor)
-    before, behind = _OUTSIDE[method]
-    outside = tuple((before, behind) if f > 1 else (0, 0) for f in factor)
+    before, after = _OUTSIDE[method]
+    outside = tuple((before, after) if f > 1 else (0, 0) for f in factor)
     check_reach(border, input[2:], outside)
     return output
 
 
-# How many elements before and behind its input an interpolation reads.
+# How many elements before and after its input an interpolation reads.
 _OUTSIDE = {"symmetric": (1, 1), "asymmetric": (0, 1), "aligned": (0, 0)}
 
 
@@ -84,8 +91,8 @@ def multilinear_upsample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]
     raise Undifferentiable(f"with more than {MAX_WEIGHTS} weights along an axis")
 
 
-@body("multilinear_upsample", when=_has_few_weights)
-def multilinear_upsample_body(emit: Emit, op: Operation) -> list[Any]:
+@decomposition("multilinear_upsample", when=_has_few_weights)
+def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Any]:
     """A linear map along each axis that grows."""
     (x,), (y,) = op.inputs, op.outputs
     aligned = op.attributes["method"] == "aligned"
@@ -145,18 +152,18 @@ def _triangles(emit: Emit, factor: Shape, sizes: Shape) -> Any:
 def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Any:
     """The axes from the last to the first that grows, each with a product that brings
     it to the front: so the next one is the last. What is before the first that grows
-    ends up behind all others, and is brought back.
+    ends up after all others, and is brought back.
     """
     factor: Any = op.attributes["factor"]
     extents, output = x.shape, next(op.outputs).shape
     first = next(axis for axis, f in enumerate(factor, start=2) if f > 1)
-    behind = [axis for axis in range(first + 1, x.rank) if output[axis] > 1]
-    for axis in reversed(behind):
+    after = [axis for axis in range(first + 1, x.rank) if output[axis] > 1]
+    for axis in reversed(after):
         x = _brought_to_front(emit, x, extents[axis], factor[axis - 2])
     weights = _interpolation(emit, extents[first], factor[first - 2])
     lines = _lines(emit, x, extents[first])
     x = emit("matmul", lines, weights, transposeB=True, hint="grown")
-    if not behind:
+    if not after:
         return x
     blocks = prod(output[first + 1 :]), prod(output[: first + 1])
     return _turned(emit, reshaped(emit, x, blocks, hint="blocks"))

@@ -99,7 +99,7 @@ def place(
     """A tensor of zeros that holds x at offsets along some axes, and along the others
     has the extents of x.
 
-    What would lie outside of the shape, before 0 or behind the extent, is left out;
+    What would lie outside of the shape, before 0 or after the extent, is left out;
     None where that is all of x.
     """
     kept = {
@@ -121,13 +121,13 @@ def place(
 def _surrounded(
     emit: Emit, x: Tensor, zeros: Mapping[int, tuple[int, int]], hint: str
 ) -> Any:
-    """Zeros before and behind x along some axes. Not every runtime pads batch and
+    """Zeros before and after x along some axes. Not every runtime pads batch and
     channels, or ranks below 3.
     """
     spatial = [axis for axis in zeros if axis >= 2 and 3 <= x.rank <= 5]
-    for axis, (before, behind) in zeros.items():
+    for axis, (before, after) in zeros.items():
         if axis not in spatial:
-            x = _concatenated(emit, [before, x, behind], axis, x.shape, hint=hint)
+            x = _concatenated(emit, [before, x, after], axis, x.shape, hint=hint)
     padding = [zeros[axis] if axis in spatial else (0, 0) for axis in range(x.rank)]
     return emit("pad", x, padding=padding, hint=hint) if spatial else x
 
@@ -521,7 +521,7 @@ def _reversed(emit: Emit, x: Tensor, axes: Sequence[int]) -> Any:
 
 
 def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Any:
-    """The elements with step - 1 zeros behind each."""
+    """The elements with step - 1 zeros after each."""
     if step == 1:
         return x
     column = emit("unsqueeze", x, axes=[axis + 1], hint="column")
@@ -557,8 +557,8 @@ def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     padding: Any = op.attributes["padding"]
     fold = _FOLDS.get(op.attributes["border"])
     offsets: dict[int, int] = {}
-    for axis, (before, behind) in enumerate(padding):
-        if fold is not None and max(before, behind) > 0:
+    for axis, (before, after) in enumerate(padding):
+        if fold is not None and max(before, after) > 0:
             dy = fold(emit, dy, axis, before, shape[axis])
         else:
             offsets[axis] = -before
@@ -570,11 +570,11 @@ def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> 
     receive the sums of themselves and their copies.
     """
     end = dy.shape[axis]
-    behind = end - before - extent
+    after = end - before - extent
     # Where the copies of the first element end, and those of the last begin. A single
     # element is the first.
     first = min(before + 1, end) if before > 0 else 0
-    last = max(before + extent - 1, first) if behind > 0 else end
+    last = max(before + extent - 1, first) if after > 0 else end
     if extent == 1:
         first = last = end
     parts = [
@@ -582,7 +582,7 @@ def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> 
         _edge(emit, dy, axis, (0, first), "first"),
         _part(emit, dy, axis, (first, last), "inner"),
         _edge(emit, dy, axis, (last, end), "last"),
-        min(max(-behind, 0), extent - 1),
+        min(max(-after, 0), extent - 1),
     ]
     return _concatenated(emit, parts, axis, dy.shape, hint="folded")
 
@@ -610,7 +610,7 @@ def _fold_reflection(
     parts = [
         ("inner", _part, (max(before, 0), min(last, end)), max(-before, 0)),
         ("before", _mirrored, (0, head), before - head + left_out),
-        ("behind", _mirrored, (tail, end), last + extent - end - left_out),
+        ("after", _mirrored, (tail, end), last + extent - end - left_out),
     ]
     shape = with_extent(dy.shape, axis, extent)
     placed = (
@@ -692,22 +692,22 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """
     shape, indices = shape_of(op.operands[0]), op.operands[1]
     axis: Any = op.attributes["axis"]
-    before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
+    before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
     onehot = _onehot(emit, indices, shape[axis])
     taken = onehot.shape[0]
     if before == 1:
-        rows = reshaped(emit, dy, (taken, behind), hint="rows")
+        rows = reshaped(emit, dy, (taken, after), hint="rows")
         sums = emit("matmul", onehot, rows, transposeA=True, hint="sums")
         return [reshaped(emit, sums, shape), None]
     rows = reshaped(
         emit,
-        _turned(emit, dy, (before, taken, behind)),
-        (before * behind, taken),
+        _turned(emit, dy, (before, taken, after)),
+        (before * after, taken),
         hint="rows",
     )
     sums = emit("matmul", rows, onehot, hint="sums")
     return [
-        reshaped(emit, _turned(emit, sums, (before, behind, shape[axis])), shape),
+        reshaped(emit, _turned(emit, sums, (before, after, shape[axis])), shape),
         None,
     ]
 

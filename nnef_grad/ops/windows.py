@@ -179,7 +179,7 @@ def automatic_padding(
     up: Shape, size: Shape, stride: Shape, dilation: Shape
 ) -> Padding:
     """The padding for which a window begins at every `stride`-th element; an odd
-    element goes behind.
+    element goes after.
     """
     columns = zip(up, stride, reaches(size, dilation), strict=True)
     totals = [
@@ -197,7 +197,7 @@ REPEATING: dict[str, int | None] = {"replicate": None, "reflect": 1, "reflect-ev
 
 
 def basic_outside(windows: Windows) -> Padding:
-    """How many elements before and behind its input, the up-scaled side, a basic
+    """How many elements before and after its input, the up-scaled side, a basic
     operation reads.
     """
     columns = zip(windows.begin, windows.end, windows.up, strict=True)
@@ -207,10 +207,10 @@ def basic_outside(windows: Windows) -> Padding:
 
 
 def reverse_outside(windows: Windows) -> Padding:
-    """How many elements before and behind its input, the down-scaled side, a reverse
+    """How many elements before and after its input, the down-scaled side, a reverse
     operation reads.
 
-    They are the windows before the first, and behind the last, that would lie over the
+    They are the windows before the first, and after the last, that would lie over the
     output, be it with a gap of the dilation: even without padding there are some, as a
     rule.
     """

@@ -263,10 +263,10 @@ def _text(data: bytes) -> str:
 
 
 def _read_to_the_end(archive: Unpacked, position: int) -> None:
-    """The checksum of what is compressed stands behind it."""
+    """The checksum of what is compressed stands after it."""
     filling = len(archive.read(position, MAX_FILLING))
     if filling == MAX_FILLING:
-        archive.fail("it goes on behind its end")
+        archive.fail("it goes on after its end")
 
 
 # ---- Writing ----

@@ -34,11 +34,11 @@ from nnef_grad.storage.archives import (
 from nnef_grad.storage.files import (
     PathLike,
     Readable,
+    commit,
+    commit_over,
     copy,
     reading,
     refuse_existing,
-    settle,
-    settle_in_place_of,
     text_of,
     unfinished_file,
     unfinished_folder,
@@ -453,9 +453,9 @@ def write_folder(
             if not target.exists():
                 part.place(target)
         if place.exists() and names_inside(place):
-            settle_in_place_of(draft, place, lambda old: _refuse_folder(old, overwrite))
+            commit_over(draft, place, lambda old: _refuse_folder(old, overwrite))
         else:
-            settle(draft, place)
+            commit(draft, place)
 
 
 def write_archive(
@@ -473,7 +473,7 @@ def write_archive(
                 with part.open() as source:
                     write_member(target, steps, source, part.size)
             write_end(target)
-        settle(draft, place)
+        commit(draft, place)
 
 
 def _refuse_folder(folder: Path, overwrite: bool) -> None:

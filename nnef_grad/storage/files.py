@@ -90,7 +90,7 @@ def _told(verb: str, path: PathLike) -> Iterator[None]:
 
 
 def text_of(file: Readable, name: str, before: bytes = b"") -> Source:
-    """The text that is left in a file that is open, behind what was read already.
+    """The text that is left in a file that is open, after what was read already.
 
     Raises:
         NnefGradError: it is too long, or is not text.
@@ -152,7 +152,7 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
             written.append((draft, path))
         for draft, path in written:
             with writing(path):
-                settle(draft, path)
+                commit(draft, path)
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
@@ -187,14 +187,14 @@ def unfinished_folder(path: Path) -> Iterator[Path]:
         yield draft
 
 
-def settle(draft: Path, path: Path) -> None:
+def commit(draft: Path, path: Path) -> None:
     """Puts what is finished in its place, with the permissions of what stood there."""
     usual = 0o777 if draft.is_dir() else 0o666
     draft.chmod(path.stat().st_mode & 0o777 if path.exists() else usual & ~_umask())
     draft.replace(path)
 
 
-def settle_in_place_of(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
+def commit_over(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
     """Puts a folder that is finished in the place of another one, which is removed unless
     it is refused. Should the program be killed in between, it is called `REPLACED`.
     """
@@ -268,7 +268,7 @@ def _lock(draft: Path, stack: ExitStack) -> bool:
 
 
 def _remove_leftovers(path: Path, suffix: str) -> None:
-    """Removes what programs that were killed left behind here."""
+    """Removes what programs that were killed left behind."""
     pattern = escape(_prefix(path)) + RANDOM * "?" + suffix
     for leftover in path.parent.glob(pattern):
         with ExitStack() as stack, suppress(OSError):

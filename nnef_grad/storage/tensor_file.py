@@ -100,7 +100,7 @@ def read_header(part: Part) -> Header:
 
 
 def _problems(fields: _Fields, size: int) -> Iterator[str]:
-    """What is wrong; what comes behind the first makes no sense."""
+    """What is wrong; what comes after the first makes no sense."""
     if fields.magic != MAGIC:
         yield "it does not begin like one"
     if fields.version != VERSION:

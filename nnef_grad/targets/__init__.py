@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Build, inline
+from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
 from nnef_grad.graph.order import inputs_first
@@ -176,14 +176,16 @@ def _is_lacking(runtimes: Sequence[Runtime], operation: Operation) -> bool:
     return any(runtime.lacks(operation) for runtime in runtimes)
 
 
-def _build(lacks: When, problems: list[Problem], operation: Operation) -> Build | None:
+def _build(
+    lacks: When, problems: list[Problem], operation: Operation
+) -> Decompose | None:
     """What puts other operations in the place of one that a runtime lacks."""
     lowering = find_lowering(operation) if lacks(operation) else None
     return None if lowering is None else partial(_lowered, lowering, problems)
 
 
 def _lowered(
-    lowering: Build, problems: list[Problem], emit: Emitter, operation: Operation
+    lowering: Decompose, problems: list[Problem], emit: Emitter, operation: Operation
 ) -> Sequence[Any]:
     try:
         values = lowering(emit, operation)

@@ -96,7 +96,7 @@ def scattered(operation: Operation) -> bool:
 
 
 def not_last(operation: Operation) -> bool:
-    """Not just one axis is named, with nothing behind it but extents of 1."""
+    """Not just one axis is named, with nothing after it but extents of 1."""
     return (
         not_one_axis(operation)
         or prod(operand_shape(operation)[_axes(operation)[0] + 1 :]) > 1
@@ -210,7 +210,7 @@ def shared_parameters(operation: Operation) -> bool:
 
 
 def no_space(operation: Operation) -> bool:
-    """There are no axes behind batch and channels."""
+    """There are no axes after batch and channels."""
     return len(operand_shape(operation)) <= 2
 
 
@@ -249,7 +249,7 @@ def open_ended(operation: Operation) -> bool:
 
 def no_plain_range(operation: Operation) -> bool:
     """A range goes backwards, begins at a negative number, or from 0 to 0, or ends
-    behind the extent.
+    after the extent.
     """
     begin, end, stride = (operation.attributes[n] for n in ("begin", "end", "stride"))
     extents = [operand_shape(operation)[axis] for axis in _axes(operation)]
@@ -304,6 +304,6 @@ def cropping_all(operation: Operation) -> bool:
 
 
 def beside_space(operation: Operation) -> bool:
-    """Batch or channels are padded, or there are not one to three axes behind them."""
+    """Batch or channels are padded, or there are not one to three axes after them."""
     padding = _padding(operation)
     return any(map(any, padding[:2])) or not 3 <= len(padding) <= 5

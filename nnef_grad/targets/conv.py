@@ -9,7 +9,7 @@ from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
-from nnef_grad.ops import BODIES
+from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.conv import conv_groups, conv_windows, deconv_groups, deconv_windows
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import Padding, Windows, reaches
@@ -41,20 +41,20 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     if x.rank == 2:
         return [_pointwise(emit, op, groups)]
     _check_rank(x)
-    if BODIES["conv"].applies(op):
-        return BODIES["conv"].build(emit, op)
+    if DECOMPOSITIONS["conv"].applies(op):
+        return DECOMPOSITIONS["conv"].build(emit, op)
     windows, idle = without_idle(conv_windows(op)), idle_windows(conv_windows(op))
     if min(windows.down) <= 0:
         return [_untouched(emit, op)]
     inside, windows = cropped(emit, x, windows)
     kept, windows = _thinned(emit, inside, windows)
     is_whole = not any(map(any, idle))
-    within, behind = _divided(bias, w.shape[0]) if is_whole else (0.0, bias)
+    within, after = _divided(bias, w.shape[0]) if is_whole else (0.0, bias)
     attributes = {**windows.attributes, "groups": groups}
     y = emit("conv", kept, w, within, **attributes, hint="unbiased")
     if not is_whole:
         y = emit("pad", y, padding=[(0, 0), (0, 0), *idle], hint="padded")
-    return [emit("add", y, behind)]
+    return [emit("add", y, after)]
 
 
 def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Any, Windows]:
@@ -75,7 +75,7 @@ def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Any, Windows]:
 
 
 def _divided(bias: Operand, channels: int) -> tuple[Operand, Operand]:
-    """A bias as one of the operation itself, and one to be added behind it."""
+    """A bias as one of the operation itself, and one to be added after it."""
     return (bias, 0.0) if _is_by_channel(bias, channels) else (0.0, bias)
 
 
@@ -116,8 +116,8 @@ def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     if x.rank == 2:
         return [_pointwise(emit, op, _groups(op))]
     _check_rank(x)
-    if BODIES["deconv"].applies(op):
-        return BODIES["deconv"].build(emit, op)
+    if DECOMPOSITIONS["deconv"].applies(op):
+        return DECOMPOSITIONS["deconv"].build(emit, op)
     if not deconv_windows(op).touch_data:
         return [_untouched(emit, op)]
     if not _is_plain(op):
@@ -151,14 +151,14 @@ def _plain(emit: Emitter, op: Operation) -> Any:
     what no window reaches.
     """
     (y,), (x, w, bias), windows = op.outputs, op.operands, deconv_windows(op)
-    zeros = [(max(-before, 0), max(-behind, 0)) for before, behind in windows.padding]
+    zeros = [(max(-before, 0), max(-after, 0)) for before, after in windows.padding]
     attributes = {**_inside(windows, zeros, y.shape[:2]), "groups": _groups(op)}
-    within, behind = _divided(bias, y.shape[1]) if covers(windows) else (0.0, bias)
+    within, after = _divided(bias, y.shape[1]) if covers(windows) else (0.0, bias)
     spread = emit("deconv", x, w, within, **attributes, hint="spread")
     if any(map(any, zeros)):
         padding = [(0, 0), (0, 0), *zeros]
         spread = emit("pad", spread, padding=padding, hint="padded")
-    return emit("add", spread, behind)
+    return emit("add", spread, after)
 
 
 def _inside(
@@ -169,7 +169,7 @@ def _inside(
         extent - sum(sides) for extent, sides in zip(windows.up, zeros, strict=True)
     )
     padding = tuple(
-        (max(before, 0), max(behind, 0)) for before, behind in windows.padding
+        (max(before, 0), max(after, 0)) for before, after in windows.padding
     )
     inside = replace(windows, up=up, padding=padding)
     output_shape = () if inside.has_natural_extents else (*channels, *up)

@@ -17,7 +17,7 @@ from typing import Any
 
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Build, inline
+from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.names import substitute
 from nnef_grad.language.library import standard
@@ -46,7 +46,7 @@ def floored_casts(graph: Graph) -> Graph:
     """
     made = makers(graph)
 
-    def body(op: Operation) -> Build | None:
+    def body(op: Operation) -> Decompose | None:
         is_open = _is_cast(op, "scalar", "integer") and op.operands[0] in made
         is_whole = is_open and made[next(op.inputs)].name in _WHOLE
         return _floored if is_open and not is_whole else None
@@ -74,7 +74,7 @@ def casts_moved_up(graph: Graph) -> Graph:
     """
     made = makers(graph)
 
-    def body(op: Operation) -> Build | None:
+    def body(op: Operation) -> Decompose | None:
         if not _is_cast(op, "integer", "scalar") or op.operands[0] not in made:
             return None
         maker = made[next(op.inputs)]
@@ -87,7 +87,7 @@ def casts_moved_up(graph: Graph) -> Graph:
 def _moved(maker: Operation, emit: Emitter, cast: Operation) -> Sequence[Any]:
     """The operation on scalars. It moves elements about, and makes none."""
     operands = tuple(_as_scalar(emit, operand) for operand in maker.operands)
-    results = emit.call(maker.definition, operands, maker.attributes)
+    results = emit.emit_op(maker.definition, operands, maker.attributes)
     (integers,) = cast.operands
     pairs = zip(tensors(maker.results), tensors(results), strict=True)
     return [new for old, new in pairs if old == integers]

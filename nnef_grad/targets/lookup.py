@@ -10,11 +10,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import Elaborator, instantiate_body, parameters
+from nnef_grad.build.evaluation import Evaluator, instantiate_body, parameters
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.language.syntax import Fragment
-from nnef_grad.ops import BODIES
+from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.targets import (
     conv,
     elementwise,
@@ -56,12 +56,12 @@ def find_lowering(operation: Operation) -> Lowering | None:
         return LOWERINGS[name].build if LOWERINGS[name].applies(operation) else None
     if name + SUFFIX in written():
         return partial(_apply, written()[name + SUFFIX])
-    if name in BODIES and BODIES[name].applies(operation):
-        return BODIES[name].build
+    if name in DECOMPOSITIONS and DECOMPOSITIONS[name].applies(operation):
+        return DECOMPOSITIONS[name].build
     return instantiate_body if operation.definition.body is not None else None
 
 
 def _apply(fragment: Fragment, emit: Emitter, operation: Operation) -> list[object]:
     bound = parameters(operation.definition, operation.operands, operation.attributes)
-    results = Elaborator(emit).inlined(fragment, bound, emit.naming, operation.span)
+    results = Evaluator(emit).instantiate(fragment, bound, emit.naming, operation.span)
     return list(results.values())

@@ -4,7 +4,7 @@ In tract, which moves operations over each other: a slice with a stride moves up
 its elements come from. On its way it meets a reshape, and its axis is not there: the graph
 is refused. It does not move over what is repeated.
 
-An axis of extent 1 that is repeated counts as one element in a product behind it, which is
+An axis of extent 1 that is repeated counts as one element in a product after it, which is
 wrong. It does not if another way was taken from one element to two.
 
 What a convolution is subtracted from is added to its bias, and nothing is subtracted.
@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Build, inline
+from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.ops.shape import section, slice_positions
 from nnef_grad.ops.windows import Padding
@@ -37,7 +37,7 @@ from nnef_grad.targets.integers import makers
 from nnef_grad.targets.lookup import find_lowering
 from nnef_grad.targets.parts import zeros_joined
 
-# ---- Slices behind reshapes ----
+# ---- Slices after reshapes ----
 
 # What a slice does not move over, whatever its axis is.
 _STOPS = {"tile", "matmul", "linear", "conv", "deconv", "max_pool", "avg_pool", "box"}
@@ -47,7 +47,7 @@ def steps_held(graph: Graph) -> Graph:
     """The graph with something between a slice that has a stride, and a reshape."""
     reshaped, made = _reshaped(graph), makers(graph)
 
-    def body(op: Operation) -> Build | None:
+    def body(op: Operation) -> Decompose | None:
         axes = _axes_with_stride(op)
         if not axes or reshaped.isdisjoint(op.inputs):
             return None
@@ -94,7 +94,7 @@ def _held(emit: Emitter, op: Operation) -> Sequence[Any]:
     return [emit("slice", twice, **attributes)]
 
 
-# ---- Products behind repetitions ----
+# ---- Products after repetitions ----
 
 _PRODUCTS = {"matmul", "linear", "conv", "deconv"}
 
@@ -160,7 +160,7 @@ def _doubled(emit: Emitter, op: Operation) -> Sequence[Any]:
     return [section(emit, emit("tile", twice, repeats=repeats), {axis: (0, count)})]
 
 
-# ---- Differences behind convolutions ----
+# ---- Differences after convolutions ----
 
 _MOVING = "copy cast reshape squeeze unsqueeze transpose slice concat tile pad"
 _SUMMING = frozenset(f"{_MOVING} add sub".split())
@@ -174,7 +174,7 @@ def differences_turned(graph: Graph) -> Graph:
         if is_sum or op.name == "conv":
             sums.update(op.outputs)
 
-    def body(op: Operation) -> Build | None:
+    def body(op: Operation) -> Decompose | None:
         return _opposite_added if op.name == "sub" and op.operands[1] in sums else None
 
     return inline(graph, body)
@@ -241,7 +241,7 @@ def _reaching(
     return sources
 
 
-# ---- Pools and filters behind zeros ----
+# ---- Pools and filters after zeros ----
 
 
 def zeros_held(graph: Graph) -> Graph:
@@ -281,13 +281,13 @@ def _joined(emit: Emitter, op: Operation) -> Sequence[Any]:
     return [zeros_joined(emit, op, *op.inputs)]
 
 
-# ---- Constants behind layers ----
+# ---- Constants after layers ----
 
 _LAYERS = {"conv", "deconv", "linear"}
 
 
 def constant_biases_added(graph: Graph) -> Graph:
-    """The graph with biases added behind their layers that are constants, or read by
+    """The graph with biases added after their layers that are constants, or read by
     something else too, and with normalizations by constants put together from single
     steps: the converter squeezes a bias wherever it is.
     """
@@ -297,7 +297,7 @@ def constant_biases_added(graph: Graph) -> Graph:
     def is_constant(operand: Operand) -> bool:
         return isinstance(operand, Tensor) and made[operand].name == "constant"
 
-    def body(op: Operation) -> Build | None:
+    def body(op: Operation) -> Decompose | None:
         if op.name == "batch_normalization" and any(map(is_constant, op.operands[1:])):
             return find_lowering(op)
         bias = op.operands[2] if op.name in _LAYERS else 0.0
@@ -308,12 +308,12 @@ def constant_biases_added(graph: Graph) -> Graph:
 
 
 def computed_biases_added(graph: Graph) -> Graph:
-    """The graph with biases added behind their layers that are neither variables nor
+    """The graph with biases added after their layers that are neither variables nor
     constants.
     """
     made = makers(graph)
 
-    def body(op: Operation) -> Build | None:
+    def body(op: Operation) -> Decompose | None:
         bias = op.operands[2] if op.name in _LAYERS else 0.0
         is_given = not isinstance(bias, Tensor) or made[bias].name in _GIVEN
         return None if is_given else _added

@@ -72,7 +72,7 @@ def _plain(taken: range, extent: int) -> tuple[int, int, int]:
 
 
 def _backward(emit: Emitter, x: Tensor, positions: Positions) -> Any:
-    """Elements in reverse order are found in the mirror, behind the last one."""
+    """Elements in reverse order are found in the mirror, after the last one."""
     padding = [(0, 0)] * x.rank
     mirrored = dict(positions)
     for axis, taken in positions.items():
@@ -103,7 +103,7 @@ def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """
     (x,), padding = op.operands, op.attributes["padding"]
     assert isinstance(x, Tensor)
-    wider = tuple((max(before, 0), max(behind, 0)) for before, behind in padding)
+    wider = tuple((max(before, 0), max(after, 0)) for before, after in padding)
     if not any(map(any, wider)):
         return [_cropped(emit, x, padding)]
     if wider != padding:
@@ -114,8 +114,8 @@ def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 def _cropped(emit: Emitter, x: Tensor, padding: Padding) -> Any:
     ends = {
-        axis: (max(-before, 0), x.shape[axis] - max(-behind, 0))
-        for axis, (before, behind) in enumerate(padding)
+        axis: (max(-before, 0), x.shape[axis] - max(-after, 0))
+        for axis, (before, after) in enumerate(padding)
     }
     return section(emit, x, ends)
 
@@ -133,11 +133,11 @@ def _joined(side: Callable[..., Any]) -> Callable[..., Any]:
     def build(emit: Emitter, op: Operation, x: Any) -> Any:
         for axis, counts in enumerate(op.attributes["padding"]):
             if any(counts):
-                before, behind = (
+                before, after = (
                     [side(emit, x, axis, count, is_end)] if count else []
                     for count, is_end in zip(counts, (False, True), strict=True)
                 )
-                x = emit("concat", [*before, x, *behind], axis=axis, hint="joined")
+                x = emit("concat", [*before, x, *after], axis=axis, hint="joined")
         return x
 
     return build
@@ -165,7 +165,7 @@ def _zeros(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Any
     return emit("constant", shape=shape, value=[0.0], hint="zeros")
 
 
-# A border of zeros, which no optimiser takes for one of the operation behind it.
+# A border of zeros, which no optimiser takes for one of the operation after it.
 zeros_joined = _joined(_zeros)
 
 
@@ -173,7 +173,7 @@ zeros_joined = _joined(_zeros)
 
 
 def _in_space(emit: Emitter, op: Operation, x: Tensor) -> Any:
-    """The same padding of axes that stand behind two others."""
+    """The same padding of axes that stand after two others."""
     padding: Padding = op.attributes["padding"]
     first = next(axis for axis, sides in enumerate(padding) if any(sides))
     missing = list(range(2 - first))

@@ -12,7 +12,7 @@ from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops import BODIES
+from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.pool import basic_windows, divisor, reverse_windows
 from nnef_grad.ops.shape import with_extent
 from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, counts_inside
@@ -47,7 +47,7 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
     check_inside(windows, border)
     if not _is_spatial(windows):
-        return [_moved_behind(emit, op, windows)]
+        return [_moved_after(emit, op, windows)]
     least = _least(emit, windows) if border == "constant" else None
     if border in REPEATING or _is_wide(windows) or have_empty(windows):
         x, windows = surrounded(emit, x, windows, border, LOWEST)
@@ -61,7 +61,7 @@ def _least(emit: Emitter, windows: Windows) -> Any:
     data; None where none does.
 
     Zeros around the data would say the same. But optimisers of ONNX put them into the
-    pool behind them, which ignores its border.
+    pool after them, which ignores its border.
     """
     columns = zip(counts_inside(windows), windows.size, strict=True)
     found = [[0.0 if n < f else LOWEST for n in counts] for counts, f in columns]
@@ -87,7 +87,7 @@ def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
     check_inside(windows, border)
     if not _is_spatial(windows):
-        return [_moved_behind(emit, op, windows)]
+        return [_moved_after(emit, op, windows)]
     if are_dilated(windows) or (border == "constant" and _is_wide(windows)):
         total = emit("box", x, border=border, **basic_attributes(windows), hint="total")
         return [emit("div", total, divisor(emit, windows, border))]
@@ -106,7 +106,7 @@ def box_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     (x,), windows = op.inputs, basic_windows(op)
     border, normalize = op.attributes["border"], op.attributes["normalize"]
     if not _is_spatial(windows):
-        return [_moved_behind(emit, op, windows)]
+        return [_moved_after(emit, op, windows)]
     if not normalize and (are_dilated(windows) or _is_wide(windows)):
         return [_convolved(emit, x, windows, border)]
     # Nothing is added where nothing is, nor where zeros are.
@@ -140,8 +140,8 @@ def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     elements, and others are those of a deconvolution.
     """
     (x,), windows = op.inputs, reverse_windows(op)
-    if BODIES["debox"].applies(op):
-        return BODIES["debox"].build(emit, op)
+    if DECOMPOSITIONS["debox"].applies(op):
+        return DECOMPOSITIONS["debox"].build(emit, op)
     if not _is_plain(op):
         return [_plain(emit, op, windows)]
     if lie_side_by_side(windows):
@@ -208,8 +208,8 @@ def _read(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Any, Windows]:
     return x, replace(windows, padding=basic_outside(windows))
 
 
-def _moved_behind(emit: Emitter, op: Operation, windows: Windows) -> Any:
-    """The operation with the axes behind that its windows slide along."""
+def _moved_after(emit: Emitter, op: Operation, windows: Windows) -> Any:
+    """The operation with the axes after that its windows slide along."""
     (x,), axes = op.inputs, moving_axes(windows)
     if not axes:
         return x

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation
-from nnef_grad.ops.registry import Body
+from nnef_grad.ops.registry import Decomposition
 from nnef_grad.targets.conditions import When, always
 
 Lowering = Callable[[Emitter, Operation], Sequence[Any]]
 Function = TypeVar("Function", bound=Lowering)
 
-LOWERINGS: dict[str, Body] = {}
+LOWERINGS: dict[str, Decomposition] = {}
 
 
 class Inexpressible(Exception):
@@ -36,7 +36,7 @@ def lowering(*names: str, when: When = always) -> Callable[[Function], Function]
     def enter(function: Function) -> Function:
         for name in names:
             assert name not in LOWERINGS, f"{name} is entered twice"
-            LOWERINGS[name] = Body(function, when)
+            LOWERINGS[name] = Decomposition(function, when)
         return function
 
     return enter

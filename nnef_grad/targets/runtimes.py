@@ -210,8 +210,8 @@ ELEMENTS: Facts = {
     "argmin_reduce": _POSITION,
     "moments": _NORM,
     # Matrices
-    # A reshape behind broadcast batches is folded into the product in tract, and fails; so
-    # does one behind a single number.
+    # A reshape after broadcast batches is folded into the product in tract, and fails; so
+    # does one after a single number.
     "matmul": {
         "session": different_batches,
         "tract": either(different_batches, inner_product),

@@ -139,7 +139,7 @@ def _first(emit: Emitter, elements: Elements, source: Operation) -> Any:
 
 @dataclass(frozen=True)
 class Elements(ABC):
-    """The elements of windows, laid out in a tensor: behind an axis for all windows that
+    """The elements of windows, laid out in a tensor: after an axis for all windows that
     are not along the axes of the layout.
 
     Attributes:
@@ -157,7 +157,7 @@ class Elements(ABC):
 
     @abstractmethod
     def extents(self, down: Shape, size: Shape) -> Shape:
-        """The extents behind the first axis, for so many windows of that size."""
+        """The extents after the first axis, for so many windows of that size."""
 
     @abstractmethod
     def take(self, emit: Emitter, x: Tensor, border: str) -> Any:
@@ -237,8 +237,8 @@ class Blocks(Elements):
         """Along the last axis, with all elements of a window there."""
         others, down = elements.shape[0], self.windows.down
         order = [0, *range(1, elements.rank, 2), *self.axes]
-        behind = transposed(emit, elements, order, hint="turned")
-        lines = reshaped(emit, behind, (others, *down, self.volume), hint="lines")
+        after = transposed(emit, elements, order, hint="turned")
+        lines = reshaped(emit, after, (others, *down, self.volume), hint="lines")
         return emit("argmax_reduce", lines, axes=[1 + len(down)], hint="largest")
 
 

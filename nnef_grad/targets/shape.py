@@ -155,11 +155,11 @@ def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 
 def _product(emit: Emitter, op: Operation, x: Tensor) -> Any:
-    """[taken, extent] times [before, extent, behind] is [before, taken, behind]."""
+    """[taken, extent] times [before, extent, after] is [before, taken, after]."""
     axis = int(op.attributes["axis"])
-    before, behind = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+    before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     groups = (before,) if before > 1 else ()
-    rows = reshaped(emit, x, (*groups, x.shape[axis], behind), hint="rows")
+    rows = reshaped(emit, x, (*groups, x.shape[axis], after), hint="rows")
     onehot = _onehot(emit, op.operands[1], x.shape[axis])
     if groups:
         onehot = emit("unsqueeze", onehot, axes=[0], hint="onehot_for_all")

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Build, inline
+from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.language.library import standard
 from nnef_grad.targets.conditions import When, always, splat
@@ -69,7 +69,7 @@ def literal_operands(graph: Graph, which: When) -> Graph:
         if _is_uniform(op)
     }
 
-    def body(op: Operation) -> Build | None:
+    def body(op: Operation) -> Decompose | None:
         has_constant = not constants.keys().isdisjoint(op.inputs)
         is_open = op.name in _BROADCASTING and has_constant
         return partial(_with_literals, constants) if is_open else None
@@ -84,7 +84,7 @@ def _with_literals(
         constants.get(o, o) if isinstance(o, Tensor) else o for o in op.operands
     )
     hints = (emit.naming("single"),)
-    (value,) = emit.call(op.definition, operands, op.attributes, hints=hints)
+    (value,) = emit.emit_op(op.definition, operands, op.attributes, hints=hints)
     return [in_full(emit, value, next(op.outputs).shape)]
 
 

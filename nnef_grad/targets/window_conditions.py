@@ -134,7 +134,7 @@ def uncovered(operation: Operation) -> bool:
 
 
 def bias_beyond_channels(operation: Operation) -> bool:
-    """The bias has an axis behind the channels."""
+    """The bias has an axis after the channels."""
     return len(shape_of(operation.operands[2])) > 2
 
 

@@ -68,7 +68,7 @@ def partly(windows: Windows, axes: Sequence[int], extents: Shape) -> Windows:
 
 def in_parts(windows: Windows) -> tuple[Windows, Windows]:
     """The windows along as many axes as can be had at once, and along the others
-    behind that.
+    after that.
     """
     chosen = moving_axes(windows)[:MOST_AXES]
     others = [axis for axis in range(len(windows.up)) if axis not in chosen]
@@ -101,7 +101,7 @@ def lie_apart(windows: Windows) -> bool:
 
 
 def covers(windows: Windows) -> bool:
-    """Whether no part of the up-scaled side lies before the first window, or behind the
+    """Whether no part of the up-scaled side lies before the first window, or after the
     last one.
     """
     columns = zip(windows.begin, windows.end, windows.up, strict=True)
@@ -133,7 +133,7 @@ def have_empty(windows: Windows) -> bool:
 
 
 def idle_windows(windows: Windows) -> Padding:
-    """How many windows lie before the up-scaled side as a whole, and how many behind it,
+    """How many windows lie before the up-scaled side as a whole, and how many after it,
     along each axis.
     """
     reach = reaches(windows.size, windows.dilation)
@@ -151,7 +151,7 @@ def _within(count: int, most: int) -> int:
 
 
 def without_idle(windows: Windows) -> Windows:
-    """The windows without those that lie before or behind the up-scaled side as a whole:
+    """The windows without those that lie before or after the up-scaled side as a whole:
     for the others less padding will do, or a negative one.
     """
     idle = idle_windows(windows)
@@ -186,7 +186,7 @@ def _fill(windows: Windows, covered: Shape) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """A tensor with the axes behind that windows slide along, and all others as one.
+    """A tensor with the axes after that windows slide along, and all others as one.
 
     Attributes:
         shape: the shape of the tensor. The extents of those axes are given again where
@@ -237,12 +237,12 @@ def cropped(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Any, Windows]:
     first = x.rank - len(windows.up)
     columns = zip(windows.padding, windows.up, strict=True)
     ranges = {
-        axis: (max(-before, 0), extent - max(-behind, 0))
-        for axis, ((before, behind), extent) in enumerate(columns, start=first)
+        axis: (max(-before, 0), extent - max(-after, 0))
+        for axis, ((before, after), extent) in enumerate(columns, start=first)
     }
     inside = section(emit, x, ranges, hint="cropped")
     padding = tuple(
-        (max(before, 0), max(behind, 0)) for before, behind in windows.padding
+        (max(before, 0), max(after, 0)) for before, after in windows.padding
     )
     return inside, replace(windows, up=inside.shape[first:], padding=padding)
 
@@ -254,9 +254,7 @@ def surrounded(
     windows over that. Negative padding stays: what it crops may be what is repeated.
     """
     first, outside = x.rank - len(windows.up), basic_outside(windows)
-    inner = tuple(
-        (min(before, 0), min(behind, 0)) for before, behind in windows.padding
-    )
+    inner = tuple((min(before, 0), min(after, 0)) for before, after in windows.padding)
     windows = replace(windows, padding=inner)
     if not any(map(any, outside)):
         return x, windows
@@ -281,7 +279,7 @@ def repeated(emit: Emitter, x: Tensor, factors: Mapping[int, int]) -> Any:
 
 
 def stuffed(emit: Emitter, x: Tensor, factors: Mapping[int, int]) -> Any:
-    """The tensor with zeros behind each element along some axes: with a factor of 3 they
+    """The tensor with zeros after each element along some axes: with a factor of 3 they
     are two.
     """
 
@@ -316,8 +314,8 @@ def _elements(shape: Shape, chosen: Sequence[int]) -> Shape:
     the last axis is one of two, the fifth.
     """
     first, *others = chosen
-    behind = prod(shape[first + 1 :])
+    after = prod(shape[first + 1 :])
     before = (prod(shape[:first]), shape[first], 1)
     if others:
-        return (*before, behind, 1)
-    return (*before, behind) if behind > 1 else before
+        return (*before, after, 1)
+    return (*before, after) if after > 1 else before

@@ -1,7 +1,7 @@
 """Documents written by hand for each rule of the standard, from corpus.txt.
 
 A section of the corpus begins with `=== number title | kind | template`. Each line
-behind it is a document: `+` where the standard accepts it, `-` where it does not. What
+after it is a document: `+` where the standard accepts it, `-` where it does not. What
 stands on the line takes the place of `{}` in the template, and the kind makes a document
 of the result:
 

@@ -108,7 +108,7 @@ def _written(case: Case | Stored, folder: Path) -> Path:
 
 
 def _save(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Writes arrays behind an array of their names: not every name is good for a key."""
+    """Writes arrays after an array of their names: not every name is good for a key."""
     np.savez(path, np.array(list(arrays), np.str_), *arrays.values())
 
 

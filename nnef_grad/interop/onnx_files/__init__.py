@@ -31,7 +31,7 @@ from nnef_grad.interop.onnx_files.conversion import converted, fragments
 from nnef_grad.interop.onnx_files.reading import numbers, read
 from nnef_grad.interop.onnx_files.refusals import onnx_package, refused
 from nnef_grad.model import Shapes, declared
-from nnef_grad.storage.files import PathLike, settle, unfinished_file, writing
+from nnef_grad.storage.files import PathLike, commit, unfinished_file, writing
 from nnef_grad.targets import lower
 
 
@@ -90,7 +90,7 @@ def to_onnx(graph: Graph, path: PathLike, data: Data | None = None) -> None:
             model = onnx.load(draft)
             _declare_as_constants(model.graph)
             onnx.save(model, draft)
-        settle(draft, place)
+        commit(draft, place)
 
 
 def _refuse_missing(graph: Graph, data: Data) -> None:

@@ -56,7 +56,7 @@ def _of_rank(converter: Any, tensor: Any, rank: int) -> Any:
 def _paddings(
     converter: Any, pads: Sequence[int], axes: Any, rank: int
 ) -> list[tuple[int, int]]:
-    """Pads by axis: in ONNX, first the ones before all axes, then the ones behind."""
+    """Pads by axis: in ONNX, first the ones before all axes, then the ones after."""
     places = [axis % rank for axis in axes] if axes else range(rank)
     given = dict(zip(places, _sides(pads), strict=True))
     return [given.get(axis, (0, 0)) for axis in range(rank)]
@@ -122,12 +122,12 @@ def _window_paddings(
     extents = zip(inputs[0].shape[2:], outputs[0].shape[2:], *window, strict=True)
     found = [(0, 0), (0, 0)]
     columns = zip(_sides(pads), extents, strict=True)
-    for (before, behind), (n, made, size, stride, step) in columns:
-        # A last window that begins behind the end is none.
+    for (before, after), (n, made, size, stride, step) in columns:
+        # A last window that begins after the end is none.
         made -= (made - 1) * stride >= n + before
         reach = (made - 1) * stride + (size - 1) * step + 1
-        more = max(0, reach - n - before - behind)
-        found.append((0, more) if is_apart else (before, behind + more))
+        more = max(0, reach - n - before - after)
+        found.append((0, more) if is_apart else (before, after + more))
     return found
 
 

@@ -27,7 +27,7 @@ def _unary(name: str, **attributes: Any) -> dict[str, Any]:
 def _recurrent(
     name: str, gates: int, states: int, activations: list[str], linear: int = 0
 ) -> dict[str, Any]:
-    """A loop over the first axis, which is unrolled. Behind the operands come the first
+    """A loop over the first axis, which is unrolled. After the operands come the first
     states.
     """
     last = "I[0].shape[1], hidden_size"
@@ -289,7 +289,7 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
         },
         "inputs": ("!I[0]", "!bound(I, 1, min)", "!bound(I, 2, max)"),
     },
-    # A vector is a row in front, and a column behind.
+    # A vector is a row in front, and a column after.
     "MatMul": {
         "type": "matmul",
         "using": {
@@ -334,7 +334,7 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
             "!broadcast(in_scalars(I[1]), O[0].rank)",
         ),
     },
-    # Scalars become integers by leaving out what is behind the point.
+    # Scalars become integers by leaving out what is after the point.
     "Cast": {
         "type": '!"copy" if _made == _given else'
         ' "truncate" if (_given, _made) == ("scalar", "integer") else "cast"',
