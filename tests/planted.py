@@ -33,7 +33,7 @@ def planted(operation: str, change: Change, only: str | None = None) -> Rules:
     @rules.vjp(operation)
     def rule(emit: Any, op: nnef_grad.Operation, *gradients: Any) -> Sequence[Any]:
         found = right(emit, op, *gradients)
-        is_wrong = only is None or next(op.outputs).name == only
+        is_wrong = only is None or op.outputs[0].name == only
         return change(emit, op, gradients, found) if is_wrong else found
 
     return rules
@@ -78,7 +78,7 @@ def places(graph: nnef_grad.Graph) -> Iterator[tuple[str, str | None]]:
         yield operation, None
         same = [op for op in graph.operations if op.name == operation]
         if len(same) > 1:
-            yield operation, next(same[0].outputs).name
+            yield operation, same[0].outputs[0].name
 
 
 def found(

@@ -414,7 +414,7 @@ def test_what_is_written_is_portable(operation: str, batch: int) -> None:
     backward = nnef_grad.differentiate(nnef_grad.loads(text), with_outputs=True)
     assert not re.search(r"\b(?!\w*grad)\w*roi\w*\(", nnef_grad.dumps(backward))
     for op in backward.graph.operations:
-        (shape, *_), operands = [t.shape for t in op.outputs], list(op.inputs)
+        (shape, *_), operands = [t.shape for t in op.outputs], op.inputs
         if op.name in ("transpose", "tile", "slice", "pad"):
             assert len(shape) <= 5, op
         if op.name == "matmul":

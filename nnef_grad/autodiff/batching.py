@@ -100,7 +100,7 @@ def _vectorized(
 
 
 def _naming(operation: Operation) -> Callable[[str], str]:
-    subject = next(operation.outputs).name
+    subject = operation.outputs[0].name
     return lambda name: f"{name}_{subject}"
 
 
@@ -124,7 +124,7 @@ class _Many:
     @property
     def result(self) -> Shape:
         """The shape of the result, without the new axis."""
-        return next(self.operation.outputs).shape
+        return self.operation.outputs[0].shape
 
     def has_axis(self, operand: Operand) -> bool:
         return isinstance(operand, Tensor) and operand in self.many
@@ -152,18 +152,13 @@ class _Many:
         return repeated
 
     def _single(self, operand: Any) -> Tensor:
-        single: Tensor = self.emit("unsqueeze", operand, axes=[0])
+        single = self.emit("unsqueeze", operand, axes=[0])
         self.emit.set_hint(single, f"{operand.name}_aligned")
         return single
 
     def again(self, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
         """The operation with other operands and attributes."""
-        return self.emit.emit_op(
-            self.operation.definition,
-            operands,
-            {**self.attributes, **attributes},
-            dtype=self.operation.dtype,
-        )
+        return self.emit.emit_again(self.operation, operands, **attributes)
 
 
 Form = Callable[[_Many], Sequence[Any]]

@@ -217,22 +217,15 @@ class Confinement:
         """
         first, *others = operation.operands
         ones = _map(lambda tensor: self._ones(emit, tensor), first)
-        results = emit.emit_op(
-            operation.definition,
-            (ones, *others),
-            operation.attributes,
-            dtype=operation.dtype,
-            hints=tuple(emit.naming("indicator") for _ in operation.results),
-        )
+        hints = tuple(emit.naming("indicator") for _ in operation.results)
+        results = emit.emit_again(operation, (ones, *others), hints=hints)
         return list(tensors(results))
 
     def _ones(self, emit: Emitter, cotangent: Tensor) -> Tensor:
         """One inside the support, and zero outside of it."""
         if cotangent in self._zeros:
             return cotangent
-        ones: Tensor = emit(
-            "constant", shape=cotangent.shape, value=(1.0,), hint="ones"
-        )
+        ones = emit("constant", shape=cotangent.shape, value=(1.0,), hint="ones")
         known = self._known.get(cotangent)
         return (
             ones if known is None else _inside(emit, self._masks[known.support], ones)
@@ -242,8 +235,7 @@ class Confinement:
 def _inside(emit: Emitter, mask: Selection, tensor: Tensor) -> Tensor:
     """The elements that a mask takes, among zeros."""
     branches = (tensor, 0.0) if mask.holds else (0.0, tensor)
-    inside: Tensor = emit("select", mask.condition, *branches, hint="inside")
-    return inside
+    return emit("select", mask.condition, *branches, hint="inside")
 
 
 def _joined(

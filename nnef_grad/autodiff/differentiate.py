@@ -20,6 +20,7 @@ from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.rules import Decompose, Rules
 from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.build import returned
+from nnef_grad.build.arguments import bind
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import inline
 from nnef_grad.build.simplify import simplify
@@ -283,13 +284,10 @@ class _Sweep:
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{output.name}")
-        operation, attributes = (
-            ("constant", {"value": (1.0,)}) if ones else ("external", {})
-        )
-        definition = self.emit.opset.declarations[operation]
-        (seed,) = self.emit.emit_op(
-            definition, (), {"shape": output.shape, **attributes}, names=(name,)
-        )
+        values = {"shape": output.shape, **({"value": (1.0,)} if ones else {})}
+        definition = self.emit.opset.declarations["constant" if ones else "external"]
+        arguments = bind(definition, values, None)
+        (seed,) = self.emit.emit_op(definition, arguments, names=(name,))
         assert isinstance(seed, Tensor)
         self.gradients[output] = seed
         return seed
@@ -338,7 +336,7 @@ class _Sweep:
         """
         if gradient is None or isinstance(gradient, Tensor):
             return gradient
-        shape = next(operation.outputs).shape
+        shape = operation.outputs[0].shape
         return (
             None
             if gradient == 0.0
@@ -445,10 +443,7 @@ class _Sweep:
         )
 
     def _zeros(self, tensor: Tensor) -> Tensor:
-        zeros: Tensor = self.emit(
-            "constant", shape=tensor.shape, value=(0.0,), hint="zeros"
-        )
-        return zeros
+        return self.emit("constant", shape=tensor.shape, value=(0.0,), hint="zeros")
 
     def _warnings(self) -> tuple[str, ...]:
         sources = " and ".join(f"'{s.name}'" for s in self.sources)
@@ -482,7 +477,7 @@ def _map(function: Callable[[Tensor], Any], value: Any) -> Any:
 
 
 def _result_name(operation: Operation) -> str:
-    return next(operation.outputs).name
+    return operation.outputs[0].name
 
 
 def _naming(operation: Operation) -> Callable[[str], str]:

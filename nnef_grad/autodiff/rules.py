@@ -245,7 +245,7 @@ def apply_rule(
 ) -> Sequence[Any]:
     """The gradients of the operands, by a rule written in NNEF."""
     definition = operation.definition
-    bound = parameters(definition, operation.operands, operation.attributes)
+    bound = parameters(definition, operation.operands, operation.settings)
     for result, tensor, gradient in zip(
         definition.results, operation.results, gradients, strict=True
     ):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nnef_grad.build.arguments import Bound, Evaluated, bind, thaw
+from nnef_grad.build.arguments import Arguments, Evaluated, bind, thaw
 from nnef_grad.build.arithmetic import compute, convert
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.errors import InvalidGraphError, NnefGradError
@@ -40,7 +40,7 @@ class NoValueError(Exception):
 
 # Changes the arguments of an operation, given what its first result is called, before it
 # is emitted.
-Adjustment = Callable[[syntax.Fragment, Bound, str, Span], Bound]
+Adjustment = Callable[[syntax.Fragment, Arguments, str, Span], Arguments]
 
 
 class Evaluator:
@@ -178,7 +178,7 @@ class Evaluator:
     def _call(
         self,
         fragment: syntax.Fragment,
-        bound: Bound,
+        bound: Arguments,
         hint: str,
         span: Span,
         target: syntax.Target | None = None,
@@ -192,9 +192,7 @@ class Evaluator:
         single = len(fragment.results) == 1
         results = self.emitter.emit_op(
             fragment,
-            bound.operands,
-            bound.attributes,
-            dtype=bound.dtype,
+            bound,
             hints=(hint,)
             if single
             else tuple(_step(hint, r.name) for r in fragment.results),
@@ -205,7 +203,7 @@ class Evaluator:
         return parts[0] if single else parts
 
     def _inline(
-        self, fragment: syntax.Fragment, bound: Bound, hint: str, place: Span
+        self, fragment: syntax.Fragment, bound: Arguments, hint: str, place: Span
     ) -> Step:
         arguments = parameters(fragment, bound.operands, bound.attributes)
         single = len(fragment.results) == 1
@@ -354,7 +352,7 @@ def parameters(
 def instantiate_body(emitter: Emitter, operation: Operation) -> Sequence[Any]:
     """Emits the body of an operation that is written in NNEF."""
     definition = operation.definition
-    bound = parameters(definition, operation.operands, operation.attributes)
+    bound = parameters(definition, operation.operands, operation.settings)
     scope = {**bound, GENERIC: operation.dtype}
     evaluator = Evaluator(emitter)
     return list(

@@ -82,7 +82,7 @@ def _values(build: Decompose, operation: Operation, emitter: Emitter) -> Sequenc
 
 
 def _naming(operation: Operation) -> Callable[[str], str]:
-    subject = next(operation.outputs).name
+    subject = operation.outputs[0].name
     results = operation.definition.results
     own = results[0].name if len(results) == 1 else None
     return lambda name: subject if name == own else f"{subject}_{name}"

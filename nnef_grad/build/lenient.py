@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.build.arguments import Bound
+from nnef_grad.build.arguments import Arguments
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.errors import Problem
 from nnef_grad.graph.ir import Tensor, shape_of
@@ -108,8 +108,8 @@ class _Repair:
 
 
 def repaired_bias(
-    emitter: Emitter, fragment: syntax.Fragment, bound: Bound, span: Span
-) -> tuple[Bound, list[Problem]]:
+    emitter: Emitter, fragment: syntax.Fragment, bound: Arguments, span: Span
+) -> tuple[Arguments, list[Problem]]:
     """The arguments of a convolution with a bias of rank 1 along the channels."""
     if fragment.name not in _BIASED:
         return bound, []

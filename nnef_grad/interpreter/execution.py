@@ -127,7 +127,7 @@ def operands_of(
     """A value for each operand of an operation: see `step` and `execute`."""
     operands: Sequence[Operand] = operation.operands
     if operation.name in FED:
-        operands = list(operation.outputs)
+        operands = operation.outputs
     with np.errstate(all="ignore"):
         return [_value(operand, tensors, dtype) for operand in operands]
 

@@ -91,7 +91,7 @@ def _filter(generator: Generator, tensor: Tensor, operation: Operation) -> Array
     """Such that an output is about as large as an input: by the number of terms that
     it is the sum of.
     """
-    shape = list(operation.inputs)[1].shape
+    shape = operation.inputs[1].shape
     terms = shape[0] if operation.name == "deconv" else prod(shape[1:])
     return generator.standard_normal(tensor.shape) * sqrt(2.0 / max(terms, 1))
 
@@ -104,15 +104,15 @@ def _matrix(generator: Generator, tensor: Tensor, operation: Operation) -> Array
 
 def _regions(generator: Generator, tensor: Tensor, operation: Operation) -> Array:
     """Corners of regions that lie inside the input, the first before the last."""
-    extents = next(operation.inputs).shape[2:]
+    extents = operation.inputs[0].shape[2:]
     corners = np.sort(generator.random((tensor.shape[0], 2, len(extents))), axis=1)
     regions: Array = (corners * np.array(extents)).reshape(tensor.shape)
     return regions
 
 
 def _positions(generator: Generator, tensor: Tensor, operation: Operation) -> int:
-    axis: Any = operation.attributes["axis"]
-    extent: int = next(operation.inputs).shape[axis]
+    axis = operation.attributes["axis"]
+    extent: int = operation.inputs[0].shape[axis]
     return extent
 
 
@@ -123,7 +123,7 @@ def _elements(generator: Generator, tensor: Tensor, operation: Operation) -> int
 
 def _items(generator: Generator, tensor: Tensor, operation: Operation) -> int:
     """An item of the batch."""
-    return next(operation.inputs).shape[0]
+    return operation.inputs[0].shape[0]
 
 
 _POSITIVE = between(0.5, 1.5)
@@ -208,7 +208,7 @@ def _uses(graph: Graph) -> dict[Tensor, Use]:
     for operation in reversed(graph.operations):
         for operand, draw in _decided(operation):
             uses[operand] = Use(draw, operation)
-        inputs = list(operation.inputs)
+        inputs = operation.inputs
         if operation.name in _MOVES or (operation.name in _SHIFTS and len(inputs) == 1):
             after = [uses[t] for t in operation.outputs if t in uses]
             for operand in inputs if after else ():

@@ -367,8 +367,7 @@ def _filter_gradient(
         groups=groups,
         hint="filter_grad_by_channel",
     )
-    gradient: Tensor = emit("transpose", by_channel, axes=_exchanged(down.rank))
-    return gradient
+    return emit("transpose", by_channel, axes=_exchanged(down.rank))
 
 
 def _reached(emit: Emit, up: Tensor, windows: Windows, side: str) -> Tensor:
@@ -387,10 +386,9 @@ def _reached(emit: Emit, up: Tensor, windows: Windows, side: str) -> Tensor:
     if not cut:
         return up
     begin, end = zip(*cut.values(), strict=True)
-    reached: Tensor = emit(
+    return emit(
         "slice", up, axes=list(cut), begin=begin, end=end, hint=f"{side}_reached"
     )
-    return reached
 
 
 def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:

@@ -126,8 +126,7 @@ def _box_adjoint(emit: Emit, op: Operation, dy: Tensor, normalize: bool) -> Tens
         dy = emit(
             "div", dy, divisor(emit, windows, op.attributes["border"]), hint="share"
         )
-    gradient: Tensor = emit("debox", dy, **_reverse(windows))
-    return gradient
+    return emit("debox", dy, **_reverse(windows))
 
 
 def divisor(emit: Emit, windows: Windows, border: Any) -> Any:
@@ -162,8 +161,7 @@ def divisor(emit: Emit, windows: Windows, border: Any) -> Any:
 def _along(emit: Emit, axis: int, counts: tuple[Shape, ...], factor: int) -> Tensor:
     shape = [len(counts[axis]) if i == axis else 1 for i in range(len(counts))]
     value = [float(max(count, 1) * factor) for count in counts[axis]]
-    along: Tensor = emit("constant", shape=shape, value=value, hint=f"valid_{axis}")
-    return along
+    return emit("constant", shape=shape, value=value, hint=f"valid_{axis}")
 
 
 @vjp("debox")
@@ -229,12 +227,12 @@ def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 def basic_windows(op: Operation) -> Windows:
     """The windows of a basic operation over its input."""
-    return _windows(op, next(op.inputs).shape)
+    return _windows(op, op.inputs[0].shape)
 
 
 def reverse_windows(op: Operation) -> Windows:
     """The windows of a reverse operation over its output."""
-    return _windows(op, next(op.outputs).shape)
+    return _windows(op, op.outputs[0].shape)
 
 
 def _windows(op: Operation, up: Shape) -> Windows:

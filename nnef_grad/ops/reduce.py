@@ -104,7 +104,7 @@ def no_gradient(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 def _reduced_axes(op: Operation) -> list[int]:
     """The axes along which there is anything to reduce, ascending."""
-    result = next(op.outputs).shape
+    result = op.outputs[0].shape
     return [
         axis
         for axis, extent in enumerate(shape_of(op.operands[0]))
@@ -120,8 +120,7 @@ def _volume(op: Operation) -> int:
 
 def _mean_share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:
     """What each of n elements receives from the gradient of their mean."""
-    share: Tensor = emit("div", dy, float(_volume(op)), hint="share")
-    return share
+    return emit("div", dy, float(_volume(op)), hint="share")
 
 
 def _repeated(emit: Emit, x: Any, shape: Shape) -> Any:

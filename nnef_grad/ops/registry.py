@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol, TypeVar, Union
 
-from nnef_grad.graph.ir import Operation, Shape
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 
 Shapes = Union[Shape, "list[Shape]"]
 ShapeFunction = Callable[..., Shapes]
@@ -42,7 +42,7 @@ class Emit(Protocol):
         hint: str | None = None,
         dtype: str | None = None,
         **attributes: Any,
-    ) -> Any:
+    ) -> Tensor:
         """Emits an operation with one result and returns the result.
 
         Args:

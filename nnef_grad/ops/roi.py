@@ -127,7 +127,7 @@ class _Axis:
 
 
 def _axes(op: Operation) -> list[_Axis]:
-    extents, counts = shape_of(op.operands[0])[2:], next(op.outputs).shape[2:]
+    extents, counts = shape_of(op.operands[0])[2:], op.outputs[0].shape[2:]
     return [
         _Axis(2 + i, extent, count, (i, i + len(extents)))
         for i, (extent, count) in enumerate(zip(extents, counts, strict=True))

@@ -79,7 +79,7 @@ MAX_WEIGHTS = 100_000
 
 def _has_few_weights(op: Operation) -> bool:
     (output,) = op.outputs
-    factor: Any = op.attributes["factor"]
+    factor = op.attributes["factor"]
     aligned = op.attributes["method"] == "aligned"
     counts = output.shape[2:] if aligned else [2 * f for f in factor]
     return max(counts, default=0) <= MAX_WEIGHTS
@@ -110,7 +110,7 @@ def _deconvolved(emit: Emit, x: Tensor, op: Operation) -> Any:
     zero where the next element has its place.
     """
     batch, channels, *extents = x.shape
-    factor: Any = op.attributes["factor"]
+    factor = op.attributes["factor"]
     kernel = _KERNELS[str(op.attributes["method"])]
     sizes, padding = zip(*map(kernel, factor), strict=True)
     return emit(
@@ -154,8 +154,8 @@ def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Any:
     it to the front: so the next one is the last. What is before the first that grows
     ends up after all others, and is brought back.
     """
-    factor: Any = op.attributes["factor"]
-    extents, output = x.shape, next(op.outputs).shape
+    factor = op.attributes["factor"]
+    extents, output = x.shape, op.outputs[0].shape
     first = next(axis for axis, f in enumerate(factor, start=2) if f > 1)
     after = [axis for axis in range(first + 1, x.rank) if output[axis] > 1]
     for axis in reversed(after):

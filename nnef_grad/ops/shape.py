@@ -241,7 +241,7 @@ def transpose_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
 @vjp("transpose")
 def transpose_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """The inverse permutation, of all axes."""
-    axes: Any = op.attributes["axes"]
+    axes = op.attributes["axes"]
     order = [*axes, *range(len(axes), dy.rank)]
     inverse = sorted(range(dy.rank), key=order.__getitem__)
     return [
@@ -265,7 +265,7 @@ def squeeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
 @vjp("squeeze")
 def squeeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """The axes come back."""
-    axes: Any = op.attributes["axes"]
+    axes = op.attributes["axes"]
     return [emit("unsqueeze", dy, axes=sorted(axes)) if axes else dy]
 
 
@@ -281,7 +281,7 @@ def unsqueeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
 @vjp("unsqueeze")
 def unsqueeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """The axes go again."""
-    axes: Any = op.attributes["axes"]
+    axes = op.attributes["axes"]
     return [emit("squeeze", dy, axes=sorted(axes)) if axes else dy]
 
 
@@ -308,7 +308,7 @@ def concat_shape(values: tuple[Shape, ...], axis: int) -> Shape:
 @vjp("concat")
 def concat_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """Each operand receives its section of the gradient."""
-    axis: Any = op.attributes["axis"]
+    axis = op.attributes["axis"]
     (values,) = op.operands
     assert isinstance(values, tuple)
     extents = (shape_of(value)[axis] for value in values)
@@ -343,7 +343,7 @@ def split_vjp(emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]) -> li
     """The gradients of the parts, joined again; zeros for a part that nothing depends
     on.
     """
-    axis: Any = op.attributes["axis"]
+    axis = op.attributes["axis"]
     extents = [part.shape[axis] for part in op.outputs]
     return [_joined(emit, dvalues, extents, axis, shape_of(op.operands[0]))]
 
@@ -362,7 +362,7 @@ def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
 @vjp("stack")
 def stack_vjp(emit: Emit, op: Operation, dvalue: Tensor) -> list[Any]:
     """Each operand receives its section of the gradient, without the new axis."""
-    axis: Any = op.attributes["axis"]
+    axis = op.attributes["axis"]
     sections = (
         section(emit, dvalue, {axis: (i, i + 1)}, hint=f"section_{i + 1}")
         for i in range(dvalue.shape[axis])
@@ -385,7 +385,7 @@ def unstack_vjp(
     """The gradients of the parts, stacked again; zeros for a part that nothing depends
     on.
     """
-    axis: Any = op.attributes["axis"]
+    axis = op.attributes["axis"]
     parts = [
         part
         if part is None
@@ -554,7 +554,7 @@ def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     that was repeated first receives the gradients of its copies.
     """
     shape = shape_of(op.operands[0])
-    padding: Any = op.attributes["padding"]
+    padding = op.attributes["padding"]
     fold = _FOLDS.get(op.attributes["border"])
     offsets: dict[int, int] = {}
     for axis, (before, after) in enumerate(padding):
@@ -660,7 +660,7 @@ def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """The sum over the repeats. Where more than a single element is repeated, the
     repeats get an axis of their own first.
     """
-    repeats: Any = op.attributes["repeats"]
+    repeats = op.attributes["repeats"]
     pairs = list(zip(repeats, shape_of(op.operands[0]), strict=True))
     groups = [
         (count,) if extent == 1 else (extent,) if count == 1 else (count, extent)
@@ -691,7 +691,7 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     indices.
     """
     shape, indices = shape_of(op.operands[0]), op.operands[1]
-    axis: Any = op.attributes["axis"]
+    axis = op.attributes["axis"]
     before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
     onehot = _onehot(emit, indices, shape[axis])
     taken = onehot.shape[0]

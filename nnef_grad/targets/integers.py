@@ -48,7 +48,7 @@ def floored_casts(graph: Graph) -> Graph:
 
     def body(op: Operation) -> Decompose | None:
         is_open = _is_cast(op, "scalar", "integer") and op.operands[0] in made
-        is_whole = is_open and made[next(op.inputs)].name in _WHOLE
+        is_whole = is_open and made[op.inputs[0]].name in _WHOLE
         return _floored if is_open and not is_whole else None
 
     return inline(graph, body)
@@ -77,7 +77,7 @@ def casts_moved_up(graph: Graph) -> Graph:
     def body(op: Operation) -> Decompose | None:
         if not _is_cast(op, "integer", "scalar") or op.operands[0] not in made:
             return None
-        maker = made[next(op.inputs)]
+        maker = made[op.inputs[0]]
         form = _FORMS.get(maker.name)
         return partial(form, maker) if form is not None else None
 
@@ -87,7 +87,7 @@ def casts_moved_up(graph: Graph) -> Graph:
 def _moved(maker: Operation, emit: Emitter, cast: Operation) -> Sequence[Any]:
     """The operation on scalars. It moves elements about, and makes none."""
     operands = tuple(_as_scalar(emit, operand) for operand in maker.operands)
-    results = emit.emit_op(maker.definition, operands, maker.attributes)
+    results = emit.emit_again(maker, operands)
     (integers,) = cast.operands
     pairs = zip(tensors(maker.results), tensors(results), strict=True)
     return [new for old, new in pairs if old == integers]

@@ -51,7 +51,7 @@ def steps_held(graph: Graph) -> Graph:
         axes = _axes_with_stride(op)
         if not axes or reshaped.isdisjoint(op.inputs):
             return None
-        return None if _is_padded(made[next(op.inputs)], axes) else _held
+        return None if _is_padded(made[op.inputs[0]], axes) else _held
 
     return inline(graph, body)
 
@@ -84,7 +84,7 @@ def _held(emit: Emitter, op: Operation) -> Sequence[Any]:
     (x,), axis = op.inputs, _axes_with_stride(op)[0]
     repeats = [1 + (i == axis) for i in range(x.rank)]
     twice = emit("tile", x, repeats=repeats, hint="twice")
-    taken = slice_positions(x.shape, **op.attributes)
+    taken = slice_positions(x.shape, **op.settings)
     attributes: dict[str, Any] = {
         "axes": list(taken),
         "begin": [positions.start for positions in taken.values()],
@@ -143,7 +143,7 @@ def _repeated_axes(op: Operation) -> list[int]:
 
 def _is_batch(product: Operation, op: Operation) -> bool:
     """Whether it is matrices as a whole that are repeated."""
-    rank = next(product.outputs).rank
+    rank = product.outputs[0].rank
     return product.name == "matmul" and max(_repeated_axes(op)) < rank - 2
 
 
@@ -214,7 +214,7 @@ def _sums_elements(op: Operation) -> bool:
     more axes than a line has is right.
     """
     is_sum = op.name in ("sum_reduce", "mean_reduce") and any(op.attributes["axes"])
-    return is_sum and next(op.inputs).rank <= 3
+    return is_sum and op.inputs[0].rank <= 3
 
 
 def _parted(emit: Emitter, op: Operation) -> Sequence[Any]:
@@ -222,7 +222,7 @@ def _parted(emit: Emitter, op: Operation) -> Sequence[Any]:
     last = max(axes)
     moved = [axis + 1 if axis == last else axis for axis in axes]
     apart = emit("unsqueeze", x, axes=[last], hint="apart")
-    total = emit(op.name, apart, **{**op.attributes, "axes": moved}, hint="total")
+    total = emit(op.name, apart, **{**op.settings, "axes": moved}, hint="total")
     return [emit("squeeze", total, axes=[last + 1])]
 
 
