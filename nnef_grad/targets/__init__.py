@@ -2,10 +2,12 @@
 
     runtimes.py         what each runtime lacks, or has wrong: facts, by measurement
     conditions.py       the settings for which that is so
-    lowerings.nnef      what stands for an operation then, written in NNEF
-    elementwise.py ...  the same where it needs shapes, a family a file
-    neighbours.py       what is wrong only next to something else
-    integers.py ...     what is not a matter of one operation: integers, names, results
+    registry.py         which form an operation has then, and what is refused
+    lowerings.nnef      the forms, written in NNEF
+    elementwise.py ...  the same where they need shapes, a family a file
+    fusion.py           operations that runtimes make wrong next to each other
+    integers.py, cleanup.py
+                        passes over integers; over copies, repetitions and names
 
 A target is a set of runtimes. An operation that one of them lacks, as it is set, is
 replaced by its lowering, again and again, until all of them have everything. There is one
@@ -18,42 +20,48 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
-from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.order import inputs_first
 from nnef_grad.graph.prune import prune
 from nnef_grad.graph.verify import verify
-from nnef_grad.targets.conditions import When
-from nnef_grad.targets.integers import casts_moved_up, floored_casts, scalar_inputs
-from nnef_grad.targets.interface import (
-    computed_outputs,
+from nnef_grad.targets import borders, conv, elementwise, matrix, pool, reduce, shape
+from nnef_grad.targets.cleanup import (
     copies,
-    without_copies,
-    without_prefixes,
-    without_repetitions,
+    copy_outputs,
+    remove_copies,
+    remove_repetitions,
+    rename_misread,
 )
-from nnef_grad.targets.lookup import find_lowering
-from nnef_grad.targets.neighbours import (
-    computed_biases_added,
-    constant_biases_added,
-    differences_turned,
-    repeats_joined,
-    steps_held,
-    sums_parted,
-    zeros_held,
+from nnef_grad.targets.fusion import (
+    add_computed_biases,
+    add_constant_biases,
+    add_opposites,
+    hold_steps,
+    hold_zeros,
+    join_repeats,
+    split_sums,
 )
-from nnef_grad.targets.registry import Inexpressible
+from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
+from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.runtimes import RUNTIMES, Runtime
-from nnef_grad.targets.tensors import (
-    Data,
-    constants_as_variables,
-    in_full,
-    literal_operands,
-)
+from nnef_grad.targets.tensors import Data, fill, put_literals, store_constants
+
+__all__ = [
+    "TARGETS",
+    "Lowered",
+    "borders",
+    "conv",
+    "elementwise",
+    "lower",
+    "matrix",
+    "pool",
+    "reduce",
+    "shape",
+]
 
 # The runtimes that a graph must be right in.
 TARGETS: dict[str, tuple[str, ...]] = {
@@ -95,16 +103,15 @@ def lower(graph: Graph, target: str) -> Lowered:
             them.
     """
     if target not in TARGETS:
-        raise UsageError(
-            f"the target is one of {', '.join(TARGETS)}, and not '{target}'"
-        )
-    runtimes = [RUNTIMES[name] for name in TARGETS[target]]
+        names = ", ".join(TARGETS)
+        raise UsageError(f"the target is one of {names}, and not '{target}'")
+    runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in TARGETS[target]))
     if not runtimes:
         return Lowered(graph)
-    graph, kept = floored_casts(graph), copies(graph)
+    graph, kept = floor_casts(graph), copies(graph)
     while (changed := _round(graph, runtimes, kept)) is not graph:
         graph = changed
-    return _settled(graph, runtimes, kept)
+    return _finished(graph, runtimes, kept)
 
 
 Wanted = Callable[[Runtime], bool]
@@ -113,17 +120,17 @@ Pass = Callable[[Graph], Graph]
 # What is done besides, if one of the runtimes wants it: in every round, or when there is
 # nothing else to do.
 _ALWAYS: tuple[tuple[Wanted, Pass], ...] = (
-    (lambda runtime: not runtime.casts_integers, casts_moved_up),
-    (lambda runtime: not runtime.takes_constants_as_biases, constant_biases_added),
-    (lambda runtime: runtime.moves_operations, computed_biases_added),
+    (lambda runtime: not runtime.casts_integers, move_casts_up),
+    (lambda runtime: not runtime.takes_constants_as_biases, add_constant_biases),
+    (lambda runtime: runtime.moves_operations, add_computed_biases),
 )
 _LAST: tuple[tuple[Wanted, Pass], ...] = (
-    (lambda runtime: not runtime.returns_data, computed_outputs),
-    (lambda runtime: runtime.moves_operations, steps_held),
-    (lambda runtime: runtime.moves_operations, repeats_joined),
-    (lambda runtime: runtime.moves_operations, differences_turned),
-    (lambda runtime: runtime.moves_operations, sums_parted),
-    (lambda runtime: runtime.fuses_padding, zeros_held),
+    (lambda runtime: not runtime.returns_data, copy_outputs),
+    (lambda runtime: runtime.moves_operations, hold_steps),
+    (lambda runtime: runtime.moves_operations, join_repeats),
+    (lambda runtime: runtime.moves_operations, add_opposites),
+    (lambda runtime: runtime.moves_operations, split_sums),
+    (lambda runtime: runtime.fuses_padding, hold_zeros),
 )
 
 
@@ -131,14 +138,10 @@ def _round(
     graph: Graph, runtimes: Sequence[Runtime], kept: Collection[Tensor]
 ) -> Graph:
     """The graph with operations replaced that a runtime lacks, once."""
-    lacks = partial(_is_lacking, runtimes)
-    found = without_repetitions(without_copies(graph, kept))
-    found = literal_operands(found, lacks)
+    found = remove_repetitions(remove_copies(graph, kept))
+    found = put_literals(found, partial(_is_lacking, runtimes))
     found = _applied(_ALWAYS, found, runtimes)
-    problems: list[Problem] = []
-    found = inline(found, partial(_build, lacks, problems))
-    if problems:
-        raise UnsupportedError.collect(problems)
+    found = inline(found, partial(_lowering, runtimes))
     if found is graph:
         found = _applied(_LAST, found, runtimes)
     return graph if found is graph else prune(found)
@@ -154,15 +157,19 @@ def _applied(
     return graph
 
 
-def _settled(
+def _finished(
     graph: Graph, runtimes: Sequence[Runtime], kept: Collection[Tensor]
 ) -> Lowered:
-    """The graph with what is not a matter of single operations."""
+    """The graph with its inputs, its constants and its names as the runtimes want them.
+
+    Raises:
+        UnsupportedError: there are operations that a runtime lacks.
+    """
     if not all(runtime.casts_integers for runtime in runtimes):
-        graph = without_copies(scalar_inputs(graph), kept)
-    graph, data = constants_as_variables(graph, partial(_is_lacking, runtimes))
+        graph = remove_copies(make_inputs_scalar(graph), kept)
+    graph, data = store_constants(graph, partial(_is_lacking, runtimes))
     prefixes = [prefix for runtime in runtimes for prefix in runtime.misread]
-    graph = inputs_first(without_prefixes(graph, prefixes))
+    graph = inputs_first(rename_misread(graph, prefixes))
     problems = [p for op in graph.operations for p in _problems(op, runtimes)]
     if problems:
         raise UnsupportedError.collect(problems)
@@ -176,40 +183,28 @@ def _is_lacking(runtimes: Sequence[Runtime], operation: Operation) -> bool:
     return any(runtime.lacks(operation) for runtime in runtimes)
 
 
-def _build(
-    lacks: When, problems: list[Problem], operation: Operation
-) -> Decompose | None:
-    """What puts other operations in the place of one that a runtime lacks."""
-    lowering = find_lowering(operation) if lacks(operation) else None
-    return None if lowering is None else partial(_lowered, lowering, problems)
+def _lowering(runtimes: Sequence[Runtime], operation: Operation) -> Decompose | None:
+    """Puts other operations in the place of one that a runtime lacks."""
+    form = find_lowering(operation) if _is_lacking(runtimes, operation) else None
+    return None if form is None else partial(_filled, form)
 
 
-def _lowered(
-    lowering: Decompose, problems: list[Problem], emit: Emitter, operation: Operation
-) -> Sequence[Any]:
-    try:
-        values = lowering(emit, operation)
-    except Inexpressible as error:
-        message = f"'{operation.name}' cannot be expressed {error}"
-        problems.append(Problem(message, operation.span))
-        return operation.results
+def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Operand]:
+    """Values of the shapes of the results: one that was simplified may have fewer
+    elements.
+    """
+    pairs = zip(form(emit, operation), operation.results, strict=True)
     return [
-        _in_full(emit, *pair) for pair in zip(values, operation.results, strict=True)
+        fill(emit, value, result.shape) if isinstance(result, Tensor) else value
+        for value, result in pairs
     ]
-
-
-def _in_full(emit: Emitter, value: Any, result: Result) -> Any:
-    """A value of the shape of the result: what was simplified may have fewer elements."""
-    if isinstance(result, Tensor):
-        return in_full(emit, value, result.shape)
-    return value
 
 
 def _problems(operation: Operation, runtimes: Sequence[Runtime]) -> Iterator[Problem]:
     """What is left that a runtime does not have."""
     lacking = " and ".join(r.title for r in runtimes if r.lacks(operation))
     if lacking:
-        message = f"{lacking} cannot run {_called(operation)}"
+        message = f"{lacking} cannot run {_called(operation)}{refusal(operation)}"
         yield Problem(message, operation.span)
 
 

@@ -8,220 +8,183 @@ from math import prod
 from typing import Any
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.conv import conv_groups, conv_windows, deconv_groups, deconv_windows
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import Padding, Windows, reaches
-from nnef_grad.targets.registry import Inexpressible, lowering
-from nnef_grad.targets.windows import (
-    MOST_AXES,
-    covers,
-    cropped,
-    idle_windows,
-    lie_side_by_side,
-    skipping_axes,
-    stuffed,
-    without_idle,
+from nnef_grad.ops.windows import Windows, reaches
+from nnef_grad.targets.borders import crop, join_zeros
+from nnef_grad.targets.conditions import (
+    automatic,
+    bias_not_by_channel,
+    biased,
+    idle,
+    number_as_bias,
+    repeating,
+    sized,
+    uncovered,
 )
+from nnef_grad.targets.registry import lowering
+from nnef_grad.targets.windows import (
+    are_side_by_side,
+    dilate,
+    output_shape,
+    skipping_axes,
+)
+
+# The padding of batch and channels.
+STILL = ((0, 0), (0, 0))
 
 # ---- Convolutions ----
 
 
 @lowering("conv")
-def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """With everything said: the padding, the groups, a bias that has a number for each
-    channel. What negative padding crops is sliced off, and windows that lie outside as a
-    whole are zeros around the result.
+def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """With everything given: the padding, the groups, a bias that has a number for each
+    channel. Where windows may lie outside as a whole, zeros are joined to the input.
     """
-    x, w, bias = op.operands
-    assert isinstance(x, Tensor)
-    assert isinstance(w, Tensor)
-    groups = conv_groups(x.shape, op.attributes["groups"])
+    x, w = op.inputs[:2]
     if x.rank == 2:
-        return [_pointwise(emit, op, groups)]
-    _check_rank(x)
+        return [_pointwise(emit, op)]
     if DECOMPOSITIONS["conv"].applies(op):
         return DECOMPOSITIONS["conv"].build(emit, op)
-    windows, idle = without_idle(conv_windows(op)), idle_windows(conv_windows(op))
-    if min(windows.down) <= 0:
-        return [_untouched(emit, op)]
-    inside, windows = cropped(emit, x, windows)
-    kept, windows = _thinned(emit, inside, windows)
-    is_whole = not any(map(any, idle))
-    within, after = _divided(bias, w.shape[0]) if is_whole else (0.0, bias)
-    attributes = {**windows.attributes, "groups": groups}
-    y = emit("conv", kept, w, within, **attributes, hint="unbiased")
-    if not is_whole:
-        y = emit("pad", y, padding=[(0, 0), (0, 0), *idle], hint="padded")
+    windows = conv_windows(op)
+    if idle(op):
+        x = join_zeros(emit, x, (*STILL, *windows.padding))
+        padding = ((0, 0),) * len(windows.up)
+        windows = replace(windows, up=x.shape[2:], padding=padding)
+    x, windows = _thinned(emit, x, windows)
+    within, after = _divided(op, op.outputs[0])
+    attributes = {**windows.attributes, "groups": _groups(op)}
+    y = emit("conv", x, w, within, **attributes, hint="unbiased")
     return [emit("add", y, after)]
 
 
-def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Any, Windows]:
+def _groups(op: Operation) -> int:
+    x, groups = op.inputs[0].shape, op.attributes["groups"]
+    if op.name == "conv":
+        return conv_groups(x, groups)
+    return deconv_groups(x, op.attributes["output_shape"], groups)
+
+
+def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
     """The input without the elements that a stride skips in all windows, and the windows
     over what is left.
     """
     axes = skipping_axes(windows)
     if not axes:
         return x, windows
-    each = [s if axis in axes else 1 for axis, s in enumerate(windows.stride)]
+    steps = [s if axis in axes else 1 for axis, s in enumerate(windows.stride)]
     single: dict[str, Any] = {"size": [1] * x.rank, "padding": [(0, 0)] * x.rank}
-    kept = emit("box", x, **single, stride=[1, 1, *each], hint="kept")
-    stride = tuple(s // every for s, every in zip(windows.stride, each, strict=True))
-    dilation = tuple(
-        max(d // every, 1) for d, every in zip(windows.dilation, each, strict=True)
+    kept = emit("box", x, **single, stride=[1, 1, *steps], hint="kept")
+    stride, dilation = (
+        tuple(max(n // step, 1) for n, step in zip(items, steps, strict=True))
+        for items in (windows.stride, windows.dilation)
     )
     return kept, replace(windows, up=kept.shape[2:], stride=stride, dilation=dilation)
 
 
-def _divided(bias: Operand, channels: int) -> tuple[Operand, Operand]:
-    """A bias as one of the operation itself, and one to be added after it."""
-    return (bias, 0.0) if _is_by_channel(bias, channels) else (0.0, bias)
+def _divided(op: Operation, y: Tensor) -> tuple[Operand, Operand]:
+    """The bias as one of the operation itself, and one to be added after it."""
+    bias = op.operands[2]
+    is_within = shape_of(bias) == (1, y.shape[1]) and not _is_uncovered(op)
+    return (bias, 0.0) if is_within else (0.0, bias)
 
 
-def _is_by_channel(bias: Operand, channels: int) -> bool:
-    """Whether there is a number for each channel, or nothing to add at all."""
-    return bias.shape == (1, channels) if isinstance(bias, Tensor) else bias == 0.0
+def _is_uncovered(op: Operation) -> bool:
+    return op.name == "deconv" and uncovered(op)
 
 
-def _pointwise(emit: Emitter, op: Operation, groups: int) -> Any:
+def _pointwise(emit: Emitter, op: Operation) -> Tensor:
     """Without space: the same with a single element of space."""
     x, w, bias = op.operands
     points = emit("unsqueeze", x, axes=[2], hint="points")
     kernels = emit("unsqueeze", w, axes=[2], hint="kernels")
-    attributes: dict[str, Any] = {"padding": [(0, 0)], "groups": groups}
+    attributes: dict[str, Any] = {"padding": [(0, 0)], "groups": _groups(op)}
     mixed = emit(op.name, points, kernels, bias, **attributes, hint="mixed")
     return emit("squeeze", mixed, axes=[2])
 
 
-def _untouched(emit: Emitter, op: Operation) -> Any:
-    """All windows lie outside: there is nothing but the bias."""
-    (y,) = op.outputs
-    zeros = emit("constant", shape=y.shape, value=[0.0], hint="zeros")
-    return emit("add", zeros, op.operands[2])
-
-
-def _check_rank(x: Tensor) -> None:
-    if x.rank > 2 + MOST_AXES:
-        raise Inexpressible(f"with more than {MOST_AXES} spatial axes")
-
-
 # ---- Deconvolutions ----
+
+_OPEN = (
+    automatic | repeating | bias_not_by_channel | number_as_bias | biased & uncovered
+)
 
 
 @lowering("deconv")
-def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """With everything said, if it is not: a convolution, if it is."""
-    x = op.inputs[0]
-    if x.rank == 2:
-        return [_pointwise(emit, op, _groups(op))]
-    _check_rank(x)
+def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """With everything given, if it is not: a convolution, if it is."""
+    windows = deconv_windows(op)
+    if op.inputs[0].rank == 2:
+        return [_pointwise(emit, op)]
     if DECOMPOSITIONS["deconv"].applies(op):
         return DECOMPOSITIONS["deconv"].build(emit, op)
-    if not deconv_windows(op).touch_data:
-        return [_untouched(emit, op)]
-    if not _is_plain(op):
-        return [_plain(emit, op)]
-    if _groups(op) == 1 and _is_single(deconv_windows(op)):
+    if _OPEN(op) or (sized(op) and windows.has_natural_extents):
+        return [_explicit(emit, op, windows)]
+    if _groups(op) == 1 and _is_single(windows):
         return [_product(emit, op)]
-    return [_convolution(emit, op)]
+    return [_convolution(emit, op, windows)]
 
 
-def _groups(op: Operation) -> int:
-    x, attributes = op.inputs[0], op.attributes
-    return deconv_groups(x.shape, attributes["output_shape"], attributes["groups"])
-
-
-def _is_plain(op: Operation) -> bool:
-    """Whether everything is said, and nothing that need not be."""
-    (y,), attributes, windows = op.outputs, op.attributes, deconv_windows(op)
-    padding: Padding = attributes["padding"]
-    return (
-        attributes["border"] == "constant"
-        and len(padding) > 0
-        and min(map(min, padding)) >= 0
-        and not (attributes["output_shape"] and windows.has_natural_extents)
-        and (op.operands[2] == 0.0 or covers(windows))
-        and _is_by_channel(op.operands[2], y.shape[1])
-    )
-
-
-def _plain(emit: Emitter, op: Operation) -> Any:
-    """Negative padding is zeros around the result. The bias is added to them too, and to
-    what no window reaches.
-    """
-    (y,), (x, w, bias), windows = op.outputs, op.operands, deconv_windows(op)
-    zeros = [(max(-before, 0), max(-after, 0)) for before, after in windows.padding]
-    attributes = {**_inside(windows, zeros, y.shape[:2]), "groups": _groups(op)}
-    within, after = _divided(bias, y.shape[1]) if covers(windows) else (0.0, bias)
+def _explicit(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
+    """With the padding. The bias is added to what no window reaches too."""
+    (y,), (x, w, _) = op.outputs, op.operands
+    within, after = _divided(op, y)
+    attributes = {
+        **windows.attributes,
+        "groups": _groups(op),
+        "output_shape": output_shape(windows, *y.shape[:2]),
+    }
     spread = emit("deconv", x, w, within, **attributes, hint="spread")
-    if any(map(any, zeros)):
-        padding = [(0, 0), (0, 0), *zeros]
-        spread = emit("pad", spread, padding=padding, hint="padded")
     return emit("add", spread, after)
-
-
-def _inside(
-    windows: Windows, zeros: Sequence[tuple[int, int]], channels: Shape
-) -> dict[str, Any]:
-    """The attributes of a deconvolution without the zeros around its result."""
-    up = tuple(
-        extent - sum(sides) for extent, sides in zip(windows.up, zeros, strict=True)
-    )
-    padding = tuple(
-        (max(before, 0), max(after, 0)) for before, after in windows.padding
-    )
-    inside = replace(windows, up=up, padding=padding)
-    output_shape = () if inside.has_natural_extents else (*channels, *up)
-    return {**inside.attributes, "output_shape": output_shape}
 
 
 def _is_single(windows: Windows) -> bool:
     """Whether one window is all there is."""
     is_one = prod(windows.down) == 1 and prod(windows.size) > 1
-    return is_one and lie_side_by_side(windows)
+    return is_one and are_side_by_side(windows)
 
 
-def _product(emit: Emitter, op: Operation) -> Any:
+def _product(emit: Emitter, op: Operation) -> Tensor:
     """One window is as large as the result: a fully connected layer in reverse."""
-    (y,) = op.outputs
-    x, w, bias = op.operands
-    assert isinstance(x, Tensor)
-    assert isinstance(w, Tensor)
+    (y,), (x, w) = op.outputs, op.inputs[:2]
     batch, channels = x.shape[:2]
     points = reshaped(emit, x, (batch, channels), hint="points")
     rows = reshaped(emit, w, (channels, prod(w.shape[1:])), hint="rows")
     product = emit("matmul", points, rows, hint="product")
-    return emit("add", reshaped(emit, product, y.shape, hint="unbiased"), bias)
+    return emit(
+        "add", reshaped(emit, product, y.shape, hint="unbiased"), op.operands[2]
+    )
 
 
-def _convolution(emit: Emitter, op: Operation) -> Any:
-    """What the elements of the result receive: the windows slide along the result, over
-    an input with zeros between its elements, and meet their elements in reverse order.
+def _convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
+    """The sums that the elements of the result receive: the windows slide along the
+    result, over an input with zeros between its elements, and meet their elements in
+    reverse order.
     """
-    x, w, bias = op.operands
-    assert isinstance(x, Tensor)
-    assert isinstance(w, Tensor)
-    windows, groups = deconv_windows(op), _groups(op)
+    (x, w), groups = op.inputs[:2], _groups(op)
     strides = zip(windows.stride, windows.down, strict=True)
     factors = {a: s for a, (s, count) in enumerate(strides, start=2) if count > 1}
-    apart = stuffed(emit, x, factors)
+    dilated = dilate(emit, x, factors)
     reach = reaches(windows.size, windows.dilation)
-    columns = zip(windows.padding, reach, windows.up, apart.shape[2:], strict=True)
+    columns = zip(windows.padding, reach, windows.up, dilated.shape[2:], strict=True)
     padding = [(r - 1 - p, up - held + p) for (p, _), r, up, held in columns]
     attributes = {
         **windows.attributes,
-        "padding": padding,
+        "padding": [(max(p, 0), max(q, 0)) for p, q in padding],
         "stride": (),
         "groups": groups,
     }
-    return emit("conv", apart, _transposed(emit, w, groups), bias, **attributes)
+    cropped = crop(emit, dilated, (*STILL, *padding), hint="cropped")
+    w = _transposed(emit, w, groups)
+    return emit("conv", cropped, w, op.operands[2], **attributes)
 
 
 # ---- The filter of the other direction ----
 
 
-def _transposed(emit: Emitter, w: Tensor, groups: int) -> Any:
+def _transposed(emit: Emitter, w: Tensor, groups: int) -> Tensor:
     """[c, C / groups, f...] to [C, c / groups, f...], turned around in space."""
     filters, channels, *size = w.shape
     shape = (channels * groups, filters // groups, *size)
@@ -248,7 +211,7 @@ def _transposed_values(
     ]
 
 
-def _turned(emit: Emitter, w: Tensor) -> Any:
+def _turned(emit: Emitter, w: Tensor) -> Tensor:
     """The filter turned around in space: the response to a single 1, as large as the
     filter is; its filters are all the planes.
     """
@@ -263,7 +226,7 @@ def _turned(emit: Emitter, w: Tensor) -> Any:
 
 def _exchanged(
     emit: Emitter, w: Tensor, groups: int, shape: Shape, exchanged: Shape
-) -> Any:
+) -> Tensor:
     """The filters of a group and its channels change places.
 
     Args:
@@ -273,13 +236,15 @@ def _exchanged(
     """
     filters, channels, *size = shape
     if channels == 1 or filters == groups:
-        return reshaped(emit, w, exchanged, hint="kernels")
+        same: Tensor = reshaped(emit, w, exchanged, hint="kernels")
+        return same
     if groups == 1:
         axes = [1, 0, *range(2, len(shape))]
         kernels = reshaped(emit, w, shape, hint="kernels")
         return emit("transpose", kernels, axes=axes, hint="exchanged")
     # The spatial axes go as one: not all runtimes transpose more than five.
-    apart = (groups, filters // groups, channels, prod(size))
-    kernels = reshaped(emit, w, apart, hint="kernels")
+    parts = (groups, filters // groups, channels, prod(size))
+    kernels = reshaped(emit, w, parts, hint="kernels")
     moved = emit("transpose", kernels, axes=[0, 2, 1, 3], hint="exchanged")
-    return reshaped(emit, moved, exchanged, hint="filter")
+    turned: Tensor = reshaped(emit, moved, exchanged, hint="filter")
+    return turned

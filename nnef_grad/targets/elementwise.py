@@ -1,10 +1,9 @@
-"""Element by element: what takes the ranks or the types of the operands."""
+"""Element by element: lowerings that take the ranks or the types of the operands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from typing import Any
 
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.build.emitter import Emitter
@@ -15,25 +14,22 @@ from nnef_grad.targets.registry import lowering
 
 
 @lowering("select")
-def select_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """With all operands in the rank of the result; of logicals by logic. What is chosen
-    by a literal needs no choice.
+def select_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """With all operands in the rank of the result; of logicals by logic. A literal
+    condition needs no choice.
     """
-    condition, chosen, otherwise = op.operands
+    condition, yes, no = op.operands
     if isinstance(condition, bool):
-        return [chosen if condition else otherwise]
+        return [yes if condition else no]
     if op.dtype == "logical":
-        return [_chosen(emit, *op.operands)]
+        return [_by_logic(emit, condition, yes, no)]
     rank = op.outputs[0].rank
-    names = [parameter.name for parameter in op.definition.operands]
-    aligned = (
-        _aligned(emit, o, rank, name)
-        for o, name in zip(op.operands, names, strict=True)
-    )
-    return [emit("select", *aligned)]
+    names = (parameter.name for parameter in op.definition.operands)
+    pairs = zip(op.operands, names, strict=True)
+    return [emit("select", *(_aligned(emit, x, rank, name) for x, name in pairs))]
 
 
-def _aligned(emit: Emitter, x: Operand, rank: int, hint: str) -> Any:
+def _aligned(emit: Emitter, x: Operand, rank: int, hint: str) -> Operand:
     """The operand with trailing axes of extent 1, so that it has the rank."""
     if type(x) is int:
         ones = [1] * rank
@@ -43,7 +39,7 @@ def _aligned(emit: Emitter, x: Operand, rank: int, hint: str) -> Any:
     return emit("unsqueeze", x, axes=axes, hint=hint) if axes else x
 
 
-def _chosen(emit: Emitter, condition: Operand, yes: Operand, no: Operand) -> Any:
+def _by_logic(emit: Emitter, condition: Operand, yes: Operand, no: Operand) -> Operand:
     """condition && yes || !condition && no"""
     other = emit("not", condition, hint="other")
     first = emit("and", condition, yes, hint="first")
@@ -53,30 +49,22 @@ def _chosen(emit: Emitter, condition: Operand, yes: Operand, no: Operand) -> Any
 
 # ---- Types ----
 
-Cast = Callable[[Emitter, Operand], Any]
 
-
-def _same(emit: Emitter, x: Operand) -> Any:
-    return x
-
-
-def _number(emit: Emitter, x: Operand) -> Any:
+def _number(emit: Emitter, x: Operand) -> Operand:
     return emit("select", x, 1.0, 0.0)
 
 
-def _truth(emit: Emitter, x: Operand) -> Any:
+def _truth(emit: Emitter, x: Operand) -> Operand:
     """Whether it is not zero."""
     return emit("not", emit("eq", x, 0.0, hint="zero"))
 
 
-def _truth_of_integer(emit: Emitter, x: Operand) -> Any:
+def _truth_of_integer(emit: Emitter, x: Operand) -> Operand:
     return _truth(emit, emit("cast", x, dtype="scalar", hint="number"))
 
 
-_CASTS: dict[tuple[str, str | None], Cast] = {
-    ("scalar", "scalar"): _same,
-    ("integer", "integer"): _same,
-    ("logical", "logical"): _same,
+_CASTS: dict[tuple[str, str | None], Callable[[Emitter, Operand], Operand]] = {
+    **{(dtype, dtype): lambda _, x: x for dtype in ("scalar", "integer", "logical")},
     ("logical", "scalar"): _number,
     ("scalar", "logical"): _truth,
     ("integer", "logical"): _truth_of_integer,
@@ -88,7 +76,7 @@ def _types(op: Operation) -> tuple[str, str | None]:
 
 
 @lowering("cast", when=lambda op: _types(op) in _CASTS)
-def cast_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def cast_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """By a comparison or a choice. Integers are made from nothing else, and nothing else
     is made from them: see integers.py.
     """
@@ -99,7 +87,7 @@ def cast_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 
 @lowering("copy")
-def copy_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def copy_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """x || x, and a constant for an integer."""
     (x,) = op.operands
     if op.dtype == "integer":
@@ -108,13 +96,13 @@ def copy_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 
 @lowering("copy_n")
-def copy_n_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def copy_n_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """As many copies, each of which gets its name."""
-    return [op.operands * int(op.attributes["times"])]
+    return [op.operands * op.attributes["times"]]
 
 
 @lowering("add_n")
-def add_n_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def add_n_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """One after the other."""
     (terms,) = op.operands
     assert isinstance(terms, tuple)

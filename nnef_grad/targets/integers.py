@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.build.emitter import Emitter
@@ -25,12 +24,13 @@ from nnef_grad.ops.shape import with_extent
 from nnef_grad.targets.conditions import not_one_axis
 from nnef_grad.targets.reduce import position_lowered
 
-# The operation that made some integers, what emits operations, the cast of the integers.
-Form = Callable[[Operation, Emitter, Operation], Sequence[Any]]
+# Emits scalars in the place of integers: of the operation that produced these, and their
+# cast.
+Form = Callable[[Operation, Emitter, Operation], Sequence[Operand]]
 
 
-def makers(graph: Graph) -> dict[Tensor, Operation]:
-    """Which operation makes a tensor."""
+def producers(graph: Graph) -> dict[Tensor, Operation]:
+    """The operation that made each tensor."""
     return {tensor: op for op in graph.operations for tensor in op.outputs}
 
 
@@ -40,27 +40,26 @@ def makers(graph: Graph) -> dict[Tensor, Operation]:
 _WHOLE = {"floor", "ceil", "round"}
 
 
-def floored_casts(graph: Graph) -> Graph:
+def floor_casts(graph: Graph) -> Graph:
     """The graph with scalars rounded down before they are cast to integers: the cast
     does so, but real runtimes round to zero.
     """
-    made = makers(graph)
+    made = producers(graph)
 
     def body(op: Operation) -> Decompose | None:
-        is_open = _is_cast(op, "scalar", "integer") and op.operands[0] in made
-        is_whole = is_open and made[op.inputs[0]].name in _WHOLE
-        return _floored if is_open and not is_whole else None
+        if not _is_cast(op, "scalar", "integer") or op.operands[0] not in made:
+            return None
+        return None if made[op.inputs[0]].name in _WHOLE else _floored
 
     return inline(graph, body)
 
 
 def _is_cast(op: Operation, source: str, target: str) -> bool:
-    return (
-        op.name == "cast" and op.dtype == target and dtype_of(op.operands[0]) == source
-    )
+    is_cast = op.name == "cast" and op.dtype == target
+    return is_cast and dtype_of(op.operands[0]) == source
 
 
-def _floored(emit: Emitter, op: Operation) -> Sequence[Any]:
+def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     whole = emit("floor", op.operands[0], hint="whole")
     return [emit("cast", whole, dtype="integer")]
 
@@ -68,32 +67,31 @@ def _floored(emit: Emitter, op: Operation) -> Sequence[Any]:
 # ---- To scalars ----
 
 
-def casts_moved_up(graph: Graph) -> Graph:
-    """The graph with casts of integers to scalars before what made the integers, or with
-    scalars that are made in their place.
+def move_casts_up(graph: Graph) -> Graph:
+    """The graph with casts of integers to scalars before what produced the integers, or
+    with scalars that are made in their place.
     """
-    made = makers(graph)
+    made = producers(graph)
 
     def body(op: Operation) -> Decompose | None:
         if not _is_cast(op, "integer", "scalar") or op.operands[0] not in made:
             return None
-        maker = made[op.inputs[0]]
-        form = _FORMS.get(maker.name)
-        return partial(form, maker) if form is not None else None
+        producer = made[op.inputs[0]]
+        form = _FORMS.get(producer.name)
+        return partial(form, producer) if form is not None else None
 
     return inline(graph, body)
 
 
-def _moved(maker: Operation, emit: Emitter, cast: Operation) -> Sequence[Any]:
+def _moved(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
     """The operation on scalars. It moves elements about, and makes none."""
-    operands = tuple(_as_scalar(emit, operand) for operand in maker.operands)
-    results = emit.emit_again(maker, operands)
-    (integers,) = cast.operands
-    pairs = zip(tensors(maker.results), tensors(results), strict=True)
-    return [new for old, new in pairs if old == integers]
+    operands = tuple(_as_scalar(emit, operand) for operand in producer.operands)
+    results = emit.emit_again(producer, operands)
+    pairs = zip(tensors(producer.results), tensors(results), strict=True)
+    return [new for old, new in pairs if old == cast.operands[0]]
 
 
-def _as_scalar(emit: Emitter, x: Operand) -> Any:
+def _as_scalar(emit: Emitter, x: Operand) -> Operand:
     if isinstance(x, tuple):
         return tuple(_as_scalar(emit, item) for item in x)
     if dtype_of(x) != "integer":
@@ -101,39 +99,39 @@ def _as_scalar(emit: Emitter, x: Operand) -> Any:
     return emit("cast", x, dtype="scalar", hint="number")
 
 
-def _gathered(maker: Operation, emit: Emitter, cast: Operation) -> Sequence[Any]:
-    x, indices = maker.operands
-    return [emit("gather", _as_scalar(emit, x), indices, **maker.attributes)]
+def _gathered(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
+    x, indices = producer.operands
+    return emit.emit_again(producer, (_as_scalar(emit, x), indices))
 
 
-def _cast(maker: Operation, emit: Emitter, cast: Operation) -> Sequence[Any]:
+def _cast(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
     """The largest whole number that is not above."""
-    (x,) = maker.operands
-    whole = dtype_of(x) != "scalar"
-    return [emit("cast", x, dtype="scalar") if whole else emit("floor", x)]
+    (x,) = producer.operands
+    is_whole = dtype_of(x) != "scalar"
+    return [emit("cast", x, dtype="scalar") if is_whole else emit("floor", x)]
 
 
-def _constant(maker: Operation, emit: Emitter, cast: Operation) -> Sequence[Any]:
-    shape, value = maker.attributes["shape"], maker.attributes["value"]
+def _constant(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
+    shape, value = producer.attributes["shape"], producer.attributes["value"]
     return [emit("constant", shape=shape, value=[float(item) for item in value])]
 
 
 _EXTREMA = {"argmax_reduce": "max_reduce", "argmin_reduce": "min_reduce"}
 
 
-def _position(maker: Operation, emit: Emitter, cast: Operation) -> Sequence[Any]:
+def _position(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
     """The first of the positions at which the extremum is."""
-    if not_one_axis(maker):
-        (position,) = position_lowered(emit, maker)
+    if not_one_axis(producer):
+        (position,) = position_lowered(emit, producer)
         return [emit("cast", position, dtype="scalar")]
-    (x,), (axis,) = maker.inputs, maker.attributes["axes"]
-    extremum = emit(_EXTREMA[maker.name], x, axes=[axis], hint="extremum")
+    (x,), (axis,) = producer.inputs, producer.attributes["axes"]
+    extent = x.shape[axis]
+    extremum = emit(_EXTREMA[producer.name], x, axes=[axis], hint="extremum")
     hit = emit("eq", x, extremum, hint="hit")
-    shape = with_extent((1,) * x.rank, axis, x.shape[axis])
-    numbers = [float(i) for i in range(x.shape[axis])]
+    shape = with_extent((1,) * x.rank, axis, extent)
+    numbers = [float(i) for i in range(extent)]
     positions = emit("constant", shape=shape, value=numbers, hint="positions")
-    beyond = float(x.shape[axis])
-    candidates = emit("select", hit, positions, beyond, hint="candidates")
+    candidates = emit("select", hit, positions, float(extent), hint="candidates")
     return [emit("min_reduce", candidates, axes=[axis])]
 
 
@@ -154,7 +152,7 @@ _FORMS: Mapping[str, Form] = {
 # ---- From outside ----
 
 
-def scalar_inputs(graph: Graph) -> Graph:
+def make_inputs_scalar(graph: Graph) -> Graph:
     """The graph with scalars for the inputs of integers that it makes scalars of, and
     uses for nothing else. They are fed whole numbers.
     """
@@ -170,18 +168,11 @@ def scalar_inputs(graph: Graph) -> Graph:
 
 
 def _only_cast(graph: Graph) -> list[Tensor]:
-    """The inputs of integers all of whose readers make scalars of them."""
-    read: dict[Tensor, list[Operation]] = {}
+    """The inputs of integers that are read, by casts to scalars alone."""
+    casts = {True: set[Tensor](), False: set[Tensor]()}
     for op in graph.operations:
-        for tensor in op.inputs:
-            read.setdefault(tensor, []).append(op)
-    return [
-        tensor
-        for tensor in graph.inputs
-        if tensor.dtype == "integer"
-        and tensor in read
-        and all(_is_cast(op, "integer", "scalar") for op in read[tensor])
-    ]
+        casts[_is_cast(op, "integer", "scalar")].update(op.inputs)
+    return [t for t in graph.inputs if t in casts[True] and t not in casts[False]]
 
 
 def _of_scalars(op: Operation, chosen: Mapping[Tensor, Tensor]) -> Operation:

@@ -1,12 +1,35 @@
 """Pooling and box filters: pools of spatial windows with padding inside their reach, as
-all runtimes have them, and sums.
+all runtimes have them, and sums. Maxima and where they are: `argmax_pool`, `sample` and
+`desample` in the elements of windows, laid out one beside the other.
+
+    index = argmax_pool(x, size = [1, 1, 3, 3], ...)
+    dx = desample(dy, index, size = [1, 1, 3, 3], ...)
+
+No runtime has these three as they are specified. `patches` has the 9 elements of each
+window of x along an axis of its own. `first` is true for the first one that is as large
+as the largest: the index in another form, which takes no integers. The elements that
+`desample` fills go back to where they were.
+
+    patches = conv(x, one_hot, ...)
+    largest = max_reduce(patches, axes = [1])
+    hits = eq(patches, largest)
+    priority = select(hits, [9.0, 8.0, ...], 0.0)
+    highest = max_reduce(priority, axes = [1])
+    first = eq(priority, highest)
+
+    kept = select(first, dy, 0.0)
+    dx = deconv(kept, one_hot, ...)
+
+The filters have a single 1 each, and a product of 0 with infinity or NaN is NaN: where x
+is not finite, this is not what the operations are specified to be. Windows that lie side
+by side are laid out by a `reshape`, and infinity is one number among others there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial, reduce
+from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -14,180 +37,76 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.pool import basic_windows, divisor, reverse_windows
-from nnef_grad.ops.shape import with_extent
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, counts_inside
+from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.windows import REPEATING, Windows, basic_outside
+from nnef_grad.targets.conditions import automatic, other_than, wide
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.windows import (
     LOWEST,
-    MOST_AXES,
     Layout,
     along,
     are_dilated,
-    basic_attributes,
-    check_inside,
-    cropped,
-    have_empty,
-    in_parts,
-    joined,
-    lie_apart,
-    lie_side_by_side,
+    are_side_by_side,
+    are_single,
+    columns_of,
+    dilate,
+    form_blocks,
     moving_axes,
-    one_by_one,
-    repeated,
-    stuffed,
+    of_columns,
+    output_shape,
+    repeat_elements,
+    still,
     surrounded,
+    transposed,
+    window_attributes,
 )
 
 # ---- Pools ----
 
 
 @lowering("max_pool")
-def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """Over what lies around the data too, unless that is ignored."""
+def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """Over the border too, unless that is ignored."""
     (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
-    check_inside(windows, border)
     if not _is_spatial(windows):
-        return [_moved_after(emit, op, windows)]
-    least = _least(emit, windows) if border == "constant" else None
-    if border in REPEATING or _is_wide(windows) or have_empty(windows):
-        x, windows = surrounded(emit, x, windows, border, LOWEST)
-    x, windows = _read(emit, x, windows)
-    largest = emit("max_pool", x, border="ignore", **basic_attributes(windows))
-    return [largest if least is None else emit("max", largest, least)]
-
-
-def _least(emit: Emitter, windows: Windows) -> Any:
-    """What no maximum is less than, to be broadcast: 0 where a window reaches beyond the
-    data; None where none does.
-
-    Zeros around the data would say the same. But optimisers of ONNX put them into the
-    pool after them, which ignores its border.
-    """
-    columns = zip(counts_inside(windows), windows.size, strict=True)
-    found = [[0.0 if n < f else LOWEST for n in counts] for counts, f in columns]
-    if any(set(along) == {0.0} for along in found):
-        return 0.0
-    edges = [
-        _edge(emit, along, with_extent((1,) * len(found), axis, len(along)))
-        for axis, along in enumerate(found)
-        if 0.0 in along
-    ]
-    return reduce(partial(emit, "max", hint="least"), edges) if edges else None
-
-
-def _edge(emit: Emitter, value: Sequence[float], shape: Shape) -> Any:
-    return emit("constant", shape=shape, value=value, hint="edge")
+        return [_moved(emit, op, windows)]
+    if border != "ignore" or wide(op):
+        value = LOWEST if border == "ignore" else 0.0
+        x, windows = surrounded(emit, x, windows, border, value)
+    return [emit("max_pool", x, border="ignore", **_as_read(windows))]
 
 
 @lowering("avg_pool")
-def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """Dilated windows are summed first, and those over as many zeros as they have
-    elements.
-    """
+def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """Dilated windows are summed first."""
     (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
-    check_inside(windows, border)
     if not _is_spatial(windows):
-        return [_moved_after(emit, op, windows)]
-    if are_dilated(windows) or (border == "constant" and _is_wide(windows)):
-        total = emit("box", x, border=border, **basic_attributes(windows), hint="total")
+        return [_moved(emit, op, windows)]
+    if are_dilated(windows):
+        attributes = window_attributes(windows)
+        total = emit("box", x, border=border, **attributes, hint="total")
         return [emit("div", total, divisor(emit, windows, border))]
-    if border in REPEATING:
+    if border in REPEATING or wide(op):
         x, windows = surrounded(emit, x, windows, border)
-    x, windows = _read(emit, x, windows)
     kept = "ignore" if border == "ignore" else "constant"
-    return [emit("avg_pool", x, border=kept, **basic_attributes(windows))]
+    return [emit("avg_pool", x, border=kept, **_as_read(windows))]
 
 
 @lowering("box")
-def box_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """A mean times a volume; windows that are dilated, or lie over as many zeros as they
-    have elements, are those of a convolution.
+def box_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """A mean times a volume; windows that are dilated, or that have as much padding as
+    elements, are those of a convolution.
     """
     (x,), windows = op.inputs, basic_windows(op)
     border, normalize = op.attributes["border"], op.attributes["normalize"]
     if not _is_spatial(windows):
-        return [_moved_after(emit, op, windows)]
-    if not normalize and (are_dilated(windows) or _is_wide(windows)):
+        return [_moved(emit, op, windows)]
+    if not normalize and (are_dilated(windows) or wide(op)):
         return [_convolved(emit, x, windows, border)]
     # Nothing is added where nothing is, nor where zeros are.
     kept = "constant" if border == "ignore" and not normalize else border
-    mean = emit("avg_pool", x, border=kept, **basic_attributes(windows), hint="mean")
+    mean = emit("avg_pool", x, border=kept, **window_attributes(windows), hint="mean")
     return [mean if normalize else emit("mul", mean, float(prod(windows.size)))]
-
-
-def _convolved(emit: Emitter, x: Tensor, windows: Windows, border: str) -> Any:
-    """The sums over windows, by a convolution with ones."""
-    axes = moving_axes(windows)
-    layout, windows = Layout(x.shape, axes), along(windows, axes)
-    planes = layout.apart(emit, x, (1, *windows.up))
-    if border in REPEATING:
-        planes, windows = surrounded(emit, planes, windows, border)
-    sums = emit("conv", planes, _ones(emit, windows), **windows.attributes, hint="sums")
-    return layout.together(emit, sums, windows.down)
-
-
-def _ones(emit: Emitter, windows: Windows) -> Any:
-    """The filter of a sum."""
-    return emit("constant", shape=[1, 1, *windows.size], value=[1.0], hint="ones")
-
-
-# ---- Boxes in reverse ----
-
-
-@lowering("debox")
-def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """With everything said, if it is not. Then windows that lie side by side repeat
-    elements, and others are those of a deconvolution.
-    """
-    (x,), windows = op.inputs, reverse_windows(op)
-    if DECOMPOSITIONS["debox"].applies(op):
-        return DECOMPOSITIONS["debox"].build(emit, op)
-    if not _is_plain(op):
-        return [_plain(emit, op, windows)]
-    if lie_side_by_side(windows):
-        return [repeated(emit, x, dict(enumerate(windows.size)))]
-    if lie_apart(windows):
-        return [stuffed(emit, x, dict(enumerate(windows.stride)))]
-    return [_deconvolved(emit, x, windows)]
-
-
-def _is_plain(op: Operation) -> bool:
-    """Whether everything is said, and nothing is divided."""
-    attributes = op.attributes
-    has_padding = len(attributes["padding"]) > 0
-    return (
-        attributes["border"] == "constant"
-        and has_padding
-        and not attributes["normalize"]
-    )
-
-
-def _plain(emit: Emitter, op: Operation, windows: Windows) -> Any:
-    (x,) = op.inputs
-    volume = prod(windows.size) if op.attributes["normalize"] else 1
-    share = emit("div", x, float(volume), hint="share")
-    output_shape = () if windows.has_natural_extents else windows.up
-    return emit("debox", share, **basic_attributes(windows), output_shape=output_shape)
-
-
-def _deconvolved(emit: Emitter, x: Tensor, windows: Windows) -> Any:
-    """Sums where windows meet, by a deconvolution with ones."""
-    axes = moving_axes(windows)
-    if len(axes) > MOST_AXES:
-        for part in reversed(in_parts(windows)):
-            x = emit(
-                "debox", x, **basic_attributes(part), output_shape=part.up, hint="part"
-            )
-        return x
-    layout, windows = Layout(x.shape, axes), along(windows, axes)
-    planes = layout.apart(emit, x, (1, *windows.down))
-    shape = () if windows.has_natural_extents else (planes.shape[0], 1, *windows.up)
-    attributes = {**windows.attributes, "output_shape": shape}
-    sums = emit("deconv", planes, _ones(emit, windows), **attributes, hint="sums")
-    return layout.together(emit, sums, windows.up)
-
-
-# ---- Windows that all runtimes have ----
 
 
 def _is_spatial(windows: Windows) -> bool:
@@ -196,36 +115,268 @@ def _is_spatial(windows: Windows) -> bool:
     return is_still and 3 <= len(windows.up) <= 5
 
 
-def _is_wide(windows: Windows) -> bool:
-    """Whether there is as much padding as a window has elements."""
-    outside = basic_outside(windows)
-    return any(max(sides) >= f for sides, f in zip(outside, windows.size, strict=True))
+def _as_read(windows: Windows) -> dict[str, Any]:
+    """The attributes, with no more padding than is read."""
+    return window_attributes(replace(windows, padding=basic_outside(windows)))
 
 
-def _read(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Any, Windows]:
-    """The part of the input that windows may lie over, and no more padding than is read."""
-    x, windows = cropped(emit, x, windows)
-    return x, replace(windows, padding=basic_outside(windows))
-
-
-def _moved_after(emit: Emitter, op: Operation, windows: Windows) -> Any:
-    """The operation with the axes after that its windows slide along."""
+def _moved(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
+    """The operation with the axes last that its windows slide along."""
     (x,), axes = op.inputs, moving_axes(windows)
     if not axes:
         return x
-    if len(axes) > MOST_AXES:
-        return _in_parts(emit, op, windows)
     layout, windows = Layout(x.shape, axes), along(windows, axes)
-    planes = layout.apart(emit, x, (1, *windows.up))
-    spatial = basic_attributes(joined(one_by_one(planes.shape[:2]), windows))
-    pooled = emit(op.name, planes, **{**op.attributes, **spatial}, hint="pooled")
-    return layout.together(emit, pooled, windows.down)
+    planes = layout.to_planes(emit, x, (1, *windows.up))
+    spatial = of_columns([*map(still, planes.shape[:2]), *columns_of(windows)])
+    attributes = {**op.settings, **window_attributes(spatial)}
+    pooled = emit(op.name, planes, **attributes, hint="pooled")
+    return layout.from_planes(emit, pooled, windows.down)
 
 
-def _in_parts(emit: Emitter, op: Operation, windows: Windows) -> Any:
-    """The operation along some axes, and then along the others."""
-    (x,) = op.inputs
-    for part in in_parts(windows):
-        attributes = {**op.attributes, **basic_attributes(part)}
-        x = emit(op.name, x, **attributes, hint="part")
-    return x
+def _convolved(emit: Emitter, x: Tensor, windows: Windows, border: str) -> Tensor:
+    """The sums over windows, by a convolution with ones."""
+    axes = moving_axes(windows)
+    layout, windows = Layout(x.shape, axes), along(windows, axes)
+    planes = layout.to_planes(emit, x, (1, *windows.up))
+    if border in REPEATING:
+        planes, windows = surrounded(emit, planes, windows, border)
+    sums = emit("conv", planes, _ones(emit, windows), **windows.attributes, hint="sums")
+    return layout.from_planes(emit, sums, windows.down)
+
+
+def _ones(emit: Emitter, windows: Windows) -> Tensor:
+    """The filter of a sum."""
+    return emit("constant", shape=[1, 1, *windows.size], value=[1.0], hint="ones")
+
+
+# ---- Boxes in reverse ----
+
+_OPEN = automatic | other_than(border="constant", normalize=False)
+
+
+@lowering("debox")
+def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """With everything given, if it is not. Then windows that lie side by side repeat
+    elements, and others are those of a deconvolution.
+    """
+    (x,), windows = op.inputs, reverse_windows(op)
+    if DECOMPOSITIONS["debox"].applies(op):
+        return DECOMPOSITIONS["debox"].build(emit, op)
+    if _OPEN(op):
+        return [_explicit(emit, op, windows)]
+    if are_side_by_side(windows):
+        return [repeat_elements(emit, x, dict(enumerate(windows.size)))]
+    if are_single(windows):
+        return [dilate(emit, x, dict(enumerate(windows.stride)))]
+    return [_deconvolved(emit, x, windows)]
+
+
+def _explicit(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
+    volume = prod(windows.size) if op.attributes["normalize"] else 1
+    share = emit("div", op.operands[0], float(volume), hint="share")
+    attributes = {**window_attributes(windows), "output_shape": output_shape(windows)}
+    return emit("debox", share, **attributes)
+
+
+def _deconvolved(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
+    """Sums where windows meet, by a deconvolution with ones."""
+    axes = moving_axes(windows)
+    layout, windows = Layout(x.shape, axes), along(windows, axes)
+    planes = layout.to_planes(emit, x, (1, *windows.down))
+    shape = output_shape(windows, planes.shape[0], 1)
+    attributes = {**windows.attributes, "output_shape": shape}
+    sums = emit("deconv", planes, _ones(emit, windows), **attributes, hint="sums")
+    return layout.from_planes(emit, sums, windows.up)
+
+
+# ---- Maxima ----
+
+
+@lowering("argmax_pool")
+def argmax_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """Where the largest element lies along an axis."""
+    patches = _patches_of(basic_windows(op))
+    elements = patches.take(emit, op.inputs[0], op.attributes["border"])
+    lines, axis = patches.to_lines(emit, elements)
+    index = emit("argmax_reduce", lines, axes=[axis], hint="largest")
+    return [patches.from_single(emit, index)]
+
+
+@lowering("sample")
+def sample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """The sum of the elements that are taken, with zeros for those that are not meant."""
+    (x, index), windows = op.inputs, basic_windows(op)
+    patches = _patches_of(windows)
+    chosen = _chosen(emit, patches, index, windows)
+    elements = patches.take(emit, x, op.attributes["border"])
+    kept = emit("select", chosen, elements, 0.0, hint="kept")
+    sampled = emit("sum_reduce", kept, axes=patches.axes, hint="sampled")
+    return [patches.from_single(emit, sampled)]
+
+
+@lowering("desample")
+def desample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """The value of a window, at one of its elements, goes back to where that was taken
+    from.
+    """
+    (x, index), windows = op.inputs, reverse_windows(op)
+    patches = _patches_of(windows)
+    chosen = _chosen(emit, patches, index, windows)
+    each = patches.to_single(emit, x, "each")
+    return [patches.put(emit, emit("select", chosen, each, 0.0, hint="kept"))]
+
+
+# The operations that make an index.
+_SOURCES = ("argmax_pool", "max_pool_with_index")
+
+
+def _chosen(emit: Emitter, patches: Patches, index: Tensor, windows: Windows) -> Tensor:
+    """Whether an element is the one that the index means.
+
+    An index that a maximum has made is not looked at: there is a runtime that does
+    nothing with integers. What made it is looked at instead.
+    """
+    source = emit.producer(index)
+    if source and source.name in _SOURCES and basic_windows(source) == windows:
+        return _first(emit, patches, source)
+    number = emit(
+        "cast", patches.to_single(emit, index, "index"), dtype="scalar", hint="number"
+    )
+    places = patches.numbers(emit, range(patches.volume), "places")
+    return emit("eq", number, places, hint="chosen")
+
+
+def _first(emit: Emitter, patches: Patches, source: Operation) -> Tensor:
+    """Whether an element is the first of the largest ones in its window."""
+    elements = patches.take(emit, source.inputs[0], source.attributes["border"])
+    axes = patches.axes
+    largest = emit("max_reduce", elements, axes=axes, hint="largest")
+    hits = emit("eq", elements, largest, hint="hits")
+    countdown = patches.numbers(emit, range(patches.volume, 0, -1), "countdown")
+    priority = emit("select", hits, countdown, 0.0, hint="priority")
+    highest = emit("max_reduce", priority, axes=axes, hint="highest")
+    return emit("eq", priority, highest, hint="first")
+
+
+# ---- The elements of windows ----
+
+
+@dataclass(frozen=True)
+class Patches:
+    """The elements of windows, laid out in a tensor. The first axis is for all windows
+    that are not along the axes of the layout: [others, f1 * f2, x1, x2].
+
+    Attributes:
+        layout: the axes of the tensor that the windows slide over.
+        windows: the windows along the axes of the layout.
+        in_blocks: whether windows lie side by side: [others, x1, f1, x2, f2] then.
+    """
+
+    layout: Layout
+    windows: Windows
+    in_blocks: bool
+
+    @property
+    def axes(self) -> Shape:
+        """The axes of the elements of one window."""
+        last = 1 + 2 * len(self.windows.size)
+        return tuple(range(2, last, 2)) if self.in_blocks else (1,)
+
+    @property
+    def volume(self) -> int:
+        """The number of elements of a window."""
+        return prod(self.windows.size)
+
+    def take(self, emit: Emitter, x: Tensor, border: str) -> Tensor:
+        """The elements of all windows: where they are, or by convolutions that each
+        filter one element of a window.
+        """
+        windows = self.windows
+        if self.in_blocks:
+            extents = self._extents(windows.down, windows.size)
+            return self.layout.to_planes(emit, x, extents, hint="blocks")
+        x = self.layout.to_planes(emit, x, (1, *windows.up))
+        others = x.shape[0]
+        if border != "constant":
+            x, windows = surrounded(emit, x, windows, border, LOWEST)
+        for step in _steps(windows):
+            planes = reshaped(emit, x, (prod(x.shape[:2]), 1, *step.up), hint="planes")
+            filters = _one_hot(emit, step.size)
+            x = emit("conv", planes, filters, **step.attributes, hint="patches")
+        shape = (others, self.volume, *windows.down)
+        patches: Tensor = reshaped(emit, x, shape, hint="patches")
+        return patches
+
+    def put(self, emit: Emitter, x: Tensor) -> Tensor:
+        """The elements where they were taken from, added where windows overlap: by the
+        same steps in reverse.
+        """
+        for step in [] if self.in_blocks else reversed(_steps(self.windows)):
+            volume = prod(step.size)
+            planes = prod(x.shape[:2]) // volume
+            x = reshaped(emit, x, (planes, volume, *step.down), hint="patches")
+            shape = output_shape(step, planes, 1)
+            attributes = {**step.attributes, "output_shape": shape, "hint": "planes"}
+            x = emit("deconv", x, _one_hot(emit, step.size), **attributes)
+        return self.layout.from_planes(emit, x, self.windows.up)
+
+    def to_lines(self, emit: Emitter, elements: Tensor) -> tuple[Tensor, int]:
+        """The elements of each window along one axis, and which that is."""
+        if not self.in_blocks:
+            return elements, 1
+        others, down = elements.shape[0], self.windows.down
+        order = [0, *range(1, elements.rank, 2), *self.axes]
+        ordered = transposed(emit, elements, order, hint="turned")
+        lines = reshaped(emit, ordered, (others, *down, self.volume), hint="lines")
+        return lines, lines.rank - 1
+
+    def to_single(self, emit: Emitter, y: Tensor, hint: str) -> Tensor:
+        """A tensor with one value for each window, beside the elements."""
+        down = self.windows.down
+        extents = self._extents(down, (1,) * len(down))
+        return self.layout.to_planes(emit, y, extents, hint=hint)
+
+    def from_single(self, emit: Emitter, each: Tensor) -> Tensor:
+        """One value for each window, in its own shape."""
+        return self.layout.from_planes(emit, each, self.windows.down)
+
+    def numbers(self, emit: Emitter, values: Sequence[int], hint: str) -> Tensor:
+        """A number for each element of a window, the same for all windows."""
+        size = self.windows.size
+        shape = (1, *self._extents((1,) * len(size), size))
+        return emit("constant", shape=shape, value=list(map(float, values)), hint=hint)
+
+    def _extents(self, down: Shape, size: Shape) -> Shape:
+        """The extents after the first axis, for so many windows of that size."""
+        if self.in_blocks:
+            return tuple(chain(*zip(down, size, strict=True)))
+        return (prod(size), *down)
+
+
+def _patches_of(windows: Windows) -> Patches:
+    axes = moving_axes(windows) or tuple(range(len(windows.up)))[-1:]
+    layout = Layout(windows.up, axes)
+    return Patches(layout, along(windows, axes), form_blocks(windows))
+
+
+# The filters for n elements hold n * n numbers. More elements than this are taken axis by
+# axis.
+MOST_AT_ONCE = 64
+
+
+def _steps(windows: Windows) -> list[Windows]:
+    """The windows all at once or, if they are large, along one axis after the other."""
+    if prod(windows.size) <= MOST_AT_ONCE:
+        return [windows]
+    done, left = ([*map(still, extents)] for extents in (windows.down, windows.up))
+    return [
+        of_columns([*done[:axis], column, *left[axis + 1 :]])
+        for axis, column in enumerate(columns_of(windows))
+    ]
+
+
+def _one_hot(emit: Emitter, size: Shape) -> Tensor:
+    """For each element of a window, in row-major order, a filter that is 1 there."""
+    volume = prod(size)
+    value = [float(i == j) for i in range(volume) for j in range(volume)]
+    return emit("constant", shape=[volume, 1, *size], value=value, hint="one_hot")

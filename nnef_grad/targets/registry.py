@@ -1,4 +1,4 @@
-"""Where lowerings are entered.
+"""Where lowerings are entered, and found.
 
 A lowering puts other operations in the place of one: a function of what emits operations
 and the operation, which returns a value for each result. What it emits is standard NNEF
@@ -9,26 +9,39 @@ lowered in their turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.evaluation import Evaluator, instantiate_body, parameters
 from nnef_grad.graph.ir import Operation
+from nnef_grad.language.library import FragmentFile
+from nnef_grad.language.syntax import Fragment
+from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.registry import Decomposition
-from nnef_grad.targets.conditions import When, always
+from nnef_grad.targets.conditions import (
+    Condition,
+    above_rank,
+    along_four_axes,
+    always,
+    cropping,
+    empty,
+    longer,
+    no_blocks,
+    untouched,
+)
 
 Lowering = Callable[[Emitter, Operation], Sequence[Any]]
 Function = TypeVar("Function", bound=Lowering)
 
+SUFFIX = "_lowered"
 LOWERINGS: dict[str, Decomposition] = {}
 
 
-class Inexpressible(Exception):
-    """Raised by a lowering for settings of its operation that have no other form; the
-    message says which.
-    """
-
-
-def lowering(*names: str, when: When = always) -> Callable[[Function], Function]:
+def lowering(
+    *names: str, when: Callable[[Operation], bool] = always
+) -> Callable[[Function], Function]:
     """Enters the lowering of the named operations, for the settings that `when` says:
     with others they have no other form, in themselves.
     """
@@ -40,3 +53,73 @@ def lowering(*names: str, when: When = always) -> Callable[[Function], Function]
         return function
 
     return enter
+
+
+# ---- What is refused ----
+
+_MAXIMA = "max_pool argmax_pool max_pool_with_index sample"
+_INDEXED = "argmax_pool sample desample"
+_POOLS = f"{_MAXIMA} avg_pool box debox desample"
+
+# For the operations, named in a string, settings that no exporter writes and that have no
+# other form, and what messages say of them.
+REFUSED: Sequence[tuple[str, Condition, str]] = (
+    ("slice tile", above_rank(5), "along more than 5 axes"),
+    ("conv deconv", above_rank(5), "with more than 3 spatial axes"),
+    ("conv deconv", untouched, "with windows that all lie outside"),
+    (_POOLS, along_four_axes, "with windows along more than 3 axes"),
+    (f"{_MAXIMA} avg_pool", empty, "with windows that have no element inside"),
+    (f"{_POOLS} conv deconv", cropping, "with negative padding"),
+    (
+        _INDEXED,
+        no_blocks & longer(300),
+        "with windows of more than 300 elements along an axis",
+    ),
+)
+
+
+def refusal(operation: Operation) -> str:
+    """The settings of the operation for which there is no other form; empty where there
+    are none.
+    """
+    return next(
+        (
+            f" {phrase}"
+            for names, condition, phrase in REFUSED
+            if operation.name in names.split() and condition(operation)
+        ),
+        "",
+    )
+
+
+# ---- Which lowering an operation has ----
+
+
+@lru_cache(maxsize=1)
+def written() -> FragmentFile:
+    """The lowerings of lowerings.nnef, by the name of the fragment."""
+    return FragmentFile(Path(__file__).parent / "lowerings.nnef")
+
+
+def find_lowering(operation: Operation) -> Lowering | None:
+    """What puts other operations in the place of one; None where it has no other form.
+
+    In this order: the Python lowering; the one in lowerings.nnef; the body of the
+    operation, in Python or in the standard library.
+    """
+    name = operation.name
+    if refusal(operation):
+        return None
+    if name in LOWERINGS:
+        return LOWERINGS[name].build if LOWERINGS[name].applies(operation) else None
+    if name + SUFFIX in written():
+        return partial(_apply, written()[name + SUFFIX])
+    if name in DECOMPOSITIONS and DECOMPOSITIONS[name].applies(operation):
+        return DECOMPOSITIONS[name].build
+    return instantiate_body if operation.definition.body is not None else None
+
+
+def _apply(fragment: Fragment, emit: Emitter, operation: Operation) -> list[object]:
+    bound = parameters(operation.definition, operation.operands, operation.settings)
+    results = Evaluator(emit).instantiate(fragment, bound, emit.naming, operation.span)
+    return list(results.values())

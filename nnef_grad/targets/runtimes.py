@@ -1,34 +1,40 @@
 """What real runtimes lack, or compute wrong: facts, by measurement.
 
-For an operation the runtimes that it must not reach, each with the settings for which that
-is so. What stands for the operation then is not said here.
+For each operation the settings that are not in the common subset, which all runtimes have
+and compute right. Where another form is longer, only those runtimes are kept from the
+operation that need to be. What stands for it then is not said here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Union
 
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language.library import standard
 from nnef_grad.targets.conditions import (
-    When,
+    Condition,
     above_rank,
-    across_channels,
+    across,
+    along_four_axes,
     always,
+    automatic,
     beside_space,
-    both,
+    bias_not_by_channel,
+    biased,
     broadcast_operand,
     cropping,
-    cropping_all,
-    cropping_reflection,
     different_batches,
-    either,
+    dilated,
+    empty,
     empty_shape,
     fewer_axes,
+    idle,
     inner_product,
     literal_condition,
     literal_integers,
+    multiplying,
     needless_stride,
     no_axes,
     no_plain_layer,
@@ -36,54 +42,39 @@ from nnef_grad.targets.conditions import (
     no_space,
     not_across_channels,
     not_by_channel,
+    not_by_two,
     not_last,
     not_one_axis,
+    number_as_bias,
     of_some_axes,
     of_type,
     open_ended,
     other_than,
+    outside,
     rank_0,
     repeated_once,
-    runs_out_of_axes,
-    scattered,
-    several_slopes,
-    shared_parameters,
-    splat,
-    splat_of_no_scalar,
-    transposed_batches,
-    unequal_terms,
-    unsorted,
-    with_border,
-)
-from nnef_grad.targets.window_conditions import (
-    across,
-    aligned,
-    along_four_axes,
-    apart,
-    automatic,
-    bias_beyond_channels,
-    bias_not_by_channel,
-    biased,
-    dilated,
-    empty,
-    idle,
-    multiplying,
-    not_by_two,
-    number_as_bias,
-    outside,
     repeating,
+    runs_out_of_axes,
+    shared_parameters,
     sized,
     skipping,
+    spaced,
+    splat,
+    transposed_batches,
     uncovered,
+    unsorted,
     wide,
+    with_border,
 )
 
-Facts = Mapping[str, Mapping[str, When]]
+# The settings that must not reach any runtime, or those that must not reach one or
+# several, which are named in a string.
+Fact = Union[Condition, Mapping[str, Condition]]
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """A runtime.
+    """A runtime, or several that are used together.
 
     Attributes:
         name: its name in the tables.
@@ -110,13 +101,21 @@ class Runtime:
         """Whether the operation, as it is set, must not reach the runtime."""
         if operation.name not in standard():
             return True
-        when = LACKING.get(operation.name, {}).get(self.name)
-        return when is not None and when(operation)
+        fact = LACKING.get(operation.name, {})
+        if isinstance(fact, Condition):
+            return fact(operation)
+        return any(
+            self.name in names.split() and condition(operation)
+            for names, condition in fact.items()
+        )
 
+
+# nnef.Session, and the PyTorch interpreter of nnef_tools
+KHRONOS = Runtime("khronos", "the Khronos runtimes")
 
 RUNTIMES: dict[str, Runtime] = {
-    "session": Runtime("session", "nnef.Session"),
-    "interpreter": Runtime("interpreter", "the PyTorch interpreter"),
+    "session": KHRONOS,
+    "interpreter": KHRONOS,
     "tract": Runtime(
         "tract",
         "tract",
@@ -133,271 +132,191 @@ RUNTIMES: dict[str, Runtime] = {
     ),
 }
 
-
-def in_all(when: When = always) -> Mapping[str, When]:
-    """The same in all runtimes."""
-    return dict.fromkeys(RUNTIMES, when)
-
-
-def in_some(names: str, when: When = always) -> Mapping[str, When]:
-    """The same in some runtimes, named in a string."""
-    return dict.fromkeys(names.split(), when)
+ALL = "khronos tract onnx"
 
 
 # ---- Element by element, shapes, matrices, reductions, normalisation ----
 
-_SELU = {"alpha": 1.67326319, "lambda": 1.05070102}
-_REDUCTION = {"tract": unsorted, "onnx": no_axes}
-_LOGICAL_REDUCTION = {"tract": unsorted, "onnx": always}
-_POSITION = {
-    "session": not_one_axis,
-    "interpreter": scattered,
-    "tract": unsorted,
-    "onnx": not_one_axis,
-}
-_NORM = {"session": always, "tract": unsorted, "onnx": always}
-_LOCAL = {"session": always, "tract": across_channels, "onnx": always}
+_SELU = other_than(**{"alpha": 1.67326319, "lambda": 1.05070102})
+_REDUCTION = unsorted | no_axes
+_NORM = {"khronos onnx": always, "tract": unsorted}
 
-ELEMENTS: Facts = {
+ELEMENTS: Mapping[str, Fact] = {
     # Element by element
-    "rcp": in_some("tract onnx"),
-    "rsqrt": in_some("onnx"),
-    "rsqr": in_some("onnx"),
-    "log2": in_some("onnx"),
-    "ne": in_some("onnx"),
-    "le": in_some("onnx"),
-    "ge": in_some("onnx"),
-    "clamp": in_some("session onnx"),
+    "rcp": always,
+    "rsqrt": {"onnx": always},
+    "rsqr": {"onnx": always},
+    "log2": {"onnx": always},
+    "ne": {"onnx": always},
+    "le": {"onnx": always},
+    "ge": {"onnx": always},
+    "clamp": {"khronos onnx": always},
     # Halves go up in the standard; elsewhere away from zero, or to the even neighbour.
-    "round": in_all(),
+    "round": always,
     "select": {
-        "session": runs_out_of_axes,
-        "tract": either(literal_integers, literal_condition),
-        "onnx": either(of_type("logical"), literal_integers),
+        "khronos": runs_out_of_axes,
+        "tract": literal_integers | literal_condition,
+        "onnx": literal_integers | of_type("logical"),
     },
     # Activations
-    "softplus": in_some("session interpreter tract"),  # infinite from 89 on
-    "softabs": in_some("session onnx"),
-    "silu": in_some("tract onnx"),
-    "gelu": in_some("session tract onnx"),  # another function in session
-    "elu": in_some("tract onnx", other_than(alpha=1.0)),
-    "selu": {"tract": always, **in_some("interpreter onnx", other_than(**_SELU))},
-    "prelu": {
-        "session": always,
-        "interpreter": several_slopes,
-        "onnx": broadcast_operand,
-    },
-    "softmax": {**in_some("session interpreter", not_one_axis), "onnx": not_last},
+    "softplus": {"khronos tract": always},  # infinite from 89 on
+    "softabs": {"khronos onnx": always},
+    "silu": always,
+    "gelu": always,  # another function in nnef.Session
+    "elu": {"tract onnx": other_than(alpha=1.0)},
+    "selu": {"tract": always, "khronos onnx": _SELU},
+    "prelu": {"khronos": always, "onnx": broadcast_operand},
+    "softmax": {"khronos": not_one_axis, "onnx": not_last},
     # Tensors
-    "constant": {"session": splat_of_no_scalar, "tract": always, "onnx": splat},
-    "update": in_some("tract onnx"),
-    "cast": {"interpreter": of_type("logical"), "tract": always},
-    # It copies floats, whatever the type is.
-    "copy": in_some("session", either(of_type("logical"), literal_integers)),
-    "copy_n": in_some("session tract onnx"),
-    "add_n": {**in_some("session tract"), "onnx": unequal_terms},
-    # Reductions
-    "sum_reduce": {
-        "tract": unsorted,
-        "onnx": either(no_axes, other_than(normalize=False)),
+    "constant": {
+        "khronos": splat & (of_type("logical") | of_type("integer")),
+        "tract": always,
+        "onnx": splat,
     },
+    "update": always,
+    "cast": {"khronos": of_type("logical"), "tract": always},
+    # It copies floats, whatever the type is.
+    "copy": {"khronos": of_type("logical") | literal_integers},
+    "copy_n": always,
+    "add_n": always,
+    # Reductions
+    "sum_reduce": _REDUCTION | other_than(normalize=False),
     "mean_reduce": _REDUCTION,
     "max_reduce": _REDUCTION,
     "min_reduce": _REDUCTION,
-    "any_reduce": _LOGICAL_REDUCTION,
-    "all_reduce": _LOGICAL_REDUCTION,
-    "argmax_reduce": _POSITION,
-    "argmin_reduce": _POSITION,
+    "any_reduce": always,
+    "all_reduce": always,
+    "argmax_reduce": not_one_axis,
+    "argmin_reduce": not_one_axis,
     "moments": _NORM,
     # Matrices
     # A reshape after broadcast batches is folded into the product in tract, and fails; so
     # does one after a single number.
     "matmul": {
-        "session": different_batches,
-        "tract": either(different_batches, inner_product),
+        "khronos": different_batches,
+        "tract": different_batches | inner_product,
         "onnx": transposed_batches,
     },
-    "linear": in_some("session onnx", no_plain_layer),
+    "linear": {"khronos onnx": no_plain_layer},
     # Normalisation
     "batch_normalization": {
-        "session": always,
-        "interpreter": not_by_channel,
-        "onnx": either(not_by_channel, no_space, shared_parameters),
+        "khronos": always,
+        "onnx": not_by_channel | no_space | shared_parameters,
     },
     "l1_normalization": _NORM,
     "l2_normalization": _NORM,
-    "local_response_normalization": {**_LOCAL, "onnx": not_across_channels},
-    "local_mean_normalization": _LOCAL,
-    "local_variance_normalization": _LOCAL,
-    "local_contrast_normalization": _LOCAL,
-    # Shapes
-    "reshape": {"tract": empty_shape, "onnx": of_some_axes},
-    "squeeze": in_some("onnx", no_axes),
-    "unsqueeze": {"interpreter": unsorted, "onnx": either(no_axes, unsorted)},
-    "transpose": {
-        "session": either(rank_0, above_rank(5)),
-        "interpreter": rank_0,
-        "onnx": fewer_axes,
+    "local_response_normalization": {
+        "khronos tract": always,
+        "onnx": not_across_channels,
     },
-    "split": in_some("tract"),
-    "stack": in_some("onnx"),
-    "unstack": in_some("onnx"),
+    "local_mean_normalization": always,
+    "local_variance_normalization": always,
+    "local_contrast_normalization": always,
+    # Shapes
+    "reshape": empty_shape | of_some_axes,
+    "squeeze": unsorted | no_axes,
+    "unsqueeze": unsorted | no_axes,
+    "transpose": {ALL: rank_0 | fewer_axes, "khronos": above_rank(5)},
+    "split": {"tract": always},
+    "stack": {"onnx": always},
+    "unstack": {"onnx": always},
     "slice": {
-        "session": either(rank_0, above_rank(5)),
-        "interpreter": rank_0,
-        "tract": either(no_plain_range, needless_stride),
-        "onnx": either(rank_0, open_ended),
+        ALL: rank_0 | open_ended,
+        "khronos": above_rank(5),
+        "tract": no_plain_range | needless_stride,
     },
     "pad": {
-        "session": either(rank_0, above_rank(5), with_border("ignore")),
-        "interpreter": either(
-            beside_space,
-            with_border("reflect-even", "ignore"),
-            both(with_border("reflect", "replicate"), other_than(value=0.0)),
-        ),
-        "tract": either(cropping, with_border("replicate", "reflect-even", "ignore")),
-        "onnx": either(
-            rank_0,
-            with_border("reflect-even", "ignore"),
-            cropping_reflection,
-            cropping_all,
-        ),
+        ALL: rank_0 | cropping | with_border("reflect-even", "ignore"),
+        "khronos": beside_space
+        | with_border("reflect", "replicate") & other_than(value=0.0),
+        "tract": with_border("replicate"),
     },
-    "tile": {
-        "session": either(rank_0, above_rank(5)),
-        "interpreter": rank_0,
-        "tract": repeated_once,  # it ends in an error where it is left out
-        "onnx": rank_0,
-    },
-    "gather": in_some("tract"),
+    # One without repetitions ends in an error of tract where it is left out.
+    "tile": {ALL: repeated_once, "khronos": above_rank(5)},
+    "gather": {"tract": always},
     # Quantisation: it rounds.
-    "min_max_linear_quantize": in_all(),
-    "zero_point_linear_quantize": in_all(),
-    "linear_quantize": in_all(),
-    "logarithmic_quantize": in_all(),
+    "min_max_linear_quantize": always,
+    "zero_point_linear_quantize": always,
+    "linear_quantize": always,
+    "logarithmic_quantize": always,
     # Regions of interest
-    "avg_roi_pool": in_all(),
-    "max_roi_pool": in_all(),
-    "roi_resample": in_all(),
-    "avg_roi_align": in_all(),
-    "max_roi_align": in_all(),
+    "avg_roi_pool": always,
+    "max_roi_pool": always,
+    "roi_resample": always,
+    "avg_roi_align": always,
+    "max_roi_align": always,
 }
 
 
 # ---- Windows: convolutions, pooling, boxes, sampling ----
 
-_POOL = {
-    "session": either(repeating, above_rank(5)),
-    "interpreter": either(dilated, empty, with_border("reflect-even"), along_four_axes),
-    "tract": either(repeating, cropping, across, no_space),
-}
+_FILTER = (
+    repeating
+    | no_space
+    | above_rank(5)
+    | cropping
+    | bias_not_by_channel
+    | automatic & dilated
+)
+_BOX = repeating | cropping | dilated | empty | along_four_axes | above_rank(5)
+_POOL = (
+    repeating
+    | cropping
+    | empty
+    | across
+    | no_space
+    | above_rank(5)
+    | automatic & (dilated | spaced)
+)
 
-_MISSING = {**in_some("session tract onnx"), "interpreter": above_rank(5)}
-
-WINDOWS: Facts = {
-    # Convolutions
+WINDOWS: Mapping[str, Fact] = {
+    # tract takes elements that a stride skips out of what is before the convolution, and
+    # fails if that is a reshape. It leaves out the padding of a filter of one element, if
+    # a matrix product follows.
     "conv": {
-        "session": either(repeating, no_space, above_rank(5), bias_beyond_channels),
-        "interpreter": either(
-            no_space, above_rank(5), with_border("reflect-even"), bias_not_by_channel
-        ),
-        # It takes elements that a stride skips out of what is before the convolution,
-        # and fails if that is a reshape. It leaves out the padding of a filter of one
-        # element, if a matrix product follows.
-        "tract": either(repeating, no_space, cropping, skipping, multiplying, idle),
-        "onnx": either(
-            repeating,
-            no_space,
-            cropping,
-            both(automatic, dilated),
-            bias_not_by_channel,
-            number_as_bias,
-        ),
+        ALL: _FILTER,
+        "tract": skipping | multiplying | idle,
+        "onnx": number_as_bias,
     },
+    # tract takes the filter for another way round, and cannot fuse a product with ones.
     "deconv": {
-        "session": either(repeating, no_space, above_rank(5), bias_beyond_channels),
-        "interpreter": either(
-            no_space,
-            above_rank(5),
-            with_border("reflect", "reflect-even"),
-            bias_not_by_channel,
-            both(biased, uncovered),
-        ),
-        # It takes the filter for another way round, and cannot fuse a product with ones.
+        ALL: _FILTER | biased & uncovered | automatic & (sized | spaced),
         "tract": always,
-        "onnx": either(
-            repeating,
-            no_space,
-            cropping,
-            both(automatic, either(sized, apart)),
-            bias_not_by_channel,
-            number_as_bias,
-        ),
+        "onnx": number_as_bias,
     },
-    "separable_conv": _MISSING,
-    "separable_deconv": _MISSING,
+    "separable_conv": always,
+    "separable_deconv": always,
     # Pools and boxes
-    "max_pool": {
-        "session": either(repeating, above_rank(5)),
-        "interpreter": either(with_border("reflect-even"), along_four_axes),
-        "tract": either(repeating, outside, cropping, across, no_space, empty),
-        "onnx": either(
-            outside,
-            cropping,
-            wide,
-            both(automatic, either(dilated, apart)),
-            across,
-            no_space,
-            above_rank(5),
-        ),
-    },
-    "avg_pool": {
-        **_POOL,
-        "onnx": either(
-            repeating,
-            cropping,
-            wide,
-            both(automatic, apart),
-            dilated,
-            across,
-            no_space,
-            above_rank(5),
-        ),
-    },
-    "rms_pool": {**_POOL, **in_some("session onnx")},
-    "box": {**_POOL, **in_some("onnx")},
+    "max_pool": {ALL: _POOL, "tract": outside, "onnx": outside | wide},
+    "avg_pool": {ALL: _POOL | dilated, "onnx": wide},
+    "rms_pool": always,
+    "box": {ALL: _BOX, "tract": across | no_space, "onnx": always},
     "debox": {
-        "session": either(repeating, other_than(normalize=False), above_rank(5)),
-        "interpreter": either(repeating, across, no_space, above_rank(5)),
-        **in_some("tract onnx"),
+        "khronos": repeating
+        | cropping
+        | across
+        | no_space
+        | above_rank(5)
+        | other_than(normalize=False),
+        "tract onnx": always,
     },
     # Maxima and where they are: another index, and one value in place of a sum
-    "argmax_pool": in_all(),
-    "max_pool_with_index": in_all(),
-    "sample": in_all(),
-    "desample": in_all(),
+    "argmax_pool": always,
+    "max_pool_with_index": always,
+    "sample": always,
+    "desample": always,
     # Sampling
-    "nearest_downsample": _MISSING,
-    "area_downsample": _MISSING,
-    "nearest_upsample": {**in_some("session tract"), "interpreter": above_rank(5)},
+    "nearest_downsample": always,
+    "area_downsample": always,
+    "nearest_upsample": {"khronos tract": always},
     "multilinear_upsample": {
-        "session": either(
-            not_by_two,
-            above_rank(4),
-            aligned,
-            with_border("reflect", "reflect-even"),
-        ),
-        "interpreter": either(
-            above_rank(4),
-            both(
-                other_than(method="aligned"),
-                other_than(method="symmetric", border="replicate"),
-            ),
-        ),
+        "khronos": above_rank(4)
+        | not_by_two
+        | other_than(method="symmetric", border="replicate"),
         "tract": always,
-        "onnx": both(other_than(method="aligned"), with_border("constant", "reflect")),
+        "onnx": other_than(method="aligned") & with_border("constant", "reflect"),
     },
 }
 
 
-LACKING: Facts = {**ELEMENTS, **WINDOWS}
+LACKING: Mapping[str, Fact] = {**ELEMENTS, **WINDOWS}

@@ -1,16 +1,16 @@
-"""Shapes that are written in full, and no more than five axes where elements move."""
+"""Shapes that are given in full, slices that go forward from a beginning to an end, and
+no more than five axes where elements move.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from math import prod
-from typing import Any
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.shape import reshaped, section, with_extent
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.ops.shape import reshaped, section, slice_positions
 from nnef_grad.targets.registry import lowering
 
 MOST_AXES = 5
@@ -19,16 +19,18 @@ MOST_AXES = 5
 
 
 @lowering("reshape")
-def reshape_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """To the whole shape of the result."""
-    (x,), result = op.operands, op.outputs[0].shape
-    if isinstance(x, Tensor):
-        return [reshaped(emit, x, result)]
-    return [emit("reshape", x, shape=result) if result else x]
+def reshape_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """To the whole shape of the result; to rank 0 without the axes that there are."""
+    (x,), shape = op.operands, op.outputs[0].shape
+    if not shape:
+        axes = list(range(len(shape_of(x))))
+        return [emit("squeeze", x, axes=axes) if axes else x]
+    is_there = shape_of(x) == shape
+    return [x if is_there else emit("reshape", x, shape=shape)]
 
 
 @lowering("squeeze", "unsqueeze")
-def squeeze_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def squeeze_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """With the axes in ascending order; without any, nothing changes."""
     (x,), axes = op.operands, sorted(op.attributes["axes"])
     return [emit(op.name, x, axes=axes) if axes else x]
@@ -38,12 +40,14 @@ def squeeze_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 
 @lowering("transpose")
-def transpose_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def transpose_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """With all axes; where they are too many, with those as one that stay side by
     side.
     """
-    (x,), axes = op.operands, op.attributes["axes"]
-    assert isinstance(x, Tensor)
+    (x,) = op.operands
+    if not isinstance(x, Tensor):
+        return [x]
+    axes = op.attributes["axes"]
     order = [*axes, *range(len(axes), x.rank)]
     if order == sorted(order):
         return [x]
@@ -67,20 +71,24 @@ def _joined(shape: Shape, order: Sequence[int]) -> tuple[list[int], list[int]]:
     return extents, [ordered.index(run) for run in runs]
 
 
-def _at_once(emit: Emitter, x: Tensor, extents: list[int], order: list[int]) -> Any:
+def _at_once(
+    emit: Emitter, x: Tensor, extents: Sequence[int], order: Sequence[int]
+) -> Tensor:
     blocks = reshaped(emit, x, tuple(extents), hint="blocks")
     return emit("transpose", blocks, axes=order, hint="moved")
 
 
-def _in_turn(emit: Emitter, x: Tensor, extents: list[int], order: list[int]) -> Any:
+def _in_turn(
+    emit: Emitter, x: Tensor, extents: Sequence[int], order: Sequence[int]
+) -> Tensor:
     """One axis after the other goes to its place."""
     now = sorted(order)
     for place, axis in enumerate(order):
         found = now.index(axis)
         if found != place:
             parts = now[:place], now[place:found], [axis], now[found + 1 :]
-            shape = tuple(prod(extents[a] for a in part) for part in parts)
-            x = _at_once(emit, x, list(shape), [0, 2, 1, 3])
+            shape = [prod(extents[a] for a in part) for part in parts]
+            x = _at_once(emit, x, shape, [0, 2, 1, 3])
             now.insert(place, now.pop(found))
     return x
 
@@ -89,16 +97,16 @@ def _in_turn(emit: Emitter, x: Tensor, extents: list[int], order: list[int]) -> 
 
 
 @lowering("split")
-def split_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def split_lowered(emit: Emitter, op: Operation) -> Sequence[tuple[Tensor, ...]]:
     """A slice for each part."""
-    (x,), axis = op.inputs, int(op.attributes["axis"])
+    (x,), axis = op.inputs, op.attributes["axis"]
     ends = list(accumulate(part.shape[axis] for part in op.outputs))
     ranges = pairwise([0, *ends])
     return [tuple(section(emit, x, {axis: ends}, hint="part") for ends in ranges)]
 
 
 @lowering("stack")
-def stack_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def stack_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The parts get the axis, and are joined along it."""
     (parts,), axis = op.operands, op.attributes["axis"]
     assert isinstance(parts, tuple)
@@ -107,42 +115,93 @@ def stack_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 
 @lowering("unstack")
-def unstack_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def unstack_lowered(emit: Emitter, op: Operation) -> Sequence[tuple[Tensor, ...]]:
     """A slice for each part, without the axis."""
-    (x,), axis = op.inputs, int(op.attributes["axis"])
+    (x,), axis = op.inputs, op.attributes["axis"]
     layers = (
         section(emit, x, {axis: (i, i + 1)}, hint="layer") for i in range(x.shape[axis])
     )
     return [tuple(emit("squeeze", layer, axes=[axis]) for layer in layers)]
 
 
+# ---- Slices ----
+
+Positions = Mapping[int, range]
+
+
+@lowering("slice")
+def slice_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """With everything given."""
+    (x,) = op.operands
+    if not isinstance(x, Tensor):
+        return [x]
+    found = slice_positions(x.shape, **op.settings)
+    return [take(emit, x, dict(sorted(found.items())))]
+
+
+def take(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
+    """The elements at the positions along some axes."""
+    positions = {a: p for a, p in positions.items() if p != range(x.shape[a])}
+    if not positions:
+        return x
+    if any(map(_is_backward, positions.values())):
+        backward = _mirrored if x.dtype == "scalar" else _one_by_one
+        return backward(emit, x, positions)
+    pairs = positions.items()
+    columns = zip(*(_range(taken, x.shape[a]) for a, taken in pairs), strict=True)
+    begin, end, stride = map(list, columns)
+    stride = stride if set(stride) != {1} else []
+    return emit("slice", x, axes=list(positions), begin=begin, end=end, stride=stride)
+
+
+def _is_backward(taken: range) -> bool:
+    return taken.step < 0 and len(taken) > 1
+
+
+def _range(taken: range, extent: int) -> tuple[int, int, int]:
+    """Begin, end and stride. The end is such that a length has no remainder, whichever
+    way it would be rounded. An end of 0 is not 0 everywhere.
+    """
+    if len(taken) <= 1:
+        begin = taken[0] if taken else 1
+        return begin, begin + len(taken), 1
+    end = taken.start + len(taken) * taken.step
+    return taken.start, min(end, extent), taken.step
+
+
+def _mirrored(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
+    """Elements in reverse order are found in the mirror, after the last one."""
+    padding = [(0, 0)] * x.rank
+    mirrored = dict(positions)
+    for axis, taken in positions.items():
+        last = x.shape[axis] - 1
+        if _is_backward(taken):
+            padding[axis] = (0, last - taken[-1])
+            start, step = 2 * last - taken[0], -taken.step
+            mirrored[axis] = range(start, start + len(taken) * step, step)
+    mirror = emit("pad", x, padding=padding, border="reflect", hint="mirror")
+    return take(emit, mirror, mirrored)
+
+
+def _one_by_one(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
+    """Slices of one element each, joined in their order: only numbers can be padded."""
+    for axis, taken in positions.items():
+        layers = [section(emit, x, {axis: (i, i + 1)}, hint="layer") for i in taken]
+        x = emit("concat", layers, axis=axis, hint="in_order")
+    return x
+
+
 # ---- Repeating and gathering ----
 
 
 @lowering("tile")
-def tile_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """One axis after the other."""
-    (x,), repeats = op.operands, op.attributes["repeats"]
-    for axis, count in enumerate(repeats):
-        if count > 1:
-            x = along_axis(emit, x, axis, partial(_repeated, emit, count))
-    return [x]
-
-
-def _repeated(emit: Emitter, count: int, rows: Tensor) -> Any:
-    return emit("tile", rows, repeats=[1, count, 1], hint="repeated")
-
-
-def along_axis(emit: Emitter, x: Any, axis: int, change: Any) -> Any:
-    """What a change of the middle one of three axes does to an axis among others."""
-    shape = x.shape
-    blocks = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    changed = change(reshaped(emit, x, blocks, hint="blocks"))
-    return reshaped(emit, changed, with_extent(shape, axis, changed.shape[1]))
+def tile_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """Nothing is repeated."""
+    return op.operands
 
 
 @lowering("gather", when=lambda op: op.dtype != "integer")
-def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A product with a matrix of ones and zeros; of logicals, by way of numbers."""
     x, indices = op.operands
     assert isinstance(x, Tensor)
@@ -154,9 +213,9 @@ def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     return [reshaped(emit, _product(emit, op, x), op.outputs[0].shape)]
 
 
-def _product(emit: Emitter, op: Operation, x: Tensor) -> Any:
+def _product(emit: Emitter, op: Operation, x: Tensor) -> Tensor:
     """[taken, extent] times [before, extent, after] is [before, taken, after]."""
-    axis = int(op.attributes["axis"])
+    axis = op.attributes["axis"]
     before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     groups = (before,) if before > 1 else ()
     rows = reshaped(emit, x, (*groups, x.shape[axis], after), hint="rows")
@@ -166,7 +225,7 @@ def _product(emit: Emitter, op: Operation, x: Tensor) -> Any:
     return emit("matmul", onehot, rows, hint="gathered")
 
 
-def _onehot(emit: Emitter, indices: Any, extent: int) -> Any:
+def _onehot(emit: Emitter, indices: Operand, extent: int) -> Tensor:
     """A row for each index: 1 at its position, and 0 at the others."""
     numbers = [float(i) for i in range(extent)]
     positions = emit("constant", shape=[1, extent], value=numbers, hint="positions")

@@ -1,10 +1,8 @@
-"""Tensors that stand for themselves: constants, and variables with the data of
-constants.
-"""
+"""Constants as literals, and as variables with data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -16,21 +14,14 @@ import numpy.typing as npt
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.graph.ir import (
-    Attributes,
-    Graph,
-    Operand,
-    Operation,
-    Shape,
-    Tensor,
-    shape_of,
-)
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.language.library import standard
-from nnef_grad.targets.conditions import When, always, splat
+from nnef_grad.targets.conditions import splat
 from nnef_grad.targets.registry import lowering
 
 Array = npt.NDArray[Any]
 Data = dict[str, Array]
+When = Callable[[Operation], bool]
 
 
 # ---- Literals ----
@@ -41,35 +32,37 @@ def _is_uniform(op: Operation) -> bool:
 
 
 def _has_literal(op: Operation) -> bool:
-    """Whether a literal can stand for the elements. Integers have another width there
-    in some runtimes: one of them is a constant of its own.
+    """Whether a literal can stand for the elements: it is repeated along five axes at
+    most. Integers have another width there in some runtimes: one of them is a constant
+    of its own.
     """
-    return splat(op) if op.dtype == "integer" else _is_uniform(op)
+    is_single = splat(op) if op.dtype == "integer" else _is_uniform(op)
+    return is_single and len(op.attributes["shape"]) <= 5
 
 
 @lowering("constant", when=_has_literal)
-def constant_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def constant_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """A single element, repeated."""
     shape, value = op.attributes["shape"], op.attributes["value"][0]
     if op.dtype == "integer":
         ones = [1] * len(shape)
         value = emit("constant", shape=ones, value=[value], dtype="integer", hint="one")
-    return [in_full(emit, value, shape)]
+    return [fill(emit, value, shape)]
 
 
 # They take a literal wherever they take a tensor of numbers.
-_ELEMENTWISE = "add sub mul div pow min max lt gt le ge eq ne select clamp"
-_BROADCASTING = frozenset(_ELEMENTWISE.split())
+_NAMES = "add sub mul div pow min max lt gt le ge eq ne select clamp"
+_BROADCASTING = frozenset(_NAMES.split())
 
 
-def literal_operands(graph: Graph, which: When) -> Graph:
+def put_literals(graph: Graph, which: When) -> Graph:
     """The graph with literals in the place of constants, where these are broadcast.
 
     Args:
         graph: a flat graph.
         which: the constants that are replaced, of those that have one value.
     """
-    constants = {
+    literals: dict[Tensor, Operand] = {
         tensor: op.attributes["value"][0]
         for op in graph.operations
         if op.name == "constant" and op.dtype == "scalar" and which(op)
@@ -78,25 +71,23 @@ def literal_operands(graph: Graph, which: When) -> Graph:
     }
 
     def body(op: Operation) -> Decompose | None:
-        has_constant = not constants.keys().isdisjoint(op.inputs)
-        is_open = op.name in _BROADCASTING and has_constant
-        return partial(_with_literals, constants) if is_open else None
+        is_open = not literals.keys().isdisjoint(op.inputs)
+        is_open &= op.name in _BROADCASTING
+        return partial(_with_literals, literals) if is_open else None
 
     return inline(graph, body)
 
 
 def _with_literals(
-    constants: Mapping[Tensor, float], emit: Emitter, op: Operation
-) -> Sequence[Any]:
-    operands = tuple(
-        constants.get(o, o) if isinstance(o, Tensor) else o for o in op.operands
-    )
+    literals: Mapping[Tensor, Operand], emit: Emitter, op: Operation
+) -> Sequence[Operand]:
+    operands = (literals.get(o, o) if isinstance(o, Tensor) else o for o in op.operands)
     hints = (emit.naming("single"),)
     (value,) = emit.emit_again(op, operands, hints=hints)
-    return [in_full(emit, value, op.outputs[0].shape)]
+    return [fill(emit, value, op.outputs[0].shape)]
 
 
-def in_full(emit: Emitter, x: Operand, shape: Shape) -> Any:
+def fill(emit: Emitter, x: Operand, shape: Shape) -> Operand:
     """An operand, repeated to a shape that it can be broadcast to."""
     missing = list(range(len(shape_of(x)), len(shape)))
     if missing:
@@ -108,7 +99,7 @@ def in_full(emit: Emitter, x: Operand, shape: Shape) -> Any:
 # ---- Variables ----
 
 
-def constants_as_variables(graph: Graph, which: When = always) -> tuple[Graph, Data]:
+def store_constants(graph: Graph, which: When) -> tuple[Graph, Data]:
     """The graph with variables in the place of constants.
 
     Args:
@@ -131,19 +122,14 @@ def _free_labels(graph: Graph) -> Iterator[str]:
     """constants/1, constants/2 and so on, but for labels that there are. Upper and lower
     case are one, and a label may be a folder of another.
     """
-    taken = {
-        str(op.attributes["label"]).lower()
+    taken = [
+        op.attributes["label"].lower()
         for op in graph.operations
         if op.name == "variable"
-    }
-    roots = (f"constants{suffix}" for suffix in _suffixes())
+    ]
+    roots = (f"constants_{n}" if n else "constants" for n in count())
     root = next(r for r in roots if not any(label.startswith(r) for label in taken))
     return (f"{root}/{number}" for number in count(1))
-
-
-def _suffixes() -> Iterable[str]:
-    yield ""
-    yield from (f"_{number}" for number in count(1))
 
 
 _TYPES: dict[str, npt.DTypeLike] = {
@@ -156,17 +142,19 @@ _TYPES: dict[str, npt.DTypeLike] = {
 def _variable(op: Operation, label: str, data: Data) -> Operation:
     """The operation for a constant, whose values go to the data."""
     shape, value = op.attributes["shape"], op.attributes["value"]
-    (tensor,) = op.outputs
-    values = np.array(value, _TYPES[tensor.dtype])
+    values = np.array(value, _TYPES[op.outputs[0].dtype])
     data[label] = np.array(np.broadcast_to(values, prod(shape)).reshape(shape))
-    attributes: Attributes = {"shape": shape, "label": label}
-    return replace(op, definition=standard()["variable"], attributes=attributes)
+    return replace(
+        op,
+        definition=standard()["variable"],
+        attributes={"shape": shape, "label": label},
+    )
 
 
 # ---- Variables that change ----
 
 
 @lowering("update")
-def update_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
+def update_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """The new value. Who runs the graph takes it from there to the next run."""
     return [op.operands[1]]

@@ -1,103 +1,112 @@
-"""Steps of the lowerings of window operations: which axes windows slide along, what lies
-outside of a tensor, and elements that move apart.
+"""Steps of the lowerings of window operations: the axes that windows slide along, how
+they lie, and elements that are repeated or moved apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import reduce
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Shape, Tensor
-from nnef_grad.ops.shape import reshaped, section
-from nnef_grad.ops.windows import (
-    REPEATING,
-    Padding,
-    Windows,
-    basic_outside,
-    counts_inside,
-    reaches,
-)
-from nnef_grad.targets.registry import Inexpressible
+from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, counts_inside
 
-# Convolutions and pools have that many spatial axes at most, wherever they run.
-MOST_AXES = 3
-STILL = (1, 1, (0, 0))
+# The size, the padding, the stride and the dilation of windows that are the elements.
+STILL = (1, (0, 0), 1, 1)
 # Next to nothing, in single precision: what a maximum finds in a border that is ignored.
 LOWEST = -3e38
+
+# Up-scaled and down-scaled extent, and the four of STILL.
+Column = tuple[Any, ...]
 
 
 # ---- The axes that windows slide along ----
 
 
+def columns_of(windows: Windows) -> list[Column]:
+    """The windows axis by axis."""
+    w = windows
+    fields = (w.up, w.down, w.size, w.padding, w.stride, w.dilation)
+    return list(zip(*fields, strict=True))
+
+
+def of_columns(columns: Sequence[Column]) -> Windows:
+    """The windows with those along each axis."""
+    return Windows(*zip(*columns, strict=True)) if columns else Windows(*[()] * 6)
+
+
+def still(extent: int) -> Column:
+    """Windows that are the elements of an axis."""
+    return (extent, extent, *STILL)
+
+
 def moving_axes(windows: Windows) -> Shape:
     """The axes along which windows are more than the elements one by one."""
-    columns = zip(windows.size, windows.stride, windows.padding, strict=True)
-    return tuple(axis for axis, column in enumerate(columns) if column != STILL)
-
-
-def one_by_one(extents: Shape) -> Windows:
-    """Windows that are the elements."""
-    ones, zeros = (1,) * len(extents), ((0, 0),) * len(extents)
-    return Windows(extents, extents, ones, zeros, ones, ones)
+    columns = zip(windows.size, windows.padding, windows.stride, strict=True)
+    return tuple(axis for axis, column in enumerate(columns) if column != STILL[:3])
 
 
 def along(windows: Windows, axes: Sequence[int]) -> Windows:
     """The windows along some axes, in that order."""
-    names = [field.name for field in fields(windows)]
-    return Windows(*(tuple(getattr(windows, n)[axis] for axis in axes) for n in names))
+    columns = columns_of(windows)
+    return of_columns([columns[axis] for axis in axes])
 
 
-def joined(first: Windows, second: Windows) -> Windows:
-    """The windows along the axes of the first, and then along those of the second."""
-    names = [field.name for field in fields(first)]
-    return Windows(*(getattr(first, name) + getattr(second, name) for name in names))
-
-
-def partly(windows: Windows, axes: Sequence[int], extents: Shape) -> Windows:
-    """The windows along some axes; along the others the elements one by one, as many as
-    the extents say.
-    """
-    still = one_by_one(extents)
-    columns = (windows if axis in axes else still for axis in range(len(extents)))
-    return reduce(joined, (along(w, [axis]) for axis, w in enumerate(columns)))
-
-
-def in_parts(windows: Windows) -> tuple[Windows, Windows]:
-    """The windows along as many axes as can be had at once, and along the others
-    after that.
-    """
-    chosen = moving_axes(windows)[:MOST_AXES]
-    others = [axis for axis in range(len(windows.up)) if axis not in chosen]
-    return partly(windows, chosen, windows.up), partly(windows, others, windows.down)
-
-
-def basic_attributes(windows: Windows) -> dict[str, Any]:
-    """The attributes of a basic operation; there are no gaps in a window of one element."""
-    columns = zip(windows.dilation, windows.size, strict=True)
-    dilation = tuple(d if f > 1 else 1 for d, f in columns)
+def window_attributes(windows: Windows) -> dict[str, Any]:
+    """The attributes of a pool; there are no gaps in a window of one element."""
+    pairs = zip(windows.dilation, windows.size, strict=True)
+    dilation = tuple(d if f > 1 else 1 for d, f in pairs)
     return {"size": windows.size, **replace(windows, dilation=dilation).attributes}
 
 
-def lie_side_by_side(windows: Windows) -> bool:
+def output_shape(windows: Windows, *before: int) -> Shape:
+    """That of a reverse operation, with the extents before those of the windows; empty
+    where it need not be given.
+    """
+    return () if windows.has_natural_extents else (*before, *windows.up)
+
+
+def skipping_axes(windows: Windows) -> Shape:
+    """The axes along which windows take no elements but those from stride to stride."""
+    return tuple(
+        axis
+        for axis, (_, _, f, sides, s, d) in enumerate(columns_of(windows))
+        if s > 1 and (f == 1 or d % s == 0) and sides == (0, 0)
+    )
+
+
+# ---- How windows lie ----
+
+
+def are_side_by_side(windows: Windows) -> bool:
     """Whether each element of the up-scaled side is in one window."""
-    columns = zip(windows.size, windows.stride, windows.down, strict=True)
-    is_next = all(f == s or count == 1 for f, s, count in columns)
-    covered = tuple(
-        extent * f for extent, f in zip(windows.down, windows.size, strict=True)
+    return not are_dilated(windows) and all(
+        sides[0] == 0 and up == down * f and (f == s or down == 1)
+        for up, down, f, sides, s, _ in columns_of(windows)
     )
-    return is_next and _fill(windows, covered)
 
 
-def lie_apart(windows: Windows) -> bool:
+def form_blocks(windows: Windows) -> bool:
+    """Whether windows lie side by side along two axes at most. Each axis makes two of
+    [others, x1, f1, x2, f2]; a rank of 7 is too much for most runtimes.
+    """
+    return len(moving_axes(windows)) <= 2 and are_side_by_side(windows)
+
+
+def are_single(windows: Windows) -> bool:
     """Whether each window is one element, the first of as many as the stride says."""
-    covered = tuple(
-        extent * s for extent, s in zip(windows.down, windows.stride, strict=True)
+    return all(
+        sides[0] == 0 and up == down * s and f == 1
+        for up, down, f, sides, s, _ in columns_of(windows)
     )
-    return prod(windows.size) == 1 and _fill(windows, covered)
+
+
+def are_dilated(windows: Windows) -> bool:
+    """Whether there are gaps in the windows."""
+    return any(f > 1 and d > 1 for _, _, f, _, _, d in columns_of(windows))
 
 
 def covers(windows: Windows) -> bool:
@@ -108,85 +117,17 @@ def covers(windows: Windows) -> bool:
     return all(first <= 0 and last >= extent for first, last, extent in columns)
 
 
-def are_dilated(windows: Windows) -> bool:
-    """Whether there are gaps in the windows."""
-    return any(
-        f > 1 and d > 1 for f, d in zip(windows.size, windows.dilation, strict=True)
-    )
-
-
-def skipping_axes(windows: Windows) -> Shape:
-    """The axes along which windows take no elements but those from stride to stride."""
-    columns = zip(
-        windows.size, windows.stride, windows.dilation, windows.padding, strict=True
-    )
-    return tuple(
-        axis
-        for axis, (f, s, d, sides) in enumerate(columns)
-        if s > 1 and (f == 1 or d % s == 0) and sides == (0, 0)
-    )
-
-
 def have_empty(windows: Windows) -> bool:
     """Whether there are windows without an element inside the up-scaled side."""
     return not all(map(all, counts_inside(windows)))
 
 
-def idle_windows(windows: Windows) -> Padding:
-    """How many windows lie before the up-scaled side as a whole, and how many after it,
-    along each axis.
-    """
-    reach = reaches(windows.size, windows.dilation)
-    columns = zip(
-        windows.begin, windows.stride, reach, windows.up, windows.down, strict=True
-    )
-    return tuple(
-        (_within(-((first + r - 1) // s), n), _within(n + (first - extent) // s, n))
-        for first, s, r, extent, n in columns
-    )
-
-
-def _within(count: int, most: int) -> int:
-    return min(max(count, 0), most)
-
-
-def without_idle(windows: Windows) -> Windows:
-    """The windows without those that lie before or after the up-scaled side as a whole:
-    for the others less padding will do, or a negative one.
-    """
-    idle = idle_windows(windows)
-    down = tuple(n - sum(sides) for n, sides in zip(windows.down, idle, strict=True))
-    begin = (
-        first + before * s
-        for first, s, (before, _) in zip(
-            windows.begin, windows.stride, idle, strict=True
-        )
-    )
-    front = tuple((-first, 0) for first in begin)
-    found = replace(windows, down=down, padding=front)
-    sides = zip(idle, windows.padding, front, found.end, windows.up, strict=True)
-    padding = tuple(
-        (before, end - extent) if any(left_out) else whole
-        for left_out, whole, (before, _), end, extent in sides
-    )
-    return replace(found, padding=padding)
-
-
-def check_inside(windows: Windows, border: str) -> None:
-    """Raises `Inexpressible` where a border is ignored and all of a window lies in it."""
-    if border == "ignore" and have_empty(windows):
-        raise Inexpressible("with windows that have no element inside")
-
-
-def _fill(windows: Windows, covered: Shape) -> bool:
-    """Whether that is all of the up-scaled side, and windows without gaps begin there."""
-    begins = not any(before for before, _ in windows.padding)
-    return begins and covered == windows.up and not are_dilated(windows)
+# ---- Planes ----
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A tensor with the axes after that windows slide along, and all others as one.
+    """A tensor with the axes last that windows slide along, and all others as one.
 
     Attributes:
         shape: the shape of the tensor. The extents of those axes are given again where
@@ -197,65 +138,45 @@ class Layout:
     shape: Shape
     axes: Shape
 
-    def apart(
-        self, emit: Emitter, x: Tensor, shape: Shape, hint: str = "planes"
-    ) -> Any:
-        """The tensor as [others, *shape], where the shape holds what is in those axes."""
+    def to_planes(
+        self, emit: Emitter, x: Tensor, extents: Shape, hint: str = "planes"
+    ) -> Tensor:
+        """The tensor as [others, *extents], where the extents hold what is in the axes."""
         others = prod(x.shape[axis] for axis in self._others)
-        ordered = transposed(emit, x, self._order, hint="turned")
-        return reshaped(emit, ordered, (others, *shape), hint=hint)
+        ordered = transposed(emit, x, [*self._others, *self.axes], hint="turned")
+        planes: Tensor = reshaped(emit, ordered, (others, *extents), hint=hint)
+        return planes
 
-    def together(self, emit: Emitter, planes: Tensor, extents: Shape) -> Any:
-        """The way back, to a tensor with these extents of those axes."""
+    def from_planes(self, emit: Emitter, planes: Tensor, extents: Shape) -> Tensor:
+        """The way back, to a tensor with these extents of the axes."""
+        order = [*self._others, *self.axes]
         others = (self.shape[axis] for axis in self._others)
         ordered = reshaped(emit, planes, (*others, *extents), hint="turned")
-        places = range(len(self.shape))
-        return transposed(emit, ordered, sorted(places, key=self._order.__getitem__))
+        return transposed(
+            emit, ordered, sorted(range(len(order)), key=order.__getitem__)
+        )
 
     @property
     def _others(self) -> list[int]:
         return [axis for axis in range(len(self.shape)) if axis not in self.axes]
 
-    @property
-    def _order(self) -> list[int]:
-        return [*self._others, *self.axes]
-
 
 def transposed(
     emit: Emitter, x: Tensor, axes: Sequence[int], hint: str | None = None
-) -> Any:
+) -> Tensor:
     """The tensor with its axes in another order; itself where they have it already."""
     is_ordered = list(axes) == sorted(axes)
     return x if is_ordered else emit("transpose", x, axes=axes, hint=hint)
 
 
-# ---- Around the data ----
-
-
-def cropped(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Any, Windows]:
-    """What negative padding leaves of a tensor, and the windows over its last axes."""
-    first = x.rank - len(windows.up)
-    columns = zip(windows.padding, windows.up, strict=True)
-    ranges = {
-        axis: (max(-before, 0), extent - max(-after, 0))
-        for axis, ((before, after), extent) in enumerate(columns, start=first)
-    }
-    inside = section(emit, x, ranges, hint="cropped")
-    padding = tuple(
-        (max(before, 0), max(after, 0)) for before, after in windows.padding
-    )
-    return inside, replace(windows, up=inside.shape[first:], padding=padding)
-
-
 def surrounded(
     emit: Emitter, x: Tensor, windows: Windows, border: str, value: float = 0.0
-) -> tuple[Any, Windows]:
+) -> tuple[Tensor, Windows]:
     """A tensor with all that windows over its last axes read outside of it, and the
-    windows over that. Negative padding stays: what it crops may be what is repeated.
+    windows over that.
     """
     first, outside = x.rank - len(windows.up), basic_outside(windows)
-    inner = tuple((min(before, 0), min(after, 0)) for before, after in windows.padding)
-    windows = replace(windows, padding=inner)
+    windows = replace(windows, padding=((0, 0),) * len(windows.up))
     if not any(map(any, outside)):
         return x, windows
     padding = (*((0, 0),) * first, *outside)
@@ -266,31 +187,29 @@ def surrounded(
 
 # ---- Elements that move apart ----
 
-Fill = Callable[[Emitter, Tensor, Sequence[int]], Any]
+Fill = Callable[[Emitter, Tensor, Sequence[int]], Tensor]
 
 
-def repeated(emit: Emitter, x: Tensor, factors: Mapping[int, int]) -> Any:
+def repeat_elements(emit: Emitter, x: Tensor, factors: Mapping[int, int]) -> Tensor:
     """The tensor with each element repeated along some axes."""
-
-    def fill(emit: Emitter, blocks: Tensor, counts: Sequence[int]) -> Any:
-        return emit("tile", blocks, repeats=counts, hint="repeated")
-
-    return _spread(emit, x, factors, fill)
+    return _spread(emit, x, factors, _tile)
 
 
-def stuffed(emit: Emitter, x: Tensor, factors: Mapping[int, int]) -> Any:
-    """The tensor with zeros after each element along some axes: with a factor of 3 they
-    are two.
-    """
-
-    def fill(emit: Emitter, blocks: Tensor, counts: Sequence[int]) -> Any:
-        padding = [(0, count - 1) for count in counts]
-        return emit("pad", blocks, padding=padding, hint="padded")
-
-    return _spread(emit, x, factors, fill)
+def dilate(emit: Emitter, x: Tensor, factors: Mapping[int, int]) -> Tensor:
+    """The tensor with zeros after each element along some axes: two for a factor of 3."""
+    return _spread(emit, x, factors, _pad)
 
 
-def _spread(emit: Emitter, x: Tensor, factors: Mapping[int, int], fill: Fill) -> Any:
+def _tile(emit: Emitter, elements: Tensor, counts: Sequence[int]) -> Tensor:
+    return emit("tile", elements, repeats=counts, hint="repeated")
+
+
+def _pad(emit: Emitter, elements: Tensor, counts: Sequence[int]) -> Tensor:
+    padding = [(0, count - 1) for count in counts]
+    return emit("pad", elements, padding=padding, hint="padded")
+
+
+def _spread(emit: Emitter, x: Tensor, factors: Mapping[int, int], fill: Fill) -> Tensor:
     """Each element gets an axis of its own, which is filled.
 
     Two axes at once make rank 5, the most that all runtimes pad and tile; and what they

@@ -1,12 +1,13 @@
-"""What is not a matter of what operations compute: copies, repetitions, names."""
+"""Passes over what operations are called and how often they are there: copies,
+repetitions, names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.language.library import standard
 
@@ -14,14 +15,14 @@ from nnef_grad.language.library import standard
 
 
 def copies(graph: Graph) -> frozenset[Tensor]:
-    """What is made by copying."""
+    """The tensors that are copies."""
     made = (op.outputs for op in graph.operations if op.name == "copy")
     return frozenset(tensor for outputs in made for tensor in outputs)
 
 
-def without_copies(graph: Graph, kept: Collection[Tensor]) -> Graph:
+def remove_copies(graph: Graph, kept: Collection[Tensor]) -> Graph:
     """The graph without copies of tensors, but for the kept ones and the outputs."""
-    stays, originals = {*kept, *graph.outputs}, dict[Tensor, Any]()
+    stays, originals = {*kept, *graph.outputs}, dict[Tensor, Operand]()
     operations: list[Operation] = []
     for op in graph.operations:
         op = substitute(op, originals)
@@ -37,11 +38,11 @@ def without_copies(graph: Graph, kept: Collection[Tensor]) -> Graph:
 _UNIQUE = {"external", "variable", "update"}
 
 
-def without_repetitions(graph: Graph) -> Graph:
+def remove_repetitions(graph: Graph) -> Graph:
     """The graph without operations that do what an earlier one does, but for those that
     make an output: nothing else reads what they make.
     """
-    first: dict[tuple[object, ...], Operation] = {}
+    first: dict[object, Operation] = {}
     stays, originals = set(graph.outputs), dict[Tensor, Tensor]()
     operations: list[Operation] = []
     for op in graph.operations:
@@ -55,42 +56,37 @@ def without_repetitions(graph: Graph) -> Graph:
     return graph if found == graph.operations else replace(graph, operations=found)
 
 
-def _key(op: Operation) -> tuple[object, ...]:
+def _key(op: Operation) -> object:
     """Equal for operations that compute the same. `repr` tells 1 from 1.0 from true, and
     0.0 from -0.0.
     """
     return op.name, repr(op.operands), repr(op.attributes), op.dtype
 
 
-_DATA = {"variable", "constant"}
-
-
-def computed_outputs(graph: Graph) -> Graph:
+def copy_outputs(graph: Graph) -> Graph:
     """The graph with copies as outputs where these are variables or constants."""
     names, outputs = NameSupply(graph.tensors), set(graph.outputs)
     renamed = {
         tensor: replace(tensor, name=names.fresh(f"{tensor.name}_data"))
         for op in graph.operations
-        if op.name in _DATA
+        if op.name in ("variable", "constant")
         for tensor in op.outputs
         if tensor in outputs
     }
-    if not renamed:
-        return graph
+    copy = standard()["copy"]
     operations = [substitute(op, renamed) for op in graph.operations]
-    operations += [_copy(new, old) for old, new in renamed.items()]
-    return replace(graph, operations=tuple(operations))
-
-
-def _copy(x: Tensor, y: Tensor) -> Operation:
-    return Operation(standard()["copy"], (x,), {}, (y,), dtype=x.dtype)
+    operations += [
+        Operation(copy, (new,), {}, (old,), dtype=old.dtype)
+        for old, new in renamed.items()
+    ]
+    return replace(graph, operations=tuple(operations)) if renamed else graph
 
 
 # ---- Names ----
 
 
-def without_prefixes(graph: Graph, prefixes: Sequence[str]) -> Graph:
-    """The graph with other names for tensors whose names begin with something that is
+def rename_misread(graph: Graph, prefixes: Sequence[str]) -> Graph:
+    """The graph with other names for tensors whose names begin with a prefix that is
     read as a literal.
     """
     names = NameSupply(graph.tensors)
@@ -99,26 +95,24 @@ def without_prefixes(graph: Graph, prefixes: Sequence[str]) -> Graph:
         for tensor in graph.tensors.values()
         if tensor.name.startswith(tuple(prefixes))
     }
-    return _renamed(graph, renamed) if prefixes and renamed else graph
+    return _renamed(graph, renamed) if renamed else graph
 
 
-def _renamed(graph: Graph, renamed: dict[Tensor, Tensor]) -> Graph:
-    inputs = tuple(renamed.get(tensor, tensor) for tensor in graph.inputs)
-    outputs = tuple(renamed.get(tensor, tensor) for tensor in graph.outputs)
+def _renamed(graph: Graph, renamed: Mapping[Tensor, Tensor]) -> Graph:
     names = {old.name: new.name for old, new in renamed.items()}
-    shown = {
-        t.name: names[t.name] for t in (*graph.inputs, *graph.outputs) if t in renamed
-    }
-    quantization = {
-        names.get(name, name): replace(q, tensor=names.get(name, name))
-        for name, q in graph.quantization.items()
-    }
-    notes = tuple(f"  {new}: what '{old}' is called here" for old, new in shown.items())
+    notes = (
+        f"  {names[name]}: what '{name}' is called here"
+        for name in dict.fromkeys(t.name for t in (*graph.inputs, *graph.outputs))
+        if name in names
+    )
     return replace(
         graph,
-        inputs=inputs,
-        outputs=outputs,
+        inputs=tuple(renamed.get(tensor, tensor) for tensor in graph.inputs),
+        outputs=tuple(renamed.get(tensor, tensor) for tensor in graph.outputs),
         operations=tuple(substitute(op, renamed) for op in graph.operations),
-        quantization=quantization,
+        quantization={
+            names.get(name, name): replace(q, tensor=names.get(name, name))
+            for name, q in graph.quantization.items()
+        },
         notes=(*graph.notes, *notes),
     )

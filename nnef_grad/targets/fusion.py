@@ -1,0 +1,324 @@
+"""Passes over operations that are right by themselves, and that a runtime makes wrong
+next to each other: it moves one over the other, or makes one of two.
+
+In tract, a slice with a stride moves up to where its elements come from. On its way it
+meets a reshape, and its axis is not there: the graph is refused. It does not move over
+repetitions.
+
+There an axis of extent 1 that is repeated counts as one element in a product after it,
+which is wrong. It does not if another way was taken from one element to two.
+
+There the subtraction of a convolution becomes part of its bias, and nothing is
+subtracted. The opposite of a convolution is not looked at.
+
+There a sum over the channels of a filter, for a convolution of lines by groups, becomes a
+part of that convolution, with the wrong axes. It does not if the channels have another
+axis.
+
+In ONNX, optimisers put zeros around a tensor into what reads it, as padding of its own: a
+pool ignores what it pads, or does not count it, and wants less of it than it has
+elements; and a convolution has the padding of its filter for that of its data. They look
+through what does nothing, and only they know what that is.
+
+In the converter to ONNX, the axes of a bias are squeezed, and a constant has none there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.ops.shape import section, slice_positions
+from nnef_grad.targets.borders import join_zeros
+from nnef_grad.targets.conditions import automatic, cropping, strides
+from nnef_grad.targets.integers import producers
+from nnef_grad.targets.registry import find_lowering
+
+When = Callable[[Operation], bool]
+
+
+def _replaced(graph: Graph, chosen: Collection[Tensor], form: Decompose) -> Graph:
+    """The graph with another form of the operations that made some tensors."""
+    tensors = frozenset(chosen)
+    return inline(graph, lambda op: form if tensors.issuperset(op.outputs) else None)
+
+
+def _sources(
+    graph: Graph, begins: When, passes: When
+) -> dict[Tensor, frozenset[Tensor]]:
+    """The results of some operations that come to each tensor, through others that let
+    them pass.
+    """
+    sources: dict[Tensor, frozenset[Tensor]] = {}
+    for op in graph.operations:
+        moved = [sources[x] for x in op.inputs] if passes(op) else []
+        for tensor in op.outputs:
+            own = frozenset([tensor] if begins(op) else [])
+            sources[tensor] = own.union(*moved)
+    return sources
+
+
+# ---- Slices after reshapes ----
+
+# What a slice does not move over, whatever its axis is.
+_STOPS = {"tile", "matmul", "linear", "conv", "deconv", "max_pool", "avg_pool", "box"}
+
+
+def hold_steps(graph: Graph) -> Graph:
+    """The graph with a repetition between a slice that has a stride, and a reshape."""
+    reshaped, made = _reshaped(graph), producers(graph)
+
+    def body(op: Operation) -> Decompose | None:
+        axes = _axes_with_stride(op)
+        if not axes or reshaped.isdisjoint(op.inputs):
+            return None
+        return None if _is_padded(made[op.inputs[0]], axes) else _held
+
+    return inline(graph, body)
+
+
+def _reshaped(graph: Graph) -> set[Tensor]:
+    """The tensors from which a slice would move up to a reshape."""
+    found: set[Tensor] = set()
+    for op in graph.operations:
+        moves = op.name not in _STOPS and not found.isdisjoint(op.inputs)
+        if moves or op.name == "reshape":
+            found.update(op.outputs)
+    return found
+
+
+def _axes_with_stride(op: Operation) -> list[int]:
+    if op.name != "slice":
+        return []
+    return [axis for axis, step in strides(op).items() if step > 1]
+
+
+def _is_padded(op: Operation, axes: Sequence[int]) -> bool:
+    """Whether it is padding along all of the axes: a slice does not move over it."""
+    return op.name == "pad" and all(any(op.attributes["padding"][a]) for a in axes)
+
+
+def _held(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The slice of twice the elements, of which it takes the first ones: where it ends
+    is counted from the first.
+    """
+    (x,), axis = op.inputs, _axes_with_stride(op)[0]
+    repeats = [1 + (i == axis) for i in range(x.rank)]
+    twice = emit("tile", x, repeats=repeats, hint="twice")
+    taken = slice_positions(x.shape, **op.settings)
+    ends = tuple(positions.stop for positions in taken.values())
+    begins = tuple(positions.start for positions in taken.values())
+    return emit.emit_again(op, [twice], axes=tuple(taken), begin=begins, end=ends)
+
+
+# ---- Products after repetitions ----
+
+_PRODUCTS = {"matmul", "linear", "conv", "deconv"}
+
+
+def join_repeats(graph: Graph) -> Graph:
+    """The graph with an element joined to itself, before it is repeated for a
+    product.
+    """
+    return _replaced(graph, set(_repeated_before_products(graph)), _doubled)
+
+
+def _repeated_before_products(graph: Graph) -> Iterator[Tensor]:
+    """What is repeated along an axis of extent 1, and comes to a product with nothing
+    between but operations of one operand, over which a repetition moves.
+    """
+    made = producers(graph)
+    sources = _sources(
+        graph, lambda op: _repeats_one(op, made), lambda op: len(op.operands) == 1
+    )
+    for op in graph.operations:
+        if op.name in _PRODUCTS:
+            for tensor in op.inputs:
+                if not (tensor in sources[tensor] and _is_batch(op, made[tensor])):
+                    yield from sources[tensor]
+                else:
+                    yield from sources[tensor] - {tensor}
+
+
+def _repeats_one(op: Operation, made: Mapping[Tensor, Operation]) -> bool:
+    """Whether an axis of extent 1 is repeated, of numbers that the graph computes."""
+    if op.name != "tile" or not isinstance(op.operands[0], Tensor):
+        return False
+    x = op.operands[0]
+    is_given = not made[x].inputs and made[x].name != "external"
+    return x.dtype == "scalar" and not is_given and bool(_repeated_axes(op))
+
+
+def _repeated_axes(op: Operation) -> list[int]:
+    pairs = zip(shape_of(op.operands[0]), op.attributes["repeats"], strict=True)
+    return [axis for axis, (extent, n) in enumerate(pairs) if extent == 1 < n]
+
+
+def _is_batch(product: Operation, op: Operation) -> bool:
+    """Whether it is matrices as a whole that are repeated."""
+    rank = product.outputs[0].rank
+    return product.name == "matmul" and max(_repeated_axes(op)) < rank - 2
+
+
+def _doubled(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The repetition of twice the element: two elements are no single one."""
+    (x,), axes = op.inputs, _repeated_axes(op)
+    repeats = list(op.attributes["repeats"])
+    axis = next((a for a in axes if repeats[a] % 2 == 0), axes[0])
+    count = repeats[axis]
+    repeats[axis] = (count + 1) // 2
+    twice = emit("concat", [x, x], axis=axis, hint="twice")
+    if max(repeats) == 1:
+        return [twice]
+    return [section(emit, emit("tile", twice, repeats=repeats), {axis: (0, count)})]
+
+
+# ---- Differences after convolutions ----
+
+_MOVING = "copy cast reshape squeeze unsqueeze transpose slice concat tile pad"
+_SUMMING = frozenset(f"{_MOVING} add sub".split())
+
+
+def add_opposites(graph: Graph) -> Graph:
+    """The graph with the opposite of a convolution added to what it is subtracted from."""
+    sources = _sources(
+        graph, lambda op: op.name == "conv", lambda op: op.name in _SUMMING
+    )
+
+    def body(op: Operation) -> Decompose | None:
+        is_open = op.name == "sub" and isinstance(op.operands[1], Tensor)
+        return _opposite_added if is_open and sources[op.inputs[-1]] else None
+
+    return inline(graph, body)
+
+
+def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    x, y = op.operands
+    return [emit("add", x, emit("neg", y, hint="opposite"))]
+
+
+# ---- Sums that make filters ----
+
+# What a filter may go through.
+_PASSING = frozenset(f"{_MOVING} select add sub mul div pow min max".split())
+
+
+def _is_passing(op: Operation) -> bool:
+    return op.name in _PASSING
+
+
+def split_sums(graph: Graph) -> Graph:
+    """The graph with another axis for the channels of a filter that is a sum over them,
+    for a convolution by groups.
+    """
+    sources = _sources(graph, _sums_elements, _is_passing)
+    filters = (
+        op.operands[1]
+        for op in graph.operations
+        if op.name == "conv" and op.attributes["groups"] != 1
+    )
+    chosen = {s for f in filters if isinstance(f, Tensor) for s in sources[f]}
+    return _replaced(graph, chosen, _split)
+
+
+def _sums_elements(op: Operation) -> bool:
+    """Along some axis, which a transposition may make that of the channels; a sum of
+    more axes than a line has is right.
+    """
+    is_sum = op.name in ("sum_reduce", "mean_reduce") and any(op.attributes["axes"])
+    return is_sum and op.inputs[0].rank <= 3
+
+
+def _split(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    (x,), axes = op.inputs, op.attributes["axes"]
+    last = max(axes)
+    moved = [axis + 1 if axis == last else axis for axis in axes]
+    apart = emit("unsqueeze", x, axes=[last], hint="apart")
+    total = emit(op.name, apart, **{**op.settings, "axes": moved}, hint="total")
+    return [emit("squeeze", total, axes=[last + 1])]
+
+
+# ---- Pools and filters after zeros ----
+
+
+def hold_zeros(graph: Graph) -> Graph:
+    """The graph with zeros joined to a tensor, not padded, where a pool or a filter would
+    misread them.
+    """
+    sources = _sources(graph, _pads_zeros, _is_passing)
+    read = (tensor for op in graph.operations for tensor in _misread(op))
+    return _replaced(graph, {s for tensor in read for s in sources[tensor]}, _zeros)
+
+
+def _pads_zeros(op: Operation) -> bool:
+    if op.name != "pad" or op.attributes["border"] != "constant":
+        return False
+    return op.attributes["value"] == 0.0 and not cropping(op)
+
+
+def _misread(op: Operation) -> Iterator[Tensor]:
+    """The operands whose padding is misread. The padding of the data of a convolution
+    is right by itself, but not next to automatic padding.
+    """
+    if op.name in ("max_pool", "avg_pool", "conv"):
+        is_right = op.name == "conv" and not automatic(op)
+        operands = op.operands[1:] if is_right else op.operands
+        yield from (operand for operand in operands if isinstance(operand, Tensor))
+
+
+def _zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    return [join_zeros(emit, op.inputs[0], op.attributes["padding"])]
+
+
+# ---- Biases of layers ----
+
+_LAYERS = {"conv", "deconv", "linear"}
+
+
+def add_constant_biases(graph: Graph) -> Graph:
+    """The graph with biases added after their layers that are constants, or read by
+    something else too, and with normalisations by constants put together from single
+    steps: the converter squeezes a bias wherever it is.
+    """
+    made = producers(graph)
+    uses = Counter(tensor for op in graph.operations for tensor in op.inputs)
+
+    def is_constant(operand: Operand) -> bool:
+        return isinstance(operand, Tensor) and made[operand].name == "constant"
+
+    def body(op: Operation) -> Decompose | None:
+        if op.name == "batch_normalization" and any(map(is_constant, op.operands[1:])):
+            return find_lowering(op)
+        bias = _bias(op)
+        return _added if bias and (uses[bias] > 1 or is_constant(bias)) else None
+
+    return inline(graph, body)
+
+
+def add_computed_biases(graph: Graph) -> Graph:
+    """The graph with biases added after their layers that are neither variables nor
+    constants.
+    """
+    made = producers(graph)
+
+    def body(op: Operation) -> Decompose | None:
+        bias = _bias(op)
+        is_computed = bias and made[bias].name not in ("variable", "constant")
+        return _added if is_computed else None
+
+    return inline(graph, body)
+
+
+def _bias(op: Operation) -> Tensor | None:
+    """The bias of a layer, where it is a tensor."""
+    bias = op.operands[2] if op.name in _LAYERS else None
+    return bias if isinstance(bias, Tensor) else None
+
+
+def _added(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    *operands, bias = op.operands
+    unbiased = emit(op.name, *operands, **op.settings, hint="unbiased")
+    return [emit("add", unbiased, bias)]
