@@ -75,7 +75,7 @@ def _types(op: Operation) -> tuple[str, str | None]:
     return dtype_of(op.operands[0]), op.dtype
 
 
-@lowering("cast", when=lambda op: _types(op) in _CASTS)
+@lowering("cast", applies=lambda op: _types(op) in _CASTS)
 def cast_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """By a comparison or a choice. Integers are made from nothing else, and nothing else
     is made from them: see integers.py.

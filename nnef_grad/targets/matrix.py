@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.targets.conditions import inner_product, transposed_batches
+from nnef_grad.targets.conditions import inner_product, several_batches
 from nnef_grad.targets.registry import lowering
 
 
@@ -19,7 +19,7 @@ def matmul_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     flags = op.attributes["transposeA"], op.attributes["transposeB"]
     if inner_product(op):
         return [_sum(emit, _turned(emit, x, not flags[0]), _turned(emit, y, flags[1]))]
-    if transposed_batches(op):
+    if any(flags) and several_batches(op):
         return [emit("matmul", _turned(emit, x, flags[0]), _turned(emit, y, flags[1]))]
     batch = op.outputs[0].shape[:-2]
     repeated = (_repeated(emit, x, batch) for x in op.inputs)

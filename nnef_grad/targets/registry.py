@@ -20,17 +20,8 @@ from nnef_grad.language.library import FragmentFile
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.registry import Decomposition
-from nnef_grad.targets.conditions import (
-    Condition,
-    above_rank,
-    along_four_axes,
-    always,
-    cropping,
-    empty,
-    longer,
-    no_blocks,
-    untouched,
-)
+from nnef_grad.targets import conditions as when
+from nnef_grad.targets.conditions import Condition
 
 Lowering = Callable[[Emitter, Operation], Sequence[Any]]
 Function = TypeVar("Function", bound=Lowering)
@@ -40,16 +31,16 @@ LOWERINGS: dict[str, Decomposition] = {}
 
 
 def lowering(
-    *names: str, when: Callable[[Operation], bool] = always
+    *names: str, applies: Callable[[Operation], bool] = when.always
 ) -> Callable[[Function], Function]:
-    """Enters the lowering of the named operations, for the settings that `when` says:
+    """Enters the lowering of the named operations, for the settings to which it applies:
     with others they have no other form, in themselves.
     """
 
     def enter(function: Function) -> Function:
         for name in names:
             assert name not in LOWERINGS, f"{name} is entered twice"
-            LOWERINGS[name] = Decomposition(function, when)
+            LOWERINGS[name] = Decomposition(function, applies)
         return function
 
     return enter
@@ -64,15 +55,19 @@ _POOLS = f"{_MAXIMA} avg_pool box debox desample"
 # For the operations, named in a string, settings that no exporter writes and that have no
 # other form, and what messages say of them.
 REFUSED: Sequence[tuple[str, Condition, str]] = (
-    ("slice tile", above_rank(5), "along more than 5 axes"),
-    ("conv deconv", above_rank(5), "with more than 3 spatial axes"),
-    ("conv deconv", untouched, "with windows that all lie outside"),
-    (_POOLS, along_four_axes, "with windows along more than 3 axes"),
-    (f"{_MAXIMA} avg_pool", empty, "with windows that have no element inside"),
-    (f"{_POOLS} conv deconv", cropping, "with negative padding"),
+    ("slice tile", when.above_rank(5), "along more than 5 axes"),
+    ("conv deconv", when.above_rank(5), "with more than 3 spatial axes"),
+    ("conv deconv", when.untouched, "with windows that all lie outside"),
+    (_POOLS, when.along_four_axes, "with windows along more than 3 axes"),
+    (
+        f"{_MAXIMA} avg_pool",
+        when.empty & when.ignoring,
+        "with windows that have no element inside",
+    ),
+    (f"{_POOLS} conv deconv", when.cropping, "with negative padding"),
     (
         _INDEXED,
-        no_blocks & longer(300),
+        when.no_blocks & when.longer(300),
         "with windows of more than 300 elements along an axis",
     ),
 )

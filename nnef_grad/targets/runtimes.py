@@ -13,59 +13,9 @@ from typing import Union
 
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language.library import standard
-from nnef_grad.targets.conditions import (
-    Condition,
-    above_rank,
-    across,
-    along_four_axes,
-    always,
-    automatic,
-    beside_space,
-    bias_not_by_channel,
-    biased,
-    broadcast_operand,
-    cropping,
-    different_batches,
-    dilated,
-    empty,
-    empty_shape,
-    fewer_axes,
-    idle,
-    inner_product,
-    literal_condition,
-    literal_integers,
-    multiplying,
-    needless_stride,
-    no_axes,
-    no_plain_layer,
-    no_plain_range,
-    no_space,
-    not_across_channels,
-    not_by_channel,
-    not_by_two,
-    not_last,
-    not_one_axis,
-    number_as_bias,
-    of_some_axes,
-    of_type,
-    open_ended,
-    other_than,
-    outside,
-    rank_0,
-    repeated_once,
-    repeating,
-    runs_out_of_axes,
-    shared_parameters,
-    sized,
-    skipping,
-    spaced,
-    splat,
-    transposed_batches,
-    uncovered,
-    unsorted,
-    wide,
-    with_border,
-)
+from nnef_grad.ops.windows import REPEATING
+from nnef_grad.targets import conditions as when
+from nnef_grad.targets.conditions import Condition
 
 # The settings that must not reach any runtime, or those that must not reach one or
 # several, which are named in a string.
@@ -137,136 +87,148 @@ ALL = "khronos tract onnx"
 
 # ---- Element by element, shapes, matrices, reductions, normalisation ----
 
-_SELU = other_than(**{"alpha": 1.67326319, "lambda": 1.05070102})
-_REDUCTION = unsorted | no_axes
-_NORM = {"khronos onnx": always, "tract": unsorted}
+_SELU = when.other_than(**{"alpha": 1.67326319, "lambda": 1.05070102})
+_TRANSPOSED = when.other_than(transposeA=False, transposeB=False)
+_REDUCTION = when.unsorted | when.no_axes
+_NORM = {"khronos onnx": when.always, "tract": when.unsorted}
 
 ELEMENTS: Mapping[str, Fact] = {
     # Element by element
-    "rcp": always,
-    "rsqrt": {"onnx": always},
-    "rsqr": {"onnx": always},
-    "log2": {"onnx": always},
-    "ne": {"onnx": always},
-    "le": {"onnx": always},
-    "ge": {"onnx": always},
-    "clamp": {"khronos onnx": always},
+    "rcp": when.always,
+    "rsqrt": {"onnx": when.always},
+    "rsqr": {"onnx": when.always},
+    "log2": {"onnx": when.always},
+    "ne": {"onnx": when.always},
+    "le": {"onnx": when.always},
+    "ge": {"onnx": when.always},
+    "clamp": {"khronos onnx": when.always},
     # Halves go up in the standard; elsewhere away from zero, or to the even neighbour.
-    "round": always,
+    "round": when.always,
     "select": {
-        "khronos": runs_out_of_axes,
-        "tract": literal_integers | literal_condition,
-        "onnx": literal_integers | of_type("logical"),
+        "khronos": when.runs_out_of_axes,
+        "tract": when.literal_integers | when.literal_condition,
+        "onnx": when.literal_integers | when.of_type("logical"),
     },
     # Activations
-    "softplus": {"khronos tract": always},  # infinite from 89 on
-    "softabs": {"khronos onnx": always},
-    "silu": always,
-    "gelu": always,  # another function in nnef.Session
-    "elu": {"tract onnx": other_than(alpha=1.0)},
-    "selu": {"tract": always, "khronos onnx": _SELU},
-    "prelu": {"khronos": always, "onnx": broadcast_operand},
-    "softmax": {"khronos": not_one_axis, "onnx": not_last},
+    "softplus": {"khronos tract": when.always},  # infinite from 89 on
+    "softabs": {"khronos onnx": when.always},
+    "silu": when.always,
+    "gelu": when.always,  # another function in nnef.Session
+    "elu": {"tract onnx": when.other_than(alpha=1.0)},
+    "selu": {"tract": when.always, "khronos onnx": _SELU},
+    "prelu": {"khronos": when.always, "onnx": when.broadcast_operand},
+    "softmax": {
+        "khronos": when.not_one_axis,
+        "onnx": when.not_one_axis | when.not_last,
+    },
     # Tensors
     "constant": {
-        "khronos": splat & (of_type("logical") | of_type("integer")),
-        "tract": always,
-        "onnx": splat,
+        "khronos": when.splat & (when.of_type("logical") | when.of_type("integer")),
+        "tract": when.always,
+        "onnx": when.splat,
     },
-    "update": always,
-    "cast": {"khronos": of_type("logical"), "tract": always},
+    "update": when.always,
+    "cast": {"khronos": when.of_type("logical"), "tract": when.always},
     # It copies floats, whatever the type is.
-    "copy": {"khronos": of_type("logical") | literal_integers},
-    "copy_n": always,
-    "add_n": always,
+    "copy": {"khronos": when.of_type("logical") | when.literal_integers},
+    "copy_n": when.always,
+    "add_n": when.always,
     # Reductions
-    "sum_reduce": _REDUCTION | other_than(normalize=False),
+    "sum_reduce": _REDUCTION | when.other_than(normalize=False),
     "mean_reduce": _REDUCTION,
     "max_reduce": _REDUCTION,
     "min_reduce": _REDUCTION,
-    "any_reduce": always,
-    "all_reduce": always,
-    "argmax_reduce": not_one_axis,
-    "argmin_reduce": not_one_axis,
+    "any_reduce": when.always,
+    "all_reduce": when.always,
+    "argmax_reduce": when.not_one_axis,
+    "argmin_reduce": when.not_one_axis,
     "moments": _NORM,
     # Matrices
     # A reshape after broadcast batches is folded into the product in tract, and fails; so
     # does one after a single number.
     "matmul": {
-        "khronos": different_batches,
-        "tract": different_batches | inner_product,
-        "onnx": transposed_batches,
+        "khronos": when.different_batches,
+        "tract": when.different_batches | when.inner_product,
+        "onnx": when.several_batches & _TRANSPOSED,
     },
-    "linear": {"khronos onnx": no_plain_layer},
+    "linear": {"khronos onnx": when.no_plain_layer},
     # Normalisation
     "batch_normalization": {
-        "khronos": always,
-        "onnx": not_by_channel | no_space | shared_parameters,
+        "khronos": when.always,
+        "onnx": when.not_by_channel | when.no_space | when.shared_parameters,
     },
     "l1_normalization": _NORM,
     "l2_normalization": _NORM,
     "local_response_normalization": {
-        "khronos tract": always,
-        "onnx": not_across_channels,
+        "khronos tract": when.always,
+        "onnx": when.not_across_channels,
     },
-    "local_mean_normalization": always,
-    "local_variance_normalization": always,
-    "local_contrast_normalization": always,
+    "local_mean_normalization": when.always,
+    "local_variance_normalization": when.always,
+    "local_contrast_normalization": when.always,
     # Shapes
-    "reshape": empty_shape | of_some_axes,
-    "squeeze": unsorted | no_axes,
-    "unsqueeze": unsorted | no_axes,
-    "transpose": {ALL: rank_0 | fewer_axes, "khronos": above_rank(5)},
-    "split": {"tract": always},
-    "stack": {"onnx": always},
-    "unstack": {"onnx": always},
+    "reshape": when.empty_shape | when.of_some_axes,
+    "squeeze": when.unsorted | when.no_axes,
+    "unsqueeze": when.unsorted | when.no_axes,
+    "transpose": {ALL: when.rank_0 | when.fewer_axes, "khronos": when.above_rank(5)},
+    "split": {"tract": when.always},
+    "stack": {"onnx": when.always},
+    "unstack": {"onnx": when.always},
     "slice": {
-        ALL: rank_0 | open_ended,
-        "khronos": above_rank(5),
-        "tract": no_plain_range | needless_stride,
+        ALL: when.rank_0 | when.open_ended,
+        "khronos": when.above_rank(5),
+        "tract": when.no_plain_range | when.needless_stride,
     },
     "pad": {
-        ALL: rank_0 | cropping | with_border("reflect-even", "ignore"),
-        "khronos": beside_space
-        | with_border("reflect", "replicate") & other_than(value=0.0),
-        "tract": with_border("replicate"),
+        ALL: when.rank_0 | when.cropping | when.with_border("reflect-even", "ignore"),
+        "khronos": when.beside_space
+        | when.with_border("reflect", "replicate") & when.other_than(value=0.0),
+        "tract": when.with_border("replicate"),
     },
     # One without repetitions ends in an error of tract where it is left out.
-    "tile": {ALL: repeated_once, "khronos": above_rank(5)},
-    "gather": {"tract": always},
+    "tile": {ALL: when.repeated_once, "khronos": when.above_rank(5)},
+    "gather": {"tract": when.always},
     # Quantisation: it rounds.
-    "min_max_linear_quantize": always,
-    "zero_point_linear_quantize": always,
-    "linear_quantize": always,
-    "logarithmic_quantize": always,
+    "min_max_linear_quantize": when.always,
+    "zero_point_linear_quantize": when.always,
+    "linear_quantize": when.always,
+    "logarithmic_quantize": when.always,
     # Regions of interest
-    "avg_roi_pool": always,
-    "max_roi_pool": always,
-    "roi_resample": always,
-    "avg_roi_align": always,
-    "max_roi_align": always,
+    "avg_roi_pool": when.always,
+    "max_roi_pool": when.always,
+    "roi_resample": when.always,
+    "avg_roi_align": when.always,
+    "max_roi_align": when.always,
 }
 
 
 # ---- Windows: convolutions, pooling, boxes, sampling ----
 
+_OUTSIDE = when.reading & when.with_border("constant", *REPEATING)
+_EMPTY = when.empty & when.ignoring
 _FILTER = (
-    repeating
-    | no_space
-    | above_rank(5)
-    | cropping
-    | bias_not_by_channel
-    | automatic & dilated
+    when.repeating
+    | when.no_space
+    | when.above_rank(5)
+    | when.cropping
+    | when.bias_not_by_channel
 )
-_BOX = repeating | cropping | dilated | empty | along_four_axes | above_rank(5)
+_BOX = (
+    when.repeating
+    | when.cropping
+    | when.dilated
+    | _EMPTY
+    | when.along_four_axes
+    | when.above_rank(5)
+)
 _POOL = (
-    repeating
-    | cropping
-    | empty
-    | across
-    | no_space
-    | above_rank(5)
-    | automatic & (dilated | spaced)
+    when.repeating
+    | when.cropping
+    | _EMPTY
+    | when.across
+    | when.no_space
+    | when.above_rank(5)
+    | when.automatic & (when.dilated | when.spaced)
 )
 
 WINDOWS: Mapping[str, Fact] = {
@@ -275,46 +237,49 @@ WINDOWS: Mapping[str, Fact] = {
     # a matrix product follows.
     "conv": {
         ALL: _FILTER,
-        "tract": skipping | multiplying | idle,
-        "onnx": number_as_bias,
+        "tract": when.skipping | when.multiplying | when.idle,
+        "onnx": when.number_as_bias | when.automatic & when.dilated,
     },
     # tract takes the filter for another way round, and cannot fuse a product with ones.
     "deconv": {
-        ALL: _FILTER | biased & uncovered | automatic & (sized | spaced),
-        "tract": always,
-        "onnx": number_as_bias,
+        ALL: _FILTER
+        | when.biased & when.uncovered
+        | when.automatic & (when.sized | when.spaced | when.dilated),
+        "tract": when.always,
+        "onnx": when.number_as_bias,
     },
-    "separable_conv": always,
-    "separable_deconv": always,
+    "separable_conv": when.always,
+    "separable_deconv": when.always,
     # Pools and boxes
-    "max_pool": {ALL: _POOL, "tract": outside, "onnx": outside | wide},
-    "avg_pool": {ALL: _POOL | dilated, "onnx": wide},
-    "rms_pool": always,
-    "box": {ALL: _BOX, "tract": across | no_space, "onnx": always},
+    "max_pool": {ALL: _POOL, "tract": _OUTSIDE, "onnx": _OUTSIDE | when.wide},
+    "avg_pool": {ALL: _POOL | when.dilated, "onnx": when.wide},
+    "rms_pool": when.always,
+    "box": {ALL: _BOX, "tract": when.across | when.no_space, "onnx": when.always},
     "debox": {
-        "khronos": repeating
-        | cropping
-        | across
-        | no_space
-        | above_rank(5)
-        | other_than(normalize=False),
-        "tract onnx": always,
+        "khronos": when.repeating
+        | when.cropping
+        | when.across
+        | when.no_space
+        | when.above_rank(5)
+        | when.other_than(normalize=False),
+        "tract onnx": when.always,
     },
     # Maxima and where they are: another index, and one value in place of a sum
-    "argmax_pool": always,
-    "max_pool_with_index": always,
-    "sample": always,
-    "desample": always,
+    "argmax_pool": when.always,
+    "max_pool_with_index": when.always,
+    "sample": when.always,
+    "desample": when.always,
     # Sampling
-    "nearest_downsample": always,
-    "area_downsample": always,
-    "nearest_upsample": {"khronos tract": always},
+    "nearest_downsample": when.always,
+    "area_downsample": when.always,
+    "nearest_upsample": {"khronos tract": when.always},
     "multilinear_upsample": {
-        "khronos": above_rank(4)
-        | not_by_two
-        | other_than(method="symmetric", border="replicate"),
-        "tract": always,
-        "onnx": other_than(method="aligned") & with_border("constant", "reflect"),
+        "khronos": when.above_rank(4)
+        | when.not_by_two
+        | when.other_than(method="symmetric", border="replicate"),
+        "tract": when.always,
+        "onnx": when.other_than(method="aligned")
+        & when.with_border("constant", "reflect"),
     },
 }
 

@@ -200,7 +200,7 @@ def tile_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return op.operands
 
 
-@lowering("gather", when=lambda op: op.dtype != "integer")
+@lowering("gather", applies=lambda op: op.dtype != "integer")
 def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A product with a matrix of ones and zeros; of logicals, by way of numbers."""
     x, indices = op.operands

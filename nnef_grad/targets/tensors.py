@@ -40,7 +40,7 @@ def _has_literal(op: Operation) -> bool:
     return is_single and len(op.attributes["shape"]) <= 5
 
 
-@lowering("constant", when=_has_literal)
+@lowering("constant", applies=_has_literal)
 def constant_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """A single element, repeated."""
     shape, value = op.attributes["shape"], op.attributes["value"][0]
