@@ -81,7 +81,7 @@ def output_extents(
 
 def convolution(draw: random.Random) -> str:
     """Of any rank, grouped or not, with any bias; in one direction or the other."""
-    space = draw.choice([0, 1, 1, 2, 2, 2, 2, 3])
+    space = draw.choice([1, 1, 2, 2, 2, 2, 3])
     groups, channels, filters = draw.choice(
         [(1, 1, 2), (1, 2, 1), (1, 3, 2), (2, 2, 2), (3, 1, 2), (0, 2, 4), (0, 3, 3)]
     )
@@ -330,9 +330,10 @@ def test_few_settings_have_no_other_form() -> None:
     reasons = (
         "with windows that have no element inside",
         "with windows along more than 3 axes",
+        "with windows that all lie outside",
     )
     assert all(message.endswith(reasons) for message in refusals)
-    assert len(refusals) < 0.06 * len(graphs)
+    assert len(refusals) < 0.1 * len(graphs)
 
 
 def refusal(text: str) -> str | None:
@@ -501,6 +502,11 @@ def test_an_index_of_other_windows_is_looked_at() -> None:
             "'conv' with negative padding",
         ),
         (
+            "conv(x, w)",
+            {"x": [2, 4], "w": [3, 4]},
+            "'conv' without spatial axes",
+        ),
+        (
             "deconv(x, w, padding = [(2, 0)], stride = [4], output_shape = [1, 1, 2])",
             {"x": [1, 1, 1], "w": [1, 1, 1]},
             "'deconv' with windows that all lie outside",
@@ -514,6 +520,11 @@ def test_an_index_of_other_windows_is_looked_at() -> None:
             "tile(x, repeats = [2, 3, 1, 1, 2, 2])",
             {"x": [2, 1, 2, 2, 3, 2]},
             "'tile' along more than 5 axes",
+        ),
+        (
+            "transpose(x, axes = [5, 4, 3, 2, 1, 0])",
+            {"x": [2, 3, 2, 2, 3, 2]},
+            "'transpose'",
         ),
         (
             "slice(x, axes = [5], begin = [0], end = [2])",

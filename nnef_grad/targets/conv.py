@@ -44,8 +44,6 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     channel. Where windows may lie outside as a whole, zeros are joined to the input.
     """
     x, w = op.inputs[:2]
-    if x.rank == 2:
-        return [_pointwise(emit, op)]
     if DECOMPOSITIONS["conv"].applies(op):
         return DECOMPOSITIONS["conv"].build(emit, op)
     windows = conv_windows(op)
@@ -95,16 +93,6 @@ def _is_uncovered(op: Operation) -> bool:
     return op.name == "deconv" and uncovered(op)
 
 
-def _pointwise(emit: Emitter, op: Operation) -> Tensor:
-    """Without space: the same with a single element of space."""
-    x, w, bias = op.operands
-    points = emit("unsqueeze", x, axes=[2], hint="points")
-    kernels = emit("unsqueeze", w, axes=[2], hint="kernels")
-    attributes: dict[str, Any] = {"padding": [(0, 0)], "groups": _groups(op)}
-    mixed = emit(op.name, points, kernels, bias, **attributes, hint="mixed")
-    return emit("squeeze", mixed, axes=[2])
-
-
 # ---- Deconvolutions ----
 
 _OPEN = (
@@ -116,8 +104,6 @@ _OPEN = (
 def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """With everything given, if it is not: a convolution, if it is."""
     windows = deconv_windows(op)
-    if op.inputs[0].rank == 2:
-        return [_pointwise(emit, op)]
     if DECOMPOSITIONS["deconv"].applies(op):
         return DECOMPOSITIONS["deconv"].build(emit, op)
     if _OPEN(op) or (sized(op) and windows.has_natural_extents):

@@ -69,25 +69,17 @@ _STOPS = {"tile", "matmul", "linear", "conv", "deconv", "max_pool", "avg_pool", 
 
 def hold_steps(graph: Graph) -> Graph:
     """The graph with a repetition between a slice that has a stride, and a reshape."""
-    reshaped, made = _reshaped(graph), producers(graph)
+    reshapes = _sources(
+        graph, lambda op: op.name == "reshape", lambda op: op.name not in _STOPS
+    )
+    made = producers(graph)
 
     def body(op: Operation) -> Decompose | None:
         axes = _axes_with_stride(op)
-        if not axes or reshaped.isdisjoint(op.inputs):
-            return None
-        return None if _is_padded(made[op.inputs[0]], axes) else _held
+        is_open = any(reshapes[x] and not _is_padded(made[x], axes) for x in op.inputs)
+        return _held if axes and is_open else None
 
     return inline(graph, body)
-
-
-def _reshaped(graph: Graph) -> set[Tensor]:
-    """The tensors from which a slice would move up to a reshape."""
-    found: set[Tensor] = set()
-    for op in graph.operations:
-        moves = op.name not in _STOPS and not found.isdisjoint(op.inputs)
-        if moves or op.name == "reshape":
-            found.update(op.outputs)
-    return found
 
 
 def _axes_with_stride(op: Operation) -> list[int]:
@@ -120,27 +112,23 @@ _PRODUCTS = {"matmul", "linear", "conv", "deconv"}
 
 
 def join_repeats(graph: Graph) -> Graph:
-    """The graph with an element joined to itself, before it is repeated for a
-    product.
-    """
-    return _replaced(graph, set(_repeated_before_products(graph)), _doubled)
-
-
-def _repeated_before_products(graph: Graph) -> Iterator[Tensor]:
-    """What is repeated along an axis of extent 1, and comes to a product with nothing
-    between but operations of one operand, over which a repetition moves.
+    """The graph with an element joined to itself, before it is repeated for a product:
+    along an axis of extent 1, with nothing between but operations of one operand, over
+    which a repetition moves.
     """
     made = producers(graph)
     sources = _sources(
         graph, lambda op: _repeats_one(op, made), lambda op: len(op.operands) == 1
     )
-    for op in graph.operations:
-        if op.name in _PRODUCTS:
-            for tensor in op.inputs:
-                if not (tensor in sources[tensor] and _is_batch(op, made[tensor])):
-                    yield from sources[tensor]
-                else:
-                    yield from sources[tensor] - {tensor}
+    chosen = {
+        source
+        for op in graph.operations
+        if op.name in _PRODUCTS
+        for tensor in op.inputs
+        for source in sources[tensor]
+        if source != tensor or not _is_batch(op, made[tensor])
+    }
+    return _replaced(graph, chosen, _doubled)
 
 
 def _repeats_one(op: Operation, made: Mapping[Tensor, Operation]) -> bool:

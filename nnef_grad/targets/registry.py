@@ -56,6 +56,7 @@ _POOLS = f"{_MAXIMA} avg_pool box debox desample"
 # other form, and what messages say of them.
 REFUSED: Sequence[tuple[str, Condition, str]] = (
     ("slice tile", when.above_rank(5), "along more than 5 axes"),
+    ("conv deconv", when.no_space, "without spatial axes"),
     ("conv deconv", when.above_rank(5), "with more than 3 spatial axes"),
     ("conv deconv", when.untouched, "with windows that all lie outside"),
     (_POOLS, when.along_four_axes, "with windows along more than 3 axes"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Union
 
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language.library import standard
@@ -17,9 +16,8 @@ from nnef_grad.ops.windows import REPEATING
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 
-# The settings that must not reach any runtime, or those that must not reach one or
-# several, which are named in a string.
-Fact = Union[Condition, Mapping[str, Condition]]
+# The settings that must not reach runtimes, which are named in a string.
+Fact = Mapping[str, Condition]
 
 
 @dataclass(frozen=True)
@@ -51,12 +49,9 @@ class Runtime:
         """Whether the operation, as it is set, must not reach the runtime."""
         if operation.name not in standard():
             return True
-        fact = LACKING.get(operation.name, {})
-        if isinstance(fact, Condition):
-            return fact(operation)
         return any(
             self.name in names.split() and condition(operation)
-            for names, condition in fact.items()
+            for names, condition in LACKING.get(operation.name, {}).items()
         )
 
 
@@ -85,70 +80,70 @@ RUNTIMES: dict[str, Runtime] = {
 ALL = "khronos tract onnx"
 
 
+# ---- Whatever the settings are ----
+
+# Halves go up in the standard: they are rounded away from zero, or to the even neighbour.
+# nnef.Session has another function for gelu; softplus is infinite from 89 on in some. The
+# index of a maximum is another one, and desample puts one value in place of a sum.
+_WHOLLY: Mapping[str, str] = {
+    ALL: """
+        rcp round silu gelu copy_n add_n update any_reduce all_reduce separable_conv
+        separable_deconv rms_pool argmax_pool max_pool_with_index sample desample
+        nearest_downsample area_downsample local_mean_normalization
+        local_variance_normalization local_contrast_normalization avg_roi_pool
+        max_roi_pool roi_resample avg_roi_align max_roi_align min_max_linear_quantize
+        zero_point_linear_quantize linear_quantize logarithmic_quantize
+    """,
+    "khronos onnx": "clamp softabs",
+    "khronos tract": "softplus nearest_upsample",
+    "tract": "split gather",
+    "onnx": "rsqrt rsqr log2 ne le ge stack unstack",
+}
+
+
 # ---- Element by element, shapes, matrices, reductions, normalisation ----
 
 _SELU = when.other_than(**{"alpha": 1.67326319, "lambda": 1.05070102})
 _TRANSPOSED = when.other_than(transposeA=False, transposeB=False)
-_REDUCTION = when.unsorted | when.no_axes
+_REDUCTION = {ALL: when.unsorted | when.no_axes}
+_POSITION = {ALL: when.not_one_axis}
 _NORM = {"khronos onnx": when.always, "tract": when.unsorted}
+_NO_SCALAR = when.of_type("logical") | when.of_type("integer")
 
 ELEMENTS: Mapping[str, Fact] = {
     # Element by element
-    "rcp": when.always,
-    "rsqrt": {"onnx": when.always},
-    "rsqr": {"onnx": when.always},
-    "log2": {"onnx": when.always},
-    "ne": {"onnx": when.always},
-    "le": {"onnx": when.always},
-    "ge": {"onnx": when.always},
-    "clamp": {"khronos onnx": when.always},
-    # Halves go up in the standard; elsewhere away from zero, or to the even neighbour.
-    "round": when.always,
     "select": {
         "khronos": when.runs_out_of_axes,
         "tract": when.literal_integers | when.literal_condition,
         "onnx": when.literal_integers | when.of_type("logical"),
     },
-    # Activations
-    "softplus": {"khronos tract": when.always},  # infinite from 89 on
-    "softabs": {"khronos onnx": when.always},
-    "silu": when.always,
-    "gelu": when.always,  # another function in nnef.Session
     "elu": {"tract onnx": when.other_than(alpha=1.0)},
     "selu": {"tract": when.always, "khronos onnx": _SELU},
     "prelu": {"khronos": when.always, "onnx": when.broadcast_operand},
-    "softmax": {
-        "khronos": when.not_one_axis,
-        "onnx": when.not_one_axis | when.not_last,
-    },
+    "softmax": {"khronos onnx": when.not_one_axis, "onnx": when.not_last},
     # Tensors
     "constant": {
-        "khronos": when.splat & (when.of_type("logical") | when.of_type("integer")),
+        "khronos": when.splat & _NO_SCALAR,
         "tract": when.always,
         "onnx": when.splat,
     },
-    "update": when.always,
     "cast": {"khronos": when.of_type("logical"), "tract": when.always},
     # It copies floats, whatever the type is.
     "copy": {"khronos": when.of_type("logical") | when.literal_integers},
-    "copy_n": when.always,
-    "add_n": when.always,
     # Reductions
-    "sum_reduce": _REDUCTION | when.other_than(normalize=False),
+    "sum_reduce": {**_REDUCTION, "onnx": when.other_than(normalize=False)},
     "mean_reduce": _REDUCTION,
     "max_reduce": _REDUCTION,
     "min_reduce": _REDUCTION,
-    "any_reduce": when.always,
-    "all_reduce": when.always,
-    "argmax_reduce": when.not_one_axis,
-    "argmin_reduce": when.not_one_axis,
+    "argmax_reduce": _POSITION,
+    "argmin_reduce": _POSITION,
     "moments": _NORM,
     # Matrices
     # A reshape after broadcast batches is folded into the product in tract, and fails; so
     # does one after a single number.
     "matmul": {
-        "khronos": when.different_batches,
-        "tract": when.different_batches | when.inner_product,
+        "khronos tract": when.different_batches,
+        "tract": when.inner_product,
         "onnx": when.several_batches & _TRANSPOSED,
     },
     "linear": {"khronos onnx": when.no_plain_layer},
@@ -163,17 +158,11 @@ ELEMENTS: Mapping[str, Fact] = {
         "khronos tract": when.always,
         "onnx": when.not_across_channels,
     },
-    "local_mean_normalization": when.always,
-    "local_variance_normalization": when.always,
-    "local_contrast_normalization": when.always,
     # Shapes
-    "reshape": when.empty_shape | when.of_some_axes,
-    "squeeze": when.unsorted | when.no_axes,
-    "unsqueeze": when.unsorted | when.no_axes,
+    "reshape": {ALL: when.empty_shape | when.of_some_axes},
+    "squeeze": _REDUCTION,
+    "unsqueeze": _REDUCTION,
     "transpose": {ALL: when.rank_0 | when.fewer_axes, "khronos": when.above_rank(5)},
-    "split": {"tract": when.always},
-    "stack": {"onnx": when.always},
-    "unstack": {"onnx": when.always},
     "slice": {
         ALL: when.rank_0 | when.open_ended,
         "khronos": when.above_rank(5),
@@ -187,49 +176,16 @@ ELEMENTS: Mapping[str, Fact] = {
     },
     # One without repetitions ends in an error of tract where it is left out.
     "tile": {ALL: when.repeated_once, "khronos": when.above_rank(5)},
-    "gather": {"tract": when.always},
-    # Quantisation: it rounds.
-    "min_max_linear_quantize": when.always,
-    "zero_point_linear_quantize": when.always,
-    "linear_quantize": when.always,
-    "logarithmic_quantize": when.always,
-    # Regions of interest
-    "avg_roi_pool": when.always,
-    "max_roi_pool": when.always,
-    "roi_resample": when.always,
-    "avg_roi_align": when.always,
-    "max_roi_align": when.always,
 }
 
 
 # ---- Windows: convolutions, pooling, boxes, sampling ----
 
 _OUTSIDE = when.reading & when.with_border("constant", *REPEATING)
+_CROPPED = when.repeating | when.cropping | when.above_rank(5)
+_FILTER = _CROPPED | when.no_space | when.bias_not_by_channel
 _EMPTY = when.empty & when.ignoring
-_FILTER = (
-    when.repeating
-    | when.no_space
-    | when.above_rank(5)
-    | when.cropping
-    | when.bias_not_by_channel
-)
-_BOX = (
-    when.repeating
-    | when.cropping
-    | when.dilated
-    | _EMPTY
-    | when.along_four_axes
-    | when.above_rank(5)
-)
-_POOL = (
-    when.repeating
-    | when.cropping
-    | _EMPTY
-    | when.across
-    | when.no_space
-    | when.above_rank(5)
-    | when.automatic & (when.dilated | when.spaced)
-)
+_POOL = _CROPPED | _EMPTY | when.across | when.no_space | when.automatic & when.spaced
 
 WINDOWS: Mapping[str, Fact] = {
     # tract takes elements that a stride skips out of what is before the convolution, and
@@ -242,37 +198,28 @@ WINDOWS: Mapping[str, Fact] = {
     },
     # tract takes the filter for another way round, and cannot fuse a product with ones.
     "deconv": {
-        ALL: _FILTER
-        | when.biased & when.uncovered
-        | when.automatic & (when.sized | when.spaced | when.dilated),
+        ALL: _FILTER | when.biased & when.uncovered,
         "tract": when.always,
-        "onnx": when.number_as_bias,
+        "onnx": when.number_as_bias | when.automatic & (when.sized | when.spaced),
     },
-    "separable_conv": when.always,
-    "separable_deconv": when.always,
-    # Pools and boxes
-    "max_pool": {ALL: _POOL, "tract": _OUTSIDE, "onnx": _OUTSIDE | when.wide},
+    "max_pool": {
+        ALL: _POOL,
+        "tract onnx": _OUTSIDE,
+        "onnx": when.wide | when.automatic & when.dilated,
+    },
     "avg_pool": {ALL: _POOL | when.dilated, "onnx": when.wide},
-    "rms_pool": when.always,
-    "box": {ALL: _BOX, "tract": when.across | when.no_space, "onnx": when.always},
+    "box": {
+        ALL: _CROPPED | _EMPTY | when.dilated | when.along_four_axes,
+        "tract": when.across | when.no_space,
+        "onnx": when.always,
+    },
     "debox": {
-        "khronos": when.repeating
-        | when.cropping
+        "khronos": _CROPPED
         | when.across
         | when.no_space
-        | when.above_rank(5)
         | when.other_than(normalize=False),
         "tract onnx": when.always,
     },
-    # Maxima and where they are: another index, and one value in place of a sum
-    "argmax_pool": when.always,
-    "max_pool_with_index": when.always,
-    "sample": when.always,
-    "desample": when.always,
-    # Sampling
-    "nearest_downsample": when.always,
-    "area_downsample": when.always,
-    "nearest_upsample": {"khronos tract": when.always},
     "multilinear_upsample": {
         "khronos": when.above_rank(4)
         | when.not_by_two
@@ -284,4 +231,12 @@ WINDOWS: Mapping[str, Fact] = {
 }
 
 
-LACKING: Mapping[str, Fact] = {**ELEMENTS, **WINDOWS}
+LACKING: Mapping[str, Fact] = {
+    **{
+        operation: {runtimes: when.always}
+        for runtimes, operations in _WHOLLY.items()
+        for operation in operations.split()
+    },
+    **ELEMENTS,
+    **WINDOWS,
+}

@@ -39,58 +39,37 @@ def squeeze_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 # ---- Axes in another order ----
 
 
-@lowering("transpose")
+def _order(op: Operation) -> Shape:
+    """The order of all axes."""
+    axes = op.attributes["axes"]
+    return (*axes, *range(len(axes), len(shape_of(op.operands[0]))))
+
+
+def _runs(op: Operation) -> list[list[int]]:
+    """The axes that stay side by side, in their new order, without those of extent 1."""
+    shape = shape_of(op.operands[0])
+    proper = [axis for axis, extent in enumerate(shape) if extent > 1]
+    kept = enumerate(proper.index(axis) for axis in _order(op) if axis in proper)
+    grouped = groupby(kept, key=lambda pair: pair[1] - pair[0])
+    return [[proper[axis] for _, axis in run] for _, run in grouped]
+
+
+@lowering("transpose", applies=lambda op: len(_runs(op)) <= MOST_AXES)
 def transpose_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """With all axes; where they are too many, with those as one that stay side by
     side.
     """
-    (x,) = op.operands
-    if not isinstance(x, Tensor):
-        return [x]
-    axes = op.attributes["axes"]
-    order = [*axes, *range(len(axes), x.rank)]
-    if order == sorted(order):
+    (x,), order = op.operands, _order(op)
+    if not isinstance(x, Tensor) or order == tuple(sorted(order)):
         return [x]
     if x.rank <= MOST_AXES:
         return [emit("transpose", x, axes=order)]
-    extents, order = _joined(x.shape, order)
-    moved = (_at_once if len(order) <= MOST_AXES else _in_turn)(emit, x, extents, order)
-    return [reshaped(emit, moved, op.outputs[0].shape)]
-
-
-def _joined(shape: Shape, order: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The extents and the order of fewer axes for the same transposition: without those
-    of extent 1, and with those as one that follow each other.
-    """
-    proper = [axis for axis, extent in enumerate(shape) if extent > 1]
-    kept = enumerate(proper.index(axis) for axis in order if axis in proper)
-    grouped = groupby(kept, key=lambda pair: pair[1] - pair[0])
-    runs = [[proper[axis] for _, axis in run] for _, run in grouped]
+    runs = _runs(op)
     ordered = sorted(runs)
-    extents = [prod(shape[axis] for axis in run) for run in ordered]
-    return extents, [ordered.index(run) for run in runs]
-
-
-def _at_once(
-    emit: Emitter, x: Tensor, extents: Sequence[int], order: Sequence[int]
-) -> Tensor:
-    blocks = reshaped(emit, x, tuple(extents), hint="blocks")
-    return emit("transpose", blocks, axes=order, hint="moved")
-
-
-def _in_turn(
-    emit: Emitter, x: Tensor, extents: Sequence[int], order: Sequence[int]
-) -> Tensor:
-    """One axis after the other goes to its place."""
-    now = sorted(order)
-    for place, axis in enumerate(order):
-        found = now.index(axis)
-        if found != place:
-            parts = now[:place], now[place:found], [axis], now[found + 1 :]
-            shape = [prod(extents[a] for a in part) for part in parts]
-            x = _at_once(emit, x, shape, [0, 2, 1, 3])
-            now.insert(place, now.pop(found))
-    return x
+    extents = tuple(prod(x.shape[axis] for axis in run) for run in ordered)
+    blocks = reshaped(emit, x, extents, hint="blocks")
+    moved = emit("transpose", blocks, axes=list(map(ordered.index, runs)), hint="moved")
+    return [reshaped(emit, moved, op.outputs[0].shape)]
 
 
 # ---- Joining and dividing ----
