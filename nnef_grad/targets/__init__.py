@@ -80,8 +80,8 @@ class Lowered:
     Attributes:
         graph: the graph, which has the inputs, the variables and the outputs of the one
             that was lowered.
-        data: an array for each variable that it has besides, by label: what was a
-            constant.
+        data: an array for each variable that it has besides, by label: it was
+            a constant.
     """
 
     graph: Graph
@@ -117,7 +117,7 @@ def lower(graph: Graph, target: str) -> Lowered:
 Wanted = Callable[[Runtime], bool]
 Pass = Callable[[Graph], Graph]
 
-# What is done besides, if one of the runtimes wants it: in every round, or when there is
+# Further passes, if one of the runtimes wants them: in every round, or when there is
 # nothing else to do.
 _ALWAYS: tuple[tuple[Wanted, Pass], ...] = (
     (lambda runtime: not runtime.casts_integers, move_casts_up),
@@ -201,7 +201,7 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
 
 
 def _problems(operation: Operation, runtimes: Sequence[Runtime]) -> Iterator[Problem]:
-    """What is left that a runtime does not have."""
+    """The runtimes that still lack an operation, and why it has no other form."""
     lacking = " and ".join(r.title for r in runtimes if r.lacks(operation))
     if lacking:
         message = f"{lacking} cannot run {_called(operation)}{refusal(operation)}"
@@ -209,7 +209,7 @@ def _problems(operation: Operation, runtimes: Sequence[Runtime]) -> Iterator[Pro
 
 
 def _called(operation: Operation) -> str:
-    """What messages call an operation: it may be one of the compiler's own."""
+    """The operation in messages: it may be one of the compiler's own."""
     for tensor in operation.inputs:
         if tensor.dtype == "integer":
             return f"'{operation.name}' of the integers '{tensor.name}'"

@@ -22,8 +22,8 @@ Side = Callable[[Emitter, Tensor, int, int, bool], Tensor]
 
 @lowering("pad")
 def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """What is cropped is sliced off, and what a border repeats is joined to the tensor,
-    or reflected in space.
+    """Cropped elements are sliced off. Elements that a border repeats are joined to the
+    tensor, or reflected in space.
     """
     (x,), padding, border = op.inputs, op.attributes["padding"], op.attributes["border"]
     wider = tuple((max(before, 0), max(after, 0)) for before, after in padding)

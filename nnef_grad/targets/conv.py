@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops import DECOMPOSITIONS
@@ -187,14 +189,9 @@ def _transposed_values(
     value: Sequence[float], groups: int, shape: Shape
 ) -> list[float]:
     filters, channels, *size = shape
-    volume, per_group = prod(size), filters // groups
-    return [
-        value[((group * per_group + i) * channels + j) * volume + element]
-        for group in range(groups)
-        for j in range(channels)
-        for i in range(per_group)
-        for element in reversed(range(volume))
-    ]
+    parts = np.reshape(value, (groups, filters // groups, channels, prod(size)))
+    found: list[float] = parts[..., ::-1].swapaxes(1, 2).ravel().tolist()
+    return found
 
 
 def _turned(emit: Emitter, w: Tensor) -> Tensor:

@@ -46,12 +46,21 @@ def _replaced(graph: Graph, chosen: Collection[Tensor], form: Decompose) -> Grap
     return inline(graph, lambda op: form if tensors.issuperset(op.outputs) else None)
 
 
+def _reached(graph: Graph, begins: When, passes: When) -> set[Tensor]:
+    """The tensors that results of some operations come to, through others that let them
+    pass.
+    """
+    found: set[Tensor] = set()
+    for op in graph.operations:
+        if begins(op) or (passes(op) and not found.isdisjoint(op.inputs)):
+            found.update(op.outputs)
+    return found
+
+
 def _sources(
     graph: Graph, begins: When, passes: When
 ) -> dict[Tensor, frozenset[Tensor]]:
-    """The results of some operations that come to each tensor, through others that let
-    them pass.
-    """
+    """The results of some operations that come to each tensor, through others."""
     sources: dict[Tensor, frozenset[Tensor]] = {}
     for op in graph.operations:
         moved = [sources[x] for x in op.inputs] if passes(op) else []
@@ -63,21 +72,22 @@ def _sources(
 
 # ---- Slices after reshapes ----
 
-# What a slice does not move over, whatever its axis is.
+# The operations that a slice does not move over, whatever its axis is.
 _STOPS = {"tile", "matmul", "linear", "conv", "deconv", "max_pool", "avg_pool", "box"}
 
 
 def hold_steps(graph: Graph) -> Graph:
     """The graph with a repetition between a slice that has a stride, and a reshape."""
-    reshapes = _sources(
+    reshaped = _reached(
         graph, lambda op: op.name == "reshape", lambda op: op.name not in _STOPS
     )
     made = producers(graph)
 
     def body(op: Operation) -> Decompose | None:
         axes = _axes_with_stride(op)
-        is_open = any(reshapes[x] and not _is_padded(made[x], axes) for x in op.inputs)
-        return _held if axes and is_open else None
+        if not axes or reshaped.isdisjoint(op.inputs):
+            return None
+        return None if _is_padded(made[op.inputs[0]], axes) else _held
 
     return inline(graph, body)
 
@@ -172,13 +182,10 @@ _SUMMING = frozenset(f"{_MOVING} add sub".split())
 
 def add_opposites(graph: Graph) -> Graph:
     """The graph with the opposite of a convolution added to what it is subtracted from."""
-    sources = _sources(
-        graph, lambda op: op.name == "conv", lambda op: op.name in _SUMMING
-    )
+    sums = _reached(graph, lambda op: op.name == "conv", lambda op: op.name in _SUMMING)
 
     def body(op: Operation) -> Decompose | None:
-        is_open = op.name == "sub" and isinstance(op.operands[1], Tensor)
-        return _opposite_added if is_open and sources[op.inputs[-1]] else None
+        return _opposite_added if op.name == "sub" and op.operands[1] in sums else None
 
     return inline(graph, body)
 
@@ -190,7 +197,7 @@ def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 # ---- Sums that make filters ----
 
-# What a filter may go through.
+# The operations that a filter may go through.
 _PASSING = frozenset(f"{_MOVING} select add sub mul div pow min max".split())
 
 

@@ -39,18 +39,18 @@ from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.pool import basic_windows, divisor, reverse_windows
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import REPEATING, Windows, basic_outside
-from nnef_grad.targets.conditions import automatic, other_than, wide
+from nnef_grad.targets.conditions import automatic, other_than
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.windows import (
     LOWEST,
     Layout,
-    along,
     are_dilated,
     are_side_by_side,
     are_single,
     columns_of,
     dilate,
     form_blocks,
+    layout_of,
     moving_axes,
     of_columns,
     output_shape,
@@ -70,7 +70,7 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
-    if border != "ignore" or wide(op):
+    if border != "ignore" or _is_wide(windows):
         value = LOWEST if border == "ignore" else 0.0
         x, windows = surrounded(emit, x, windows, border, value)
     return [emit("max_pool", x, border="ignore", **_as_read(windows))]
@@ -86,7 +86,7 @@ def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         attributes = window_attributes(windows)
         total = emit("box", x, border=border, **attributes, hint="total")
         return [emit("div", total, divisor(emit, windows, border))]
-    if border in REPEATING or wide(op):
+    if border in REPEATING or _is_wide(windows):
         x, windows = surrounded(emit, x, windows, border)
     kept = "ignore" if border == "ignore" else "constant"
     return [emit("avg_pool", x, border=kept, **_as_read(windows))]
@@ -101,7 +101,7 @@ def box_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     border, normalize = op.attributes["border"], op.attributes["normalize"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
-    if not normalize and (are_dilated(windows) or wide(op)):
+    if not normalize and (are_dilated(windows) or _is_wide(windows)):
         return [_convolved(emit, x, windows, border)]
     # Nothing is added where nothing is, nor where zeros are.
     kept = "constant" if border == "ignore" and not normalize else border
@@ -115,6 +115,12 @@ def _is_spatial(windows: Windows) -> bool:
     return is_still and 3 <= len(windows.up) <= 5
 
 
+def _is_wide(windows: Windows) -> bool:
+    """Whether a window may read as many elements of the border as it has."""
+    pairs = zip(basic_outside(windows), windows.size, strict=True)
+    return any(max(sides) >= f for sides, f in pairs)
+
+
 def _as_read(windows: Windows) -> dict[str, Any]:
     """The attributes, with no more padding than is read."""
     return window_attributes(replace(windows, padding=basic_outside(windows)))
@@ -122,10 +128,10 @@ def _as_read(windows: Windows) -> dict[str, Any]:
 
 def _moved(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     """The operation with the axes last that its windows slide along."""
-    (x,), axes = op.inputs, moving_axes(windows)
-    if not axes:
+    (x,) = op.inputs
+    if not moving_axes(windows):
         return x
-    layout, windows = Layout(x.shape, axes), along(windows, axes)
+    layout, windows = layout_of(windows)
     planes = layout.to_planes(emit, x, (1, *windows.up))
     spatial = of_columns([*map(still, planes.shape[:2]), *columns_of(windows)])
     attributes = {**op.settings, **window_attributes(spatial)}
@@ -135,8 +141,7 @@ def _moved(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
 
 def _convolved(emit: Emitter, x: Tensor, windows: Windows, border: str) -> Tensor:
     """The sums over windows, by a convolution with ones."""
-    axes = moving_axes(windows)
-    layout, windows = Layout(x.shape, axes), along(windows, axes)
+    layout, windows = layout_of(windows)
     planes = layout.to_planes(emit, x, (1, *windows.up))
     if border in REPEATING:
         planes, windows = surrounded(emit, planes, windows, border)
@@ -180,8 +185,7 @@ def _explicit(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
 
 def _deconvolved(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
     """Sums where windows meet, by a deconvolution with ones."""
-    axes = moving_axes(windows)
-    layout, windows = Layout(x.shape, axes), along(windows, axes)
+    layout, windows = layout_of(windows)
     planes = layout.to_planes(emit, x, (1, *windows.down))
     shape = output_shape(windows, planes.shape[0], 1)
     attributes = {**windows.attributes, "output_shape": shape}
@@ -354,9 +358,7 @@ class Patches:
 
 
 def _patches_of(windows: Windows) -> Patches:
-    axes = moving_axes(windows) or tuple(range(len(windows.up)))[-1:]
-    layout = Layout(windows.up, axes)
-    return Patches(layout, along(windows, axes), form_blocks(windows))
+    return Patches(*layout_of(windows), form_blocks(windows))
 
 
 # The filters for n elements hold n * n numbers. More elements than this are taken axis by

@@ -98,7 +98,7 @@ def written() -> FragmentFile:
 
 
 def find_lowering(operation: Operation) -> Lowering | None:
-    """What puts other operations in the place of one; None where it has no other form.
+    """Puts other operations in the place of one; None where it has no other form.
 
     In this order: the Python lowering; the one in lowerings.nnef; the body of the
     operation, in Python or in the standard library.

@@ -1,8 +1,9 @@
-"""What real runtimes lack, or compute wrong: facts, by measurement.
+"""Facts about real runtimes, by measurement: the operations that they lack, or compute
+wrong.
 
 For each operation the settings that are not in the common subset, which all runtimes have
 and compute right. Where another form is longer, only those runtimes are kept from the
-operation that need to be. What stands for it then is not said here.
+operation that need to be. The other forms are not given here.
 """
 
 from __future__ import annotations

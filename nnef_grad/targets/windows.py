@@ -49,12 +49,6 @@ def moving_axes(windows: Windows) -> Shape:
     return tuple(axis for axis, column in enumerate(columns) if column != STILL[:3])
 
 
-def along(windows: Windows, axes: Sequence[int]) -> Windows:
-    """The windows along some axes, in that order."""
-    columns = columns_of(windows)
-    return of_columns([columns[axis] for axis in axes])
-
-
 def window_attributes(windows: Windows) -> dict[str, Any]:
     """The attributes of a pool; there are no gaps in a window of one element."""
     pairs = zip(windows.dilation, windows.size, strict=True)
@@ -159,6 +153,15 @@ class Layout:
     @property
     def _others(self) -> list[int]:
         return [axis for axis in range(len(self.shape)) if axis not in self.axes]
+
+
+def layout_of(windows: Windows) -> tuple[Layout, Windows]:
+    """The layout for the axes that windows slide along, or else for the last one, and
+    the windows along those.
+    """
+    axes = moving_axes(windows) or tuple(range(len(windows.up)))[-1:]
+    columns = columns_of(windows)
+    return Layout(windows.up, axes), of_columns([columns[axis] for axis in axes])
 
 
 def transposed(
