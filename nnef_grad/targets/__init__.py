@@ -37,8 +37,7 @@ from nnef_grad.targets.cleanup import (
     rename_misread,
 )
 from nnef_grad.targets.fusion import (
-    add_computed_biases,
-    add_constant_biases,
+    add_biases,
     add_opposites,
     hold_steps,
     hold_zeros,
@@ -114,23 +113,25 @@ def lower(graph: Graph, target: str) -> Lowered:
     return _finished(graph, runtimes, kept)
 
 
-Wanted = Callable[[Runtime], bool]
 Pass = Callable[[Graph], Graph]
 
-# Further passes, if one of the runtimes wants them: in every round, or when there is
-# nothing else to do.
-_ALWAYS: tuple[tuple[Wanted, Pass], ...] = (
-    (lambda runtime: not runtime.casts_integers, move_casts_up),
-    (lambda runtime: not runtime.takes_constants_as_biases, add_constant_biases),
-    (lambda runtime: runtime.moves_operations, add_computed_biases),
+# Further passes, and the runtime that wants each: in every round, when there is nothing
+# else to do, and once at the end.
+_ALWAYS: tuple[tuple[str, Pass], ...] = (
+    ("tract", move_casts_up),
+    ("tract onnx", add_biases),
 )
-_LAST: tuple[tuple[Wanted, Pass], ...] = (
-    (lambda runtime: not runtime.returns_data, copy_outputs),
-    (lambda runtime: runtime.moves_operations, hold_steps),
-    (lambda runtime: runtime.moves_operations, join_repeats),
-    (lambda runtime: runtime.moves_operations, add_opposites),
-    (lambda runtime: runtime.moves_operations, split_sums),
-    (lambda runtime: runtime.fuses_padding, hold_zeros),
+_LAST: tuple[tuple[str, Pass], ...] = (
+    ("onnx", copy_outputs),
+    ("tract", hold_steps),
+    ("tract", join_repeats),
+    ("tract", add_opposites),
+    ("tract", split_sums),
+    ("onnx", hold_zeros),
+)
+_ONCE: tuple[tuple[str, Pass], ...] = (
+    ("tract", make_inputs_scalar),
+    ("tract", rename_misread),
 )
 
 
@@ -148,11 +149,11 @@ def _round(
 
 
 def _applied(
-    passes: Sequence[tuple[Wanted, Pass]], graph: Graph, runtimes: Sequence[Runtime]
+    passes: Sequence[tuple[str, Pass]], graph: Graph, runtimes: Sequence[Runtime]
 ) -> Graph:
     """The graph after those of the passes that a runtime wants."""
-    for is_wanted, change in passes:
-        if any(map(is_wanted, runtimes)):
+    for names, change in passes:
+        if any(runtime.name in names.split() for runtime in runtimes):
             graph = change(graph)
     return graph
 
@@ -165,11 +166,9 @@ def _finished(
     Raises:
         UnsupportedError: there are operations that a runtime lacks.
     """
-    if not all(runtime.casts_integers for runtime in runtimes):
-        graph = remove_copies(make_inputs_scalar(graph), kept)
+    graph = remove_copies(_applied(_ONCE, graph, runtimes), kept)
     graph, data = store_constants(graph, partial(_is_lacking, runtimes))
-    prefixes = [prefix for runtime in runtimes for prefix in runtime.misread]
-    graph = inputs_first(rename_misread(graph, prefixes))
+    graph = inputs_first(graph)
     problems = [p for op in graph.operations for p in _problems(op, runtimes)]
     if problems:
         raise UnsupportedError.collect(problems)

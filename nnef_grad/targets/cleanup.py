@@ -4,7 +4,7 @@ repetitions, names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
@@ -85,15 +85,17 @@ def copy_outputs(graph: Graph) -> Graph:
 # ---- Names ----
 
 
-def rename_misread(graph: Graph, prefixes: Sequence[str]) -> Graph:
-    """The graph with other names for tensors whose names begin with a prefix that is
-    read as a literal.
-    """
+# tract reads names that begin with these as literals.
+_MISREAD = ("inf", "true", "false")
+
+
+def rename_misread(graph: Graph) -> Graph:
+    """The graph with other names for tensors whose names are misread."""
     names = NameSupply(graph.tensors)
     renamed = {
         tensor: replace(tensor, name=names.fresh(f"_{tensor.name}"))
         for tensor in graph.tensors.values()
-        if tensor.name.startswith(tuple(prefixes))
+        if tensor.name.startswith(_MISREAD)
     }
     return _renamed(graph, renamed) if renamed else graph
 

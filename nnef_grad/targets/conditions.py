@@ -12,7 +12,7 @@ from math import prod
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.conv import conv_windows, deconv_windows
 from nnef_grad.ops.pool import basic_windows, reverse_windows
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, reaches
+from nnef_grad.ops.windows import REPEATING, Windows, basic_outside
 from nnef_grad.targets.windows import (
     STILL,
     columns_of,
@@ -231,6 +231,8 @@ def beside_space(op: Operation) -> bool:
 
 # ---- Windows ----
 
+Sides = tuple[int, int]
+
 _WINDOWS = {
     "conv": conv_windows,
     "deconv": deconv_windows,
@@ -248,6 +250,11 @@ def _windowed(holds: Callable[[Windows], bool]) -> Condition:
     return Condition(lambda op: holds(_windows(op)))
 
 
+def _on_an_axis(holds: Callable[[int, Sides, int, int], bool]) -> Condition:
+    """A condition on size, padding, stride and dilation along one of the axes."""
+    return _windowed(lambda w: any(holds(*column[2:]) for column in columns_of(w)))
+
+
 # There are no axes after batch and channels.
 no_space = Condition(lambda op: len(_operand(op)) <= 2)
 
@@ -256,9 +263,6 @@ automatic = Condition(lambda op: op.attributes["padding"] == ())
 
 # The shape of the output is given.
 sized = Condition(lambda op: op.attributes["output_shape"] != ())
-
-# A dilation is given, if only of windows of one element.
-dilated = _windowed(lambda windows: max(windows.dilation, default=1) > 1)
 
 # There are elements of the input that a stride skips in all windows.
 skipping = _windowed(lambda windows: len(skipping_axes(windows)) > 0)
@@ -281,26 +285,17 @@ def longer(most: int) -> Condition:
     return _windowed(lambda windows: max(windows.size, default=1) > most)
 
 
-@_windowed
-def spaced(windows: Windows) -> bool:
-    """A stride is longer than a window."""
-    reach = reaches(windows.size, windows.dilation)
-    return any(s > r for s, r in zip(windows.stride, reach, strict=True))
+# A dilation is given, if only of windows of one element.
+dilated = _on_an_axis(lambda f, sides, s, d: d > 1)
 
+# A stride is longer than a window.
+spaced = _on_an_axis(lambda f, sides, s, d: s > (f - 1) * d + 1)
 
-@_windowed
-def wide(windows: Windows) -> bool:
-    """There is as much padding on a side as a window has elements."""
-    pairs = zip(windows.padding, windows.size, strict=True)
-    return any(max(sides) >= f for sides, f in pairs)
+# There is as much padding on a side as a window has elements.
+wide = _on_an_axis(lambda f, sides, s, d: max(sides) >= f)
 
-
-@_windowed
-def idle(windows: Windows) -> bool:
-    """There may be windows that lie outside as a whole."""
-    reach = reaches(windows.size, windows.dilation)
-    pairs = zip(windows.padding, reach, strict=True)
-    return any(max(sides) >= r for sides, r in pairs)
+# There may be windows that lie outside as a whole.
+idle = _on_an_axis(lambda f, sides, s, d: max(sides) > (f - 1) * d)
 
 
 @_windowed

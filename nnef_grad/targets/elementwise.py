@@ -59,15 +59,13 @@ def _truth(emit: Emitter, x: Operand) -> Operand:
     return emit("not", emit("eq", x, 0.0, hint="zero"))
 
 
-def _truth_of_integer(emit: Emitter, x: Operand) -> Operand:
-    return _truth(emit, emit("cast", x, dtype="scalar", hint="number"))
-
-
 _CASTS: dict[tuple[str, str | None], Callable[[Emitter, Operand], Operand]] = {
     **{(dtype, dtype): lambda _, x: x for dtype in ("scalar", "integer", "logical")},
     ("logical", "scalar"): _number,
     ("scalar", "logical"): _truth,
-    ("integer", "logical"): _truth_of_integer,
+    ("integer", "logical"): lambda emit, x: _truth(
+        emit, emit("cast", x, dtype="scalar", hint="number")
+    ),
 }
 
 

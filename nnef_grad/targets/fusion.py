@@ -20,7 +20,8 @@ pool ignores what it pads, or does not count it, and wants less of it than it ha
 elements; and a convolution has the padding of its filter for that of its data. They look
 through what does nothing, and only they know what that is.
 
-In the converter to ONNX, the axes of a bias are squeezed, and a constant has none there.
+In the converter to ONNX, the axes of a bias are squeezed wherever it is read, and a
+constant has none there. In tract a bias that is computed is moved as well.
 """
 
 from __future__ import annotations
@@ -273,44 +274,26 @@ def _zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:
 _LAYERS = {"conv", "deconv", "linear"}
 
 
-def add_constant_biases(graph: Graph) -> Graph:
-    """The graph with biases added after their layers that are constants, or read by
-    something else too, and with normalisations by constants put together from single
-    steps: the converter squeezes a bias wherever it is.
+def add_biases(graph: Graph) -> Graph:
+    """The graph with biases added after their layers, but for variables that nothing
+    else reads; and with normalisations by constants put together from single steps.
     """
     made = producers(graph)
     uses = Counter(tensor for op in graph.operations for tensor in op.inputs)
 
-    def is_constant(operand: Operand) -> bool:
-        return isinstance(operand, Tensor) and made[operand].name == "constant"
+    def is_plain(operand: Operand) -> bool:
+        if not isinstance(operand, Tensor):
+            return True
+        return made[operand].name == "variable" and uses[operand] == 1
 
     def body(op: Operation) -> Decompose | None:
-        if op.name == "batch_normalization" and any(map(is_constant, op.operands[1:])):
-            return find_lowering(op)
-        bias = _bias(op)
-        return _added if bias and (uses[bias] > 1 or is_constant(bias)) else None
+        if op.name == "batch_normalization":
+            has_constant = "constant" in {made[tensor].name for tensor in op.inputs}
+            return find_lowering(op) if has_constant else None
+        is_open = op.name in _LAYERS and not is_plain(op.operands[2])
+        return _added if is_open else None
 
     return inline(graph, body)
-
-
-def add_computed_biases(graph: Graph) -> Graph:
-    """The graph with biases added after their layers that are neither variables nor
-    constants.
-    """
-    made = producers(graph)
-
-    def body(op: Operation) -> Decompose | None:
-        bias = _bias(op)
-        is_computed = bias and made[bias].name not in ("variable", "constant")
-        return _added if is_computed else None
-
-    return inline(graph, body)
-
-
-def _bias(op: Operation) -> Tensor | None:
-    """The bias of a layer, where it is a tensor."""
-    bias = op.operands[2] if op.name in _LAYERS else None
-    return bias if isinstance(bias, Tensor) else None
 
 
 def _added(emit: Emitter, op: Operation) -> Sequence[Operand]:

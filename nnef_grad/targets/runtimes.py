@@ -28,23 +28,10 @@ class Runtime:
     Attributes:
         name: its name in the tables.
         title: what messages call it.
-        casts_integers: whether it can make scalars of integers.
-        returns_data: whether a variable or a constant can be an output.
-        takes_constants_as_biases: whether the bias of a layer can be a constant.
-        moves_operations: whether it moves operations over each other, and gets that
-            wrong.
-        fuses_padding: whether it puts padding into what reads it, and gets that wrong.
-        misread: beginnings of names that it reads as literals.
     """
 
     name: str
     title: str
-    casts_integers: bool = True
-    returns_data: bool = True
-    takes_constants_as_biases: bool = True
-    moves_operations: bool = False
-    fuses_padding: bool = False
-    misread: tuple[str, ...] = ()
 
     def lacks(self, operation: Operation) -> bool:
         """Whether the operation, as it is set, must not reach the runtime."""
@@ -62,20 +49,8 @@ KHRONOS = Runtime("khronos", "the Khronos runtimes")
 RUNTIMES: dict[str, Runtime] = {
     "session": KHRONOS,
     "interpreter": KHRONOS,
-    "tract": Runtime(
-        "tract",
-        "tract",
-        casts_integers=False,
-        moves_operations=True,
-        misread=("inf", "true", "false"),
-    ),
-    "onnx": Runtime(
-        "onnx",
-        "ONNX Runtime",
-        returns_data=False,
-        takes_constants_as_biases=False,
-        fuses_padding=True,
-    ),
+    "tract": Runtime("tract", "tract"),
+    "onnx": Runtime("onnx", "ONNX Runtime"),
 }
 
 ALL = "khronos tract onnx"
