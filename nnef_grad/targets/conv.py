@@ -34,8 +34,8 @@ from nnef_grad.targets.windows import (
     skipping_axes,
 )
 
-# The padding of batch and channels.
-STILL = ((0, 0), (0, 0))
+# Batch and channels are not padded.
+_UNPADDED = ((0, 0), (0, 0))
 
 # ---- Convolutions ----
 
@@ -50,11 +50,11 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         return DECOMPOSITIONS["conv"].build(emit, op)
     windows = conv_windows(op)
     if idle(op):
-        x = join_zeros(emit, x, (*STILL, *windows.padding))
+        x = join_zeros(emit, x, (*_UNPADDED, *windows.padding))
         padding = ((0, 0),) * len(windows.up)
         windows = replace(windows, up=x.shape[2:], padding=padding)
     x, windows = _thinned(emit, x, windows)
-    within, after = _divided(op, op.outputs[0])
+    within, after = _divided(op)
     attributes = {**windows.attributes, "groups": _groups(op)}
     y = emit("conv", x, w, within, **attributes, hint="unbiased")
     return [emit("add", y, after)]
@@ -84,15 +84,12 @@ def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Window
     return kept, replace(windows, up=kept.shape[2:], stride=stride, dilation=dilation)
 
 
-def _divided(op: Operation, y: Tensor) -> tuple[Operand, Operand]:
+def _divided(op: Operation) -> tuple[Operand, Operand]:
     """The bias as one of the operation itself, and one to be added after it."""
-    bias = op.operands[2]
-    is_within = shape_of(bias) == (1, y.shape[1]) and not _is_uncovered(op)
+    (y,), bias = op.outputs, op.operands[2]
+    is_by_channel = shape_of(bias) == (1, y.shape[1])
+    is_within = is_by_channel and (op.name == "conv" or not uncovered(op))
     return (bias, 0.0) if is_within else (0.0, bias)
-
-
-def _is_uncovered(op: Operation) -> bool:
-    return op.name == "deconv" and uncovered(op)
 
 
 # ---- Deconvolutions ----
@@ -118,7 +115,7 @@ def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 def _explicit(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     """With the padding. The bias is added to what no window reaches too."""
     (y,), (x, w, _) = op.outputs, op.operands
-    within, after = _divided(op, y)
+    within, after = _divided(op)
     attributes = {
         **windows.attributes,
         "groups": _groups(op),
@@ -164,7 +161,7 @@ def _convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
         "stride": (),
         "groups": groups,
     }
-    cropped = crop(emit, dilated, (*STILL, *padding), hint="cropped")
+    cropped = crop(emit, dilated, (*_UNPADDED, *padding), hint="cropped")
     w = _transposed(emit, w, groups)
     return emit("conv", cropped, w, op.operands[2], **attributes)
 

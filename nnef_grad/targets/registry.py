@@ -50,7 +50,7 @@ def lowering(
 
 _MAXIMA = "max_pool argmax_pool max_pool_with_index sample"
 _INDEXED = "argmax_pool sample desample"
-_POOLS = f"{_MAXIMA} avg_pool box debox desample"
+_POOLS = f"{_MAXIMA} avg_pool rms_pool box debox desample"
 
 # For the operations, named in a string, settings that no exporter writes and that have no
 # other form, and what messages say of them.
@@ -61,7 +61,7 @@ REFUSED: Sequence[tuple[str, Condition, str]] = (
     ("conv deconv", when.untouched, "with windows that all lie outside"),
     (_POOLS, when.along_four_axes, "with windows along more than 3 axes"),
     (
-        f"{_MAXIMA} avg_pool",
+        f"{_MAXIMA} avg_pool rms_pool",
         when.empty & when.ignoring,
         "with windows that have no element inside",
     ),
@@ -78,14 +78,10 @@ def refusal(operation: Operation) -> str:
     """The settings of the operation for which there is no other form; empty where there
     are none.
     """
-    return next(
-        (
-            f" {phrase}"
-            for names, condition, phrase in REFUSED
-            if operation.name in names.split() and condition(operation)
-        ),
-        "",
-    )
+    for names, condition, phrase in REFUSED:
+        if operation.name in names.split() and condition(operation):
+            return f" {phrase}"
+    return ""
 
 
 # ---- Which lowering an operation has ----
