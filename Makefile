@@ -16,7 +16,7 @@ help: ## Print this list
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,witnesses,dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,runtimes,dev,bench]'
 	@touch $@
 
 demo: $(READY) ## Run the samples and print what happened
@@ -43,7 +43,7 @@ fuzz: $(READY) ## Fuzz the compiler; MINUTES=1 by default
 	$(BIN)/python -m fuzz.fuzz --minutes $(MINUTES)
 
 random: $(READY) ## Compare gradients of random graphs with torch, or in the runtimes of a TARGET; GRAPHS=1000
-	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m random_graphs --graphs $(GRAPHS) $(TARGET:%=--target %)
+	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m support.random_graphs --graphs $(GRAPHS) $(TARGET:%=--target %)
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
