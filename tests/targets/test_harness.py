@@ -164,11 +164,12 @@ def test_after_a_hang_the_next_case_runs() -> None:
 
 def test_a_process_that_has_died_in_between_is_started_again(tmp_path: Path) -> None:
     needs("session")
-    with harness._Worker("session", tmp_path / "stderr", harness.SECONDS) as worker:
-        process = worker._started()
-        process.kill()
-        process.wait()
-        outcome = worker.run(harness._written(RIGHT, tmp_path / "0"))
+    worker = harness._Worker("session", tmp_path / "stderr")
+    process = worker._started()
+    process.kill()
+    process.wait()
+    outcome = worker.run(harness._written(RIGHT, tmp_path / "0"))
+    worker.end()
     assert compare(outcome, EXPECTED).word == "ok"
 
 

@@ -1,11 +1,13 @@
 """Runs cases in the processes of a consumer.
 
-A process takes one case after the other. When it dies, the case that it had is tried
+A process takes one case after the other, and waits for more until the program ends:
+starting one takes as long as a hundred cases. When it dies, the case that it had is tried
 again in a new one: it may be an earlier case that broke the memory.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -17,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -84,13 +87,22 @@ def run(
     """
     if missing(consumer):
         raise MissingError(f"{consumer} wants {missing(consumer)}")
+    worker = _worker(consumer)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with _Worker(consumer, folder / "stderr", seconds) as worker:
-            return [
-                worker.run(_written(case, folder / str(number)))
-                for number, case in enumerate(cases)
-            ]
+        return [
+            worker.run(_written(case, Path(name) / str(number)), seconds)
+            for number, case in enumerate(cases)
+        ]
+
+
+@cache
+def _worker(consumer: str) -> _Worker:
+    """The one process of a consumer, which ends with the program."""
+    folder = tempfile.TemporaryDirectory()
+    worker = _Worker(consumer, Path(folder.name) / "stderr")
+    atexit.register(folder.cleanup)
+    atexit.register(worker.end)
+    return worker
 
 
 # ---- Data ----
@@ -138,28 +150,26 @@ def _read_one(folder: Path, answer: Mapping[str, Any], setting: str = "") -> Out
 class _Worker:
     """A consumer in a process, which is started when it is needed."""
 
-    def __init__(self, consumer: str, errors: Path, seconds: float) -> None:
+    def __init__(self, consumer: str, errors: Path) -> None:
         self._consumer = consumer
         self._errors = errors
         self._said_before = 0
-        self._seconds = seconds
         self._process: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> _Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """Ends the process, if there is one."""
         if self._process is not None:
             self._end(self._process)
 
-    def run(self, folder: Path) -> Outcome:
+    def run(self, folder: Path, seconds: float = SECONDS) -> Outcome:
+        """What the consumer makes of the case in a folder."""
         is_used = self._process is not None
-        outcome = self._ask(folder)
+        outcome = self._ask(folder, seconds)
         if outcome.failure == "crashed" and is_used:
-            outcome = self._ask(folder)
+            outcome = self._ask(folder, seconds)
         return outcome
 
-    def _ask(self, folder: Path) -> Outcome:
+    def _ask(self, folder: Path, seconds: float) -> Outcome:
         process = self._started()
         assert process.stdin is not None
         try:
@@ -167,10 +177,10 @@ class _Worker:
             process.stdin.flush()
         except BrokenPipeError:
             return self._crashed(process)
-        line = _line(process, self._seconds)
+        line = _line(process, seconds)
         if line is None:
             self._end(process)
-            message = f"no answer in {self._seconds:g} seconds"
+            message = f"no answer in {seconds:g} seconds"
             return Outcome(failure="timed out", message=message)
         return _read(folder, json.loads(line)) if line else self._crashed(process)
 
