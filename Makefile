@@ -9,10 +9,10 @@ GRAPHS ?= 1000
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format bench fuzz random clean
+.PHONY: help demo test test-all lint types format bench fuzz random clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -22,7 +22,11 @@ $(READY): pyproject.toml
 demo: $(READY) ## Run the samples and print what happened
 	@for sample in samples/*.py; do echo "== $$sample"; $(BIN)/python $$sample || exit 1; done
 
-test: $(READY) ## Run all tests
+# A test of every kind, in a few minutes: of many random graphs, settings or networks it takes some.
+test: $(READY) ## Run the tests, of those that are alike some
+	$(BIN)/python -m pytest -n auto -m "not thorough"
+
+test-all: $(READY) ## Run all tests
 	$(BIN)/python -m pytest -n auto
 
 lint: $(READY) ## Check style

@@ -29,6 +29,7 @@ SEED = 7
 SWEEP = importlib.import_module("nnef_grad.autodiff.differentiate")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(100))
 def test_gradients(number: int) -> None:
     graph, twice = make_graph(SEED, number), number % 5 == 0
@@ -132,6 +133,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(nnef_grad.Rules, "find", patched)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [n for n in RULED if not STANDARD.is_zero(n)])
 def test_a_rule_that_is_wrong_by_a_thousandth_is_found(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -11,12 +11,18 @@ from typing import Any
 
 import pytest
 from support.googlenet import googlenet
-from support.networks import SMALL, small_network
+from support.networks import small_network
 from support.planted import Change, found, places, planted, scaled
 
 import nnef_grad
 
-NAMES = (*SMALL, "googlenet")
+# Those with the most layers take the most time.
+NAMES = [
+    "alexnet",
+    "googlenet",
+    pytest.param("vgg", marks=pytest.mark.thorough),
+    pytest.param("resnet", marks=pytest.mark.thorough),
+]
 
 
 @cache

@@ -42,7 +42,7 @@ def example(expression: str, x: Array, order: int, target: str) -> Example:
     return Example(Case(text, {"x": x.astype(np.float32)}, data), expected)
 
 
-@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("order", [1, pytest.param(2, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "nnef"])
 def test_no_edge_is_seen(target: str, order: int) -> None:
     needs(*TARGETS[target])

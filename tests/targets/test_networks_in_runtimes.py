@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support.networks import SMALL, network_verdicts, stored_network
+from support.networks import network_verdicts, stored_network
 from support.runtimes import needs
 from support.stored_models import run
 
@@ -34,7 +34,14 @@ def contents(folder: Path) -> Mapping[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "resnet",
+        pytest.param("alexnet", marks=pytest.mark.thorough),
+        pytest.param("vgg", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_stored_network_runs_everywhere(name: str, tmp_path: Path) -> None:
     runtimes = TARGETS["portable"]
     needs(*runtimes)
@@ -49,7 +56,14 @@ def test_a_stored_network_runs_everywhere(name: str, tmp_path: Path) -> None:
     ), found
 
 
-@pytest.mark.parametrize("target", ["khronos", "tract", "onnx"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param("khronos", marks=pytest.mark.thorough),
+        "tract",
+        pytest.param("onnx", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_stored_network_runs_where_it_is_meant_to(
     target: str, tmp_path: Path
 ) -> None:

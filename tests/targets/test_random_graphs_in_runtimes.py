@@ -14,10 +14,15 @@ from nnef_grad.targets.runtimes import LACKING
 SEED = 11
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [range(8), pytest.param(range(8, 25), marks=pytest.mark.thorough)],
+    ids=str,
+)
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "nnef"])
-def test_backward_graphs(target: str) -> None:
+def test_backward_graphs(target: str, numbers: range) -> None:
     needs(*TARGETS[target])
-    assert list(failures(SEED, range(25), target)) == []
+    assert list(failures(SEED, numbers, target)) == []
 
 
 def test_what_a_runtime_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,9 @@ INFERRED = [target for target in LOWERED if target != "tract"]
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
+# The first of some parts of equal size is run by `make test`.
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in (1, 2))]
+
 # ---- Settings ----
 
 
@@ -70,6 +73,7 @@ def lacking(graph: Graph, target: str) -> list[str]:
     return [op.name for op in graph.operations if any(r.lacks(op) for r in runtimes)]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("target", LOWERED)
 @pytest.mark.parametrize("model", settings(), ids=lambda model: model.name)
 def test_settings(model: Model, target: str) -> None:
@@ -85,6 +89,7 @@ def test_settings(model: Model, target: str) -> None:
     )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("target", INFERRED)
 @pytest.mark.parametrize("model", settings(), ids=lambda model: model.name)
 def test_the_khronos_parser_agrees(model: Model, target: str) -> None:
@@ -95,11 +100,13 @@ def test_the_khronos_parser_agrees(model: Model, target: str) -> None:
         assert tuple(parsed.tensors[name].shape) == tensor.shape, name
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(("target", "runtime"), CALLS)
-def test_settings_in_the_runtimes(target: str, runtime: str) -> None:
+def test_settings_in_the_runtimes(target: str, runtime: str, part: int) -> None:
     needs(runtime)
     lower = partial(nnef_grad.lower, target=target)
-    found = matrix(settings(), forward, lower=lower, consumers=[runtime])
+    chosen = settings()[part :: len(PARTS)]
+    found = matrix(chosen, forward, lower=lower, consumers=[runtime])
     wrong = {
         name: row[runtime] for name, row in found.items() if row[runtime][0] != "ok"
     }

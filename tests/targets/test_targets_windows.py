@@ -315,6 +315,7 @@ def orders(text: str) -> Iterator[nnef_grad.Graph]:
         yield nnef_grad.differentiate(graph).graph
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_settings(family: str, seed: int) -> None:
@@ -411,6 +412,7 @@ def test_backward_graphs_of_networks_stay_small(name: str, image: int) -> None:
         assert len(lowered.operations) < most * len(graph.operations)
 
 
+@pytest.mark.thorough
 def test_the_backward_graph_of_a_network_computes_the_same() -> None:
     text = small_network("resnet")
     graph = nnef_grad.differentiate(nnef_grad.loads(text)).graph
@@ -724,14 +726,21 @@ def test_maxima_over_zeros_in_the_runtimes(target: str, direction: str) -> None:
     assert {v.word for row in found.values() for v in row.values()} == {"ok"}, found
 
 
+@pytest.mark.parametrize(
+    "seeds",
+    [range(100, 102), pytest.param(range(102, 106), marks=pytest.mark.thorough)],
+    ids=str,
+)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("target", LOWERED)
-def test_random_settings_in_the_runtimes(target: str, direction: str) -> None:
+def test_random_settings_in_the_runtimes(
+    target: str, direction: str, seeds: range
+) -> None:
     needs(*TARGETS[target])
     chosen = [
         Model(family, seed, valid(family, seed))
         for family in FAMILIES
-        for seed in range(100, 106)
+        for seed in seeds
     ]
     found = matrix(
         [model for model in chosen if _has(model, direction)],
