@@ -17,7 +17,7 @@ import nnef_grad
 @pytest.mark.parametrize(
     ("name", "image"),
     [
-        ("alexnet", 224),
+        pytest.param("alexnet", 224, marks=pytest.mark.thorough),
         pytest.param("vgg", 224, marks=pytest.mark.thorough),
         ("resnet", 64),
     ],

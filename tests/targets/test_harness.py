@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support.checks import document
 from support.operation_models import Model, models
+from support.parts import PARTS, part_of
 from support.runtimes import (
     CONSUMERS,
     Case,
@@ -384,10 +385,12 @@ def test_the_page() -> None:
 # ---- Patterns ----
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("consumer", CONSUMERS)
-def test_all_patterns_are_right_in(consumer: str) -> None:
+def test_all_patterns_are_right_in(consumer: str, part: int) -> None:
     needs(consumer)
-    examples = {p.model.name: pattern_example(p) for p in patterns()}
+    chosen = part_of(list(patterns()), part)
+    examples = {p.model.name: pattern_example(p) for p in chosen}
     found = verdicts(consumer, examples)
     assert {name: v for name, v in found.items() if v.word != "ok"} == {}
 

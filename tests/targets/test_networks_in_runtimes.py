@@ -56,14 +56,8 @@ def test_a_stored_network_runs_everywhere(name: str, tmp_path: Path) -> None:
     ), found
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        pytest.param("khronos", marks=pytest.mark.thorough),
-        "tract",
-        pytest.param("onnx", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", ["khronos", "tract", "onnx"])
 def test_a_stored_network_runs_where_it_is_meant_to(
     target: str, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.networks import SMALL, network_verdicts, stored_network
 from support.operation_models import Model, models
+from support.parts import PARTS, part_of
 from support.runtimes.cases import Verdict
 from support.runtimes.harness import CONSUMERS, needs
 from support.runtimes.matrix import DIRECTIONS, Matrix, matrix
@@ -34,14 +35,10 @@ PROMISED: dict[str, tuple[str, ...]] = {
 }
 
 
-# The operations are split into some parts, the first of which is run by `make test`.
-PARTS = [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in (1, 2))]
-
-
 def in_part(part: int) -> tuple[Model, ...]:
-    """The models of every third operation."""
+    """The models of some operations, all of each."""
     operations = list(dict.fromkeys(model.operation for model in models()))
-    chosen = operations[part :: len(PARTS)]
+    chosen = part_of(operations, part)
     return tuple(model for model in models() if model.operation in chosen)
 
 

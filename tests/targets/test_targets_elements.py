@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from support.checks import document
 from support.operation_models import Model, document_of, sections
+from support.parts import PARTS, part_of
 from support.runtimes import needs
 from support.runtimes.matrix import forward, matrix
 
@@ -33,9 +34,6 @@ INFERRED = [target for target in LOWERED if target != "tract"]
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
-
-# The first of some parts of equal size is run by `make test`.
-PARTS = [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in (1, 2))]
 
 # ---- Settings ----
 
@@ -105,7 +103,7 @@ def test_the_khronos_parser_agrees(model: Model, target: str) -> None:
 def test_settings_in_the_runtimes(target: str, runtime: str, part: int) -> None:
     needs(runtime)
     lower = partial(nnef_grad.lower, target=target)
-    chosen = settings()[part :: len(PARTS)]
+    chosen = part_of(settings(), part)
     found = matrix(chosen, forward, lower=lower, consumers=[runtime])
     wrong = {
         name: row[runtime] for name, row in found.items() if row[runtime][0] != "ok"
