@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import click
 
 import nnef_grad
-from nnef_grad.autodiff.differentiate import Wrt
+from nnef_grad.autodiff.backward import Wrt
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.model import declared, from_source
 from nnef_grad.storage.containers import (

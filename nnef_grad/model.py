@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnef_grad.autodiff.differentiate import Backward
-from nnef_grad.autodiff.rules import Rules, check_rules
+from nnef_grad.autodiff.backward import Backward
+from nnef_grad.autodiff.rule_files import check_rules
+from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.builder import build_graph
 from nnef_grad.build.quantization import read_quantization
 from nnef_grad.errors import (

@@ -36,8 +36,8 @@ def differentiable() -> list[Model]:
     return [
         model
         for model in models()
-        if rules.find(model.operation) is not None
-        and not rules.is_zero(model.operation)
+        if (rule := rules.rule(model.operation)) is not None
+        and not rule.is_zero
         and model.number == 1
         and model.operation not in WITHOUT_RULE
     ]
@@ -66,13 +66,13 @@ def test_a_wrong_rule_is_found(model: Model, factor: float) -> None:
 def test_a_forgotten_reduction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of the terms, in place of their sum."""
 
-    def first(emit: Any, gradient: Any, shape: Any, hint: str) -> Any:
+    def first(emit: Any, gradient: Any, shape: Any) -> list[Any]:
         axes = [i for i, extent in enumerate(gradient.shape) if shape[i] != extent]
         ones = [1] * len(axes)
         zeros = [0] * len(axes)
         if not axes:
-            return gradient
-        return emit("slice", gradient, axes=axes, begin=zeros, end=ones)
+            return [gradient]
+        return [emit("slice", gradient, axes=axes, begin=zeros, end=ones)]
 
     monkeypatch.setattr(
         sys.modules["nnef_grad.autodiff.differentiate"], "unbroadcast", first

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from test_rules import scalar_operands
 
-from nnef_grad.autodiff.rules import SUFFIX, Rules, derivative_library
+from nnef_grad.autodiff.rule_files import SUFFIX
+from nnef_grad.autodiff.rules import Rules, derivative_library
 from nnef_grad.language.library import standard
 from nnef_grad.ops import DECOMPOSITIONS, RULES
 
@@ -46,15 +47,12 @@ def how(name: str) -> str:
     """How an operation is differentiated."""
     if not scalar_operands(name) or not scalar_results(name):
         return "none"
-    if Rules().is_zero(name):
+    rule = Rules().rule(name)
+    if rule is None:
+        return "body"
+    if rule.is_zero:
         return "zero"
-    if Rules().find(name) is not None and name not in WHOLLY_BY_BODY:
-        return "rule and body" if name in DECOMPOSITIONS else "rule"
-    return "body"
-
-
-# Their rules say for which settings there is no body.
-WHOLLY_BY_BODY = {"multilinear_upsample"}
+    return "rule and body" if name in DECOMPOSITIONS else "rule"
 
 
 def scalar_results(name: str) -> bool:
@@ -69,7 +67,7 @@ def where(name: str) -> str:
     places = []
     if name + SUFFIX in derivative_library():
         places.append(f"`{name}{SUFFIX}` in derivatives.nnef")
-    elif name in RULES and name not in WHOLLY_BY_BODY:
+    elif name in RULES:
         places.append(_python(RULES[name]))
     if name in DECOMPOSITIONS:
         places.append(_python(DECOMPOSITIONS[name].build))

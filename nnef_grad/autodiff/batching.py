@@ -19,6 +19,7 @@ from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import inline
 from nnef_grad.errors import NoDerivativeError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.names import step_names
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.shape import reshaped
 
@@ -91,17 +92,12 @@ def _vectorized(
         message = f"'{operation.name}' has no form for many values at once"
         raise NoDerivativeError(message, operation.span)
     emit.origin = operation.origin
-    emit.naming = _naming(operation)
+    emit.naming = step_names(f"{{}}_{operation.outputs[0].name}")
     results = form(_Many(emit, operation, many))
     pairs = list(zip(tensors(operation.results), tensors(results), strict=True))
     for plain, widened in pairs:
         emit.set_hint(widened, plain.name)
     return dict(pairs)
-
-
-def _naming(operation: Operation) -> Callable[[str], str]:
-    subject = operation.outputs[0].name
-    return lambda name: f"{name}_{subject}"
 
 
 @dataclass(frozen=True)

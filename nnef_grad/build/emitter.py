@@ -262,15 +262,6 @@ class Emitter:
         if isinstance(value, Tensor) and value.name in self.hints:
             self.hints[value.name] = hint
 
-    def pass_hint(self, value: Tensor, successor: Tensor, word: str) -> None:
-        """Calls a tensor what another one should be called, which gets a word after its
-        own name.
-        """
-        hint = self.hints.get(value.name)
-        if hint is not None:
-            self.set_hint(successor, hint)
-            self.set_hint(value, f"{hint}_{word}")
-
     def pin_name(self, value: Operand, name: str) -> Tensor:
         """What is called by the name in the end: the tensor itself, if it has no other
         name yet, or else a copy.

@@ -63,10 +63,13 @@ class Decomposition:
     Attributes:
         build: emits it, and returns a value for each result of the operation.
         applies: whether the operation, as it is set, is differentiated by its body.
+        limit: where it applies to some settings only, and no rule covers the others,
+            which these are, as a part of a sentence.
     """
 
     build: Callable[[Any, Operation], Sequence[Any]]
     applies: Callable[[Operation], bool]
+    limit: str = ""
 
 
 SHAPES: dict[str, ShapeFunction] = {}
@@ -112,12 +115,6 @@ def check_results(count: int) -> None:
     require(count <= MAX_RESULTS, f"{count} results are more than {MAX_RESULTS}")
 
 
-class Undifferentiable(Exception):
-    """Raised by a rule for settings of its operation that it does not cover; the
-    message says which.
-    """
-
-
 def shape(*names: str) -> Callable[[Function], Function]:
     """Enters the shape function of the named operations."""
     return _entry(SHAPES, names)
@@ -129,12 +126,14 @@ def vjp(*names: str) -> Callable[[Function], Function]:
 
 
 def decomposition(
-    *names: str, when: Callable[[Operation], bool] = lambda operation: True
+    *names: str,
+    when: Callable[[Operation], bool] = lambda operation: True,
+    limit: str = "",
 ) -> Callable[[Function], Function]:
     """Enters the body of the named operations, for the settings that `when` says."""
 
     def enter(function: Function) -> Function:
-        _entry(DECOMPOSITIONS, names)(Decomposition(function, when))
+        _entry(DECOMPOSITIONS, names)(Decomposition(function, when, limit))
         return function
 
     return enter
