@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from nnef_grad.source import Source, Span
+from nnef_grad.source import Span
 
 # How many problems are told in one run, and how many steps of the way to each.
 MAX_PROBLEMS = 20
@@ -128,18 +128,6 @@ class NnefGradError(Exception):
         return error
 
 
-@contextmanager
-def bounded_nesting(source: Source) -> Iterator[None]:
-    """Expressions may be nested without end. Types and values follow Python's recursion,
-    and nobody needs a thousand of them inside each other.
-    """
-    try:
-        yield
-    except RecursionError:
-        message = "types or values are nested too deeply"
-        raise NnefGradError(message, Span(source, 0, 0)) from None
-
-
 class NnefSyntaxError(NnefGradError):
     """The text is not a document of NNEF 1.0."""
 
@@ -171,3 +159,17 @@ def located(span: Span | None) -> Iterator[None]:
         if error.span is not None:
             raise
         raise InvalidGraphError(error.message, span) from None
+
+
+@contextmanager
+def bounded_nesting(span: Span) -> Iterator[None]:
+    """What is nested too deeply for Python's recursion is refused. Hundreds of levels are
+    left, which nobody writes, and shallow texts do not pay for deep ones.
+
+    Raises:
+        InvalidGraphError: it is nested too deeply.
+    """
+    try:
+        yield
+    except RecursionError:
+        raise InvalidGraphError("this is nested too deeply", span) from None

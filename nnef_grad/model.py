@@ -24,7 +24,7 @@ from nnef_grad.graph.quantization import print_quantization
 from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
-from nnef_grad.source import Source
+from nnef_grad.source import Source, Span
 from nnef_grad.storage.containers import (
     GRAPH,
     QUANTIZATION,
@@ -202,7 +202,7 @@ def from_source(
     quant: Source | None = None,
 ) -> Graph:
     """The checked flat graph of a source; see `load`."""
-    with bounded_nesting(source):
+    with bounded_nesting(Span(source, 0, 0)):
         document = parse_document(source)
         wanted = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
         _refuse_unknown(document, wanted)
@@ -282,7 +282,7 @@ def loads_rules(text: str, *, name: str = "<string>") -> Rules:
 
 
 def _rules(source: Source) -> Rules:
-    with bounded_nesting(source):
+    with bounded_nesting(Span(source, 0, 0)):
         fragments = parse_fragments(source)
         problems = check_rules(fragments)
     if problems:

@@ -11,7 +11,13 @@ from nnef_grad.build.arguments import Arguments
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import Evaluator, NoValueError, Scope, hint_of, unpack
 from nnef_grad.build.lenient import repaired, repaired_bias
-from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem, brief
+from nnef_grad.errors import (
+    InvalidGraphError,
+    NnefGradError,
+    Problem,
+    bounded_nesting,
+    brief,
+)
 from nnef_grad.graph import names
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.language import syntax
@@ -124,7 +130,8 @@ class _GraphBody:
     def expand(self) -> Scope:
         for statement in self.graph.body:
             try:
-                self._assign(statement)
+                with bounded_nesting(statement.span):
+                    self._assign(statement)
             except NoValueError:
                 continue
             except NnefGradError as error:
