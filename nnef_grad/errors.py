@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from nnef_grad.source import Span
 
@@ -33,18 +33,22 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
+# Reading that repairs what exporters are known to get wrong; replacing what is there.
+Remedy = Literal["lenient", "overwrite"]
+
+
 class Problem(NamedTuple):
     """One thing that is wrong, and where.
 
     Attributes:
         message: what is wrong, and what to do about it where that is known.
         span: the place in the source, or None where there is no text to point at.
-        is_repairable: whether lenient reading would repair it.
+        remedy: how it can be had all the same, if it can.
     """
 
     message: str
     span: Span | None = None
-    is_repairable: bool = False
+    remedy: Remedy | None = None
 
     def position(self) -> int:
         """Where it is in its source, to sort by."""
@@ -90,9 +94,9 @@ class NnefGradError(Exception):
         message: str,
         span: Span | None = None,
         *,
-        is_repairable: bool = False,
+        remedy: Remedy | None = None,
     ) -> None:
-        self.problems: tuple[Problem, ...] = (Problem(message, span, is_repairable),)
+        self.problems: tuple[Problem, ...] = (Problem(message, span, remedy),)
         super().__init__(message)
 
     @property

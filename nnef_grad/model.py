@@ -25,20 +25,11 @@ from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
 from nnef_grad.source import Source, Span
-from nnef_grad.storage.containers import (
-    GRAPH,
-    QUANTIZATION,
-    Form,
-    Part,
-    Text,
-    form_of,
-    opened,
-    quantization_path,
-    write_archive,
-    write_folder,
-)
+from nnef_grad.storage.containers import GRAPH, QUANTIZATION, opened, quantization_path
 from nnef_grad.storage.data import Declared, parts_of
 from nnef_grad.storage.files import PathLike, read_source, write_texts
+from nnef_grad.storage.output import ModelFormat, format_of, write_archive, write_folder
+from nnef_grad.storage.parts import Part, Text
 from nnef_grad.storage.paths import Steps
 
 if TYPE_CHECKING:
@@ -150,8 +141,8 @@ def save(
             and must not be replaced, or cannot be written.
     """
     graph = _graph(graph)
-    form = form_of(path)
-    if form is Form.TEXT:
+    form = format_of(path)
+    if form is ModelFormat.TEXT:
         _save_text(graph, path, data, overwrite)
         return
     parts: dict[Steps, Part] = {(GRAPH,): Text(print_graph(graph))}
@@ -159,7 +150,7 @@ def save(
         parts[QUANTIZATION,] = Text(print_quantization(graph.quantization))
     if data is not None:
         parts |= parts_of(declared(graph), data, Path(path).parent, partial)
-    write = write_folder if form is Form.FOLDER else write_archive
+    write = write_folder if form is ModelFormat.FOLDER else write_archive
     write(path, parts, overwrite=overwrite)
 
 

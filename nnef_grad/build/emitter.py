@@ -359,9 +359,7 @@ def _result_shapes(
         shapes = function(*map(_shapes, arguments.operands), **arguments.attributes)
     except ShapeError as error:
         message = brief(f"{fragment.name}: {error}")
-        raise InvalidGraphError(
-            message, span, is_repairable=error.is_repairable
-        ) from None
+        raise InvalidGraphError(message, span, remedy=error.remedy) from None
     found = returned.shapes(fragment, shapes, span)
     _check_extents(fragment, found, span)
     return found

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from math import isinf
 from typing import Any, Union
 
-from nnef_grad.errors import InvalidGraphError, Problem, suggestion
+from nnef_grad.errors import InvalidGraphError, Problem, Remedy, suggestion
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library
 from nnef_grad.language.matching import match
@@ -68,10 +68,10 @@ class ExpressionChecker:
         self.variables: set[str] = set()
 
     def report(
-        self, message: str, span: Span, is_repairable: bool = False
+        self, message: str, span: Span, remedy: Remedy | None = None
     ) -> ErrorType:
         """Notes a problem; the faulty expression has an unknown type."""
-        self.problems.append(Problem(message, span, is_repairable))
+        self.problems.append(Problem(message, span, remedy))
         return ERROR_TYPE
 
     # Expressions
@@ -364,7 +364,9 @@ class ExpressionChecker:
         culprit, wanted = self._culprit(expression, expected, types, generics)
         advice = _advice(culprit, wanted)
         message = f"argument '{parameter.name}' of '{fragment.name}' wants {expected}, got {found}"
-        self.report(f"{message}{advice}", culprit.span, is_repairable=advice != "")
+        self.report(
+            f"{message}{advice}", culprit.span, remedy="lenient" if advice else None
+        )
 
     def _culprit(
         self,

@@ -250,7 +250,7 @@ def _check_bias(bias: Shape, channels: int, rank: int) -> None:
             f"the bias must have the shape [1, {channels}], or be a single element,"
             f" and has the shape {list(bias)}"
         )
-        raise ShapeError(message, is_repairable=len(bias) == 1)
+        raise ShapeError(message, remedy="lenient" if len(bias) == 1 else None)
 
 
 # ---- Gradients ----

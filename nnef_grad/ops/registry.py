@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol, TypeVar, Union
 
+from nnef_grad.errors import Remedy
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 
 Shapes = Union[Shape, "list[Shape]"]
@@ -81,11 +82,11 @@ class ShapeError(ValueError):
     """The shapes and attributes of an operation do not fit each other.
 
     Attributes:
-        is_repairable: whether lenient reading would repair it.
+        remedy: how it can be had all the same, if it can.
     """
 
-    def __init__(self, message: str, *, is_repairable: bool = False) -> None:
-        self.is_repairable = is_repairable
+    def __init__(self, message: str, *, remedy: Remedy | None = None) -> None:
+        self.remedy = remedy
         super().__init__(message)
 
 
