@@ -416,9 +416,9 @@ def test_the_gradient_of_a_reflection() -> None:
         "mirrored_before_y = slice(grad_y, axes = [2], begin = [1], end = [-9], stride = [-1]);",
         "before_y = pad(mirrored_before_y, padding = [(0, 0), (0, 0), (1, 2)]);",
         "folded_y = add(inner_y, before_y);",
-        "mirrored_behind_y = slice(grad_y, axes = [2], begin = [7], end = [8]);",
-        "behind_y = pad(mirrored_behind_y, padding = [(0, 0), (0, 0), (3, 1)]);",
-        "grad_x = add(folded_y, behind_y);",
+        "mirrored_after_y = slice(grad_y, axes = [2], begin = [7], end = [8]);",
+        "after_y = pad(mirrored_after_y, padding = [(0, 0), (0, 0), (3, 1)]);",
+        "grad_x = add(folded_y, after_y);",
     ]
 
 

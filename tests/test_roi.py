@@ -378,16 +378,15 @@ def test_the_corners_receive_what_the_coordinates_do() -> None:
 
 def test_a_maximum_is_a_product_with_where_it_is_found() -> None:
     assert written(called("max_roi_pool", [1]), [1, 3, 4], 5, "x") == [
-        "y_raised = add(r, 0.5);",
-        "y_corners = floor(y_raised);",
+        "y_corners = round(r);",
         "y_items = tile(x, repeats = [5, 1, 1]);",
         "y_lines_2 = reshape(y_items, shape = [5, 3, 1, 4]);",
         "y_first_2 = slice(y_corners, axes = [1], begin = [0], end = [1]);",
         "y_last_2 = slice(y_corners, axes = [1], begin = [1], end = [2]);",
         "y_middles_2 = constant(shape = [1, 1, 4], value = [0.5, 1.5, 2.5, 3.5]);",
-        "y_behind_2 = gt(y_middles_2, y_first_2);",
+        "y_after_2 = gt(y_middles_2, y_first_2);",
         "y_before_2 = lt(y_middles_2, y_last_2);",
-        "y_inside_2 = and(y_behind_2, y_before_2);",
+        "y_inside_2 = and(y_after_2, y_before_2);",
         "y_ceiling_2 = select(y_inside_2, 1e+38, -1e+38);",
         "y_ceiling_of_lines_2 = unsqueeze(y_ceiling_2, axes = [1]);",
         "y_limited_2 = min(y_lines_2, y_ceiling_of_lines_2);",

@@ -339,8 +339,8 @@ def _output_shape(op: _Many, leading: Shape) -> dict[str, Any]:
 def _rearranged(
     emit: Emitter, x: Tensor, apart: Shape, order: Shape, shape: Shape, hint: str
 ) -> Any:
-    """The elements in another order of the leading axes that they are taken apart to.
-    All after them goes as one axis: transpositions of high rank do not run everywhere.
+    """The elements in another order of the leading axes that they are taken apart to;
+    all after them goes as one axis.
     """
     extents = (*apart, prod(x.shape) // prod(apart))
     moved = reshaped(emit, x, extents, hint=f"{hint}_apart")

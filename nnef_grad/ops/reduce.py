@@ -73,9 +73,7 @@ def extremum_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     hits = emit("select", mask, 1.0, 0.0, hint="hits")
     count = emit("sum_reduce", hits, axes=axes, hint="count")
     share = emit("div", dy, count, hint="share")
-    # A runtime crashes on a select that broadcasts and has a literal operand: the share
-    # is repeated before.
-    return [emit("select", mask, _repeated(emit, share, shape_of(x)), 0.0)]
+    return [emit("select", mask, share, 0.0)]
 
 
 @vjp("moments")
