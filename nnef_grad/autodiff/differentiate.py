@@ -38,7 +38,7 @@ from nnef_grad.graph.order import inputs_first
 from nnef_grad.graph.prune import prune
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.graph.verify import verify
-from nnef_grad.ops.registry import Undifferentiable
+from nnef_grad.ops.registry import Undifferentiable, limit_of
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 
@@ -319,7 +319,7 @@ class _Sweep:
         rule = self.rules.find(operation.name)
         try:
             if rule is None:
-                raise Undifferentiable
+                raise Undifferentiable(limit_of(operation.name))
             with located(operation.span):
                 found = rule(self.emit, operation, *received)
             return returned.gradients(operation, found, self.emit.knows)

@@ -63,10 +63,12 @@ class Decomposition:
     Attributes:
         build: emits it, and returns a value for each result of the operation.
         applies: whether the operation, as it is set, is differentiated by its body.
+        limit: how it is set where it is not, and there is no rule either.
     """
 
     build: Callable[[Any, Operation], Sequence[Any]]
     applies: Callable[[Operation], bool]
+    limit: str = ""
 
 
 SHAPES: dict[str, ShapeFunction] = {}
@@ -129,15 +131,24 @@ def vjp(*names: str) -> Callable[[Function], Function]:
 
 
 def decomposition(
-    *names: str, when: Callable[[Operation], bool] = lambda operation: True
+    *names: str,
+    when: Callable[[Operation], bool] = lambda operation: True,
+    limit: str = "",
 ) -> Callable[[Function], Function]:
-    """Enters the body of the named operations, for the settings that `when` says."""
+    """Enters the body of the named operations, for the settings that `when` says; where
+    they have no rule for the others, `limit` says which these are.
+    """
 
     def enter(function: Function) -> Function:
-        _entry(DECOMPOSITIONS, names)(Decomposition(function, when))
+        _entry(DECOMPOSITIONS, names)(Decomposition(function, when, limit))
         return function
 
     return enter
+
+
+def limit_of(name: str) -> str:
+    """The settings for which an operation has neither a body nor a rule."""
+    return DECOMPOSITIONS[name].limit if name in DECOMPOSITIONS else ""
 
 
 def _entry(table: dict[str, Any], names: tuple[str, ...]) -> Callable[[Any], Any]:

@@ -11,11 +11,9 @@ from typing import Any
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import (
     Emit,
-    Undifferentiable,
     decomposition,
     require,
     shape,
-    vjp,
 )
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import check_border, check_positive, check_reach
@@ -85,13 +83,11 @@ def _has_few_weights(op: Operation) -> bool:
     return max(counts, default=0) <= MAX_WEIGHTS
 
 
-@vjp("multilinear_upsample")
-def multilinear_upsample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    """The body serves all that anyone runs."""
-    raise Undifferentiable(f"with more than {MAX_WEIGHTS} weights along an axis")
-
-
-@decomposition("multilinear_upsample", when=_has_few_weights)
+@decomposition(
+    "multilinear_upsample",
+    when=_has_few_weights,
+    limit=f"with more than {MAX_WEIGHTS} weights along an axis",
+)
 def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Any]:
     """A linear map along each axis that grows."""
     (x,), (y,) = op.inputs, op.outputs
