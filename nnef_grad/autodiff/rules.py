@@ -27,6 +27,7 @@ from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type, leave
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import Function, ShapeFunction, Shapes
+from nnef_grad.ops.traits import STEPS
 
 Rule = Callable[..., Sequence[Any]]
 Decompose = Callable[[Any, Operation], Sequence[Any]]
@@ -207,9 +208,9 @@ class Rules:
     def is_zero(self, name: str) -> bool:
         """Whether the rule of an operation says that its derivative is zero."""
         fragment = self._fragment(name)
-        return fragment is not None and all(
-            _is_zero(statement.value) for statement in fragment.body or ()
-        )
+        if fragment is None:
+            return name in STEPS and self.find(name) is None
+        return all(_is_zero(statement.value) for statement in fragment.body or ())
 
 
 def _enter(
