@@ -27,6 +27,7 @@ from nnef_grad.language.library import FragmentFile, Library, standard, with_fra
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import Function, ShapeFunction
+from nnef_grad.ops.traits import STEPS
 
 Rule = Callable[..., Sequence[Any]]
 Evaluation = Callable[..., Any]
@@ -46,7 +47,7 @@ class Derivation:
     Attributes:
         vjp: the rule, if there is one.
         decompose: emits other operations that compute the same, if it has no rule.
-        is_zero: whether the rule says that the derivative is zero.
+        is_zero: whether the derivative is zero.
         limit: for what settings there is neither, as a part of a sentence.
     """
 
@@ -58,7 +59,7 @@ class Derivation:
     @property
     def is_missing(self) -> bool:
         """Whether there is none."""
-        return self.vjp is None and self.decompose is None
+        return self.vjp is None and self.decompose is None and not self.is_zero
 
 
 class Rules:
@@ -190,14 +191,19 @@ class Rules:
         return name in self._functions or name + SUFFIX in self._fragments
 
     def _find(self, name: str) -> Derivation | None:
-        own = self._fragments.get(name + SUFFIX)
-        if own is None and name in RULES:
+        if name + SUFFIX in self._fragments:
+            return _by_fragment(self._fragments[name + SUFFIX])
+        if name in STEPS:
+            return Derivation(is_zero=True)
+        if name in RULES:
             return Derivation(vjp=RULES[name])
-        fragment = own or derivative_library().get(name + SUFFIX)
-        if fragment is None:
-            return None
-        is_zero = all(_is_zero(s.value) for s in fragment.body or ())
-        return Derivation(vjp=partial(apply_rule, fragment), is_zero=is_zero)
+        fragment = derivative_library().get(name + SUFFIX)
+        return None if fragment is None else _by_fragment(fragment)
+
+
+def _by_fragment(fragment: syntax.Fragment) -> Derivation:
+    is_zero = all(_is_zero(statement.value) for statement in fragment.body or ())
+    return Derivation(vjp=partial(apply_rule, fragment), is_zero=is_zero)
 
 
 def _enter(

@@ -25,6 +25,7 @@ from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, MAX_INTEGER, ArrayType, TensorType, Type
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import ShapeError, ShapeFunction
+from nnef_grad.ops.traits import UNIQUE
 from nnef_grad.source import Span
 
 Simplifier = Callable[
@@ -217,7 +218,7 @@ class Emitter:
     def append(self, operation: Operation) -> None:
         """Takes an operation as it is."""
         self._add(operation)
-        if self._simplify is not None and operation.name not in _UNIQUE:
+        if self._simplify is not None and operation.name not in UNIQUE:
             arguments = Arguments(
                 operation.operands, operation.settings, operation.dtype
             )
@@ -333,10 +334,6 @@ class Emitter:
 
 def _numbered(hint: str, count: int) -> tuple[str, ...]:
     return tuple(f"{hint}_{i + 1}" for i in range(count))
-
-
-# Two of these are never the same tensor, however alike they look.
-_UNIQUE = {"external", "variable", "update"}
 
 
 def _result_shapes(

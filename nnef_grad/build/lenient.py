@@ -28,9 +28,8 @@ from nnef_grad.language.types import (
     Type,
     substitute,
 )
+from nnef_grad.ops.traits import BIASED
 from nnef_grad.source import Span
-
-_BIASED = ("conv", "deconv", "linear", "separable_conv", "separable_deconv")
 
 
 def repaired(document: syntax.Document) -> tuple[syntax.Document, list[Problem]]:
@@ -114,7 +113,7 @@ def repaired_bias(
     emitter: Emitter, fragment: syntax.Fragment, bound: Arguments, span: Span
 ) -> tuple[Arguments, list[Problem]]:
     """The arguments of a convolution with a bias of rank 1 along the channels."""
-    if fragment.name not in _BIASED:
+    if fragment.name not in BIASED:
         return bound, []
     *others, bias = bound.operands
     if not isinstance(bias, Tensor) or bias.rank != 1 or bias.shape == (1,):

@@ -19,11 +19,9 @@ from nnef_grad.interpreter.registry import (
     UndefinedError,
     Value,
 )
+from nnef_grad.ops.traits import FED
 
 Operations = Mapping[str, Evaluation]
-
-# What they introduce is fed.
-FED = ("external", "variable")
 
 
 def numpy_type(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:

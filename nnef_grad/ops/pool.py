@@ -13,6 +13,7 @@ from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, require, shape, vjp
+from nnef_grad.ops.traits import POOLING
 from nnef_grad.ops.windows import (
     Padding,
     Windows,
@@ -31,7 +32,7 @@ BORDERS = ("ignore", "constant", "replicate", "reflect", "reflect-even")
 # ---- Shapes ----
 
 
-@shape("box", "avg_pool", "rms_pool", "max_pool", "argmax_pool")
+@shape(*POOLING)
 def pool_shape(
     input: Shape,
     size: Shape,
@@ -202,12 +203,6 @@ def max_pool_with_index_vjp(
     """dinput = desample(dy, index)"""
     _, index = op.results
     return [emit("desample", dy, index, **_reverse(basic_windows(op)))]
-
-
-@vjp("argmax_pool")
-def argmax_pool_vjp(emit: Emit, op: Operation, dindex: None) -> list[Any]:
-    """An index has no derivative."""
-    return [None]
 
 
 @vjp("sample")

@@ -131,7 +131,9 @@ def decomposition(
     when: Callable[[Operation], bool] = lambda operation: True,
     limit: str = "",
 ) -> Callable[[Function], Function]:
-    """Enters the body of the named operations, for the settings that `when` says."""
+    """Enters the body of the named operations, for the settings that `when` says; where
+    they have no rule for the others, `limit` says which these are.
+    """
 
     def enter(function: Function) -> Function:
         _entry(DECOMPOSITIONS, names)(Decomposition(function, when, limit))

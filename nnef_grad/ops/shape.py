@@ -58,15 +58,7 @@ def with_extent(shape: Shape, axis: int, extent: int) -> Shape:
 
 def reshaped(emit: Emit, x: Tensor, shape: Shape, hint: str | None = None) -> Any:
     """The same elements in another shape; x itself where it has the shape already."""
-    if x.shape == shape:
-        return x
-    # A reshape to rank 0 is refused by a runtime; what has one element can be squeezed
-    # as well.
-    return (
-        emit("reshape", x, shape=shape, hint=hint)
-        if shape
-        else emit("squeeze", x, axes=list(range(x.rank)), hint=hint)
-    )
+    return x if x.shape == shape else emit("reshape", x, shape=shape, hint=hint)
 
 
 def section(
@@ -102,34 +94,18 @@ def place(
     What would lie outside of the shape, before 0 or after the extent, is left out;
     None where that is all of x.
     """
-    kept = {
-        axis: (max(0, -offset), min(x.shape[axis], shape[axis] - offset))
-        for axis, offset in offsets.items()
-    }
-    if any(begin >= end for begin, end in kept.values()):
+    padding = [(0, 0)] * x.rank
+    for axis, offset in offsets.items():
+        padding[axis] = (offset, shape[axis] - offset - x.shape[axis])
+    kept = [
+        (max(0, -before), extent - max(0, -after))
+        for extent, (before, after) in zip(x.shape, padding, strict=True)
+    ]
+    if any(begin >= end for begin, end in kept):
         return None
-    inside = section(emit, x, kept, hint="inside")
-    before = {axis: max(0, offset) for axis, offset in offsets.items()}
-    around = {
-        axis: (first, shape[axis] - first - inside.shape[axis])
-        for axis, first in before.items()
-    }
-    zeros = {axis: sides for axis, sides in around.items() if sides != (0, 0)}
-    return _surrounded(emit, inside, zeros, hint)
-
-
-def _surrounded(
-    emit: Emit, x: Tensor, zeros: Mapping[int, tuple[int, int]], hint: str
-) -> Any:
-    """Zeros before and after x along some axes. Not every runtime pads batch and
-    channels, or ranks below 3.
-    """
-    spatial = [axis for axis in zeros if axis >= 2 and 3 <= x.rank <= 5]
-    for axis, (before, after) in zeros.items():
-        if axis not in spatial:
-            x = _concatenated(emit, [before, x, after], axis, x.shape, hint=hint)
-    padding = [zeros[axis] if axis in spatial else (0, 0) for axis in range(x.rank)]
-    return emit("pad", x, padding=padding, hint=hint) if spatial else x
+    if any(side > 0 for sides in padding for side in sides):
+        return emit("pad", x, padding=padding, hint=hint)
+    return section(emit, x, dict(enumerate(kept)), hint=hint)
 
 
 def _concatenated(

@@ -31,6 +31,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.ops.shape import section, slice_positions
+from nnef_grad.ops.traits import DATA, LAYERS, PRODUCTS
 from nnef_grad.ops.windows import Padding
 from nnef_grad.targets.conditions import strides
 from nnef_grad.targets.integers import makers
@@ -40,7 +41,7 @@ from nnef_grad.targets.parts import zeros_joined
 # ---- Slices after reshapes ----
 
 # What a slice does not move over, whatever its axis is.
-_STOPS = {"tile", "matmul", "linear", "conv", "deconv", "max_pool", "avg_pool", "box"}
+_STOPS = PRODUCTS | {"tile", "max_pool", "avg_pool", "box"}
 
 
 def steps_held(graph: Graph) -> Graph:
@@ -96,8 +97,6 @@ def _held(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 # ---- Products after repetitions ----
 
-_PRODUCTS = {"matmul", "linear", "conv", "deconv"}
-
 
 def repeats_joined(graph: Graph) -> Graph:
     """The graph with an element joined to itself, before it is repeated for a
@@ -120,7 +119,7 @@ def _repeated_before_products(graph: Graph) -> set[Tensor]:
     return {
         source
         for op in graph.operations
-        if op.name in _PRODUCTS
+        if op.name in PRODUCTS
         for tensor in op.inputs
         for source in sources[tensor]
         if source != tensor or not _is_batch(op, made[tensor])
@@ -283,8 +282,6 @@ def _joined(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 # ---- Constants after layers ----
 
-_LAYERS = {"conv", "deconv", "linear"}
-
 
 def constant_biases_added(graph: Graph) -> Graph:
     """The graph with biases added after their layers that are constants, or read by
@@ -300,7 +297,7 @@ def constant_biases_added(graph: Graph) -> Graph:
     def body(op: Operation) -> Decompose | None:
         if op.name == "batch_normalization" and any(map(is_constant, op.operands[1:])):
             return find_lowering(op)
-        bias = op.operands[2] if op.name in _LAYERS else 0.0
+        bias = op.operands[2] if op.name in LAYERS else 0.0
         is_shared = isinstance(bias, Tensor) and uses[bias] > 1
         return _added if is_shared or is_constant(bias) else None
 
@@ -314,14 +311,11 @@ def computed_biases_added(graph: Graph) -> Graph:
     made = makers(graph)
 
     def body(op: Operation) -> Decompose | None:
-        bias = op.operands[2] if op.name in _LAYERS else 0.0
-        is_given = not isinstance(bias, Tensor) or made[bias].name in _GIVEN
+        bias = op.operands[2] if op.name in LAYERS else 0.0
+        is_given = not isinstance(bias, Tensor) or made[bias].name in DATA
         return None if is_given else _added
 
     return inline(graph, body)
-
-
-_GIVEN = ("variable", "constant")
 
 
 def _added(emit: Emitter, op: Operation) -> Sequence[Any]:

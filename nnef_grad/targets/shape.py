@@ -20,8 +20,10 @@ MOST_AXES = 5
 
 @lowering("reshape")
 def reshape_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """To the whole shape of the result."""
+    """To the whole shape of the result; to rank 0 without the axes that there are."""
     (x,), result = op.operands, op.outputs[0].shape
+    if isinstance(x, Tensor) and not result:
+        return [emit("squeeze", x, axes=list(range(x.rank))) if x.rank else x]
     if isinstance(x, Tensor):
         return [reshaped(emit, x, result)]
     return [emit("reshape", x, shape=result) if result else x]

@@ -26,6 +26,7 @@ from nnef_grad.graph.ir import (
     shape_of,
 )
 from nnef_grad.language.library import standard
+from nnef_grad.ops.traits import BROADCASTING, LOGIC
 from nnef_grad.targets.conditions import When, always, splat
 from nnef_grad.targets.registry import lowering
 
@@ -58,8 +59,7 @@ def constant_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 
 # They take a literal wherever they take a tensor of numbers.
-_ELEMENTWISE = "add sub mul div pow min max lt gt le ge eq ne select clamp"
-_BROADCASTING = frozenset(_ELEMENTWISE.split())
+_OF_NUMBERS = BROADCASTING - LOGIC
 
 
 def literal_operands(graph: Graph, which: When) -> Graph:
@@ -79,7 +79,7 @@ def literal_operands(graph: Graph, which: When) -> Graph:
 
     def body(op: Operation) -> Decompose | None:
         has_constant = not constants.keys().isdisjoint(op.inputs)
-        is_open = op.name in _BROADCASTING and has_constant
+        is_open = op.name in _OF_NUMBERS and has_constant
         return partial(_with_literals, constants) if is_open else None
 
     return inline(graph, body)

@@ -31,7 +31,7 @@ def test_every_operation_passes(model: Model) -> None:
 
 
 def differentiable() -> list[Model]:
-    """The models of operations that have a rule, and not the derivative zero."""
+    """The models of operations that have a rule."""
     rules = Rules()
     return [
         model
@@ -39,16 +39,7 @@ def differentiable() -> list[Model]:
         if (rule := rules.rule(model.operation)) is not None
         and not rule.is_zero
         and model.number == 1
-        and model.operation not in WITHOUT_RULE
     ]
-
-
-# Their results are no scalars, or, the last one, its rule is but for settings that its
-# body does not cover.
-WITHOUT_RULE = {
-    *("argmax_reduce", "argmin_reduce", "any_reduce", "all_reduce", "argmax_pool"),
-    "multilinear_upsample",
-}
 
 
 @pytest.mark.parametrize("factor", [1.001, -1.0])
