@@ -4,15 +4,15 @@ are numbers here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
-from itertools import chain
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import onnx
+import onnx.reference
+import onnx.shape_inference
 
-Array = npt.NDArray[Any]
+from nnef_grad.interop.khronos import Array
 
 # What makes something else at every run.
 _RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
@@ -26,19 +26,13 @@ _OF_SHAPES = ("Shape", "Size")
 _SHAPED_AS_INPUT = ("GroupNormalization", "MeanVarianceNormalization")
 
 
-# What takes any number of operands in ONNX, and two here.
-_PAIRWISE = {"Max": "Max", "Min": "Min", "Sum": "Add", "Mean": "Add"}
-
-
 def folded(model: Any) -> Any:
     """The model with shapes everywhere, and constants in place of what follows from
     shapes and constants.
     """
-    inference = import_module("onnx.shape_inference")
-    _make_pairwise(model.graph)
     is_changed = True
     while is_changed:
-        model = inference.infer_shapes(model, data_prop=True)
+        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
         is_changed = _fold(model) or _fill_in_shapes(model.graph)
     return model
 
@@ -59,36 +53,14 @@ def _fill_in_shapes(graph: Any) -> bool:
     return False
 
 
-def _make_pairwise(graph: Any) -> None:
-    nodes = (
-        _in_pairs(node) if node.op_type in _PAIRWISE else [node] for node in graph.node
-    )
-    _replace(graph.node, chain.from_iterable(nodes))
-
-
-def _in_pairs(node: Any) -> Iterator[Any]:
-    helper = import_module("onnx.helper")
-    result, count = node.output[0], len(node.input)
-    value, *rest = node.input
-    for number, operand in enumerate(rest, 2):
-        pair, value = [value, operand], f"{result}_of_{number}"
-        yield helper.make_node(_PAIRWISE[node.op_type], pair, [value])
-    if node.op_type == "Mean":
-        yield _constant_node(f"{result}_count", np.array(count, np.float32))
-        yield helper.make_node("Div", [value, f"{result}_count"], [result])
-    else:
-        yield helper.make_node("Identity", [value], [result])
-
-
 def _fold(model: Any) -> bool:
     """Folds once, and says whether there was something. The values of parameters are
     not folded: what depends on them has a gradient.
     """
-    arrays = import_module("onnx.numpy_helper")
     graph = model.graph
-    dtype_of = import_module("onnx.helper").tensor_dtype_to_np_dtype
+    dtype_of = onnx.helper.tensor_dtype_to_np_dtype
     known = {
-        i.name: arrays.to_array(i)
+        i.name: onnx.numpy_helper.to_array(i)
         for i in graph.initializer
         if dtype_of(i.data_type).kind in "iub"
     }
@@ -127,15 +99,15 @@ def _values_of(
     is_known = is_known and not node.op_type.startswith(_RANDOM)
     if not is_known or not (feeds or node.op_type == "Constant"):
         return None
-    helper = import_module("onnx.helper")
-    evaluator = import_module("onnx.reference").ReferenceEvaluator
-    fed = [helper.make_tensor_value_info(name, 0, None) for name in feeds]
-    made = [helper.make_tensor_value_info(name, 0, None) for name in node.output]
-    model = helper.make_model(
-        helper.make_graph([node], "node", fed, made), opset_imports=opsets
+    fed = [onnx.helper.make_tensor_value_info(name, 0, None) for name in feeds]
+    made = [onnx.helper.make_tensor_value_info(name, 0, None) for name in node.output]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "node", fed, made), opset_imports=opsets
     )
     try:
-        return list(map(np.asarray, evaluator(model).run(None, feeds)))
+        return list(
+            map(np.asarray, onnx.reference.ReferenceEvaluator(model).run(None, feeds))
+        )
     except Exception:
         # Then it stays as it is, and the converter says whether it has the operation.
         return None
@@ -143,23 +115,22 @@ def _values_of(
 
 def _branch(node: Any, is_true: bool) -> list[Any]:
     """The nodes of the branch of an `If` that is taken."""
-    helper = import_module("onnx.helper")
     wanted = "then_branch" if is_true else "else_branch"
     (branch,) = (a.g for a in node.attribute if a.name == wanted)
     data = [
-        helper.make_node("Constant", [], [i.name], value=i) for i in branch.initializer
+        onnx.helper.make_node("Constant", [], [i.name], value=i)
+        for i in branch.initializer
     ]
     results = [
-        helper.make_node("Identity", [inner.name], [outer])
+        onnx.helper.make_node("Identity", [inner.name], [outer])
         for inner, outer in zip(branch.output, node.output, strict=True)
     ]
     return [*data, *branch.node, *results]
 
 
 def _constant_node(name: str, value: Array) -> Any:
-    helper = import_module("onnx.helper")
-    tensor = import_module("onnx.numpy_helper").from_array(value, name)
-    return helper.make_node("Constant", [], [name], value=tensor)
+    tensor = onnx.numpy_helper.from_array(value, name)
+    return onnx.helper.make_node("Constant", [], [name], value=tensor)
 
 
 def shape_in(info: Any) -> tuple[int, ...] | None:

@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
 
 from nnef_grad.errors import NnefGradError, Problem, UnsupportedError, UsageError
 
 
-def onnx_package() -> Any:
-    """The package, which nnef_tools does not bring along."""
+def require_onnx() -> None:
+    """Raises `UsageError` without the package, which nnef_tools does not bring along."""
     try:
-        return import_module("onnx")
+        import_module("onnx")
     except ImportError:
         message = "ONNX files want the package onnx: pip install nnef-grad[onnx]"
         raise UsageError(message) from None
