@@ -24,7 +24,7 @@ from nnef_grad.interop.onnx_files.reading import (
     refuse_unknown_shapes,
     scalar_initializers,
 )
-from nnef_grad.interop.onnx_files.refusals import refused
+from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.language.library import standard
 
 # What has more elements is no text that anybody reads.
@@ -45,7 +45,7 @@ def convert(model: Any, name: str) -> Model:
     _refuse_operations(model.graph, name)
     refuse_unknown_shapes(model, name)
     (version,) = (o.version for o in model.opset_import if o.domain in DOMAINS)
-    with refused(f"nnef_tools cannot convert '{name}' to NNEF"):
+    with translate_errors(f"nnef_tools cannot convert '{name}' to NNEF"):
         source = converter.read_graph(model)
         arrays = {t.name: t.data for t in source.tensors}
         named = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}

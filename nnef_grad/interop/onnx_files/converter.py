@@ -1,7 +1,9 @@
-"""The converter of nnef_tools, which has most operations of ONNX. All that is used of it
-stands here, and the table of what it has, which is private there.
+"""The converter of nnef_tools, for the operations that operations/ leaves to it.
 
-Written for nnef-tools 1.0.9 to 1.0.11, whose Python code for this direction is the same.
+All that is used of its insides stands here: `_Transforms`, the names of the operations
+that it converts; that an operation it does not know stays as it is; and how it treats
+constants. This holds for nnef-tools 1.0.9 to 1.0.11, which share the code for ONNX; 1.0.8
+does not. pyproject.toml has the range.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ import onnx.inliner
 import onnx.shape_inference
 
 from nnef_grad.errors import UnsupportedError, UsageError
-from nnef_grad.interop.onnx_files.folding import folded, shape_in
-from nnef_grad.interop.onnx_files.refusals import reason
+from nnef_grad.interop.onnx_files.folding import dtype_of, fold, shape_in
+from nnef_grad.interop.onnx_files.refusals import reason, translate_errors
 from nnef_grad.model import Shapes
 from nnef_grad.storage.files import PathLike, reading
 
@@ -60,17 +60,14 @@ def complete(model: Any, input_shapes: Shapes, name: str) -> Any:
         model = onnx.inliner.inline_local_functions(model)
     _refuse_foreign(model.graph, name)
     _set_shapes(model.graph, input_shapes)
-    return folded(model)
+    with translate_errors(f"onnx cannot infer the shapes of '{name}'"):
+        return fold(model)
 
 
 def scalar_initializers(graph: Any) -> list[str]:
     """The initializers without axes that are of scalars."""
-    dtype_of = onnx.helper.tensor_dtype_to_np_dtype
-    return [
-        initializer.name
-        for initializer in graph.initializer
-        if not initializer.dims and dtype_of(initializer.data_type).kind == "f"
-    ]
+    scalars = (i for i in graph.initializer if dtype_of(i).kind == "f")
+    return [scalar.name for scalar in scalars if not scalar.dims]
 
 
 def _refuse_foreign(graph: Any, name: str) -> None:
@@ -123,8 +120,8 @@ def _forget_shapes(graph: Any) -> None:
 def refuse_unknown_shapes(model: Any, name: str) -> None:
     """Raises `UnsupportedError` for shapes that follow from values, not from shapes."""
     graph = model.graph
-    told = (*graph.value_info, *graph.output)
-    known = {v.name for v in told if shape_in(v) is not None}
+    infos = (*graph.value_info, *graph.output)
+    known = {v.name for v in infos if shape_in(v) is not None}
     used = {v.name for v in graph.output}.union(*(n.input for n in graph.node))
     unknown = [n.op_type for n in graph.node if used.intersection(n.output) - known]
     if unknown:

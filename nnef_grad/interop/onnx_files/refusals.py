@@ -1,4 +1,4 @@
-"""How others refuse, told as our own errors are."""
+"""How others refuse, as errors of our own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from nnef_grad.errors import NnefGradError, Problem, UnsupportedError, UsageError
+
+# A line of nnef_tools that counts what comes after it.
+_HEADING = re.compile(r"Found \d+ operator")
 
 
 def require_onnx() -> None:
@@ -19,15 +22,10 @@ def require_onnx() -> None:
         raise UsageError(message) from None
 
 
-# What stands before what it says, and tells no more.
-_HEADING = re.compile(r"Found \d+ operator")
-
-
 @contextmanager
-def refused(what: str) -> Iterator[None]:
-    """What nnef_tools does not do it says by many kinds of exceptions. What is wrong
-    with the graph that it makes is its doing, and told as found there. What the system
-    refuses is none of its doing.
+def translate_errors(what: str) -> Iterator[None]:
+    """nnef_tools and onnx refuse by many kinds of exceptions: they become one, and so
+    does an error in the graph that nnef_tools makes. What the system refuses stays.
     """
     try:
         yield
@@ -41,8 +39,7 @@ def refused(what: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """What nnef_tools says, in one line."""
-    lines = [
-        line.strip() for line in str(error).splitlines() if not _HEADING.match(line)
-    ]
-    return "; ".join(filter(None, lines)) or type(error).__name__
+    """The message of an exception, in one line."""
+    lines = (line.strip() for line in str(error).splitlines())
+    kept = [line for line in lines if line and not _HEADING.match(line)]
+    return "; ".join(kept) or type(error).__name__

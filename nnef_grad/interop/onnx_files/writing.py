@@ -14,7 +14,7 @@ from nnef_tools.io.onnx import Writer
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import Array, Data, to_nnef_tools
-from nnef_grad.interop.onnx_files.refusals import refused
+from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.model import declared
 from nnef_grad.storage.files import PathLike, commit, unfinished_file, writing
 from nnef_grad.targets import lower
@@ -32,7 +32,7 @@ def write(graph: Graph, path: PathLike, data: Data) -> None:
     _refuse_missing(lowered.graph, given)
     place = Path(path)
     with writing(path), unfinished_file(place) as draft:
-        with refused(f"nnef_tools cannot convert '{graph.name}' to ONNX"):
+        with translate_errors(f"nnef_tools cannot convert '{graph.name}' to ONNX"):
             source = to_nnef_tools(lowered.graph, _in_single_precision(given))
             Writer()(Converter()(source), os.fspath(draft))
             model = onnx.load(draft)

@@ -63,14 +63,11 @@ def recurrent(node: Node, x: Tensor, w: Tensor, r: Tensor, *_: Tensor | None) ->
     """A loop over the first axis, which is unrolled."""
     cell = _CELLS[node.kind]
     _require_usual(node, cell)
-    (steps, batch, _batch), hidden = x.shape, r.shape[2]
+    steps, batch, hidden = *x.shape[:2], r.shape[2]
     states = [(1, batch, hidden)] * cell.states
     shapes = [(1, 2 * cell.gates * hidden), *states]
-    rest = map(node.operand, (3, 5, 6))
-    given = [
-        node.literal(np.zeros(shape)) if t is None else t
-        for t, shape in zip(rest, shapes, strict=False)
-    ]
+    rest = zip(map(node.operand, (3, 5, 6)[: len(shapes)]), shapes, strict=True)
+    given = [node.literal(np.zeros(s)) if t is None else t for t, s in rest]
     results = _results(node, [(steps, 1, batch, hidden), *states])
     node.emit(cell.name, x, w, r, *given, results=results, steps=steps)
 

@@ -166,10 +166,8 @@ def resize(node: Node, x: Tensor, *_: Tensor | None) -> None:
     nearest = node.get("nearest_mode", "round_prefer_floor")
     if node.version < 11:
         places, nearest = "asymmetric", "floor"
-    mode, extents = (
-        node.get("mode", "nearest"),
-        list(zip(x.shape, node.result.shape, strict=True)),
-    )
+    mode = node.get("mode", "nearest")
+    extents = list(zip(x.shape, node.result.shape, strict=True))
     is_up = all(made % given == 0 for given, made in extents)
     is_down = all(given % made == 0 for given, made in extents)
     is_nearest, is_known = mode == "nearest", places in _METHODS
