@@ -103,9 +103,9 @@ def _about_refusals(node: Node, name: str) -> Problem:
 
 
 def _make_constants(graph: Any, named: Mapping[str, Array]) -> None:
-    """What is of integers or truth values is constant, and so is what is of one value
-    throughout and no initializer of the file: nnef_tools makes variables of them.
-    Nobody trains them, and not all runtimes have variables of integers.
+    """Makes constants of integers and truth values, and of arrays of one value that are
+    no initializers of the file: nnef_tools makes variables of them. Nobody trains them,
+    and not all runtimes have variables of integers.
     """
     for operation in _variables(graph):
         array = operation.output.data

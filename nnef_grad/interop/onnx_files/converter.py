@@ -8,11 +8,11 @@ does not. pyproject.toml has the range.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from nnef_tools.conversion.onnx_to_nnef import Converter, _Transforms
+from nnef_tools.io.onnx.reader import onnx_model_to_graph
 from nnef_tools.model import Tensor
 from nnef_tools.optimization.nnef_optimizer import Optimizer
 
@@ -24,7 +24,7 @@ KNOWN = frozenset(_Transforms)
 
 def read_graph(model: Any) -> Any:
     """The `nnef_tools.model.Graph` of ONNX operations of a model."""
-    graph = import_module("nnef_tools.io.onnx.reader").onnx_model_to_graph(model)
+    graph = onnx_model_to_graph(model)
     for operation in graph.operations:
         # All results that are left out would be one tensor.
         operation.outputs = tuple(

@@ -1,5 +1,5 @@
-"""The operations of ONNX that nnef_tools has not, or not in all settings and versions: a
-function for each, which emits the operations of NNEF that take its place.
+"""The operations of ONNX that nnef_tools does not have, or not right in all settings
+and versions: a function for each, which emits the operations of NNEF that take its place.
 
 Importing this package enters all of them.
 """

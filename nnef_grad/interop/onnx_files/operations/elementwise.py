@@ -49,12 +49,20 @@ def gelu(node: Node, x: Tensor) -> None:
     node.emit(_GELU[node.get("approximate", "none")], x)
 
 
+# Whether there is a lower bound, and an upper one.
+_CLIPS = {
+    (True, True): "clamp",
+    (True, False): "max",
+    (False, True): "min",
+    (False, False): "copy",
+}
+
+
 @conversion("Clip")
 def clip(node: Node, x: Tensor, *_: Tensor | None) -> None:
     """Bounds are attributes before version 11."""
     low, high = _bound(node, "min", 1), _bound(node, "max", 2)
-    one = "copy" if low is high is None else "max" if high is None else "min"
-    node.emit(one if low is None or high is None else "clamp", x, low, high)
+    node.emit(_CLIPS[low is not None, high is not None], x, low, high)
 
 
 def _bound(node: Node, name: str, place: int) -> Tensor | None:

@@ -63,15 +63,15 @@ def _halves(total: int, is_lower: bool) -> Pair:
 
 @conversion("Conv")
 def conv(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) -> None:
-    """A convolution."""
+    """Each channel of the result is summed over those of its group."""
     axes = _axes(node, x, w.shape[2:])
     _convolve(node, "conv", (x, w, b), axes, _padding(node, axes))
 
 
 @conversion("ConvTranspose")
 def conv_transpose(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) -> None:
-    """The padding leaves of the windows what the result has, which says what there is of
-    output padding too.
+    """The padding is what the windows reach over and the result does not have: that
+    includes the padding of the output.
     """
     axes = _axes(node, x, w.shape[2:])
     auto_pad = node.get("auto_pad", "NOTSET")
@@ -108,8 +108,8 @@ _POOLS = {"AveragePool": "avg_pool", "LpPool": "lp_pool", "MaxPool": "max_pool"}
 
 @conversion(*_POOLS)
 def pool(node: Node, x: Tensor) -> None:
-    """Zeros that are counted are put around first, where a size is rounded up: those
-    that it takes besides are not counted.
+    """Where a size is rounded up, padding that counts in averages comes first, as a
+    `pad`: what the last windows reach over besides does not count.
     """
     node.require(node.get("storage_order", 0) == 0, "storage_order must be 0")
     node.require(not node.uses(1), "the indices must not be used")
@@ -132,8 +132,8 @@ def pool(node: Node, x: Tensor) -> None:
 
 
 def _rounded_up(axis: Axis, is_apart: bool) -> Pair:
-    """A size that is rounded up takes more padding at the end; only that, where the
-    pads themselves stand apart.
+    """A size that is rounded up takes more padding at the end; only that, where
+    the pads of the file are a `pad` of their own.
     """
     before, after = axis.pads
     # A last window that begins after the end is none.
