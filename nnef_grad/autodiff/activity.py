@@ -22,8 +22,9 @@ def active_tensors(
     """
     dependent = set(targets)
     for operation in graph.operations:
-        if not dependent.isdisjoint(operation.inputs) and not rules.is_zero(
-            operation.name
+        if (
+            not dependent.isdisjoint(operation.inputs)
+            and not rules.derivation(operation).is_zero
         ):
             dependent.update(
                 t for t in operation.outputs if t.dtype == "scalar" and t not in stopped

@@ -19,8 +19,16 @@ from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import inline
 from nnef_grad.errors import NoDerivativeError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.names import step_names
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.traits import (
+    ELEMENTWISE,
+    LOCAL_NORMALIZATION,
+    POOLING,
+    REDUCTIONS,
+    SAMPLING,
+)
 
 
 def vectorize(
@@ -91,17 +99,12 @@ def _vectorized(
         message = f"'{operation.name}' has no form for many values at once"
         raise NoDerivativeError(message, operation.span)
     emit.origin = operation.origin
-    emit.naming = _naming(operation)
+    emit.naming = step_names(f"{{}}_{operation.outputs[0].name}")
     results = form(_Many(emit, operation, many))
     pairs = list(zip(tensors(operation.results), tensors(results), strict=True))
     for plain, widened in pairs:
         emit.set_hint(widened, plain.name)
     return dict(pairs)
-
-
-def _naming(operation: Operation) -> Callable[[str], str]:
-    subject = next(operation.outputs).name
-    return lambda name: f"{name}_{subject}"
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ class _Many:
     @property
     def result(self) -> Shape:
         """The shape of the result, without the new axis."""
-        return next(self.operation.outputs).shape
+        return self.operation.outputs[0].shape
 
     def has_axis(self, operand: Operand) -> bool:
         return isinstance(operand, Tensor) and operand in self.many
@@ -152,18 +155,13 @@ class _Many:
         return repeated
 
     def _single(self, operand: Any) -> Tensor:
-        single: Tensor = self.emit("unsqueeze", operand, axes=[0])
+        single = self.emit("unsqueeze", operand, axes=[0])
         self.emit.set_hint(single, f"{operand.name}_aligned")
         return single
 
     def again(self, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
         """The operation with other operands and attributes."""
-        return self.emit.emit_op(
-            self.operation.definition,
-            operands,
-            {**self.attributes, **attributes},
-            dtype=self.operation.dtype,
-        )
+        return self.emit.emit_again(self.operation, operands, **attributes)
 
 
 Form = Callable[[_Many], Sequence[Any]]
@@ -344,8 +342,8 @@ def _output_shape(op: _Many, leading: Shape) -> dict[str, Any]:
 def _rearranged(
     emit: Emitter, x: Tensor, apart: Shape, order: Shape, shape: Shape, hint: str
 ) -> Any:
-    """The elements in another order of the leading axes that they are taken apart to.
-    All after them goes as one axis: transpositions of high rank do not run everywhere.
+    """The elements in another order of the leading axes that they are taken apart to;
+    all after them goes as one axis.
     """
     extents = (*apart, prod(x.shape) // prod(apart))
     moved = reshaped(emit, x, extents, hint=f"{hint}_apart")
@@ -368,36 +366,23 @@ def folded(op: _Many) -> Sequence[Any]:
     return (reshaped(op.emit, resized, (op.count, *op.result)),)
 
 
-def _by_name(form: Form, names: str) -> dict[str, Form]:
-    return dict.fromkeys(names.split(), form)
-
-
+_WITH_AXES = REDUCTIONS | {
+    "moments", "softmax", "l1_normalization", "l2_normalization", "squeeze", "unsqueeze",
+    "slice",
+}  # fmt: skip
+_WITH_WINDOWS = (
+    POOLING
+    | LOCAL_NORMALIZATION
+    | {"debox", "sample", "desample", "max_pool_with_index"}
+)
 _FORMS: dict[str, Form] = {
-    **_by_name(
-        elementwise,
-        "copy neg rcp exp log sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh"
-        " abs sign not floor ceil round sqr sqrt rsqr rsqrt log2 sigmoid relu leaky_relu"
-        " prelu elu selu gelu silu softabs softplus cast add sub mul div pow lt gt le ge"
-        " eq ne and or select min max clamp add_n copy_n",
-    ),
-    **_by_name(
-        with_axes,
-        "sum_reduce mean_reduce max_reduce min_reduce argmax_reduce argmin_reduce"
-        " any_reduce all_reduce moments softmax l1_normalization l2_normalization"
-        " squeeze unsqueeze slice",
-    ),
-    **_by_name(with_axis, "split unstack concat stack"),
-    **_by_name(
-        windows,
-        "box debox argmax_pool sample desample max_pool_with_index max_pool avg_pool"
-        " rms_pool local_response_normalization local_mean_normalization"
-        " local_variance_normalization local_contrast_normalization",
-    ),
-    **_by_name(
-        folded,
-        "nearest_downsample area_downsample nearest_upsample multilinear_upsample",
-    ),
-    **_by_name(conv, "conv deconv"),
+    **dict.fromkeys(ELEMENTWISE, elementwise),
+    **dict.fromkeys(_WITH_AXES, with_axes),
+    **dict.fromkeys(("split", "unstack", "concat", "stack"), with_axis),
+    **dict.fromkeys(_WITH_WINDOWS, windows),
+    **dict.fromkeys(SAMPLING, folded),
+    "conv": conv,
+    "deconv": conv,
     "transpose": transpose,
     "reshape": reshape,
     "tile": tile,

@@ -36,9 +36,6 @@ from nnef_grad.autodiff.support import (
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 
-# What is added to the name of a cotangent that was confined.
-UNMASKED = "unmasked"
-
 
 class Known(NamedTuple):
     """What is known of a cotangent: its support, and whether it may differ from zero
@@ -50,14 +47,18 @@ class Known(NamedTuple):
 
 
 class Confinement:
-    """Looks on while a backward graph is emitted, and confines what leaks."""
+    """Looks on while a backward graph is emitted, and confines what leaks.
+
+    Attributes:
+        confined: what came of each cotangent that was confined.
+    """
 
     def __init__(self) -> None:
         self._algebra = Algebra()
         self._ranges = Ranges()
         self._known: dict[Tensor, Known] = {}
         self._zeros: set[Tensor] = set()
-        self._confined: dict[Tensor, Tensor] = {}
+        self.confined: dict[Tensor, Tensor] = {}
         self._masks: dict[Support, Selection] = {}
 
     # What the emitter tells
@@ -107,21 +108,12 @@ class Confinement:
         """A cotangent with zeros outside of its support, whatever it had there."""
         if not self._leaks(cotangent):
             return cotangent
-        if cotangent not in self._confined:
+        if cotangent not in self.confined:
             support = self._known[cotangent].support
             confined = _inside(emit, self._mask(emit, support), cotangent)
-            emit.pass_hint(cotangent, confined, UNMASKED)
             self._known[confined] = Known(support)
-            self._confined[cotangent] = confined
-        return self._confined[cotangent]
-
-    def set_hint(self, emit: Emitter, cotangent: Tensor, hint: str) -> None:
-        """Changes what a cotangent should be called. Where it was confined, that is the
-        name of what came of it.
-        """
-        emit.set_hint(cotangent, hint)
-        if cotangent in self._confined:
-            emit.pass_hint(cotangent, self._confined[cotangent], UNMASKED)
+            self.confined[cotangent] = confined
+        return self.confined[cotangent]
 
     def _leaks(self, tensor: Tensor) -> bool:
         known = self._known.get(tensor)
@@ -217,22 +209,15 @@ class Confinement:
         """
         first, *others = operation.operands
         ones = _map(lambda tensor: self._ones(emit, tensor), first)
-        results = emit.emit_op(
-            operation.definition,
-            (ones, *others),
-            operation.attributes,
-            dtype=operation.dtype,
-            hints=tuple(emit.naming("indicator") for _ in operation.results),
-        )
+        hints = tuple(emit.naming("indicator") for _ in operation.results)
+        results = emit.emit_again(operation, (ones, *others), hints=hints)
         return list(tensors(results))
 
     def _ones(self, emit: Emitter, cotangent: Tensor) -> Tensor:
         """One inside the support, and zero outside of it."""
         if cotangent in self._zeros:
             return cotangent
-        ones: Tensor = emit(
-            "constant", shape=cotangent.shape, value=(1.0,), hint="ones"
-        )
+        ones = emit("constant", shape=cotangent.shape, value=(1.0,), hint="ones")
         known = self._known.get(cotangent)
         return (
             ones if known is None else _inside(emit, self._masks[known.support], ones)
@@ -242,8 +227,7 @@ class Confinement:
 def _inside(emit: Emitter, mask: Selection, tensor: Tensor) -> Tensor:
     """The elements that a mask takes, among zeros."""
     branches = (tensor, 0.0) if mask.holds else (0.0, tensor)
-    inside: Tensor = emit("select", mask.condition, *branches, hint="inside")
-    return inside
+    return emit("select", mask.condition, *branches, hint="inside")
 
 
 def _joined(

@@ -10,14 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from nnef_grad.autodiff.backward import Backward, Wrt, sources_of, targets_of
 from nnef_grad.autodiff.batching import vectorize
-from nnef_grad.autodiff.differentiate import (
-    Backward,
-    Wrt,
-    differentiate,
-    sources_of,
-    targets_of,
-)
+from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.simplify import simplify

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 from nnef_grad.language.library import standard
+from nnef_grad.ops.traits import FED, MOVING
 
 INF = math.inf
 # Beyond it the exponential function overflows in single precision, below its negative it
@@ -220,7 +221,7 @@ def _sqrt(x: Range) -> Range:
     return Range(math.sqrt(lower), math.sqrt(upper), x.is_finite and x.lower >= 0.0)
 
 
-@_rule("copy", "external", "variable")
+@_rule("copy", *FED)
 def _copy(x: Range = FINITE, **attributes: Any) -> Range:
     return x
 
@@ -357,8 +358,7 @@ def _constant(value: tuple[Any, ...], **attributes: Any) -> Range:
 
 
 @_rule(
-    "reshape", "transpose", "squeeze", "unsqueeze", "slice", "split", "concat", "stack",
-    "unstack", "tile", "copy_n", "max_reduce", "min_reduce", "mean_reduce",
+    *MOVING, "copy_n", "max_reduce", "min_reduce", "mean_reduce",
     "nearest_downsample", "area_downsample", "nearest_upsample",
 )  # fmt: skip
 def _some_of_them(x: Range, **attributes: Any) -> Range:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
 from nnef_grad.ops.elementwise import broadcast
+from nnef_grad.ops.traits import MOVING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,10 +201,8 @@ def selection(operation: Operation) -> Selection | None:
 # ---- Operations that move a support ----
 
 # They move, repeat or sum the elements of their first operand.
-_MOVING = {
-    "reshape", "transpose", "squeeze", "unsqueeze", "slice", "split", "concat", "stack",
-    "unstack", "tile", "sum_reduce", "mean_reduce", "box", "debox", "sample", "desample",
-    "pad",
+_MOVING = MOVING | {
+    "pad", "sum_reduce", "mean_reduce", "box", "debox", "sample", "desample",
 }  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def _taken(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor | N
     chosen = selection(operation)
     if chosen is None or not _is_mask(operation):
         return None
-    result = next(operation.outputs)
+    result = operation.outputs[0]
     source = operation.operands[1 if chosen.holds else 2]
     if chosen not in demands.get(result, ()) or shape_of(source) != result.shape:
         return None
@@ -74,7 +74,7 @@ def _of_operands(
     if not keeps(operation):
         yield from ((tensor, ()) for tensor in operation.inputs)
         return
-    result = next(operation.outputs)
+    result = operation.outputs[0]
     own = demands.get(result, ())
     for index, operand in enumerate(operation.operands):
         if isinstance(operand, Tensor):

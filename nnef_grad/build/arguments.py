@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import NamedTuple, Union
+from typing import Any, NamedTuple, Union
 
 from nnef_grad.errors import InvalidGraphError, brief, suggestion
 from nnef_grad.graph.ir import Operand, Tensor
@@ -21,7 +21,6 @@ from nnef_grad.language.types import (
     is_assignable,
     is_generic,
 )
-from nnef_grad.source import Span
 
 # What an expression evaluates to: an array is a list, so that it can be told from a
 # tuple.
@@ -32,31 +31,104 @@ Evaluated = Union[
 _PRIMITIVES = {bool: "logical", int: "integer", float: "scalar", str: "string"}
 
 
-class Bound(NamedTuple):
-    """The arguments of an invocation: a value for each parameter, as an `Operation`
-    keeps them.
+class Arguments(NamedTuple):
+    """The arguments of an operation, as an `Operation` keeps them: a value for each
+    parameter.
     """
 
     operands: tuple[Operand, ...]
-    attributes: dict[str, syntax.Value]
+    attributes: Mapping[str, Any]
     dtype: str | None
 
+    def key(self, fragment: syntax.Fragment) -> tuple[object, ...]:
+        """Equal for arguments with which an operation computes the same."""
+        attributes = (self.attributes[p.name] for p in fragment.attributes)
+        values = tuple(map(_identity, (*self.operands, *attributes)))
+        return fragment.name, self.dtype, values
 
-def refuse_misfits(
+
+def _identity(value: Any) -> Any:
+    """0.0 and -0.0 are not the same, though they are equal. Other values of a parameter
+    have one type.
+    """
+    if isinstance(value, tuple):
+        return tuple(map(_identity, value)) if 0.0 in value else value
+    return repr(value) if type(value) is float and value == 0.0 else value
+
+
+def bind(
+    fragment: syntax.Fragment, values: Mapping[str, Evaluated], dtype: str | None
+) -> Arguments:
+    """The arguments of an invocation, defaults filled in.
+
+    Args:
+        fragment: the declaration.
+        values: the values of the arguments, by parameter; their types were checked.
+        dtype: the explicit data type of the invocation, or None.
+    """
+    return _filled(fragment, {name: freeze(v) for name, v in values.items()}, dtype)
+
+
+def bind_call(
+    fragment: syntax.Fragment,
+    operands: Sequence[Any],
+    attributes: Mapping[str, Any],
+    dtype: str | None,
+) -> Arguments:
+    """The arguments of a call from Python, checked, defaults filled in.
+
+    Raises:
+        InvalidGraphError: there are too many or too few, or their types are wrong.
+    """
+    given = tuple(map(freeze, operands))
+    named = {name: freeze(value) for name, value in attributes.items()}
+    _refuse_wrong_types(fragment, given, named, dtype)
+    _refuse_misfits(fragment, given, named)
+    names = (p.name for p in fragment.operands)
+    values = {**dict(zip(names, given, strict=False)), **named}
+    return _filled(fragment, values, dtype)
+
+
+def _filled(
+    fragment: syntax.Fragment, given: Mapping[str, Any], dtype: str | None
+) -> Arguments:
+    values = {**fragment.defaults, **given}
+    return Arguments(
+        tuple(values[p.name] for p in fragment.operands),
+        {p.name: values[p.name] for p in fragment.attributes},
+        dtype or _deduced_dtype(fragment, values),
+    )
+
+
+def _deduced_dtype(
+    fragment: syntax.Fragment, values: Mapping[str, Operand]
+) -> str | None:
+    """What `?` stands for in a declaration: its default, or what the values tell."""
+    if fragment.generic != GENERIC:
+        return fragment.generic
+    candidates = (
+        _first(values[p.name]) for p in fragment.parameters if is_generic(p.type)
+    )
+    return next((dtype_of(c) for c in candidates if c is not None), None)
+
+
+# ---- Checks of a call from Python ----
+
+
+def _refuse_misfits(
     fragment: syntax.Fragment,
     operands: Sequence[Operand],
     attributes: Mapping[str, object],
-    span: Span | None,
 ) -> None:
     """Refuses arguments that were not matched with the parameters of a declaration, and
     do not: too many operands, unknown attributes, missing ones.
     """
     if len(operands) > len(fragment.operands):
-        raise InvalidGraphError(_too_many(fragment, len(operands)), span)
+        raise InvalidGraphError(_too_many(fragment, len(operands)))
     unknown = attributes.keys() - {p.name for p in fragment.attributes}
     if unknown:
         first = next(name for name in attributes if name in unknown)
-        raise InvalidGraphError(_unknown_attribute(fragment, first), span)
+        raise InvalidGraphError(_unknown_attribute(fragment, first))
     given = {p.name for p in fragment.operands[: len(operands)]}
     for what, parameters in (
         ("operand", fragment.operands),
@@ -69,7 +141,7 @@ def refuse_misfits(
         ]
         if missing:
             words = f"{what}{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
-            raise InvalidGraphError(f"'{fragment.name}' needs {words}", span)
+            raise InvalidGraphError(f"'{fragment.name}' needs {words}")
 
 
 def _too_many(fragment: syntax.Fragment, given: int) -> str:
@@ -86,40 +158,7 @@ def _unknown_attribute(fragment: syntax.Fragment, name: str) -> str:
     return f"'{fragment.name}' has no attribute '{name}'{near}"
 
 
-# ---- Values ----
-
-
-def bind(
-    fragment: syntax.Fragment, values: Mapping[str, Evaluated], dtype: str | None
-) -> Bound:
-    """The values of all parameters, defaults filled in, as an operation keeps them.
-
-    Args:
-        fragment: the declaration.
-        values: what the arguments evaluate to, by parameter; their types fit.
-        dtype: the explicit data type of the invocation, or None.
-    """
-    bound = {**fragment.defaults, **{name: frozen(v) for name, v in values.items()}}
-    return Bound(
-        tuple(bound[p.name] for p in fragment.operands),
-        {p.name: bound[p.name] for p in fragment.attributes},  # type: ignore[misc]
-        dtype or deduced_dtype(fragment, bound),
-    )
-
-
-def deduced_dtype(
-    fragment: syntax.Fragment, values: Mapping[str, Operand]
-) -> str | None:
-    """What `?` stands for in a declaration: its default, or what the values tell."""
-    if fragment.generic != GENERIC:
-        return fragment.generic
-    candidates = (
-        _first(values[p.name]) for p in fragment.parameters if is_generic(p.type)
-    )
-    return next((dtype_of(c) for c in candidates if c is not None), None)
-
-
-def refuse_wrong_types(
+def _refuse_wrong_types(
     fragment: syntax.Fragment,
     operands: Sequence[object],
     attributes: Mapping[str, object],
@@ -134,7 +173,7 @@ def refuse_wrong_types(
     values = {**named, **attributes}
     for parameter in fragment.parameters:
         name = parameter.name
-        if name in values and not is_of(values[name], parameter.type, generics):
+        if name in values and not _is_of(values[name], parameter.type, generics):
             found = brief(_told(values[name]))
             message = f"argument '{name}' of '{fragment.name}' wants {parameter.type}, got {found}"
             raise InvalidGraphError(message)
@@ -152,19 +191,19 @@ def _refuse_wrong_dtype(fragment: syntax.Fragment, dtype: str | None) -> None:
         raise InvalidGraphError(f"'{name}' needs its data type: give dtype")
 
 
-def is_of(value: object, type_: Type, generics: Generics) -> bool:
+def _is_of(value: object, type_: Type, generics: Generics) -> bool:
     """Whether a value, with tuples for arrays, is one of a type; a number can stand for
     a tensor.
     """
     if isinstance(type_, ArrayType):
         return isinstance(value, tuple) and all(
-            is_of(item, type_.item, generics) for item in value
+            _is_of(item, type_.item, generics) for item in value
         )
     if isinstance(type_, TupleType):
         return (
             isinstance(value, tuple)
             and len(value) == len(type_.items)
-            and all(map(is_of, value, type_.items, repeat(generics)))
+            and all(map(_is_of, value, type_.items, repeat(generics)))
         )
     if isinstance(value, Tensor):
         return is_assignable(TensorType(value.dtype), type_, generics)
@@ -187,10 +226,13 @@ def _first(value: Operand) -> Tensor | bool | int | float | str | None:
     return value
 
 
-def frozen(value: Evaluated) -> Operand:
+# ---- Values ----
+
+
+def freeze(value: Any) -> Any:
     """The value as an operation keeps it: arrays are tuples."""
     if isinstance(value, (list, tuple)):
-        return tuple(map(frozen, value))
+        return tuple(map(freeze, value))
     return value
 
 

@@ -7,11 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from nnef_grad.build.arguments import Bound
+from nnef_grad.build.arguments import Arguments
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import Evaluator, NoValueError, Scope, hint_of, unpack
 from nnef_grad.build.lenient import repaired, repaired_bias
-from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem, brief
+from nnef_grad.errors import (
+    InvalidGraphError,
+    NnefGradError,
+    Problem,
+    bounded_nesting,
+    brief,
+)
 from nnef_grad.graph import names
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.language import syntax
@@ -76,14 +82,14 @@ def build_graph(
 
 def _adjustment(
     emitter: Emitter, shapes: ShapeOf, repairs: list[Problem] | None
-) -> Callable[[syntax.Fragment, Bound, str, Span], Bound]:
+) -> Callable[[syntax.Fragment, Arguments, str, Span], Arguments]:
     """What changes the arguments of an operation before it is emitted: the shape of an
     external, and a bias that is repaired.
     """
 
     def adjust_arguments(
-        fragment: syntax.Fragment, bound: Bound, hint: str, span: Span
-    ) -> Bound:
+        fragment: syntax.Fragment, bound: Arguments, hint: str, span: Span
+    ) -> Arguments:
         if fragment.name == "external":
             shape: Any = bound.attributes["shape"]
             return bound._replace(attributes={"shape": tuple(shapes(hint, shape))})
@@ -124,7 +130,8 @@ class _GraphBody:
     def expand(self) -> Scope:
         for statement in self.graph.body:
             try:
-                self._assign(statement)
+                with bounded_nesting(statement.span):
+                    self._assign(statement)
             except NoValueError:
                 continue
             except NnefGradError as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from nnef_grad.build import returned
-from nnef_grad.build.arguments import deduced_dtype, refuse_misfits, refuse_wrong_types
+from nnef_grad.build.arguments import Arguments, bind, bind_call
 from nnef_grad.errors import InvalidGraphError, brief, suggestion
 from nnef_grad.graph.ir import (
+    Attributes,
     Operand,
     Operation,
     Result,
@@ -19,14 +20,16 @@ from nnef_grad.graph.ir import (
     shape_of,
     tensors,
 )
-from nnef_grad.language.syntax import Fragment, Value
+from nnef_grad.language import syntax
+from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, MAX_INTEGER, ArrayType, TensorType, Type
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import ShapeError, ShapeFunction
+from nnef_grad.ops.traits import UNIQUE
 from nnef_grad.source import Span
 
 Simplifier = Callable[
-    ["Emitter", str, tuple[Operand, ...], Mapping[str, Value], "str | None"],
+    ["Emitter", str, tuple[Operand, ...], Mapping[str, Any], "str | None"],
     "Operand | None",
 ]
 
@@ -89,19 +92,20 @@ class Emitter:
         hint: str | None = None,
         dtype: str | None = None,
         **attributes: Any,
-    ) -> Any:
+    ) -> Tensor:
         """Emits an operation with one result and returns it, as `Emit` says; what needs
         no operation is returned without one.
         """
         fragment = self._known(name)
-        frozen = tuple(map(_freeze, operands))
-        fixed = {key: _freeze(value) for key, value in attributes.items()}
-        self._refuse_strangers(frozen)
-        refuse_wrong_types(fragment, frozen, fixed, dtype)
-        (result,) = self.emit_op(
-            fragment, frozen, fixed, dtype=dtype, hints=(self.naming(hint or name),)
-        )
-        return result
+        arguments = bind_call(fragment, operands, attributes, dtype)
+        self._refuse_strangers(arguments.operands)
+        hints = (self.naming(hint or name),)
+        (result,) = self.emit_op(fragment, arguments, hints=hints)
+        return result if isinstance(result, Tensor) else self._constant(result)
+
+    def _constant(self, value: Operand) -> Tensor:
+        """A number as a tensor."""
+        return self("constant", shape=(), value=(value,))
 
     def _known(self, name: str) -> Fragment:
         """The declaration of an operation that has one result."""
@@ -125,85 +129,111 @@ class Emitter:
     def emit_op(
         self,
         fragment: Fragment,
-        operands: tuple[Operand, ...],
-        attributes: Mapping[str, Any],
+        arguments: Arguments,
         *,
-        dtype: str | None = None,
         hints: tuple[Any, ...] = (),
         names: tuple[Any, ...] = (),
         span: Span | None = None,
     ) -> tuple[Operand, ...]:
-        """Emits an operation and returns its results.
+        """Emits an operation and returns its results; where it is simplified away, what
+        stands for the result.
 
         Args:
             fragment: its declaration.
-            operands: as in `Operation`; trailing defaults may be left out.
-            attributes: as in `Operation`; defaults may be left out.
-            dtype: what `?` stands for, where the operands do not tell.
+            arguments: a value for each parameter.
             hints: for each result, what to strive for in naming it: a name, or a tuple
                 of names for an array of tensors.
-            names: the same, where the names are settled.
+            names: for each result, the name that it has.
             span: the place in the source.
 
         Raises:
             InvalidGraphError: the arguments do not fit each other.
         """
-        refuse_misfits(fragment, operands, attributes, span)
-        defaults = fragment.defaults
-        operands += tuple(defaults[p.name] for p in fragment.operands[len(operands) :])
-        attributes = {
-            p.name: attributes[p.name] if p.name in attributes else defaults[p.name]
-            for p in fragment.attributes
-        }
         if self._tracker is not None:
-            operands = self._tracker.prepare(self, fragment.name, operands)
-        if dtype is None:
-            own = (p.name for p in fragment.operands)
-            named = dict(zip(own, operands, strict=True))
-            dtype = deduced_dtype(fragment, {**attributes, **named})
-        if self._simplify is not None and not names:
-            before = len(self.operations)
-            simpler = self._simplify(self, fragment.name, operands, attributes, dtype)
-            if simpler is not None:
-                if len(self.operations) > before and hints:
-                    self.set_hint(simpler, hints[0])
-                return (simpler,)
-            key = _key(fragment.name, operands, attributes, dtype)
-            if key in self._emitted:
-                return self._followed(self._emitted[key])
+            prepared = self._tracker.prepare(self, fragment.name, arguments.operands)
+            arguments = arguments._replace(operands=prepared)
+        if self._simplify is None or names:
+            return self._new(fragment, arguments, hints, names, span).results
+        simpler = self._simplified(fragment, arguments, hints)
+        if simpler is not None:
+            return (simpler,)
+        key = arguments.key(fragment)
+        if key not in self._emitted:
+            self._emitted[key] = self._new(fragment, arguments, hints, names, span)
+        else:
+            self._follow(self._emitted[key])
+        return self._emitted[key].results
 
-        results = self._results(
-            fragment, operands, attributes, dtype, hints, names, span
-        )
+    def _simplified(
+        self, fragment: Fragment, arguments: Arguments, hints: tuple[Any, ...]
+    ) -> Operand | None:
+        """What stands for an operation that is not needed as it is."""
+        assert self._simplify is not None
+        before = len(self.operations)
+        simpler = self._simplify(self, fragment.name, *arguments)
+        if simpler is not None and len(self.operations) > before and hints:
+            self.set_hint(simpler, hints[0])
+        return simpler
+
+    def _new(
+        self,
+        fragment: Fragment,
+        arguments: Arguments,
+        hints: tuple[Any, ...],
+        names: tuple[Any, ...],
+        span: Span | None,
+    ) -> Operation:
+        operands, attributes, dtype = arguments
+        results = self._results(fragment, arguments, hints, names, span)
         operation = Operation(
-            fragment, operands, attributes, results, dtype, span, self.origin
+            fragment,
+            operands,
+            cast("Attributes", attributes),
+            results,
+            dtype,
+            span,
+            self.origin,
         )
-        self._append(operation)
-        return self._followed(operation)
+        self._add(operation)
+        self._follow(operation)
+        return operation
 
-    def _followed(self, operation: Operation) -> tuple[Result, ...]:
-        if self._tracker is not None:
-            self._tracker.follow(operation)
-        return operation.results
+    def emit_again(
+        self,
+        operation: Operation,
+        operands: Iterable[Any],
+        *,
+        hints: tuple[Any, ...] = (),
+        **attributes: Any,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation with other operands, of which trailing defaults may be left
+        out, and with other attributes where they are given.
+        """
+        definition = operation.definition
+        named = zip((p.name for p in definition.operands), operands, strict=False)
+        values = {**operation.settings, **attributes, **dict(named)}
+        dtype = None if definition.deduces_dtype else operation.dtype
+        return self.emit_op(definition, bind(definition, values, dtype), hints=hints)
 
     def append(self, operation: Operation) -> None:
         """Takes an operation as it is."""
-        self._append(operation)
+        self._add(operation)
+        if self._simplify is not None and operation.name not in UNIQUE:
+            arguments = Arguments(
+                operation.operands, operation.settings, operation.dtype
+            )
+            self._emitted.setdefault(arguments.key(operation.definition), operation)
         if self._tracker is not None:
             self._tracker.take(operation)
 
-    def _append(self, operation: Operation) -> None:
+    def _add(self, operation: Operation) -> None:
         self.operations.append(operation)
         for tensor in operation.outputs:
             self._producers[tensor] = operation
-        if self._simplify is not None and operation.name not in _UNIQUE:
-            key = _key(
-                operation.name,
-                operation.operands,
-                operation.attributes,
-                operation.dtype,
-            )
-            self._emitted.setdefault(key, operation)
+
+    def _follow(self, operation: Operation) -> None:
+        if self._tracker is not None:
+            self._tracker.follow(operation)
 
     def replaced(self, operation: Operation) -> None:
         """Keeps in mind an operation in whose place others were emitted: `producer` tells
@@ -233,15 +263,6 @@ class Emitter:
         if isinstance(value, Tensor) and value.name in self.hints:
             self.hints[value.name] = hint
 
-    def pass_hint(self, value: Tensor, successor: Tensor, word: str) -> None:
-        """Calls a tensor what another one should be called, which gets a word after its
-        own name.
-        """
-        hint = self.hints.get(value.name)
-        if hint is not None:
-            self.set_hint(successor, hint)
-            self.set_hint(value, f"{hint}_{word}")
-
     def pin_name(self, value: Operand, name: str) -> Tensor:
         """What is called by the name in the end: the tensor itself, if it has no other
         name yet, or else a copy.
@@ -254,47 +275,49 @@ class Emitter:
             self.pinned[value] = name
             return value
         definition = self.opset.declarations["copy"]
-        (copied,) = self.emit_op(definition, (value,), {}, names=(name,))
+        arguments = bind(definition, {"x": value}, None)
+        (copied,) = self.emit_op(definition, arguments, names=(name,))
         assert isinstance(copied, Tensor)
         return copied
 
     def _results(
         self,
         fragment: Fragment,
-        operands: tuple[Operand, ...],
-        attributes: Mapping[str, Value],
-        dtype: str | None,
+        arguments: Arguments,
         hints: tuple[Any, ...],
         names: tuple[Any, ...],
         span: Span | None,
     ) -> tuple[Result, ...]:
-        shapes = _result_shapes(self.opset.shapes, fragment, operands, attributes, span)
-        results: list[Result] = []
-        pairs = zip(fragment.results, shapes, strict=True)
-        for index, (result, shape) in enumerate(pairs):
-            item = (
-                result.type.item if isinstance(result.type, ArrayType) else result.type
-            )
-            name = names[index] if names else None
-            hint = hints[index] if hints else result.name
-            if not isinstance(result.type, ArrayType):
-                results.append(self._tensor(item, shape, dtype, name, hint))
-                continue
-            if isinstance(name, tuple) and len(name) != len(shape):
-                message = f"'{fragment.name}' has {len(shape)} results here, and {len(name)} names are given"
-                raise InvalidGraphError(message, span)
-            hinted = (
-                hint
-                if isinstance(hint, tuple)
-                else [f"{hint}_{i + 1}" for i in range(len(shape))]
-            )
-            results.append(
-                tuple(
-                    self._tensor(item, s, dtype, name[i] if name else None, hinted[i])
-                    for i, s in enumerate(shape)
-                )
-            )
-        return tuple(results)
+        """New tensors for the results, with their shapes."""
+        shapes = _result_shapes(self.opset.shapes, fragment, arguments, span)
+        hints = hints or tuple(result.name for result in fragment.results)
+        columns = (fragment.results, shapes, hints, names or (None,) * len(hints))
+        return tuple(
+            self._result(fragment, arguments.dtype, *column, span)
+            for column in zip(*columns, strict=True)
+        )
+
+    def _result(
+        self,
+        fragment: Fragment,
+        dtype: str | None,
+        declared: syntax.Result,
+        shape: Any,
+        hint: Any,
+        name: Any,
+        span: Span | None,
+    ) -> Result:
+        if not isinstance(declared.type, ArrayType):
+            return self._tensor(declared.type, shape, dtype, name, hint)
+        count = len(shape)
+        if name is not None and len(name) != count:
+            message = f"'{fragment.name}' has {count} results here, and {len(name)} names are given"
+            raise InvalidGraphError(message, span)
+        hints = hint if isinstance(hint, tuple) else _numbered(hint, count)
+        return tuple(
+            self._tensor(declared.type.item, s, dtype, n, h)
+            for s, n, h in zip(shape, name or (None,) * count, hints, strict=True)
+        )
 
     def _tensor(
         self, type_: Type, shape: Any, dtype: str | None, name: str | None, hint: str
@@ -309,15 +332,14 @@ class Emitter:
         )
 
 
-# Two of these are never the same tensor, however alike they look.
-_UNIQUE = {"external", "variable", "update"}
+def _numbered(hint: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{hint}_{i + 1}" for i in range(count))
 
 
 def _result_shapes(
     known: Mapping[str, ShapeFunction],
     fragment: Fragment,
-    operands: tuple[Operand, ...],
-    attributes: Mapping[str, Value],
+    arguments: Arguments,
     span: Span | None,
 ) -> list[Any]:
     """A shape for each result; a list of shapes for a result that is an array of
@@ -331,12 +353,10 @@ def _result_shapes(
         )
         raise InvalidGraphError(message, span)
     try:
-        shapes = function(*map(_shapes, operands), **attributes)
+        shapes = function(*map(_shapes, arguments.operands), **arguments.attributes)
     except ShapeError as error:
         message = brief(f"{fragment.name}: {error}")
-        raise InvalidGraphError(
-            message, span, is_repairable=error.is_repairable
-        ) from None
+        raise InvalidGraphError(message, span, remedy=error.remedy) from None
     found = returned.shapes(fragment, shapes, span)
     _check_extents(fragment, found, span)
     return found
@@ -358,20 +378,3 @@ def _shapes(operand: Operand) -> Any:
         if isinstance(operand, tuple)
         else shape_of(operand)
     )
-
-
-def _freeze(value: Any) -> Any:
-    return tuple(map(_freeze, value)) if isinstance(value, (list, tuple)) else value
-
-
-def _key(
-    name: str,
-    operands: tuple[Operand, ...],
-    attributes: Mapping[str, Value],
-    dtype: str | None,
-) -> tuple[object, ...]:
-    """Equal for invocations that compute the same. `repr` tells 1 from 1.0 from true,
-    and 0.0 from -0.0.
-    """
-    literals = repr([o if not isinstance(o, Tensor) else o.name for o in operands])
-    return (name, literals, repr(attributes), dtype)

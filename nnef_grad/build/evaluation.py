@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nnef_grad.build.arguments import Bound, Evaluated, bind, thaw
+from nnef_grad.build.arguments import Arguments, Evaluated, bind, thaw
 from nnef_grad.build.arithmetic import compute, convert
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.errors import InvalidGraphError, NnefGradError
@@ -20,7 +20,6 @@ from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.matching import match
 from nnef_grad.language.operators import OPERATIONS
-from nnef_grad.language.trampoline import Step, run
 from nnef_grad.language.typecheck import identifiers
 from nnef_grad.language.types import GENERIC
 from nnef_grad.source import Span
@@ -30,7 +29,7 @@ Scope = dict[str, Any]
 # How many invocations and comprehension items the fragments of a document may come to,
 # and how deep they may call each other.
 MAX_EXPANSION = 50_000
-MAX_DEPTH = 5_000
+MAX_DEPTH = 50
 LONG_NAME = 60
 
 
@@ -40,7 +39,7 @@ class NoValueError(Exception):
 
 # Changes the arguments of an operation, given what its first result is called, before it
 # is emitted.
-Adjustment = Callable[[syntax.Fragment, Bound, str, Span], Bound]
+Adjustment = Callable[[syntax.Fragment, Arguments, str, Span], Arguments]
 
 
 class Evaluator:
@@ -81,8 +80,8 @@ class Evaluator:
             target: the names that the results of an invocation must have, in a graph.
         """
         if isinstance(expression, syntax.Invocation):
-            return run(self._invocation(expression, scope, hint, target))
-        return run(self._visit(expression, scope, hint))
+            return self._invocation(expression, scope, hint, target)
+        return self._visit(expression, scope, hint)
 
     def instantiate(
         self,
@@ -102,7 +101,7 @@ class Evaluator:
         Returns:
             The value of each result, by name.
         """
-        results: dict[str, Any] = run(self._body(fragment, bound, naming, caller))
+        results: dict[str, Any] = self._body(fragment, bound, naming, caller)
         return results
 
     def _body(
@@ -111,7 +110,7 @@ class Evaluator:
         bound: Mapping[str, Any],
         naming: Callable[[str], str],
         caller: Span | None,
-    ) -> Step:
+    ) -> Any:
         assert fragment.body is not None
         outer, self.caller = self.caller, caller
         self.depth += 1
@@ -122,7 +121,7 @@ class Evaluator:
                 raise InvalidGraphError(message, fragment.span)
             for statement in fragment.body:
                 hint = naming(hint_of(statement.target))
-                value = yield self._visit(statement.value, scope, hint)
+                value = self._visit(statement.value, scope, hint)
                 parts = unpack(statement.target, value)
                 scope.update((i.name, part) for i, part in parts)
                 self._name_results(statement, parts, naming)
@@ -165,20 +164,20 @@ class Evaluator:
         scope: Scope,
         hint: str,
         target: syntax.Target | None = None,
-    ) -> Step:
+    ) -> Any:
         fragment = self.emitter.opset.declarations[invocation.name]
         values: dict[str, Evaluated] = {}
         for name, argument in match(fragment, invocation).items():
             word = _step(hint, _word(argument.value))
-            values[name] = yield self._visit(argument.value, scope, word)
+            values[name] = self._visit(argument.value, scope, word)
         dtype = scope.get(GENERIC) if invocation.dtype == GENERIC else invocation.dtype
         bound = bind(fragment, values, dtype)
-        return (yield self._call(fragment, bound, hint, invocation.span, target))
+        return self._call(fragment, bound, hint, invocation.span, target)
 
     def _call(
         self,
         fragment: syntax.Fragment,
-        bound: Bound,
+        bound: Arguments,
         hint: str,
         span: Span,
         target: syntax.Target | None = None,
@@ -192,9 +191,7 @@ class Evaluator:
         single = len(fragment.results) == 1
         results = self.emitter.emit_op(
             fragment,
-            bound.operands,
-            bound.attributes,
-            dtype=bound.dtype,
+            bound,
             hints=(hint,)
             if single
             else tuple(_step(hint, r.name) for r in fragment.results),
@@ -205,12 +202,12 @@ class Evaluator:
         return parts[0] if single else parts
 
     def _inline(
-        self, fragment: syntax.Fragment, bound: Bound, hint: str, place: Span
-    ) -> Step:
+        self, fragment: syntax.Fragment, bound: Arguments, hint: str, place: Span
+    ) -> Any:
         arguments = parameters(fragment, bound.operands, bound.attributes)
         single = len(fragment.results) == 1
         own = fragment.results[0].name if single else None
-        results = yield self._body(
+        results = self._body(
             fragment,
             {**arguments, GENERIC: bound.dtype},
             lambda name: hint if name == own else _step(hint, name),
@@ -234,45 +231,43 @@ class Evaluator:
         except KeyError:
             raise NoValueError(expression.name) from None
 
-    def _array(self, expression: syntax.Array, scope: Scope, hint: str) -> Step:
+    def _array(self, expression: syntax.Array, scope: Scope, hint: str) -> Any:
         items: list[Any] = []
         for item in expression.items:
-            items.append((yield self._visit(item, scope, _step(hint, len(items) + 1))))
+            items.append(self._visit(item, scope, _step(hint, len(items) + 1)))
         return items
 
-    def _tuple(self, expression: syntax.Tuple, scope: Scope, hint: str) -> Step:
+    def _tuple(self, expression: syntax.Tuple, scope: Scope, hint: str) -> Any:
         items: list[Any] = []
         for item in expression.items:
-            items.append((yield self._visit(item, scope, _step(hint, len(items) + 1))))
+            items.append(self._visit(item, scope, _step(hint, len(items) + 1)))
         return tuple(items)
 
-    def _operator(self, expression: syntax.Operator, scope: Scope, hint: str) -> Step:
+    def _operator(self, expression: syntax.Operator, scope: Scope, hint: str) -> Any:
         values: list[Any] = []
         for operand in expression.operands:
-            values.append(
-                (yield self._visit(operand, scope, _step(hint, _word(operand))))
-            )
+            values.append(self._visit(operand, scope, _step(hint, _word(operand))))
         if any(isinstance(value, Tensor) for value in values):
             word = OPERATIONS[expression.symbol, len(values)]
             fragment = self.emitter.opset.declarations[word]
             names = (p.name for p in fragment.parameters)
             bound = bind(fragment, dict(zip(names, values, strict=True)), None)
-            return (yield self._call(fragment, bound, hint, expression.span))
+            return self._call(fragment, bound, hint, expression.span)
         return compute(expression.symbol, values, expression.span)
 
     def _conditional(
         self, expression: syntax.Conditional, scope: Scope, hint: str
-    ) -> Step:
-        condition = yield self._visit(expression.condition, scope, hint)
+    ) -> Any:
+        condition = self._visit(expression.condition, scope, hint)
         chosen = expression.value if condition else expression.otherwise
-        return (yield self._visit(chosen, scope, hint))
+        return self._visit(chosen, scope, hint)
 
     def _comprehension(
         self, expression: syntax.Comprehension, scope: Scope, hint: str
-    ) -> Step:
+    ) -> Any:
         iterables: list[list[Any]] = []
         for loop in expression.loops:
-            iterables.append((yield self._visit(loop.iterable, scope, hint)))
+            iterables.append(self._visit(loop.iterable, scope, hint))
         if len(set(map(len, iterables))) > 1:
             message = "the arrays that are iterated together differ in length"
             raise InvalidGraphError(message, expression.span)
@@ -283,28 +278,28 @@ class Evaluator:
             self._count(expression.span)
             inner.update(zip(names, items, strict=True))
             condition = expression.condition
-            if condition is None or (yield self._visit(condition, inner, hint)):
+            if condition is None or self._visit(condition, inner, hint):
                 word = _step(hint, len(values) + 1)
-                values.append((yield self._visit(expression.value, inner, word)))
+                values.append(self._visit(expression.value, inner, word))
         return values
 
-    def _subscript(self, expression: syntax.Subscript, scope: Scope, hint: str) -> Step:
-        value = yield self._visit(expression.value, scope, hint)
-        index = yield self._visit(expression.index, scope, hint)
+    def _subscript(self, expression: syntax.Subscript, scope: Scope, hint: str) -> Any:
+        value = self._visit(expression.value, scope, hint)
+        index = self._visit(expression.index, scope, hint)
         if not -len(value) <= index < len(value):
             message = f"index {index} is out of range: there are {len(value)} items"
             raise InvalidGraphError(message, expression.index.span)
         return value[index]
 
-    def _range(self, expression: syntax.Range, scope: Scope, hint: str) -> Step:
-        value = yield self._visit(expression.value, scope, hint)
+    def _range(self, expression: syntax.Range, scope: Scope, hint: str) -> Any:
+        value = self._visit(expression.value, scope, hint)
         ends: list[Any] = []
         for end in (expression.begin, expression.end):
-            ends.append(None if end is None else (yield self._visit(end, scope, hint)))
+            ends.append(None if end is None else self._visit(end, scope, hint))
         return value[slice(*ends)]
 
-    def _builtin(self, expression: syntax.Builtin, scope: Scope, hint: str) -> Step:
-        value = yield self._visit(expression.argument, scope, hint)
+    def _builtin(self, expression: syntax.Builtin, scope: Scope, hint: str) -> Any:
+        value = self._visit(expression.argument, scope, hint)
         return convert(expression.name, value, expression.argument.span)
 
 
@@ -354,7 +349,7 @@ def parameters(
 def instantiate_body(emitter: Emitter, operation: Operation) -> Sequence[Any]:
     """Emits the body of an operation that is written in NNEF."""
     definition = operation.definition
-    bound = parameters(definition, operation.operands, operation.attributes)
+    bound = parameters(definition, operation.operands, operation.settings)
     scope = {**bound, GENERIC: operation.dtype}
     evaluator = Evaluator(emitter)
     return list(

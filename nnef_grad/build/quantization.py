@@ -124,7 +124,7 @@ class _Reader:
     def _advice(self, name: str) -> str:
         """A variable has a label besides its name, and the two are mixed up easily."""
         labels = {
-            op.attributes["label"]: next(op.outputs).name
+            op.attributes["label"]: op.outputs[0].name
             for op in self.graph.operations
             if op.name == "variable"
         }

@@ -11,6 +11,7 @@ from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Tensor, shape_of
+from nnef_grad.ops.traits import RESHAPING
 
 Rewrite = Callable[..., Any]
 
@@ -104,16 +105,12 @@ def reshape_once(
     """A shape that is on the way to another one is not needed."""
     inner = emit.producer(x)
     is_whole = (axis_start, axis_count) == (0, -1) and all(n > 0 for n in shape)
-    if inner is None or inner.name not in _SAME_ELEMENTS or not is_whole:
+    if inner is None or inner.name not in RESHAPING or not is_whole:
         return None
     if inner.origin is None:
         return None
     source = inner.operands[0]
     return source if shape_of(source) == shape else emit("reshape", source, shape=shape)
-
-
-# They change the shape, and nothing else.
-_SAME_ELEMENTS = {"reshape", "squeeze", "unsqueeze"}
 
 
 # ---- Reductions ----

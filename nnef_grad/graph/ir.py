@@ -13,9 +13,9 @@ or written, or what an operation means.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, TypedDict, Union, cast
 
 from nnef_grad.errors import Problem
 from nnef_grad.language.library import standard
@@ -50,6 +50,52 @@ Operand = Union[Tensor, bool, int, float, str, "tuple[Operand, ...]"]
 Result = Union[Tensor, "tuple[Tensor, ...]"]
 
 
+# What the attributes of the standard's operations are. An operation of the user's own may
+# have others.
+Attributes = TypedDict(
+    "Attributes",
+    {
+        "alpha": float,
+        "axes": Shape,
+        "axis": int,
+        "axis_count": int,
+        "axis_start": int,
+        "begin": Shape,
+        "beta": float,
+        "bias": float,
+        "bits": int,
+        "border": str,
+        "dilation": Shape,
+        "end": Shape,
+        "epsilon": float,
+        "factor": Shape,
+        "groups": int,
+        "label": str,
+        "lambda": float,
+        "method": str,
+        "normalize": bool,
+        "output_shape": Shape,
+        "output_size": Shape,
+        "padding": "tuple[tuple[int, int], ...]",
+        "ratios": Shape,
+        "repeats": Shape,
+        "resize_method": str,
+        "sampling_rate": Shape,
+        "shape": Shape,
+        "signed": bool,
+        "size": Shape,
+        "stride": Shape,
+        "symmetric": bool,
+        "times": int,
+        "transposeA": bool,
+        "transposeB": bool,
+        # One number for pad, a list of them for a constant.
+        "value": Any,
+    },
+    total=False,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One invocation.
@@ -65,15 +111,24 @@ class Operation:
             the operation.
         origin: the operation of the forward graph whose derivative this one is part of,
             or None in a forward graph.
+        inputs: the tensors among the operands, in order; one that is used twice comes
+            twice.
+        outputs: the result tensors, in order.
     """
 
     definition: Fragment
     operands: tuple[Operand, ...]
-    attributes: Mapping[str, Any]
+    attributes: Attributes
     results: tuple[Result, ...]
     dtype: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
     origin: Operation | None = field(default=None, compare=False, repr=False)
+    inputs: tuple[Tensor, ...] = field(init=False, compare=False, repr=False)
+    outputs: tuple[Tensor, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", tensors(self.operands))
+        object.__setattr__(self, "outputs", tensors(self.results))
 
     @property
     def name(self) -> str:
@@ -81,16 +136,9 @@ class Operation:
         return self.definition.name
 
     @property
-    def inputs(self) -> Iterator[Tensor]:
-        """The tensors among the operands, in order; one that is used twice comes
-        twice.
-        """
-        return tensors(self.operands)
-
-    @property
-    def outputs(self) -> Iterator[Tensor]:
-        """The result tensors, in order."""
-        return tensors(self.results)
+    def settings(self) -> Mapping[str, Any]:
+        """The attributes, for those who do not know which there are."""
+        return cast("Mapping[str, Any]", self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +212,7 @@ class Graph:
         return {t.name: t for op in self.operations for t in op.outputs}
 
 
-def tensors(values: Iterable[object]) -> Iterator[Tensor]:
+def tensors(values: Iterable[object]) -> tuple[Tensor, ...]:
     """The tensors among some values, in nested ones too, in order."""
     found: list[Tensor] = []
     for value in values:
@@ -172,7 +220,7 @@ def tensors(values: Iterable[object]) -> Iterator[Tensor]:
             found.append(value)
         elif type(value) is tuple:
             found += tensors(value)
-    return iter(found)
+    return tuple(found)
 
 
 def shape_of(operand: Operand) -> Shape:

@@ -129,7 +129,7 @@ def _operands(operation: Operation) -> Iterator[str]:
 
 def _attributes(operation: Operation) -> Iterator[str]:
     for parameter in operation.definition.attributes:
-        value = operation.attributes[parameter.name]
+        value = operation.settings[parameter.name]
         if not _is_default(operation, parameter.name, value):
             yield f"{parameter.name} = {print_value(parameter.type, value)}"
 

@@ -91,7 +91,7 @@ def _operation(operation: Operation) -> Any:
         operation.name,
         OrderedDict(
             (name, thaw(attributes[name], value))
-            for name, value in operation.attributes.items()
+            for name, value in operation.settings.items()
         ),
         _named(definition.operands, operation.operands),
         _named(definition.results, operation.results),
@@ -215,14 +215,13 @@ def finite(number: Any) -> Any:
 def _tools_attributes(operation: Operation, made: Mapping[str, Any]) -> dict[str, Any]:
     declared = {p.name: p.type for p in operation.definition.attributes}
     attributes = {
-        name: thaw(declared[name], value)
-        for name, value in operation.attributes.items()
+        name: thaw(declared[name], value) for name, value in operation.settings.items()
     }
     for name in ("stride", "dilation"):
         if attributes.get(name) == []:
             attributes[name] = [1] * _axes(operation)
     if operation.definition.generic is not None:
-        attributes["dtype"] = made[next(operation.outputs).name].dtype
+        attributes["dtype"] = made[operation.outputs[0].name].dtype
     return attributes
 
 
@@ -231,9 +230,9 @@ def _axes(operation: Operation) -> int:
     each.
     """
     if operation.name == "slice":
-        axes: Any = operation.attributes["axes"]
+        axes = operation.attributes["axes"]
         return len(axes)
-    rank = next(operation.inputs).rank
+    rank = operation.inputs[0].rank
     return rank - 2 if operation.name.endswith("conv") else rank
 
 

@@ -16,7 +16,7 @@ from collections.abc import Container, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.autodiff.differentiate import Backward
+from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import Decompose, inline

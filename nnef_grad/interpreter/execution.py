@@ -19,11 +19,9 @@ from nnef_grad.interpreter.registry import (
     UndefinedError,
     Value,
 )
+from nnef_grad.ops.traits import FED
 
 Operations = Mapping[str, Evaluation]
-
-# What they introduce is fed.
-FED = ("external", "variable")
 
 
 def numpy_type(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
@@ -127,7 +125,7 @@ def operands_of(
     """A value for each operand of an operation: see `step` and `execute`."""
     operands: Sequence[Operand] = operation.operands
     if operation.name in FED:
-        operands = list(operation.outputs)
+        operands = operation.outputs
     with np.errstate(all="ignore"):
         return [_value(operand, tensors, dtype) for operand in operands]
 

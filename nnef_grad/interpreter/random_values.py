@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.ops.traits import COPYING, FED, MOVING, REGIONS
 
 Array = npt.NDArray[Any]
 Generator = np.random.Generator
@@ -52,7 +53,7 @@ def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Val
 
 
 def _sources(graph: Graph) -> Iterator[Operation]:
-    return (op for op in graph.operations if op.name in ("external", "variable"))
+    return (op for op in graph.operations if op.name in FED)
 
 
 def _value(generator: Generator, tensor: Tensor, use: Use | None, draw: Draw) -> Array:
@@ -91,7 +92,7 @@ def _filter(generator: Generator, tensor: Tensor, operation: Operation) -> Array
     """Such that an output is about as large as an input: by the number of terms that
     it is the sum of.
     """
-    shape = list(operation.inputs)[1].shape
+    shape = operation.inputs[1].shape
     terms = shape[0] if operation.name == "deconv" else prod(shape[1:])
     return generator.standard_normal(tensor.shape) * sqrt(2.0 / max(terms, 1))
 
@@ -104,15 +105,15 @@ def _matrix(generator: Generator, tensor: Tensor, operation: Operation) -> Array
 
 def _regions(generator: Generator, tensor: Tensor, operation: Operation) -> Array:
     """Corners of regions that lie inside the input, the first before the last."""
-    extents = next(operation.inputs).shape[2:]
+    extents = operation.inputs[0].shape[2:]
     corners = np.sort(generator.random((tensor.shape[0], 2, len(extents))), axis=1)
     regions: Array = (corners * np.array(extents)).reshape(tensor.shape)
     return regions
 
 
 def _positions(generator: Generator, tensor: Tensor, operation: Operation) -> int:
-    axis: Any = operation.attributes["axis"]
-    extent: int = next(operation.inputs).shape[axis]
+    axis = operation.attributes["axis"]
+    extent: int = operation.inputs[0].shape[axis]
     return extent
 
 
@@ -123,20 +124,12 @@ def _elements(generator: Generator, tensor: Tensor, operation: Operation) -> int
 
 def _items(generator: Generator, tensor: Tensor, operation: Operation) -> int:
     """An item of the batch."""
-    return next(operation.inputs).shape[0]
+    return operation.inputs[0].shape[0]
 
 
 _POSITIVE = between(0.5, 1.5)
 _NEGATIVE = between(-1.5, -0.5)
 _INSIDE_ONE = between(-0.9, 0.9)
-
-_WITH_REGIONS = (
-    "avg_roi_pool",
-    "max_roi_pool",
-    "roi_resample",
-    "avg_roi_align",
-    "max_roi_align",
-)
 
 # By operation and operand.
 _DRAWN: dict[tuple[str, str], Draw] = {
@@ -172,8 +165,8 @@ _DRAWN: dict[tuple[str, str], Draw] = {
     ("linear_quantize", "max"): _POSITIVE,
     ("zero_point_linear_quantize", "scale"): between(0.05, 0.2),
     ("logarithmic_quantize", "max"): _POSITIVE,
-    **{(name, "rois"): _regions for name in _WITH_REGIONS},
-    **{(name, "batch_index"): _items for name in _WITH_REGIONS},
+    **{(name, "rois"): _regions for name in REGIONS},
+    **{(name, "batch_index"): _items for name in REGIONS},
     ("gather", "indices"): _positions,
     ("sample", "index"): _elements,
     ("desample", "index"): _elements,
@@ -192,10 +185,7 @@ class Use:
 
 
 # The numbers of the result are numbers of the operands.
-_MOVES = {
-    *("copy", "copy_n", "reshape", "squeeze", "unsqueeze", "transpose", "tile", "pad"),
-    *("concat", "stack", "split", "unstack", "slice"),
-}
+_MOVES = MOVING | COPYING | {"pad"}
 # With a number as the other operand, the result is about as large as the operand.
 _SHIFTS = {"add", "mul", "div"}
 
@@ -208,7 +198,7 @@ def _uses(graph: Graph) -> dict[Tensor, Use]:
     for operation in reversed(graph.operations):
         for operand, draw in _decided(operation):
             uses[operand] = Use(draw, operation)
-        inputs = list(operation.inputs)
+        inputs = operation.inputs
         if operation.name in _MOVES or (operation.name in _SHIFTS and len(inputs) == 1):
             after = [uses[t] for t in operation.outputs if t in uses]
             for operand in inputs if after else ():

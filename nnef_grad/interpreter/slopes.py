@@ -190,7 +190,7 @@ class Forward:
         """With the decisions of an operation held, unless they are the user's."""
         if operation.name in self.evaluations:
             return self.evaluations
-        key = next(operation.outputs).name
+        key = operation.outputs[0].name
         if key not in self.held:
             self.held[key] = hold(operation, self.base)
         return self.held[key]

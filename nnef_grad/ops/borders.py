@@ -61,7 +61,7 @@ def _repeats(op: Operation) -> bool:
 
 def _padded(emit: Emit, op: Operation) -> Any:
     """The input with all that is read outside of it."""
-    x, outside = next(op.inputs), _outside(op)
+    x, outside = op.inputs[0], _outside(op)
     batch_and_channels = ((0, 0),) * (x.rank - len(outside))
     padding = (*batch_and_channels, *outside)
     return emit(
@@ -101,7 +101,7 @@ def _inside(op: Operation) -> dict[str, Any]:
 def deconv_decomposition(emit: Emit, op: Operation) -> list[Any]:
     """The deconvolution of the padded input."""
     output_shape, groups = op.attributes["output_shape"], op.attributes["groups"]
-    groups = deconv_groups(next(op.inputs).shape, output_shape, groups)
+    groups = deconv_groups(op.inputs[0].shape, output_shape, groups)
     x, *others = _padded(emit, op), *op.operands[1:]
     return [emit("deconv", x, *others, **_cut_out(op), groups=groups)]
 
@@ -130,5 +130,5 @@ def _cut_out(op: Operation) -> dict[str, Any]:
         for first, last, extent, s, (p, q) in columns
     )
     wider = replace(windows, down=tuple(down), padding=tuple(padding))
-    output_shape = () if wider.has_natural_extents else next(op.outputs).shape
+    output_shape = () if wider.has_natural_extents else op.outputs[0].shape
     return {**wider.attributes, "output_shape": output_shape}

@@ -10,7 +10,6 @@ stride and dilation exchanged.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
@@ -250,7 +249,7 @@ def _check_bias(bias: Shape, channels: int, rank: int) -> None:
             f"the bias must have the shape [1, {channels}], or be a single element,"
             f" and has the shape {list(bias)}"
         )
-        raise ShapeError(message, is_repairable=len(bias) == 1)
+        raise ShapeError(message, remedy="lenient" if len(bias) == 1 else None)
 
 
 # ---- Gradients ----
@@ -340,22 +339,19 @@ def _filter_gradient(
     down-scaled side: where the forward filter moved by the stride, this one is
     stretched by it, and it moves by what was the dilation.
     """
-    images = _by_channel(emit, _reached(emit, up, windows, sides[0]), groups, sides[0])
+    images = _by_channel(emit, up, groups, sides[0])
     kernels = emit(
         "transpose", down, axes=_exchanged(down.rank), hint=f"{sides[1]}_by_channel"
     )
-    # What a negative padding would crop has been sliced off: few consumers run a
-    # convolution that crops.
-    before = (max(-first, 0) for first in windows.begin)
+    # A stride may leave a remainder after the last window: negative padding crops it.
     after = (
-        max(last - extent, 0)
-        for last, extent in zip(windows.end, windows.up, strict=True)
+        last - extent for last, extent in zip(windows.end, windows.up, strict=True)
     )
     pairing = Windows(
         up=windows.up,
         down=windows.size,
         size=windows.down,
-        padding=tuple(zip(before, after, strict=True)),
+        padding=tuple((p, q) for (p, _), q in zip(windows.padding, after, strict=True)),
         stride=windows.dilation,
         dilation=windows.stride,
     )
@@ -367,30 +363,7 @@ def _filter_gradient(
         groups=groups,
         hint="filter_grad_by_channel",
     )
-    gradient: Tensor = emit("transpose", by_channel, axes=_exchanged(down.rank))
-    return gradient
-
-
-def _reached(emit: Emit, up: Tensor, windows: Windows, side: str) -> Tensor:
-    """The part of the up-scaled side from the first window to the last: a stride may
-    leave a remainder after that.
-    """
-    columns = zip(windows.begin, windows.end, windows.up, strict=True)
-    parts = [(max(first, 0), min(last, extent)) for first, last, extent in columns]
-    cut = {
-        axis: part
-        for axis, (part, extent) in enumerate(
-            zip(parts, windows.up, strict=True), start=2
-        )
-        if part != (0, extent)
-    }
-    if not cut:
-        return up
-    begin, end = zip(*cut.values(), strict=True)
-    reached: Tensor = emit(
-        "slice", up, axes=list(cut), begin=begin, end=end, hint=f"{side}_reached"
-    )
-    return reached
+    return emit("transpose", by_channel, axes=_exchanged(down.rank))
 
 
 def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:
@@ -404,17 +377,14 @@ def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:
             "transpose", x, axes=_exchanged(x.rank), hint=f"{side}_by_channel"
         )
         return exchanged
-    # The spatial axes go as one: transpositions of a rank above 5 do not run
-    # everywhere.
     apart = emit(
         "reshape",
         x,
-        shape=[batch, groups, channels // groups, prod(spatial)],
+        shape=[batch, groups, channels // groups, *spatial],
         hint=f"{side}_groups",
     )
-    moved = emit(
-        "transpose", apart, axes=[2, 1, 0, 3], hint=f"{side}_groups_by_channel"
-    )
+    order = [2, 1, 0, *range(3, apart.rank)]
+    moved = emit("transpose", apart, axes=order, hint=f"{side}_groups_by_channel")
     shape = [channels // groups, groups * batch, *spatial]
     exchanged = emit("reshape", moved, shape=shape, hint=f"{side}_by_channel")
     return exchanged

@@ -8,6 +8,7 @@ from typing import Any
 
 from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.registry import ShapeError, check_results, require, shape
+from nnef_grad.ops.traits import BROADCASTING, UNARY
 
 
 def broadcast(*shapes: Shape) -> Shape:
@@ -41,20 +42,12 @@ def fits_into(operand: Shape, result: Shape) -> bool:
     )
 
 
-@shape(
-    "copy", "neg", "rcp", "exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh",
-    "asin", "acos", "atan", "asinh", "acosh", "atanh", "abs", "sign", "not", "floor",
-    "ceil", "round", "sqr", "sqrt", "rsqr", "rsqrt", "log2", "sigmoid", "relu", "leaky_relu",
-    "elu", "selu", "gelu", "silu", "softabs", "softplus", "cast",
-)  # fmt: skip
+@shape(*UNARY)
 def unary_shape(x: Shape, **attributes: Any) -> Shape:
     return x
 
 
-@shape(
-    "add", "sub", "mul", "div", "pow", "lt", "gt", "le", "ge", "eq", "ne", "and", "or",
-    "select", "min", "max", "clamp",
-)  # fmt: skip
+@shape(*BROADCASTING)
 def broadcast_shape(*operands: Shape) -> Shape:
     return broadcast(*operands)
 

@@ -9,6 +9,7 @@ from nnef_grad.ops.elementwise import fits_into
 from nnef_grad.ops.reduce import check_axes
 from nnef_grad.ops.registry import require, shape
 from nnef_grad.ops.shape import check_length
+from nnef_grad.ops.traits import LOCAL_NORMALIZATION
 
 
 def _check_operands(whole: str, shape: Shape, **operands: Shape) -> None:
@@ -35,10 +36,7 @@ def norm_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
     return input
 
 
-@shape(
-    "local_response_normalization", "local_mean_normalization", "local_variance_normalization",
-    "local_contrast_normalization",
-)  # fmt: skip
+@shape(*LOCAL_NORMALIZATION)
 def local_shape(input: Shape, size: tuple[int, ...], **attributes: Any) -> Shape:
     """The operand's shape; the window has an extent for each dimension."""
     check_length("size", size, len(input))

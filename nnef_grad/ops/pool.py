@@ -13,6 +13,7 @@ from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, require, shape, vjp
+from nnef_grad.ops.traits import POOLING
 from nnef_grad.ops.windows import (
     Padding,
     Windows,
@@ -31,7 +32,7 @@ BORDERS = ("ignore", "constant", "replicate", "reflect", "reflect-even")
 # ---- Shapes ----
 
 
-@shape("box", "avg_pool", "rms_pool", "max_pool", "argmax_pool")
+@shape(*POOLING)
 def pool_shape(
     input: Shape,
     size: Shape,
@@ -126,8 +127,7 @@ def _box_adjoint(emit: Emit, op: Operation, dy: Tensor, normalize: bool) -> Tens
         dy = emit(
             "div", dy, divisor(emit, windows, op.attributes["border"]), hint="share"
         )
-    gradient: Tensor = emit("debox", dy, **_reverse(windows))
-    return gradient
+    return emit("debox", dy, **_reverse(windows))
 
 
 def divisor(emit: Emit, windows: Windows, border: Any) -> Any:
@@ -162,8 +162,7 @@ def divisor(emit: Emit, windows: Windows, border: Any) -> Any:
 def _along(emit: Emit, axis: int, counts: tuple[Shape, ...], factor: int) -> Tensor:
     shape = [len(counts[axis]) if i == axis else 1 for i in range(len(counts))]
     value = [float(max(count, 1) * factor) for count in counts[axis]]
-    along: Tensor = emit("constant", shape=shape, value=value, hint=f"valid_{axis}")
-    return along
+    return emit("constant", shape=shape, value=value, hint=f"valid_{axis}")
 
 
 @vjp("debox")
@@ -206,12 +205,6 @@ def max_pool_with_index_vjp(
     return [emit("desample", dy, index, **_reverse(basic_windows(op)))]
 
 
-@vjp("argmax_pool")
-def argmax_pool_vjp(emit: Emit, op: Operation, dindex: None) -> list[Any]:
-    """An index has no derivative."""
-    return [None]
-
-
 @vjp("sample")
 def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """dinput = desample(dy, index)"""
@@ -229,12 +222,12 @@ def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 
 def basic_windows(op: Operation) -> Windows:
     """The windows of a basic operation over its input."""
-    return _windows(op, next(op.inputs).shape)
+    return _windows(op, op.inputs[0].shape)
 
 
 def reverse_windows(op: Operation) -> Windows:
     """The windows of a reverse operation over its output."""
-    return _windows(op, next(op.outputs).shape)
+    return _windows(op, op.outputs[0].shape)
 
 
 def _windows(op: Operation, up: Shape) -> Windows:

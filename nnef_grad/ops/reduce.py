@@ -7,6 +7,7 @@ from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.registry import Emit, require, shape, vjp
+from nnef_grad.ops.traits import REDUCTIONS
 
 
 def check_axes(axes: tuple[int, ...], rank: int) -> None:
@@ -29,10 +30,7 @@ def check_axes(axes: tuple[int, ...], rank: int) -> None:
 # ---- Shapes ----
 
 
-@shape(
-    "sum_reduce", "mean_reduce", "max_reduce", "min_reduce",
-    "argmax_reduce", "argmin_reduce", "any_reduce", "all_reduce",
-)  # fmt: skip
+@shape(*REDUCTIONS)
 def reduce_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
     """The reduced extents become 1."""
     check_axes(axes, len(input))
@@ -73,9 +71,7 @@ def extremum_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     hits = emit("select", mask, 1.0, 0.0, hint="hits")
     count = emit("sum_reduce", hits, axes=axes, hint="count")
     share = emit("div", dy, count, hint="share")
-    # A runtime crashes on a select that broadcasts and has a literal operand: the share
-    # is repeated before.
-    return [emit("select", mask, _repeated(emit, share, shape_of(x)), 0.0)]
+    return [emit("select", mask, share, 0.0)]
 
 
 @vjp("moments")
@@ -96,15 +92,9 @@ def moments_vjp(
     return [term if share is None else emit("add", term, share)]
 
 
-@vjp("argmax_reduce", "argmin_reduce", "any_reduce", "all_reduce")
-def no_gradient(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    """An index and a truth value do not move with the elements."""
-    return [None]
-
-
 def _reduced_axes(op: Operation) -> list[int]:
     """The axes along which there is anything to reduce, ascending."""
-    result = next(op.outputs).shape
+    result = op.outputs[0].shape
     return [
         axis
         for axis, extent in enumerate(shape_of(op.operands[0]))
@@ -120,8 +110,7 @@ def _volume(op: Operation) -> int:
 
 def _mean_share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:
     """What each of n elements receives from the gradient of their mean."""
-    share: Tensor = emit("div", dy, float(_volume(op)), hint="share")
-    return share
+    return emit("div", dy, float(_volume(op)), hint="share")
 
 
 def _repeated(emit: Emit, x: Any, shape: Shape) -> Any:

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol, TypeVar, Union
 
-from nnef_grad.graph.ir import Operation, Shape
+from nnef_grad.errors import Remedy
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 
 Shapes = Union[Shape, "list[Shape]"]
 ShapeFunction = Callable[..., Shapes]
@@ -42,7 +43,7 @@ class Emit(Protocol):
         hint: str | None = None,
         dtype: str | None = None,
         **attributes: Any,
-    ) -> Any:
+    ) -> Tensor:
         """Emits an operation with one result and returns the result.
 
         Args:
@@ -63,10 +64,13 @@ class Decomposition:
     Attributes:
         build: emits it, and returns a value for each result of the operation.
         applies: whether the operation, as it is set, is differentiated by its body.
+        limit: where it applies to some settings only, and no rule covers the others,
+            which these are, as a part of a sentence.
     """
 
     build: Callable[[Any, Operation], Sequence[Any]]
     applies: Callable[[Operation], bool]
+    limit: str = ""
 
 
 SHAPES: dict[str, ShapeFunction] = {}
@@ -78,11 +82,11 @@ class ShapeError(ValueError):
     """The shapes and attributes of an operation do not fit each other.
 
     Attributes:
-        is_repairable: whether lenient reading would repair it.
+        remedy: how it can be had all the same, if it can.
     """
 
-    def __init__(self, message: str, *, is_repairable: bool = False) -> None:
-        self.is_repairable = is_repairable
+    def __init__(self, message: str, *, remedy: Remedy | None = None) -> None:
+        self.remedy = remedy
         super().__init__(message)
 
 
@@ -112,12 +116,6 @@ def check_results(count: int) -> None:
     require(count <= MAX_RESULTS, f"{count} results are more than {MAX_RESULTS}")
 
 
-class Undifferentiable(Exception):
-    """Raised by a rule for settings of its operation that it does not cover; the
-    message says which.
-    """
-
-
 def shape(*names: str) -> Callable[[Function], Function]:
     """Enters the shape function of the named operations."""
     return _entry(SHAPES, names)
@@ -129,12 +127,16 @@ def vjp(*names: str) -> Callable[[Function], Function]:
 
 
 def decomposition(
-    *names: str, when: Callable[[Operation], bool] = lambda operation: True
+    *names: str,
+    when: Callable[[Operation], bool] = lambda operation: True,
+    limit: str = "",
 ) -> Callable[[Function], Function]:
-    """Enters the body of the named operations, for the settings that `when` says."""
+    """Enters the body of the named operations, for the settings that `when` says; where
+    they have no rule for the others, `limit` says which these are.
+    """
 
     def enter(function: Function) -> Function:
-        _entry(DECOMPOSITIONS, names)(Decomposition(function, when))
+        _entry(DECOMPOSITIONS, names)(Decomposition(function, when, limit))
         return function
 
     return enter

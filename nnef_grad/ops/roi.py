@@ -127,7 +127,7 @@ class _Axis:
 
 
 def _axes(op: Operation) -> list[_Axis]:
-    extents, counts = shape_of(op.operands[0])[2:], next(op.outputs).shape[2:]
+    extents, counts = shape_of(op.operands[0])[2:], op.outputs[0].shape[2:]
     return [
         _Axis(2 + i, extent, count, (i, i + len(extents)))
         for i, (extent, count) in enumerate(zip(extents, counts, strict=True))
@@ -318,8 +318,8 @@ def _elements(
 
 
 def _rounded(emit: Emit, rois: Any) -> Any:
-    """The corners, rounded. Real runtimes do not agree about halves in `round`."""
-    return emit("floor", emit("add", rois, 0.5, hint="raised"), hint="corners")
+    """The corners, rounded."""
+    return emit("round", rois, hint="corners")
 
 
 def _cells(emit: Emit, axis: _Axis, corners: Any) -> tuple[Any, Any]:
@@ -359,7 +359,7 @@ def _shares(emit: Emit, axis: _Axis, corners: Any) -> Any:
     return emit("div", members, divisor, hint="shares")
 
 
-# Above what is in a feature map, and finite in a runtime of 32 bits.
+# Above what is in a feature map, and finite in single precision.
 _HUGE = 1e38
 
 

@@ -11,11 +11,9 @@ from typing import Any
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import (
     Emit,
-    Undifferentiable,
     decomposition,
     require,
     shape,
-    vjp,
 )
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import check_border, check_positive, check_reach
@@ -79,19 +77,17 @@ MAX_WEIGHTS = 100_000
 
 def _has_few_weights(op: Operation) -> bool:
     (output,) = op.outputs
-    factor: Any = op.attributes["factor"]
+    factor = op.attributes["factor"]
     aligned = op.attributes["method"] == "aligned"
     counts = output.shape[2:] if aligned else [2 * f for f in factor]
     return max(counts, default=0) <= MAX_WEIGHTS
 
 
-@vjp("multilinear_upsample")
-def multilinear_upsample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    """The body serves all that anyone runs."""
-    raise Undifferentiable(f"with more than {MAX_WEIGHTS} weights along an axis")
-
-
-@decomposition("multilinear_upsample", when=_has_few_weights)
+@decomposition(
+    "multilinear_upsample",
+    when=_has_few_weights,
+    limit=f"with more than {MAX_WEIGHTS} weights along an axis",
+)
 def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Any]:
     """A linear map along each axis that grows."""
     (x,), (y,) = op.inputs, op.outputs
@@ -110,7 +106,7 @@ def _deconvolved(emit: Emit, x: Tensor, op: Operation) -> Any:
     zero where the next element has its place.
     """
     batch, channels, *extents = x.shape
-    factor: Any = op.attributes["factor"]
+    factor = op.attributes["factor"]
     kernel = _KERNELS[str(op.attributes["method"])]
     sizes, padding = zip(*map(kernel, factor), strict=True)
     return emit(
@@ -154,8 +150,8 @@ def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Any:
     it to the front: so the next one is the last. What is before the first that grows
     ends up after all others, and is brought back.
     """
-    factor: Any = op.attributes["factor"]
-    extents, output = x.shape, next(op.outputs).shape
+    factor = op.attributes["factor"]
+    extents, output = x.shape, op.outputs[0].shape
     first = next(axis for axis, f in enumerate(factor, start=2) if f > 1)
     after = [axis for axis in range(first + 1, x.rank) if output[axis] > 1]
     for axis in reversed(after):

@@ -58,15 +58,7 @@ def with_extent(shape: Shape, axis: int, extent: int) -> Shape:
 
 def reshaped(emit: Emit, x: Tensor, shape: Shape, hint: str | None = None) -> Any:
     """The same elements in another shape; x itself where it has the shape already."""
-    if x.shape == shape:
-        return x
-    # A reshape to rank 0 is refused by a runtime; what has one element can be squeezed
-    # as well.
-    return (
-        emit("reshape", x, shape=shape, hint=hint)
-        if shape
-        else emit("squeeze", x, axes=list(range(x.rank)), hint=hint)
-    )
+    return x if x.shape == shape else emit("reshape", x, shape=shape, hint=hint)
 
 
 def section(
@@ -102,34 +94,18 @@ def place(
     What would lie outside of the shape, before 0 or after the extent, is left out;
     None where that is all of x.
     """
-    kept = {
-        axis: (max(0, -offset), min(x.shape[axis], shape[axis] - offset))
-        for axis, offset in offsets.items()
-    }
-    if any(begin >= end for begin, end in kept.values()):
+    padding = [(0, 0)] * x.rank
+    for axis, offset in offsets.items():
+        padding[axis] = (offset, shape[axis] - offset - x.shape[axis])
+    kept = [
+        (max(0, -before), extent - max(0, -after))
+        for extent, (before, after) in zip(x.shape, padding, strict=True)
+    ]
+    if any(begin >= end for begin, end in kept):
         return None
-    inside = section(emit, x, kept, hint="inside")
-    before = {axis: max(0, offset) for axis, offset in offsets.items()}
-    around = {
-        axis: (first, shape[axis] - first - inside.shape[axis])
-        for axis, first in before.items()
-    }
-    zeros = {axis: sides for axis, sides in around.items() if sides != (0, 0)}
-    return _surrounded(emit, inside, zeros, hint)
-
-
-def _surrounded(
-    emit: Emit, x: Tensor, zeros: Mapping[int, tuple[int, int]], hint: str
-) -> Any:
-    """Zeros before and after x along some axes. Not every runtime pads batch and
-    channels, or ranks below 3.
-    """
-    spatial = [axis for axis in zeros if axis >= 2 and 3 <= x.rank <= 5]
-    for axis, (before, after) in zeros.items():
-        if axis not in spatial:
-            x = _concatenated(emit, [before, x, after], axis, x.shape, hint=hint)
-    padding = [zeros[axis] if axis in spatial else (0, 0) for axis in range(x.rank)]
-    return emit("pad", x, padding=padding, hint=hint) if spatial else x
+    if any(side > 0 for sides in padding for side in sides):
+        return emit("pad", x, padding=padding, hint=hint)
+    return section(emit, x, dict(enumerate(kept)), hint=hint)
 
 
 def _concatenated(
@@ -241,7 +217,7 @@ def transpose_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
 @vjp("transpose")
 def transpose_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """The inverse permutation, of all axes."""
-    axes: Any = op.attributes["axes"]
+    axes = op.attributes["axes"]
     order = [*axes, *range(len(axes), dy.rank)]
     inverse = sorted(range(dy.rank), key=order.__getitem__)
     return [
@@ -265,7 +241,7 @@ def squeeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
 @vjp("squeeze")
 def squeeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """The axes come back."""
-    axes: Any = op.attributes["axes"]
+    axes = op.attributes["axes"]
     return [emit("unsqueeze", dy, axes=sorted(axes)) if axes else dy]
 
 
@@ -281,7 +257,7 @@ def unsqueeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
 @vjp("unsqueeze")
 def unsqueeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """The axes go again."""
-    axes: Any = op.attributes["axes"]
+    axes = op.attributes["axes"]
     return [emit("squeeze", dy, axes=sorted(axes)) if axes else dy]
 
 
@@ -308,7 +284,7 @@ def concat_shape(values: tuple[Shape, ...], axis: int) -> Shape:
 @vjp("concat")
 def concat_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """Each operand receives its section of the gradient."""
-    axis: Any = op.attributes["axis"]
+    axis = op.attributes["axis"]
     (values,) = op.operands
     assert isinstance(values, tuple)
     extents = (shape_of(value)[axis] for value in values)
@@ -343,7 +319,7 @@ def split_vjp(emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]) -> li
     """The gradients of the parts, joined again; zeros for a part that nothing depends
     on.
     """
-    axis: Any = op.attributes["axis"]
+    axis = op.attributes["axis"]
     extents = [part.shape[axis] for part in op.outputs]
     return [_joined(emit, dvalues, extents, axis, shape_of(op.operands[0]))]
 
@@ -362,7 +338,7 @@ def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
 @vjp("stack")
 def stack_vjp(emit: Emit, op: Operation, dvalue: Tensor) -> list[Any]:
     """Each operand receives its section of the gradient, without the new axis."""
-    axis: Any = op.attributes["axis"]
+    axis = op.attributes["axis"]
     sections = (
         section(emit, dvalue, {axis: (i, i + 1)}, hint=f"section_{i + 1}")
         for i in range(dvalue.shape[axis])
@@ -385,7 +361,7 @@ def unstack_vjp(
     """The gradients of the parts, stacked again; zeros for a part that nothing depends
     on.
     """
-    axis: Any = op.attributes["axis"]
+    axis = op.attributes["axis"]
     parts = [
         part
         if part is None
@@ -554,7 +530,7 @@ def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     that was repeated first receives the gradients of its copies.
     """
     shape = shape_of(op.operands[0])
-    padding: Any = op.attributes["padding"]
+    padding = op.attributes["padding"]
     fold = _FOLDS.get(op.attributes["border"])
     offsets: dict[int, int] = {}
     for axis, (before, after) in enumerate(padding):
@@ -660,7 +636,7 @@ def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     """The sum over the repeats. Where more than a single element is repeated, the
     repeats get an axis of their own first.
     """
-    repeats: Any = op.attributes["repeats"]
+    repeats = op.attributes["repeats"]
     pairs = list(zip(repeats, shape_of(op.operands[0]), strict=True))
     groups = [
         (count,) if extent == 1 else (extent,) if count == 1 else (count, extent)
@@ -691,7 +667,7 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     indices.
     """
     shape, indices = shape_of(op.operands[0]), op.operands[1]
-    axis: Any = op.attributes["axis"]
+    axis = op.attributes["axis"]
     before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
     onehot = _onehot(emit, indices, shape[axis])
     taken = onehot.shape[0]

@@ -37,7 +37,7 @@ def of_type(dtype: str) -> When:
 def other_than(**settings: Any) -> When:
     """An attribute is not what it is here."""
     return lambda operation: any(
-        operation.attributes[name] != value for name, value in settings.items()
+        operation.settings[name] != value for name, value in settings.items()
     )
 
 
@@ -53,7 +53,7 @@ def operand_shape(operation: Operation) -> Shape:
 
 def result_shape(operation: Operation) -> Shape:
     """Of the first result."""
-    return next(operation.outputs).shape
+    return operation.outputs[0].shape
 
 
 def _axes(operation: Operation) -> Shape:
@@ -231,13 +231,13 @@ def not_across_channels(operation: Operation) -> bool:
 
 def of_some_axes(operation: Operation) -> bool:
     """The new shape is not that of all axes."""
-    start, count = (operation.attributes[f"axis_{name}"] for name in ("start", "count"))
+    start, count = (operation.settings[f"axis_{name}"] for name in ("start", "count"))
     return bool(start != 0 or count not in (-1, len(operand_shape(operation))))
 
 
 def empty_shape(operation: Operation) -> bool:
     """The new shape is empty."""
-    shape: Any = operation.attributes["shape"]
+    shape = operation.attributes["shape"]
     return not shape
 
 

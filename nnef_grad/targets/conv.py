@@ -112,7 +112,7 @@ def _check_rank(x: Tensor) -> None:
 @lowering("deconv")
 def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """With everything said, if it is not: a convolution, if it is."""
-    x = next(op.inputs)
+    x = op.inputs[0]
     if x.rank == 2:
         return [_pointwise(emit, op, _groups(op))]
     _check_rank(x)
@@ -128,7 +128,7 @@ def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 
 def _groups(op: Operation) -> int:
-    x, attributes = next(op.inputs), op.attributes
+    x, attributes = op.inputs[0], op.attributes
     return deconv_groups(x.shape, attributes["output_shape"], attributes["groups"])
 
 

@@ -24,7 +24,7 @@ def select_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
         return [chosen if condition else otherwise]
     if op.dtype == "logical":
         return [_chosen(emit, *op.operands)]
-    rank = next(op.outputs).rank
+    rank = op.outputs[0].rank
     names = [parameter.name for parameter in op.definition.operands]
     aligned = (
         _aligned(emit, o, rank, name)

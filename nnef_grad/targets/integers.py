@@ -22,6 +22,7 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.names import substitute
 from nnef_grad.language.library import standard
 from nnef_grad.ops.shape import with_extent
+from nnef_grad.ops.traits import COPYING, MOVING, STEPS
 from nnef_grad.targets.conditions import not_one_axis
 from nnef_grad.targets.reduce import position_lowered
 
@@ -36,9 +37,6 @@ def makers(graph: Graph) -> dict[Tensor, Operation]:
 
 # ---- From scalars ----
 
-# Rounding to zero makes whole numbers of nothing but whole numbers.
-_WHOLE = {"floor", "ceil", "round"}
-
 
 def floored_casts(graph: Graph) -> Graph:
     """The graph with scalars rounded down before they are cast to integers: the cast
@@ -48,7 +46,7 @@ def floored_casts(graph: Graph) -> Graph:
 
     def body(op: Operation) -> Decompose | None:
         is_open = _is_cast(op, "scalar", "integer") and op.operands[0] in made
-        is_whole = is_open and made[next(op.inputs)].name in _WHOLE
+        is_whole = is_open and made[op.inputs[0]].name in STEPS
         return _floored if is_open and not is_whole else None
 
     return inline(graph, body)
@@ -77,7 +75,7 @@ def casts_moved_up(graph: Graph) -> Graph:
     def body(op: Operation) -> Decompose | None:
         if not _is_cast(op, "integer", "scalar") or op.operands[0] not in made:
             return None
-        maker = made[next(op.inputs)]
+        maker = made[op.inputs[0]]
         form = _FORMS.get(maker.name)
         return partial(form, maker) if form is not None else None
 
@@ -87,7 +85,7 @@ def casts_moved_up(graph: Graph) -> Graph:
 def _moved(maker: Operation, emit: Emitter, cast: Operation) -> Sequence[Any]:
     """The operation on scalars. It moves elements about, and makes none."""
     operands = tuple(_as_scalar(emit, operand) for operand in maker.operands)
-    results = emit.emit_op(maker.definition, operands, maker.attributes)
+    results = emit.emit_again(maker, operands)
     (integers,) = cast.operands
     pairs = zip(tensors(maker.results), tensors(results), strict=True)
     return [new for old, new in pairs if old == integers]
@@ -137,12 +135,8 @@ def _position(maker: Operation, emit: Emitter, cast: Operation) -> Sequence[Any]
     return [emit("min_reduce", candidates, axes=[axis])]
 
 
-_MOVING = (
-    "reshape squeeze unsqueeze transpose split concat stack unstack slice tile copy"
-    " copy_n select"
-)
 _FORMS: Mapping[str, Form] = {
-    **dict.fromkeys(_MOVING.split(), _moved),
+    **dict.fromkeys(MOVING | COPYING | {"select"}, _moved),
     "gather": _gathered,
     "cast": _cast,
     "constant": _constant,

@@ -9,6 +9,7 @@ from typing import Any
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.language.library import standard
+from nnef_grad.ops.traits import DATA, UNIQUE
 
 # ---- Copies ----
 
@@ -33,10 +34,6 @@ def without_copies(graph: Graph, kept: Collection[Tensor]) -> Graph:
     return replace(graph, operations=tuple(operations)) if originals else graph
 
 
-# Two of these are never the same.
-_UNIQUE = {"external", "variable", "update"}
-
-
 def without_repetitions(graph: Graph) -> Graph:
     """The graph without operations that do what an earlier one does, but for those that
     make an output: nothing else reads what they make.
@@ -46,7 +43,7 @@ def without_repetitions(graph: Graph) -> Graph:
     operations: list[Operation] = []
     for op in graph.operations:
         op = substitute(op, originals)
-        earlier = first.setdefault(_key(op), op) if op.name not in _UNIQUE else op
+        earlier = first.setdefault(_key(op), op) if op.name not in UNIQUE else op
         if earlier is not op:
             originals.update(zip(op.outputs, earlier.outputs, strict=True))
         if earlier is op or not stays.isdisjoint(op.outputs):
@@ -62,16 +59,13 @@ def _key(op: Operation) -> tuple[object, ...]:
     return op.name, repr(op.operands), repr(op.attributes), op.dtype
 
 
-_DATA = {"variable", "constant"}
-
-
 def computed_outputs(graph: Graph) -> Graph:
     """The graph with copies as outputs where these are variables or constants."""
     names, outputs = NameSupply(graph.tensors), set(graph.outputs)
     renamed = {
         tensor: replace(tensor, name=names.fresh(f"{tensor.name}_data"))
         for op in graph.operations
-        if op.name in _DATA
+        if op.name in DATA
         for tensor in op.outputs
         if tensor in outputs
     }

@@ -62,6 +62,6 @@ def find_lowering(operation: Operation) -> Lowering | None:
 
 
 def _apply(fragment: Fragment, emit: Emitter, operation: Operation) -> list[object]:
-    bound = parameters(operation.definition, operation.operands, operation.attributes)
+    bound = parameters(operation.definition, operation.operands, operation.settings)
     results = Evaluator(emit).instantiate(fragment, bound, emit.naming, operation.span)
     return list(results.values())

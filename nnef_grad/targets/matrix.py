@@ -19,14 +19,14 @@ def matmul_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     if inner_product(op):
         return [_sum(emit, op)]
     if transposed_batches(op):
-        flags = (op.attributes[f"transpose{name}"] for name in "AB")
+        flags = (op.settings[f"transpose{name}"] for name in "AB")
         return [
             emit(
                 "matmul",
                 *(_turned(emit, *pair) for pair in zip(op.inputs, flags, strict=True)),
             )
         ]
-    batch = next(op.outputs).shape[:-2]
+    batch = op.outputs[0].shape[:-2]
     repeated = (_repeated(emit, x, batch) for x in op.inputs)
     return [emit("matmul", *repeated, **op.attributes)]
 

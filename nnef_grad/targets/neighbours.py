@@ -31,6 +31,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.ops.shape import section, slice_positions
+from nnef_grad.ops.traits import DATA, LAYERS, PRODUCTS
 from nnef_grad.ops.windows import Padding
 from nnef_grad.targets.conditions import strides
 from nnef_grad.targets.integers import makers
@@ -40,7 +41,7 @@ from nnef_grad.targets.parts import zeros_joined
 # ---- Slices after reshapes ----
 
 # What a slice does not move over, whatever its axis is.
-_STOPS = {"tile", "matmul", "linear", "conv", "deconv", "max_pool", "avg_pool", "box"}
+_STOPS = PRODUCTS | {"tile", "max_pool", "avg_pool", "box"}
 
 
 def steps_held(graph: Graph) -> Graph:
@@ -51,7 +52,7 @@ def steps_held(graph: Graph) -> Graph:
         axes = _axes_with_stride(op)
         if not axes or reshaped.isdisjoint(op.inputs):
             return None
-        return None if _is_padded(made[next(op.inputs)], axes) else _held
+        return None if _is_padded(made[op.inputs[0]], axes) else _held
 
     return inline(graph, body)
 
@@ -84,7 +85,7 @@ def _held(emit: Emitter, op: Operation) -> Sequence[Any]:
     (x,), axis = op.inputs, _axes_with_stride(op)[0]
     repeats = [1 + (i == axis) for i in range(x.rank)]
     twice = emit("tile", x, repeats=repeats, hint="twice")
-    taken = slice_positions(x.shape, **op.attributes)
+    taken = slice_positions(x.shape, **op.settings)
     attributes: dict[str, Any] = {
         "axes": list(taken),
         "begin": [positions.start for positions in taken.values()],
@@ -95,8 +96,6 @@ def _held(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 
 # ---- Products after repetitions ----
-
-_PRODUCTS = {"matmul", "linear", "conv", "deconv"}
 
 
 def repeats_joined(graph: Graph) -> Graph:
@@ -120,7 +119,7 @@ def _repeated_before_products(graph: Graph) -> set[Tensor]:
     return {
         source
         for op in graph.operations
-        if op.name in _PRODUCTS
+        if op.name in PRODUCTS
         for tensor in op.inputs
         for source in sources[tensor]
         if source != tensor or not _is_batch(op, made[tensor])
@@ -143,7 +142,7 @@ def _repeated_axes(op: Operation) -> list[int]:
 
 def _is_batch(product: Operation, op: Operation) -> bool:
     """Whether it is matrices as a whole that are repeated."""
-    rank = next(product.outputs).rank
+    rank = product.outputs[0].rank
     return product.name == "matmul" and max(_repeated_axes(op)) < rank - 2
 
 
@@ -214,7 +213,7 @@ def _sums_elements(op: Operation) -> bool:
     more axes than a line has is right.
     """
     is_sum = op.name in ("sum_reduce", "mean_reduce") and any(op.attributes["axes"])
-    return is_sum and next(op.inputs).rank <= 3
+    return is_sum and op.inputs[0].rank <= 3
 
 
 def _parted(emit: Emitter, op: Operation) -> Sequence[Any]:
@@ -222,7 +221,7 @@ def _parted(emit: Emitter, op: Operation) -> Sequence[Any]:
     last = max(axes)
     moved = [axis + 1 if axis == last else axis for axis in axes]
     apart = emit("unsqueeze", x, axes=[last], hint="apart")
-    total = emit(op.name, apart, **{**op.attributes, "axes": moved}, hint="total")
+    total = emit(op.name, apart, **{**op.settings, "axes": moved}, hint="total")
     return [emit("squeeze", total, axes=[last + 1])]
 
 
@@ -283,8 +282,6 @@ def _joined(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 # ---- Constants after layers ----
 
-_LAYERS = {"conv", "deconv", "linear"}
-
 
 def constant_biases_added(graph: Graph) -> Graph:
     """The graph with biases added after their layers that are constants, or read by
@@ -300,7 +297,7 @@ def constant_biases_added(graph: Graph) -> Graph:
     def body(op: Operation) -> Decompose | None:
         if op.name == "batch_normalization" and any(map(is_constant, op.operands[1:])):
             return find_lowering(op)
-        bias = op.operands[2] if op.name in _LAYERS else 0.0
+        bias = op.operands[2] if op.name in LAYERS else 0.0
         is_shared = isinstance(bias, Tensor) and uses[bias] > 1
         return _added if is_shared or is_constant(bias) else None
 
@@ -314,14 +311,11 @@ def computed_biases_added(graph: Graph) -> Graph:
     made = makers(graph)
 
     def body(op: Operation) -> Decompose | None:
-        bias = op.operands[2] if op.name in _LAYERS else 0.0
-        is_given = not isinstance(bias, Tensor) or made[bias].name in _GIVEN
+        bias = op.operands[2] if op.name in LAYERS else 0.0
+        is_given = not isinstance(bias, Tensor) or made[bias].name in DATA
         return None if is_given else _added
 
     return inline(graph, body)
-
-
-_GIVEN = ("variable", "constant")
 
 
 def _added(emit: Emitter, op: Operation) -> Sequence[Any]:

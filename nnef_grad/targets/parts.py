@@ -25,7 +25,7 @@ Positions = Mapping[int, range]
 def slice_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """With everything said; one axis after the other where there are too many."""
     (x,) = op.inputs
-    found = slice_positions(x.shape, **op.attributes)
+    found = slice_positions(x.shape, **op.settings)
     positions = _proper(x, dict(sorted(found.items())))
     if x.rank <= MOST_AXES:
         return [_taken(emit, x, positions)]
@@ -121,7 +121,7 @@ def _cropped(emit: Emitter, x: Tensor, padding: Padding) -> Any:
 
 
 def _constant(emit: Emitter, op: Operation, x: Tensor) -> Any:
-    attributes = {**op.attributes, "border": "constant"}
+    attributes = {**op.settings, "border": "constant"}
     if op.attributes["border"] == "ignore":
         return emit("pad", x, **attributes)
     return _in_space(emit, op, x)

@@ -41,7 +41,7 @@ def logical_reduce_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
 @lowering("argmax_reduce", "argmin_reduce")
 def position_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """Along one axis, which several axes are joined to, in row-major order."""
-    (x,), result = op.operands, next(op.outputs).shape
+    (x,), result = op.operands, op.outputs[0].shape
     axes = sorted(op.attributes["axes"])
     assert isinstance(x, Tensor)
     if not axes:

@@ -69,7 +69,7 @@ MOST_BLOCK_AXES = 2
 def argmax_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
     """Where the largest element lies along an axis."""
     elements = elements_of(basic_windows(op))
-    taken = elements.take(emit, next(op.inputs), op.attributes["border"])
+    taken = elements.take(emit, op.inputs[0], op.attributes["border"])
     return [elements.together(emit, elements.index_of_largest(emit, taken))]
 
 
@@ -124,7 +124,7 @@ def _is_index(source: Operation, windows: Windows) -> bool:
 
 def _first(emit: Emitter, elements: Elements, source: Operation) -> Any:
     """Whether an element is the first of the largest ones in its window."""
-    taken = elements.take(emit, next(source.inputs), source.attributes["border"])
+    taken = elements.take(emit, source.inputs[0], source.attributes["border"])
     axes = elements.axes
     largest = emit("max_reduce", taken, axes=axes, hint="largest")
     hits = emit("eq", taken, largest, hint="hits")

@@ -20,8 +20,10 @@ MOST_AXES = 5
 
 @lowering("reshape")
 def reshape_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
-    """To the whole shape of the result."""
-    (x,), result = op.operands, next(op.outputs).shape
+    """To the whole shape of the result; to rank 0 without the axes that there are."""
+    (x,), result = op.operands, op.outputs[0].shape
+    if isinstance(x, Tensor) and not result:
+        return [emit("squeeze", x, axes=list(range(x.rank))) if x.rank else x]
     if isinstance(x, Tensor):
         return [reshaped(emit, x, result)]
     return [emit("reshape", x, shape=result) if result else x]
@@ -51,7 +53,7 @@ def transpose_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
         return [emit("transpose", x, axes=order)]
     extents, order = _joined(x.shape, order)
     moved = (_at_once if len(order) <= MOST_AXES else _in_turn)(emit, x, extents, order)
-    return [reshaped(emit, moved, next(op.outputs).shape)]
+    return [reshaped(emit, moved, op.outputs[0].shape)]
 
 
 def _joined(shape: Shape, order: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -151,7 +153,7 @@ def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
         axis = op.attributes["axis"]
         gathered = emit("gather", numbers, indices, axis=axis, hint="gathered")
         return [emit("gt", gathered, 0.5)]
-    return [reshaped(emit, _product(emit, op, x), next(op.outputs).shape)]
+    return [reshaped(emit, _product(emit, op, x), op.outputs[0].shape)]
 
 
 def _product(emit: Emitter, op: Operation, x: Tensor) -> Any:

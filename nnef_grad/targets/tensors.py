@@ -16,8 +16,17 @@ import numpy.typing as npt
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import (
+    Attributes,
+    Graph,
+    Operand,
+    Operation,
+    Shape,
+    Tensor,
+    shape_of,
+)
 from nnef_grad.language.library import standard
+from nnef_grad.ops.traits import BROADCASTING, LOGIC
 from nnef_grad.targets.conditions import When, always, splat
 from nnef_grad.targets.registry import lowering
 
@@ -50,8 +59,7 @@ def constant_lowered(emit: Emitter, op: Operation) -> Sequence[Any]:
 
 
 # They take a literal wherever they take a tensor of numbers.
-_ELEMENTWISE = "add sub mul div pow min max lt gt le ge eq ne select clamp"
-_BROADCASTING = frozenset(_ELEMENTWISE.split())
+_OF_NUMBERS = BROADCASTING - LOGIC
 
 
 def literal_operands(graph: Graph, which: When) -> Graph:
@@ -71,7 +79,7 @@ def literal_operands(graph: Graph, which: When) -> Graph:
 
     def body(op: Operation) -> Decompose | None:
         has_constant = not constants.keys().isdisjoint(op.inputs)
-        is_open = op.name in _BROADCASTING and has_constant
+        is_open = op.name in _OF_NUMBERS and has_constant
         return partial(_with_literals, constants) if is_open else None
 
     return inline(graph, body)
@@ -84,8 +92,8 @@ def _with_literals(
         constants.get(o, o) if isinstance(o, Tensor) else o for o in op.operands
     )
     hints = (emit.naming("single"),)
-    (value,) = emit.emit_op(op.definition, operands, op.attributes, hints=hints)
-    return [in_full(emit, value, next(op.outputs).shape)]
+    (value,) = emit.emit_again(op, operands, hints=hints)
+    return [in_full(emit, value, op.outputs[0].shape)]
 
 
 def in_full(emit: Emitter, x: Operand, shape: Shape) -> Any:
@@ -151,7 +159,7 @@ def _variable(op: Operation, label: str, data: Data) -> Operation:
     (tensor,) = op.outputs
     values = np.array(value, _TYPES[tensor.dtype])
     data[label] = np.array(np.broadcast_to(values, prod(shape)).reshape(shape))
-    attributes = {"shape": shape, "label": label}
+    attributes: Attributes = {"shape": shape, "label": label}
     return replace(op, definition=standard()["variable"], attributes=attributes)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
-from support.standard import scalar_operands
 
-from nnef_grad.autodiff.rules import SUFFIX, Rules, derivative_library
+from nnef_grad.autodiff.rule_files import SUFFIX
+from nnef_grad.autodiff.rules import Rules, derivative_library
 from nnef_grad.language.library import standard
 from nnef_grad.ops import DECOMPOSITIONS, RULES
+from nnef_grad.ops.traits import DECISIONS, SOURCES, STEPS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operations.md"
@@ -20,12 +20,16 @@ All {count} operations of the NNEF 1.0.5 standard library. The page is made of t
 a test fails where it does not agree with them.
 
 - **rule**: a derivative of its own, written in NNEF in
-  [`derivatives.nnef`](../nnef_grad/derivatives.nnef), or in Python beside the operation's
+  [`derivatives.nnef`](../nnef_grad/autodiff/derivatives.nnef), or in Python beside the operation's
   shape function where it needs shapes.
 - **body**: its definition is differentiated, from the standard library or, where it needs
   shapes, in Python.
-- **zero**: the derivative is zero wherever there is one, by decision.
-- **none**: there is nothing to differentiate: no scalar operand, or no scalar result.
+- **zero**: a step function. The derivative is zero wherever there is one.
+- **none**: there is nothing to differentiate. `SOURCES` have no operands; the results of
+  `DECISIONS` are truth values and indices.
+
+What has no derivative is listed by name in [`ops/traits.py`](../nnef_grad/ops/traits.py):
+it is never for want of a rule.
 
 Every operation that a rule or a body uses is in the table, so every backward graph can be
 differentiated again. Where the derivative is a choice, [the conventions](conventions.md) say
@@ -44,32 +48,26 @@ def page() -> str:
 
 def how(name: str) -> str:
     """How an operation is differentiated."""
-    if not scalar_operands(name) or not scalar_results(name):
+    if name in SOURCES | DECISIONS:
         return "none"
-    if Rules().is_zero(name):
+    if name in STEPS:
         return "zero"
-    if Rules().find(name) is not None and name not in WHOLLY_BY_BODY:
+    if Rules().rule(name) is not None:
         return "rule and body" if name in DECOMPOSITIONS else "rule"
     return "body"
 
 
-# Their rules say for which settings there is no body.
-WHOLLY_BY_BODY = {"multilinear_upsample"}
-
-
-def scalar_results(name: str) -> bool:
-    """Whether a result can be a scalar tensor."""
-    return any(
-        re.search(r"<(scalar|\?)>", str(r.type)) for r in standard()[name].results
-    )
+LISTED = {"SOURCES": SOURCES, "DECISIONS": DECISIONS, "STEPS": STEPS}
 
 
 def where(name: str) -> str:
     """The files that say so, with what stands there."""
-    places = []
+    places = [
+        f"`{table}` in ops/traits.py" for table in LISTED if name in LISTED[table]
+    ]
     if name + SUFFIX in derivative_library():
         places.append(f"`{name}{SUFFIX}` in derivatives.nnef")
-    elif name in RULES and name not in WHOLLY_BY_BODY:
+    elif name in RULES:
         places.append(_python(RULES[name]))
     if name in DECOMPOSITIONS:
         places.append(_python(DECOMPOSITIONS[name].build))
@@ -94,4 +92,4 @@ def test_the_page_lists_all_operations(request: pytest.FixtureRequest) -> None:
 def test_an_operation_is_on_the_page(name: str) -> None:
     row = next(r for r in page().splitlines() if r.startswith(f"| `{name}` |"))
     assert row.split(" | ")[1] in {"rule", "body", "rule and body", "zero", "none"}
-    assert how(name) in {"zero", "none"} or where(name)
+    assert where(name)

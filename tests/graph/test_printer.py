@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given, settings
@@ -118,7 +118,9 @@ def operations(draw: DrawFn, name: str) -> nnef_grad.Operation:
         else tuple(nnef_grad.Tensor(f"r{i}_{j}", "scalar", ()) for j in range(2))
         for i, r in enumerate(fragment.results)
     )
-    return nnef_grad.Operation(fragment, operands, attributes, results, dtype)
+    return nnef_grad.Operation(
+        fragment, operands, cast("Any", attributes), results, dtype
+    )
 
 
 def maybe_default(

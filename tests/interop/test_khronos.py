@@ -32,8 +32,8 @@ def same(graph: nnef_grad.Graph, other: nnef_grad.Graph) -> None:
     for one, two in zip(graph.operations, other.operations, strict=True):
         assert (one.name, one.results, one.dtype) == (two.name, two.results, two.dtype)
         assert rounded(one.operands) == rounded(two.operands)
-        for name, value in one.attributes.items():
-            given, found = rounded(value), rounded(two.attributes[name])
+        for name, value in one.settings.items():
+            given, found = rounded(value), rounded(two.settings[name])
             # An empty list stands for as many ones.
             assert found == given or (given == () and set(found) == {1}), name
 

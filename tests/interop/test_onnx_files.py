@@ -507,3 +507,64 @@ def test_initializers_without_axes_are_numbers(tmp_path: Path) -> None:
     assert data == {}
     (warning,) = graph.warnings
     assert warning.message == "'gain' is a number of the graph, and has no gradient"
+
+
+@needs_onnx
+def test_initializers_without_axes_that_follow_each_other(tmp_path: Path) -> None:
+    nodes = [make("Mul", "x a", "t"), make("Add", "t b", "u"), make("Sub", "u c", "y")]
+    numbers = {name: np.float32(i) for i, name in enumerate("abc", 2)}
+    save(tmp_path, nodes, {"x": (2, 3)}, **numbers)
+    _, data = interop.from_onnx(tmp_path / "model.onnx")
+    assert data == {}
+    agrees(tmp_path)
+
+
+@needs_onnx
+def test_results_that_are_left_out_twice(tmp_path: Path) -> None:
+    nodes = [
+        onnx.helper.make_node("RNN", ["x", "w", "r"], ["", name], hidden_size=5)
+        for name in ("a", "b")
+    ]
+    shapes = {"x": (3, 2, 4), "w": (1, 5, 4), "r": (1, 5, 5)}
+    save(tmp_path, [*nodes, make("Add", "a b", "y")], shapes)
+    agrees(tmp_path)
+
+
+@needs_onnx
+def test_a_vector_that_one_operation_reads_twice(tmp_path: Path) -> None:
+    nodes = [make("BatchNormalization", "x b b m v", "y")]
+    save(tmp_path, nodes, {"x": IMAGE}, b=THREE, m=THREE, v=abs(THREE))
+    agrees(tmp_path)
+
+
+@needs_onnx
+@pytest.mark.parametrize(
+    ("nodes", "messages"),
+    [
+        (
+            [
+                ("Pad", ("x", "p"), "t", {"mode": "wrap"}),
+                ("Resize", ("t", "", "f"), "y", {"mode": "cubic", "antialias": 1}),
+            ],
+            [
+                "'Pad' is not possible: mode must not be wrap",
+                "'Resize' is not possible: mode must be nearest or linear, antialias must be 0",
+            ],
+        ),
+        ([("Unsqueeze", ("x",), "y", {})], ["onnx cannot infer the shapes"]),
+    ],
+)
+def test_all_that_is_refused_is_said(
+    nodes: list[Any], messages: list[str], tmp_path: Path
+) -> None:
+    made = [
+        onnx.helper.make_node(kind, operands, [result], **attributes)
+        for kind, operands, result, attributes in nodes
+    ]
+    data = {"p": integers(0, 0, 1, 0, 0, 1), "f": scalars(1, 1, 2)}
+    model = model_of(made, {"x": (1, 3, 4)}, data, ["y"], 19)
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(nnef_grad.UnsupportedError) as caught:
+        interop.from_onnx(tmp_path / "model.onnx")
+    for message in messages:
+        assert message in str(caught.value)

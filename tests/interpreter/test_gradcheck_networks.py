@@ -89,11 +89,11 @@ def test_a_wrong_decision_is_found(name: str, operation: str, change: Change) ->
 def test_a_forgotten_reduction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of the terms, in place of their sum."""
 
-    def first(emit: Any, gradient: Any, shape: Any, hint: str) -> Any:
+    def first(emit: Any, gradient: Any, shape: Any) -> list[Any]:
         pairs = enumerate(zip(gradient.shape, shape, strict=True))
         axes = [axis for axis, (whole, part) in pairs if whole != part]
         ends = {"begin": [0] * len(axes), "end": [1] * len(axes)}
-        return emit("slice", gradient, axes=axes, **ends) if axes else gradient
+        return [emit("slice", gradient, axes=axes, **ends) if axes else gradient]
 
     batch = nnef_grad.loads(googlenet(image=32, batch=2, thinner=8))
     *_, bias = (t.name for t in batch.variables)

@@ -16,6 +16,7 @@ from nnef_grad.interpreter import EVALUATIONS, held, step
 from nnef_grad.interpreter.feeds import collected
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.language.library import standard
+from nnef_grad.ops.traits import DECISIONS, STEPS
 
 # ---- Everything that decides is held ----
 
@@ -33,13 +34,7 @@ copy_n add_n external variable constant update
 
 
 def test_each_operation_is_smooth_or_held_or_constant() -> None:
-    decides = {
-        name
-        for name, fragment in standard().items()
-        if all("scalar" not in str(result.type) for result in fragment.results)
-        and name not in SMOOTH.split()
-    }
-    parts = [set(SMOOTH.split()), set(held.HELD), held.STEPS, held.BY_BODY, decides]
+    parts = [set(SMOOTH.split()), set(held.HELD), STEPS, held.BY_BODY, DECISIONS]
     assert set().union(*parts) == set(standard())
     assert sum(map(len, parts)) == len(standard())
 

@@ -12,8 +12,8 @@ from support.statements import FRAGMENTS, OPERATORS
 
 import nnef_grad
 from nnef_grad.autodiff.rules import derivative_library
+from nnef_grad.language.definitions import check_fragments
 from nnef_grad.language.library import standard
-from nnef_grad.language.typecheck import check_fragments
 
 HEADER = f"version 1.0;\n{OPERATORS}{FRAGMENTS}"
 GRAPH = "graph net( x ) -> ( y ) {{ x = external(shape = [4]); {} }}"

@@ -379,8 +379,7 @@ def test_the_corners_receive_what_the_coordinates_do() -> None:
 
 def test_a_maximum_is_a_product_with_where_it_is_found() -> None:
     assert written(called("max_roi_pool", [1]), [1, 3, 4], 5, "x") == [
-        "y_raised = add(r, 0.5);",
-        "y_corners = floor(y_raised);",
+        "y_corners = round(r);",
         "y_items = tile(x, repeats = [5, 1, 1]);",
         "y_lines_2 = reshape(y_items, shape = [5, 3, 1, 4]);",
         "y_first_2 = slice(y_corners, axes = [1], begin = [0], end = [1]);",
@@ -415,7 +414,7 @@ def test_what_is_written_is_portable(operation: str, batch: int) -> None:
     backward = nnef_grad.differentiate(nnef_grad.loads(text), with_outputs=True)
     assert not re.search(r"\b(?!\w*grad)\w*roi\w*\(", nnef_grad.dumps(backward))
     for op in backward.graph.operations:
-        (shape, *_), operands = [t.shape for t in op.outputs], list(op.inputs)
+        (shape, *_), operands = [t.shape for t in op.outputs], op.inputs
         if op.name in ("transpose", "tile", "slice", "pad"):
             assert len(shape) <= 5, op
         if op.name == "matmul":

@@ -40,14 +40,14 @@ from support.stored_models import (
 )
 
 import nnef_grad
-from nnef_grad.storage import containers, paths
-from nnef_grad.storage.containers import Form, form_of
+from nnef_grad.storage import parts, paths
 from nnef_grad.storage.files import (
     UNFINISHED,
     unfinished_file,
     unfinished_folder,
     write_text,
 )
+from nnef_grad.storage.output import ModelFormat, format_of
 
 OUTS = {"text": "out.nnef", "folder": "out", "tgz": "out.nnef.tgz", "tar": "out.tar"}
 
@@ -450,30 +450,30 @@ def test_check_takes_the_values_of_the_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "form"),
     [
-        ("model.nnef", Form.TEXT),
-        ("model.txt", Form.TEXT),
-        ("model.nnef.tgz", Form.ARCHIVE),
-        ("model.tgz", Form.ARCHIVE),
-        ("MODEL.TAR.GZ", Form.ARCHIVE),
-        ("model.tar", Form.ARCHIVE),
-        (".tar", Form.ARCHIVE),
-        ("model", Form.FOLDER),
-        ("model.v1/", Form.FOLDER),
-        ("model.tgz/", Form.FOLDER),
-        ("folder.v2", Form.FOLDER),
-        (".", Form.FOLDER),
-        ("..", Form.FOLDER),
-        ("text", Form.TEXT),
-        ("/dev/null", Form.TEXT),
+        ("model.nnef", ModelFormat.TEXT),
+        ("model.txt", ModelFormat.TEXT),
+        ("model.nnef.tgz", ModelFormat.ARCHIVE),
+        ("model.tgz", ModelFormat.ARCHIVE),
+        ("MODEL.TAR.GZ", ModelFormat.ARCHIVE),
+        ("model.tar", ModelFormat.ARCHIVE),
+        (".tar", ModelFormat.ARCHIVE),
+        ("model", ModelFormat.FOLDER),
+        ("model.v1/", ModelFormat.FOLDER),
+        ("model.tgz/", ModelFormat.FOLDER),
+        ("folder.v2", ModelFormat.FOLDER),
+        (".", ModelFormat.FOLDER),
+        ("..", ModelFormat.FOLDER),
+        ("text", ModelFormat.TEXT),
+        ("/dev/null", ModelFormat.TEXT),
     ],
 )
 def test_the_name_decides_what_is_written(
-    path: str, form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: str, form: ModelFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder.v2").mkdir()
     Path("text").touch()
-    assert form_of(path) is form
+    assert format_of(path) is form
 
 
 def test_files_of_a_folder_are_shared(tmp_path: Path) -> None:
@@ -781,7 +781,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_data_are_streamed(
     model: str, out: str, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(containers, "link_inside", lambda *arguments: False)
+    monkeypatch.setattr(parts, "link_inside", lambda *arguments: False)
     graph = nnef_grad.load(large / model)
     with measured() as peak:
         nnef_grad.save(graph, tmp_path / out, data=nnef_grad.load_data(large / model))

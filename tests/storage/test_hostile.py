@@ -38,7 +38,7 @@ from support.stored_models import (
 )
 
 import nnef_grad
-from nnef_grad.storage import archives, containers, paths
+from nnef_grad.storage import archives, parts, paths
 from nnef_grad.storage.files import UNFINISHED
 from nnef_grad.storage.paths import data_steps, label_of, member_steps
 
@@ -772,9 +772,9 @@ def test_random_damage_to_tensor_files(tmp_path: Path) -> None:
 FULL = 28
 # What fails, and at which call.
 FAILURES: dict[str, tuple[str, int]] = {
-    "the third tensor": ("nnef_grad.storage.containers.copy", 2),
-    "a member": ("nnef_grad.storage.containers.write_member", 3),
-    "the end of an archive": ("nnef_grad.storage.containers.write_end", 0),
+    "the third tensor": ("nnef_grad.storage.parts.copy", 2),
+    "a member": ("nnef_grad.storage.output.write_member", 3),
+    "the end of an archive": ("nnef_grad.storage.output.write_end", 0),
     "a folder": ("pathlib.Path.mkdir", 0),
     "the permissions": ("pathlib.Path.chmod", 0),
     "the last step": ("pathlib.Path.replace", 0),
@@ -837,7 +837,7 @@ def test_a_disk_that_is_full(form: str, out: str, tmp_path: Path) -> None:
     before = snapshot(tmp_path)
     done = limited(
         512,
-        "import nnef_grad.storage.containers as c\nfrom nnef_grad.cli import main\n"
+        "import nnef_grad.storage.parts as c\nfrom nnef_grad.cli import main\n"
         "c.link_inside = lambda *arguments: False\n"
         f"main([{str(model)!r}, '-o', {str(tmp_path / out)!r}])",
     )
@@ -883,10 +883,11 @@ def limited(size: int, program: str) -> subprocess.CompletedProcess[str]:
 
 SLOW = """
 import sys, time
-import nnef_grad.storage.containers as containers
+import nnef_grad.storage.output as output
+import nnef_grad.storage.parts as parts
 from nnef_grad.cli import main
 
-copy = containers.copy
+copy = parts.copy
 
 def slow(*arguments):
     copy(*arguments)
@@ -898,8 +899,8 @@ def slow_member(*arguments):
     print("half", flush=True)
     time.sleep(60)
 
-write, containers.write_member = containers.write_member, slow_member
-containers.copy = slow
+write, output.write_member = output.write_member, slow_member
+parts.copy = slow
 main(sys.argv[1:])
 """
 
@@ -962,13 +963,13 @@ def test_a_folder_that_appears_meanwhile_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = nnef_grad.loads(MODEL)
-    place = containers.Part.place
+    place = parts.Part.place
 
     def meanwhile(self: Any, path: Path) -> None:
         place(self, path)
         write_files(tmp_path / "out", {"notes.txt": b"mine"})
 
-    monkeypatch.setattr(containers.Part, "place", meanwhile)
+    monkeypatch.setattr(parts.Part, "place", meanwhile)
     for overwrite in (False, True):
         with pytest.raises(nnef_grad.UsageError):
             nnef_grad.save(graph, tmp_path / "out", overwrite=overwrite)

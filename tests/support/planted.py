@@ -27,13 +27,15 @@ def planted(operation: str, change: Change, only: str | None = None) -> Rules:
     """Rules of which that for an operation is wrong; or for the only one of these
     operations whose result is called so.
     """
-    rules, right = Rules(), Rules().find(operation)
+    rules, right = Rules(), Rules().rule(operation)
     assert right is not None, operation
+    vjp = right.vjp
+    assert vjp is not None, operation
 
     @rules.vjp(operation)
     def rule(emit: Any, op: nnef_grad.Operation, *gradients: Any) -> Sequence[Any]:
-        found = right(emit, op, *gradients)
-        is_wrong = only is None or next(op.outputs).name == only
+        found = vjp(emit, op, *gradients)
+        is_wrong = only is None or op.outputs[0].name == only
         return change(emit, op, gradients, found) if is_wrong else found
 
     return rules
@@ -65,7 +67,7 @@ def rules_of(graph: nnef_grad.Graph) -> list[str]:
     by its body, those of the body.
     """
     names = {operation.name for operation in graph.operations} - WITHOUT_RULE
-    without = {name for name in names if Rules().find(name) is None}
+    without = {name for name in names if Rules().rule(name) is None}
     if without:
         text = nnef_grad.dumps(graph)
         names = set(rules_of(nnef_grad.loads(text, expand=sorted(without))))
@@ -78,7 +80,7 @@ def places(graph: nnef_grad.Graph) -> Iterator[tuple[str, str | None]]:
         yield operation, None
         same = [op for op in graph.operations if op.name == operation]
         if len(same) > 1:
-            yield operation, next(same[0].outputs).name
+            yield operation, same[0].outputs[0].name
 
 
 def found(

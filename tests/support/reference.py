@@ -63,7 +63,7 @@ def _parse(text: str) -> Graph:
         )
         for operation in parsed.operations
     ]
-    return Graph(list(parsed.inputs), list(parsed.outputs), operations)
+    return Graph(parsed.inputs, parsed.outputs, operations)
 
 
 # Defaults of the standard library that have more digits than a float32 holds.
@@ -1281,7 +1281,7 @@ def signature(text: str) -> Signature:
     return Signature(
         {name: _declared(externals[name]) for name in graph.inputs},
         {label: _declared(operation) for label, operation in variables.items()},
-        list(graph.outputs),
+        graph.outputs,
     )
 
 

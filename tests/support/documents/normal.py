@@ -30,7 +30,7 @@ def of_ours(graph: nnef_grad.Graph, *, shapes: bool = True) -> Normal:
                 for p, o in zip(op.definition.operands, op.operands, strict=True)
             ],
             {
-                p.name: _ours(p.type, op.attributes[p.name], numbers)
+                p.name: _ours(p.type, op.settings[p.name], numbers)
                 for p in op.definition.attributes
             },
             [
