@@ -25,10 +25,10 @@ from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.autodiff.unmask import unmask
-from nnef_grad.build import returned
 from nnef_grad.build.arguments import bind
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.build.rule_results import check_gradients, is_reducible
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -202,7 +202,7 @@ class _Sweep:
         assert vjp is not None
         with located(operation.span):
             found = vjp(self.emit, operation, *received)
-        gradients = returned.gradients(operation, found, self.emit.knows)
+        gradients = check_gradients(operation, found, self.emit.knows)
         for operand, gradient in _pairs(operation.operands, gradients):
             if isinstance(operand, Tensor) and operand in self.active:
                 self._accumulate(operand, gradient, operation)
@@ -221,7 +221,7 @@ class _Sweep:
             shape = operation.outputs[0].shape
             gradient = self.emit("constant", shape=shape, value=(gradient,))
         shapes = [result.shape for result in operation.outputs]
-        is_right = returned.is_reducible(gradient.shape, operand.shape, shapes)
+        is_right = is_reducible(gradient.shape, operand.shape, shapes)
         self._require(is_right, gradient, operand, operation)
         *steps, reduced = unbroadcast(self.emit, gradient, operand.shape)
         self._require(reduced.shape == operand.shape, reduced, operand, operation)

@@ -70,7 +70,7 @@ def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
                     f" {list(named.shape)} for '{tensor.name}' of shape {list(tensor.shape)}"
                 )
                 raise InvalidGraphError(message, operation.span)
-    emitter.replaced(operation)
+    emitter.note_replaced(operation)
 
 
 def _values(build: Decompose, operation: Operation, emitter: Emitter) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""What rules return, checked in number and kind before anything relies on it.
+"""Checks of what rules return, in number and kind, before anything relies on it.
 
 Nothing here knows where a rule comes from: a rule of the user's in Python can return
 anything, one in NNEF an array of another length than its operand's.
@@ -46,7 +46,7 @@ def _each(names: Sequence[str]) -> str:
 # ---- Gradients ----
 
 
-def gradients(
+def check_gradients(
     operation: Operation, returned: Any, is_known: Callable[[Tensor], bool]
 ) -> tuple[Any, ...]:
     """The gradients that a rule returns for the operands of an operation: for each a
@@ -141,7 +141,7 @@ def is_reducible(gradient: Shape, operand: Shape, results: Sequence[Shape]) -> b
 # ---- Shapes ----
 
 
-def shapes(fragment: Fragment, returned: Any, span: Span | None) -> list[Any]:
+def check_shapes(fragment: Fragment, returned: Any, span: Span | None) -> list[Any]:
     """The shapes that a shape function returns, one for each result of an operation; a
     list of shapes for a result that is an array of tensors.
 
