@@ -71,7 +71,7 @@ def _dependents(graph: Graph, input: Tensor) -> set[Tensor]:
 
 
 def _in_known_operations(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
-    """The graph with bodies in place of the operations that have no form of their own."""
+    """The graph with the operations decomposed that have no batching rule."""
     while True:
         found = _dependents(graph, input)
         inlined = inline(
@@ -109,7 +109,7 @@ def _vectorized(
 
 @dataclass(frozen=True)
 class _Many:
-    """An operation some of whose operands have the new axis."""
+    """An operation with operands some of which have the new axis."""
 
     emit: Emitter
     operation: Operation

@@ -47,10 +47,10 @@ class Known(NamedTuple):
 
 
 class Confinement:
-    """Looks on while a backward graph is emitted, and confines what leaks.
+    """Observes the operations of a backward graph, and confines cotangents that leak.
 
     Attributes:
-        confined: what came of each cotangent that was confined.
+        confined: for each cotangent that was confined, the result.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Confinement:
     # What leaks
 
     def confine(self, emit: Emitter, cotangent: Tensor) -> Tensor:
-        """A cotangent with zeros outside of its support, whatever it had there."""
+        """The cotangent with zeros outside its support."""
         if not self._leaks(cotangent):
             return cotangent
         if cotangent not in self.confined:
@@ -164,8 +164,8 @@ class Confinement:
     # The masks of supports
 
     def _mask(self, emit: Emitter, support: Support) -> Selection:
-        """What selects the elements of a support; made after the masks of what it is
-        made of.
+        """The selection of the elements of a support; the masks of its parts are emitted
+        first.
         """
         pending = [support]
         while pending:
@@ -177,7 +177,7 @@ class Confinement:
         return self._masks[support]
 
     def _made_of(self, support: Support) -> Iterator[Support]:
-        """What has to have a mask before a support can."""
+        """The supports whose masks a mask is made of."""
         if isinstance(support, Union):
             yield from (support.first, support.second)
         elif support.within is not None:
@@ -204,8 +204,8 @@ class Confinement:
         return Selection(emit("gt", indicator, 0.0, hint="support"), True)
 
     def _indicators(self, emit: Emitter, operation: Operation) -> list[Tensor]:
-        """What an operation makes of ones inside the supports of its operands, and
-        zeros outside: a number greater than zero where a result may differ from zero.
+        """The results of an operation for ones inside the supports of its operands and
+        zeros outside: greater than zero where a result may differ from zero.
         """
         first, *others = operation.operands
         ones = _map(lambda tensor: self._ones(emit, tensor), first)
@@ -225,7 +225,7 @@ class Confinement:
 
 
 def _inside(emit: Emitter, mask: Selection, tensor: Tensor) -> Tensor:
-    """The elements that a mask takes, among zeros."""
+    """The elements that a mask selects; zero elsewhere."""
     branches = (tensor, 0.0) if mask.holds else (0.0, tensor)
     return emit("select", mask.condition, *branches, hint="inside")
 

@@ -192,7 +192,7 @@ class _Sweep:
         return seed
 
     def _visit(self, operation: Operation) -> None:
-        """Asks for the gradients of the operands, where the results have received any."""
+        """Adds the gradients of the operands, if a result has received one."""
         received = _map(self._received, operation.results)
         if not tensors(received):
             return
@@ -238,7 +238,7 @@ class _Sweep:
     def _require(
         self, is_right: bool, gradient: Tensor, operand: Tensor, operation: Operation
     ) -> None:
-        """Refuses a gradient whose shape is not right."""
+        """Refuses a gradient of a wrong shape."""
         if not is_right:
             message = (
                 f"the rule '{operation.name}_vjp' returns a gradient of shape {list(gradient.shape)}"
@@ -277,7 +277,7 @@ class _Sweep:
         )
 
     def _named(self, graph: Graph) -> Graph:
-        """The graph with final names, and what belongs to tensors by their names."""
+        """The graph with final names, verified, with the quantization of its tensors."""
         hints, pinned = self.emit.hints, self.emit.pinned
         graph = assign_names(graph, hints, pinned, reserved=self.supply.taken)
         verify(graph)
@@ -316,7 +316,7 @@ def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
 
 
 def _map(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """A value for each tensor in a nested value; None for what is not a tensor."""
+    """A value for each tensor in a nested value; None for literals."""
     if isinstance(value, tuple):
         return tuple(_map(function, item) for item in value)
     return function(value) if isinstance(value, Tensor) else None

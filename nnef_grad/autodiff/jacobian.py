@@ -25,7 +25,7 @@ from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.graph.verify import verify
 from nnef_grad.ops.shape import reshaped
 
-# How many elements a Jacobian may have, and the output that it is of.
+# The most elements of a Jacobian, and of the output that it is the derivative of.
 MAX_ELEMENTS = 100_000_000
 MAX_ROWS = 10_000
 
@@ -88,7 +88,9 @@ def _output(graph: Graph, chosen: Sequence[str] | None) -> Tensor:
     found = sources_of(graph, chosen)
     if len(found) > 1:
         listed = ", ".join(f"'{output.name}'" for output in found)
-        raise UsageError(f"a Jacobian is that of one output: choose one of {listed}")
+        raise UsageError(
+            f"a Jacobian is the derivative of one output: choose one of {listed}"
+        )
     return found[0]
 
 
@@ -123,7 +125,7 @@ def _rows(
 
 
 def _one_by_one(emit: Emitter, seed: Tensor) -> Tensor:
-    """For each element of the seed a one at its place, among zeros."""
+    """The identity: for each element of the seed a one at its place."""
     rows = prod(seed.shape)
     numbers = [float(row) for row in range(rows)]
     row = emit("constant", shape=[rows, 1], value=numbers, hint="row")

@@ -33,7 +33,7 @@ from nnef_grad.source import Span
 
 
 def repaired(document: syntax.Document) -> tuple[syntax.Document, list[Problem]]:
-    """The document with the arguments of its invocations repaired, and what was done."""
+    """The document with the arguments of its invocations repaired, and a warning each."""
     repair = _Repair(with_fragments(document.fragments))
     graph = replace(document.graph, body=repair.body(document.graph.body))
     fragments = tuple(

@@ -19,11 +19,11 @@ from nnef_grad.source import Span
 
 
 class _MisfitError(ValueError):
-    """A rule returns something else than it should; the message says what."""
+    """A rule returns something that it must not; the message says what."""
 
 
 def kind(value: object) -> str:
-    """A few words for what a value is."""
+    """A description of a value, in a few words."""
     if value is None:
         return "None"
     word = "tensor" if isinstance(value, Tensor) else f"value of type {_type(value)}"
@@ -188,7 +188,7 @@ def _extents(name: str, returned: Sequence[Any]) -> Shape:
 
 
 def _extent(value: Any) -> int:
-    """An integer, of numpy's too; True is none."""
+    """An integer, which may be one of numpy's; True is not one."""
     if isinstance(value, bool):
         raise TypeError
     return index(value)
