@@ -233,13 +233,13 @@ def test_a_document_is_read_as_it_was(document: Document) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_random_flat_document_is_read_as_it_was(seed: int) -> None:
-    round_trip(nnef_grad.loads(generate.Flat(seed).document()))
+    round_trip(nnef_grad.loads(generate.flat(seed)))
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_random_compositional_document_is_read_as_it_was(seed: int) -> None:
-    round_trip(nnef_grad.loads(generate.Compositional(seed).document()))
+    round_trip(nnef_grad.loads(generate.compositional(seed)))
 
 
 def bits(value: float) -> bytes:

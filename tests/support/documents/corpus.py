@@ -63,12 +63,14 @@ class Document:
     """A text, and whether the standard accepts it; as we read it, where it is open.
 
     `expanded` are the operations of the standard whose bodies are put in their place.
+    `inferred` is whether the Khronos parser is asked for shapes.
     """
 
     name: str
     text: str
     valid: bool
     expanded: tuple[str, ...] = ()
+    inferred: bool = True
 
 
 @dataclass

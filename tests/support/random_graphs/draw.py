@@ -60,7 +60,12 @@ class Value:
 class Draw:
     """Draws what a graph is made of; everything depends on the seed alone."""
 
+    NAMES: tuple[str, ...] = ("t{}",)
+    LABELS: tuple[str, ...] = ("", "net/", "a/b_")
+    LITERALS: tuple[float, ...] = LITERALS
+
     def __init__(self, seed: str) -> None:
+        self.seed = seed
         self.random = Random(seed)
         self.torch = torch.Generator().manual_seed(self.random.getrandbits(60))
         self.statements: list[Statement] = []
@@ -95,7 +100,7 @@ class Draw:
         return round(self.random.uniform(low, high), 2)
 
     def literal(self) -> float:
-        return self.pick(LITERALS)
+        return self.pick(self.LITERALS)
 
     def shape(self, least: int = 0, most: int = RANK, volume: int = 60) -> Shape:
         """A shape of a rank in some range."""
@@ -213,7 +218,7 @@ class Draw:
     def _attributes(self, source: str, values: Tensor) -> dict[str, Any]:
         found: dict[str, Any] = {"shape": list(values.shape)}
         if source == "variable":
-            found["label"] = f"{self.pick(['', 'net/', 'a/b_'])}v{len(self.values)}"
+            found["label"] = f"{self.pick(self.LABELS)}v{len(self.values)}"
         if source == "constant":
             found["value"] = values.flatten().tolist()
         return found
@@ -327,12 +332,15 @@ class Draw:
         """New names, among them some that a compiler may want for its own."""
         names: list[str] = []
         while len(names) < count:
-            name = f"t{len(self.values) + len(names) + 1}"
+            name = self._pattern().format(len(self.values) + len(names) + 1)
             if self.values and self.chance(0.05):
                 name = self._wanted()
             if name not in names and name not in self.values:
                 names.append(name)
         return names
+
+    def _pattern(self) -> str:
+        return self.NAMES[0] if len(self.NAMES) == 1 else self.pick(self.NAMES)
 
     def _wanted(self) -> str:
         one, other = (self.pick(list(self.values)) for _ in range(2))
@@ -364,6 +372,42 @@ class Draw:
     def count(self) -> int:
         """How many operations there are, tensors that only enter left out."""
         return sum(s.operation not in SOURCES for s in self.statements)
+
+
+class AnyDraw(Draw):
+    """Draws whatever is valid, where no gradients are to be compared: numbers may be of
+    any size, and lie outside of the domain of what is computed of them.
+    """
+
+    NAMES = ("t{}", "x_{}", "Y{}", "_{}", "layer{}_")
+    LABELS = ("", "net/", "a/b_", "layer.1/", "a-b/", "b.")
+    LITERALS = (*LITERALS, 0.25, 0.1, -0.5, 1e-3, 1e10)
+
+    def within(self, domain: str, operand: Any) -> Any:
+        return operand
+
+    def emit(
+        self, operation: str, *operands: Any, dtype: Any = None, **attributes: Any
+    ) -> Any:
+        """Numbers among the attributes are often others: no shape depends on them."""
+        drawn = {key: self._other(value) for key, value in attributes.items()}
+        if operation == "batch_normalization":
+            # The Khronos parser takes no negative one.
+            drawn["epsilon"] = abs(drawn["epsilon"])
+        if operation == "unsqueeze":
+            # In another order they mean something else to the Khronos parser.
+            drawn["axes"] = sorted(drawn["axes"])
+        return super().emit(operation, *operands, dtype=dtype, **drawn)
+
+    def _other(self, value: Any) -> Any:
+        return self.literal() if type(value) is float and self.chance(0.3) else value
+
+    def _check_operands(self, operation: str, worlds: Any, attributes: Any) -> None:
+        """All will do."""
+
+    def _check_result(self, operation: str, here: Tensor, there: Tensor) -> None:
+        if here.dim() > RANK or not 0 < here.numel() <= VOLUME:
+            raise Rejected
 
 
 def meet(*shapes: Shape) -> Shape | None:

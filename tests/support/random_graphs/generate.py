@@ -25,18 +25,22 @@ PREFERENCE = 6.0
 
 def make_graph(seed: int, number: int) -> RandomGraph:
     """The graph that a seed and a number stand for."""
-    name = f"{seed}:{number}"
-    draw = Draw(name)
+    draw = Draw(f"{seed}:{number}")
+    return graph_of(draw)
+
+
+def graph_of(draw: Draw, size: int | None = None) -> RandomGraph:
+    """A graph of so many operations at most, or of any size."""
     for _ in range(draw.between(1, 3)):
         draw.fresh(draw.shape(3 if draw.mostly_windows else 1), source="external")
-    _fill(draw, draw.between(5, draw.pick(SIZES)))
+    _fill(draw, size or draw.between(5, draw.pick(SIZES)))
     if not any(value.moves for value in _made(draw)):
         draw.emit("copy", next(iter(draw.values.values())))
     outputs = _outputs(draw)
     feeds, variables = _data(draw)
     moving = frozenset(name for name, value in draw.values.items() if value.moves)
     return RandomGraph(
-        name=name,
+        name=draw.seed,
         statements=tuple(draw.statements),
         outputs=outputs,
         feeds=feeds,

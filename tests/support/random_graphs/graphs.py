@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +34,10 @@ class Statement:
 
     @property
     def text(self) -> str:
-        left = ", ".join(_operand(result) for result in self.results)
+        left = ", ".join(operand_text(result) for result in self.results)
         brackets = f"<{self.dtype}>" if self.dtype else ""
-        arguments = [_operand(operand) for operand in self.operands]
-        arguments += [f"{key} = {_value(v)}" for key, v in self.attributes.items()]
+        arguments = [operand_text(operand) for operand in self.operands]
+        arguments += [f"{key} = {value_text(v)}" for key, v in self.attributes.items()]
         return f"{left} = {self.operation}{brackets}({', '.join(arguments)});"
 
 
@@ -62,11 +62,15 @@ class RandomGraph:
 
     @property
     def text(self) -> str:
+        return self.document([statement.text for statement in self.statements])
+
+    def document(self, statements: Sequence[str]) -> str:
+        """The text of the graph, given that of its statements."""
         # By name, which is not the order of the statements: any will do.
         inputs = sorted(
             s.outputs[0] for s in self.statements if s.operation == "external"
         )
-        lines = "\n".join(f"    {statement.text}" for statement in self.statements)
+        lines = "\n".join(f"    {statement}" for statement in statements)
         head = f"graph net( {', '.join(inputs)} ) -> ( {', '.join(self.outputs)} )"
         return f"version 1.0;\n\n{head}\n{{\n{lines}\n}}\n"
 
@@ -108,17 +112,19 @@ def flat(values: Any) -> Iterator[Any]:
             yield value
 
 
-def _operand(operand: Any) -> str:
+def operand_text(operand: Any) -> str:
+    """A tensor, a literal, or an array of them, as it is written."""
     if isinstance(operand, tuple):
-        return f"[{', '.join(map(_operand, operand))}]"
-    return operand if isinstance(operand, str) else _value(operand)
+        return f"[{', '.join(map(operand_text, operand))}]"
+    return operand if isinstance(operand, str) else value_text(operand)
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """The value of an attribute, as it is written."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(value_text, value))}]"
     if isinstance(value, tuple):
-        return f"({', '.join(map(_value, value))})"
+        return f"({', '.join(map(value_text, value))})"
     return repr(value)
