@@ -6,26 +6,9 @@ from math import prod
 from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.registry import Emit, require, shape, vjp
+from nnef_grad.ops.axes import check_axes
+from nnef_grad.ops.registry import Emit, shape, vjp
 from nnef_grad.ops.traits import REDUCTIONS
-
-
-def check_axes(axes: tuple[int, ...], rank: int) -> None:
-    """Each axis of a tensor is named at most once.
-
-    Raises:
-        ShapeError: an axis is out of range, or named twice.
-    """
-    require(
-        rank > 0 or not axes,
-        f"a tensor of rank 0 has no axes, and 'axes' are {list(axes)}",
-    )
-    require(
-        all(0 <= axis < rank for axis in axes),
-        f"'axes' must be in 0..{rank - 1} for rank {rank}, and are {list(axes)}",
-    )
-    require(len(set(axes)) == len(axes), f"'axes' must differ, and are {list(axes)}")
-
 
 # ---- Shapes ----
 

@@ -20,9 +20,10 @@ from math import prod
 from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.ops.parts import section
 from nnef_grad.ops.registry import Emit, decomposition, require, shape
 from nnef_grad.ops.sampling import check_method, check_spatial
-from nnef_grad.ops.shape import reshaped, section
+from nnef_grad.ops.shape import reshaped
 
 # ---- Shapes ----
 

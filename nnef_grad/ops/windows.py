@@ -13,7 +13,7 @@ windows. Nothing here knows an operation: these are functions of tuples of integ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nnef_grad.graph.ir import Shape
@@ -70,6 +70,24 @@ class Windows:
         """
         return self.up == up_scaled(
             self.down, self.size, self.padding, self.stride, self.dilation
+        )
+
+    @property
+    def pairing(self) -> Windows:
+        """The windows that pair the two sides, so as to correlate them: the down-scaled
+        side is one, stretched by the stride, and moves by the dilation to as many places
+        as a window has elements. What a stride leaves over is cropped.
+        """
+        after = (last - extent for last, extent in zip(self.end, self.up, strict=True))
+        return replace(
+            self,
+            down=self.size,
+            size=self.down,
+            padding=tuple(
+                (before, q) for (before, _), q in zip(self.padding, after, strict=True)
+            ),
+            stride=self.dilation,
+            dilation=self.stride,
         )
 
     @property
