@@ -1,7 +1,7 @@
-"""Computes a graph for many values of one input at once.
+"""Batching: computes a graph for many values of one input at once.
 
-What depends on the input gets a new leading axis, with an item for each value; what does
-not is computed once, as it was. Shapes align from the left, so element by element
+Tensors that depend on the input get a new leading axis, with an item for each value; all
+others are computed once, as they were. Shapes align from the left, so element by element
 nothing else has to be done than to give the other operands a leading axis too. Other
 operations count their axes one further; convolutions take the new axis into the batch
 or the channels.
@@ -31,7 +31,7 @@ from nnef_grad.ops.traits import (
 )
 
 
-def vectorize(
+def batch(
     emit: Emitter,
     graph: Graph,
     input: Tensor,
@@ -40,23 +40,23 @@ def vectorize(
     """Emits the operations of a graph, for many values of an input.
 
     Args:
-        emit: takes the operations; its library has those of the graph.
+        emit: emits the operations; its opset has those of the graph.
         graph: a flat graph.
         input: the input that is replaced.
         values: what replaces it, with a leading axis in front of the input's.
 
     Returns:
-        For each tensor of the graph that depends on the input, what has the leading axis
-        too. All other tensors of the graph are emitted as they are.
+        For each tensor of the graph that depends on the input, the tensor with the
+        leading axis. All other tensors of the graph are emitted as they are.
 
     Raises:
         NoDerivativeError: an operation on the way has no form for many values at once.
     """
-    graph = _in_known_operations(graph, input, emit.opset)
+    graph = _decompose_unknown(graph, input, emit.opset)
     many = {input: values}
     for operation in graph.operations:
         if any(t in many for t in operation.inputs):
-            many.update(_vectorized(emit, operation, many))
+            many.update(_batch_operation(emit, operation, many))
         elif input not in operation.outputs:
             emit.append(operation)
     return many
@@ -70,7 +70,7 @@ def _dependents(graph: Graph, input: Tensor) -> set[Tensor]:
     return found
 
 
-def _in_known_operations(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
+def _decompose_unknown(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
     """The graph with the operations decomposed that have no batching rule."""
     while True:
         found = _dependents(graph, input)
@@ -78,7 +78,7 @@ def _in_known_operations(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
             graph,
             lambda op, found=found: (  # type: ignore[misc]
                 instantiate_body
-                if op.name not in _FORMS
+                if op.name not in _RULES
                 and op.definition.body is not None
                 and not found.isdisjoint(op.inputs)
                 else None
@@ -90,11 +90,11 @@ def _in_known_operations(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
         graph = inlined
 
 
-def _vectorized(
+def _batch_operation(
     emit: Emitter, operation: Operation, many: Mapping[Tensor, Tensor]
 ) -> dict[Tensor, Tensor]:
     """The results with the new axis, by the results without it."""
-    form = _FORMS.get(operation.name)
+    form = _RULES.get(operation.name)
     if form is None:
         message = f"'{operation.name}' has no form for many values at once"
         raise NoDerivativeError(message, operation.span)
@@ -164,7 +164,7 @@ class _Many:
         return self.emit.emit_again(self.operation, operands, **attributes)
 
 
-Form = Callable[[_Many], Sequence[Any]]
+BatchingRule = Callable[[_Many], Sequence[Any]]
 
 
 # ---- Element by element ----
@@ -375,7 +375,7 @@ _WITH_WINDOWS = (
     | LOCAL_NORMALIZATION
     | {"debox", "sample", "desample", "max_pool_with_index"}
 )
-_FORMS: dict[str, Form] = {
+_RULES: dict[str, BatchingRule] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),
     **dict.fromkeys(_WITH_AXES, with_axes),
     **dict.fromkeys(("split", "unstack", "concat", "stack"), with_axis),

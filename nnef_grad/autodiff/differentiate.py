@@ -39,7 +39,7 @@ from nnef_grad.errors import (
 )
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply, assign_names, step_names
-from nnef_grad.graph.order import inputs_first
+from nnef_grad.graph.order import put_inputs_first
 from nnef_grad.graph.prune import prune
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.graph.verify import verify
@@ -128,7 +128,7 @@ class _Sweep:
         self.sources = sources
         self.stopped = stopped
         self.rules = rules
-        self.graph, self.active = self._decomposed(graph)
+        self.graph, self.active = self._decompose(graph)
         self.confinement = Confinement()
         self.emit = Emitter(
             rules.opset.extended(graph.fragments),
@@ -141,7 +141,7 @@ class _Sweep:
         self.gradients: dict[Tensor, Tensor] = {}
         self.reductions = 0
 
-    def _decomposed(self, graph: Graph) -> tuple[Graph, set[Tensor]]:
+    def _decompose(self, graph: Graph) -> tuple[Graph, set[Tensor]]:
         """The graph with those operations on the way decomposed that are differentiated
         so, and its active tensors. What they are made of may be decomposed in its turn.
         """
@@ -267,7 +267,7 @@ class _Sweep:
             notes=_notes(self.graph.name, named_seeds, gradients),
         )
         return Backward(
-            self._named(inputs_first(prune(unmask(prune(graph))))),
+            self._assign_names(put_inputs_first(prune(unmask(prune(graph))))),
             named_seeds,
             gradients,
             self._warnings(),
@@ -276,7 +276,7 @@ class _Sweep:
             tuple(tensor.name for tensor in self.stopped),
         )
 
-    def _named(self, graph: Graph) -> Graph:
+    def _assign_names(self, graph: Graph) -> Graph:
         """The graph with final names, verified, with the quantization of its tensors."""
         hints, pinned = self.emit.hints, self.emit.pinned
         graph = assign_names(graph, hints, pinned, reserved=self.supply.taken)

@@ -79,9 +79,7 @@ class Algebra:
         self._selected: dict[tuple[Support | None, Tensor, bool], Support] = {}
         self._unions: dict[tuple[Support, Support], Support] = {}
 
-    def selected(
-        self, whole: Support | None, condition: Tensor, holds: bool
-    ) -> Support:
+    def select(self, whole: Support | None, condition: Tensor, holds: bool) -> Support:
         """The part of a support where a condition holds, or where it does not."""
         if isinstance(whole, Selected) and whole.is_by(condition, holds):
             return whole
@@ -93,9 +91,9 @@ class Algebra:
             )
         return self._selected[key]
 
-    def common(self, a: Support | None, b: Support | None) -> Support | None:
+    def union(self, a: Support | None, b: Support | None) -> Support | None:
         """The support of a sum: the smallest that both are parts of."""
-        whole = _common_whole(a, b)
+        whole = _smallest_common(a, b)
         if whole is a or whole is b or a is None or b is None:
             return whole
         if (a, b) not in self._unions:
@@ -103,13 +101,13 @@ class Algebra:
             self._unions[a, b] = Union(whole, _depth(whole) + 1, shape, a, b)
         return self._unions[a, b]
 
-    def inner(self, a: Support | None, b: Support | None) -> Support | None:
+    def intersection(self, a: Support | None, b: Support | None) -> Support | None:
         """The support of a product: the smaller one, or the first if neither contains
         the other.
         """
         return b if a is None or (b is not None and b.is_within(a)) else a
 
-    def carried(
+    def carry(
         self,
         name: str,
         operands: tuple[Operand, ...],
@@ -121,11 +119,11 @@ class Algebra:
         which = _KEEPING.get(name)
         if which is None:
             return None
-        join = self.inner if name == "mul" else self.common
-        return _reduced(join, map(support, which(operands)))
+        join = self.intersection if name == "mul" else self.union
+        return _reduce(join, map(support, which(operands)))
 
 
-def _reduced(
+def _reduce(
     join: Callable[[Support | None, Support | None], Support | None],
     supports: Iterable[Support | None],
 ) -> Support | None:
@@ -137,7 +135,7 @@ def _depth(support: Support | None) -> int:
     return 0 if support is None else support.depth
 
 
-def _common_whole(a: Support | None, b: Support | None) -> Support | None:
+def _smallest_common(a: Support | None, b: Support | None) -> Support | None:
     """The smallest support that two are within."""
     while a is not b and a is not None and b is not None:
         depths = a.depth, b.depth

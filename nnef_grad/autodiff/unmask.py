@@ -33,11 +33,11 @@ def unmask(graph: Graph) -> Graph:
     operations = []
     for operation in graph.operations:
         operation = substitute(operation, found)
-        taken = _taken(operation, demands)
-        if taken is None:
+        source = _source_of(operation, demands)
+        if source is None:
             operations.append(operation)
         else:
-            found.update((t, taken) for t in operation.outputs)
+            found.update((t, source) for t in operation.outputs)
     return replace(graph, operations=tuple(operations))
 
 
@@ -45,7 +45,7 @@ def _is_mask(operation: Operation) -> bool:
     return operation.origin is not None and selection(operation) is not None
 
 
-def _taken(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor | None:
+def _source_of(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor | None:
     """The operand in place of a selection that is repeated wherever its zeros matter."""
     chosen = selection(operation)
     if chosen is None or not _is_mask(operation):

@@ -10,7 +10,7 @@ from typing import Any
 from nnef_grad.build.arguments import Arguments
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import Evaluator, NoValueError, Scope, hint_of, unpack
-from nnef_grad.build.lenient import repaired, repaired_bias
+from nnef_grad.build.lenient import repair, repair_bias
 from nnef_grad.errors import (
     InvalidGraphError,
     NnefGradError,
@@ -55,7 +55,7 @@ def build_graph(
     opset = opset if opset is not None else standard_opset()
     warnings: list[Problem] = []
     if lenient:
-        document, warnings = repaired(document)
+        document, warnings = repair(document)
     problems = check_document(document, opset.declarations)
     if problems:
         raise InvalidGraphError.collect(problems)
@@ -96,7 +96,7 @@ def _adjustment(
         if fragment.name == "variable":
             _check_label(str(bound.attributes["label"]), span)
         if repairs is not None:
-            bound, found = repaired_bias(emitter, fragment, bound, span)
+            bound, found = repair_bias(emitter, fragment, bound, span)
             repairs.extend(found)
         return bound
 

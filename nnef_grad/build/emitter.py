@@ -152,7 +152,7 @@ class Emitter:
             arguments = arguments._replace(operands=prepared)
         if self._simplify is None or names or fragment.name in UNIQUE:
             return self._new(fragment, arguments, hints, names, span).results
-        simpler = self._simplified(fragment, arguments, hints)
+        simpler = self._simplify_away(fragment, arguments, hints)
         if simpler is not None:
             return (simpler,)
         key = arguments.key(fragment)
@@ -162,7 +162,7 @@ class Emitter:
             self._follow(self._emitted[key])
         return self._emitted[key].results
 
-    def _simplified(
+    def _simplify_away(
         self, fragment: Fragment, arguments: Arguments, hints: tuple[Any, ...]
     ) -> Operand | None:
         """The operand in place of the result, if the operation is not needed."""
