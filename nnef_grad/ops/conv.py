@@ -263,9 +263,9 @@ def deconv_windows(op: Operation) -> Windows:
 
 
 def _windows(op: Operation, up: Shape) -> Windows:
-    size, attributes = op.inputs[1].shape[2:], op.attributes
-    padding, stride = attributes["padding"], attributes["stride"]
-    return downscaling(up[2:], size, padding, stride, attributes["dilation"])
+    size, padding = op.inputs[1].shape[2:], op.attributes["padding"]
+    stride, dilation = op.attributes["stride"], op.attributes["dilation"]
+    return downscaling(up[2:], size, padding, stride, dilation)
 
 
 def _filter_gradient(
