@@ -276,7 +276,8 @@ class _Sweep:
     def run(self, ones: bool, with_outputs: bool) -> Backward:
         seeds = {output: self._seed(output, ones) for output in self.sources}
         for operation in reversed(self.graph.operations):
-            if is_active(operation, self.active):
+            is_flat = self.rules.is_zero(operation.name)
+            if is_active(operation, self.active) and not is_flat:
                 self._visit(operation)
         if self.problems:
             raise NoDerivativeError.collect(self.problems[::-1])
