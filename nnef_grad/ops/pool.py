@@ -130,8 +130,8 @@ def _box_adjoint(emit: Emit, op: Operation, dy: Tensor, normalize: bool) -> Tens
 
 
 def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
-    """What a normalised box divides by: the volume of a window or, with border
-    'ignore', of the part of it inside the input.
+    """The divisor of a normalized box: the volume of a window or, with border 'ignore',
+    of the part of it inside the input.
 
     That volume is a product over the axes, so it is written as a small constant for
     each axis along which it varies.

@@ -69,7 +69,7 @@ def roi_align_shape(
     return roi_shape(input, rois, batch_index, output_size)
 
 
-# ---- Bodies ----
+# ---- Decompositions ----
 
 
 @decomposition("roi_resample")
@@ -107,7 +107,7 @@ def max_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     return [values]
 
 
-# ---- What the bodies share ----
+# ---- Steps ----
 
 
 @dataclass(frozen=True, slots=True)
