@@ -227,11 +227,6 @@ def gather(op: _Many) -> Sequence[Any]:
     return op.again(op.aligned(x), indices, axis=op.attributes["axis"] + 1)
 
 
-def matmul(op: _Many) -> Sequence[Any]:
-    """The new axis is a batch of matrices."""
-    return op.again(*map(op.aligned, op.operation.operands))
-
-
 # ---- Windows over all axes ----
 
 _ONE_EACH: Mapping[str, Any] = {
@@ -261,59 +256,60 @@ def conv(op: _Many) -> Sequence[Any]:
     """The new axis goes into the batch, or, where there are many filters, into the
     channels.
     """
-    x, w, bias = op.operation.operands
-    assert isinstance(x, Tensor)
-    assert isinstance(w, Tensor)
-    convolved = (_by_channels if op.has_axis(w) else _by_batch)(op, x, w)
-    return (op.emit("add", convolved, op.aligned(bias)),)
+    x, w, *_ = op.operation.inputs
+    several = _by_groups if op.has_axis(x) else _by_channels
+    convolved = (several if op.has_axis(w) else _by_batch)(op, x, w)
+    return (op.emit("add", convolved, op.aligned(op.operation.operands[2])),)
 
 
-def _by_batch(op: _Many, x: Tensor, w: Tensor) -> Any:
+def _by_batch(op: _Many, x: Tensor, w: Tensor) -> Tensor:
     """Many images are a larger batch."""
     batch = op.count * x.shape[0]
     images = reshaped(op.emit, op.many[x], (batch, *x.shape[1:]), hint="images")
-    shape = _output_shape(op, (batch, op.result[1]))
-    convolved = _convolved(op, images, w, **shape)
+    convolved = _convolved(op, images, w, op.result[1])
     return reshaped(op.emit, convolved, (op.count, *op.result))
 
 
-def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Any:
-    """Many filters on the same images give as many times the channels; on as many
-    images they make as many times the groups.
-    """
-    batch, groups = x.shape[0], _groups(op, x)
-    channels = _output_shape(op, (batch, op.count * op.result[1]))
-    if op.has_axis(x):
-        images = _rearranged(
-            op.emit,
-            op.many[x],
-            (op.count, batch),
-            (1, 0, 2),
-            (batch, op.count * x.shape[1], *x.shape[2:]),
-            "images",
-        )
-        shape = (op.count * w.shape[0], *w.shape[1:])
-        filters = reshaped(op.emit, op.many[w], shape, hint="filters")
-        convolved = _convolved(
-            op, images, filters, groups=op.count * groups, **channels
-        )
-        apart: Shape = (batch, op.count)
-        order: Shape = (1, 0, 2)
-    else:
-        filters = _filters_by_group(op, w, groups)
-        convolved = _convolved(op, x, filters, groups=groups, **channels)
-        apart, order = (batch, groups, op.count), (2, 0, 1, 3)
+def _by_groups(op: _Many, x: Tensor, w: Tensor) -> Tensor:
+    """Many filters on as many images make as many times the groups."""
+    emit, many, groups = op.emit, op.count, op.count * _groups(op, x)
+    batch, channels, *extents = x.shape
+    merged = (batch, many * channels, *extents)
+    order = (1, 0, 2)
+    images = _rearranged(emit, op.many[x], (many, batch), order, merged, "images")
+    shape = (many * w.shape[0], *w.shape[1:])
+    filters = reshaped(emit, op.many[w], shape, hint="filters")
+    convolved = _convolved(op, images, filters, many * op.result[1], groups=groups)
+    whole = (many, *op.result)
+    return _rearranged(emit, convolved, (batch, many), order, whole, "channels")
+
+
+def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Tensor:
+    """Many filters on the same images give as many times the channels."""
+    groups = _groups(op, x)
+    filters = _filters_by_group(op, w, groups)
+    convolved = _convolved(op, x, filters, op.count * op.result[1], groups=groups)
+    apart, order = (x.shape[0], groups, op.count), (2, 0, 1, 3)
     whole = (op.count, *op.result)
     return _rearranged(op.emit, convolved, apart, order, whole, "channels")
 
 
-def _convolved(op: _Many, images: Tensor, filters: Tensor, **attributes: Any) -> Tensor:
+def _convolved(
+    op: _Many, images: Tensor, filters: Tensor, channels: int, **attributes: Any
+) -> Tensor:
+    """The operation on other images, with other filters, which give that many
+    channels.
+    """
+    given = op.attributes.get("output_shape")
+    if given:
+        attributes["output_shape"] = (images.shape[0], channels, *given[2:])
+    convolved: Tensor
     (convolved,) = op.again(images, filters, **attributes)
     op.emit.set_hint(convolved, op.emit.naming("convolved"))
-    return convolved  # type: ignore[no-any-return]
+    return convolved
 
 
-def _filters_by_group(op: _Many, w: Tensor, groups: int) -> Any:
+def _filters_by_group(op: _Many, w: Tensor, groups: int) -> Tensor:
     """The filters in such an order that the channels which a group writes stand
     together.
     """
@@ -333,15 +329,9 @@ def _groups(op: _Many, x: Tensor) -> int:
     return given or (x.shape[1] if op.operation.name == "conv" else op.result[1])
 
 
-def _output_shape(op: _Many, leading: Shape) -> dict[str, Any]:
-    """The attribute with other batch and channels, where it is given."""
-    given = op.attributes.get("output_shape")
-    return {"output_shape": (*leading, *given[2:])} if given else {}
-
-
 def _rearranged(
     emit: Emitter, x: Tensor, apart: Shape, order: Shape, shape: Shape, hint: str
-) -> Any:
+) -> Tensor:
     """The elements in another order of the leading axes that they are taken apart to;
     all after them goes as one axis.
     """
@@ -388,5 +378,6 @@ _RULES: dict[str, BatchingRule] = {
     "tile": tile,
     "pad": pad,
     "gather": gather,
-    "matmul": matmul,
+    # The new axis is a batch of matrices.
+    "matmul": elementwise,
 }

@@ -165,7 +165,7 @@ class _Sweep:
     # From the last operation to the first
 
     def run(self, ones: bool, with_outputs: bool) -> Backward:
-        way = [op for op in self.graph.operations if is_active(op, self.active)]
+        way = list(filter(self._passes_gradients, self.graph.operations))
         missing = [op for op in way if self.rules.derivation(op).is_missing]
         if missing:
             raise NoDerivativeError.collect(list(map(self._no_derivative, missing)))
@@ -174,6 +174,15 @@ class _Sweep:
         for operation in reversed(way):
             self._visit(operation)
         return self._finish({} if ones else seeds, with_outputs)
+
+    def _passes_gradients(self, operation: Operation) -> bool:
+        """Whether gradients flow through an operation: it may lie between active tensors
+        with a derivative of zero.
+        """
+        return (
+            is_active(operation, self.active)
+            and not self.rules.derivation(operation).is_zero
+        )
 
     def _no_derivative(self, operation: Operation) -> Problem:
         name, limit = operation.name, self.rules.derivation(operation).limit

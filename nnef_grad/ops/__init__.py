@@ -1,5 +1,5 @@
-"""The operations by family: the shape function of each, and its rule or body where that
-needs shapes.
+"""The operations by family: the shape function of each, and its rule or decomposition
+where that needs shapes.
 
 Importing this package enters all of them.
 """

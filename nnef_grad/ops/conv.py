@@ -117,7 +117,7 @@ def separable_conv_shape(
     dilation: Shape,
     groups: int,
 ) -> Shape:
-    """What the two steps of its body give."""
+    """The shape after the two steps of its body."""
     with _naming("plane_filter"):
         planes = conv_shape(
             input, plane_filter, (), border, padding, stride, dilation, 0
@@ -139,7 +139,7 @@ def separable_deconv_shape(
     output_shape: Shape,
     groups: int,
 ) -> Shape:
-    """What the two steps of its body give."""
+    """The shape after the two steps of its body."""
     with _naming("point_filter"):
         points = deconv_shape(
             input, point_filter, (), "constant", (), (), (), (), groups
@@ -263,9 +263,9 @@ def deconv_windows(op: Operation) -> Windows:
 
 
 def _windows(op: Operation, up: Shape) -> Windows:
-    size, attributes = op.inputs[1].shape[2:], op.attributes
-    padding, stride = attributes["padding"], attributes["stride"]
-    return downscaling(up[2:], size, padding, stride, attributes["dilation"])
+    size, padding = op.inputs[1].shape[2:], op.attributes["padding"]
+    stride, dilation = op.attributes["stride"], op.attributes["dilation"]
+    return downscaling(up[2:], size, padding, stride, dilation)
 
 
 def _filter_gradient(

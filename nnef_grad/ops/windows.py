@@ -13,7 +13,7 @@ windows. Nothing here knows an operation: these are functions of tuples of integ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from nnef_grad.graph.ir import Shape
@@ -78,14 +78,12 @@ class Windows:
         side is one, stretched by the stride, and moves by the dilation to as many places
         as a window has elements. What a stride leaves over is cropped.
         """
-        after = (last - extent for last, extent in zip(self.end, self.up, strict=True))
-        return replace(
-            self,
+        columns = zip(self.padding, self.end, self.up, strict=True)
+        return Windows(
+            up=self.up,
             down=self.size,
             size=self.down,
-            padding=tuple(
-                (before, q) for (before, _), q in zip(self.padding, after, strict=True)
-            ),
+            padding=tuple((p, last - extent) for (p, _), last, extent in columns),
             stride=self.dilation,
             dilation=self.stride,
         )
@@ -207,7 +205,7 @@ def automatic_padding(
     return tuple((total // 2, total - total // 2) for total in totals)
 
 
-# ---- What the border has to do with it ----
+# ---- Borders ----
 
 # Borders that repeat elements of the input, and how many elements of an axis each cannot
 # reach: 'reflect' leaves out the one that it reflects at. None where any width will do.

@@ -168,6 +168,14 @@ def test_two_gradients_that_are_one_tensor_are_computed_once() -> None:
     assert names(result.graph)[-3:] == ["exp", "mul", "copy"]
 
 
+@pytest.mark.parametrize("step", ["sign", "floor", "ceil", "round"])
+def test_both_sides_of_a_step(step: str) -> None:
+    text = document(f"x = external(shape = [3]);\nt = {step}(x);\ny = sin(t);")
+    checked = check_gradients(text, wrt=["x", "t"])
+    assert checked.gradients["x"].abs().max() == 0.0
+    assert checked.gradients["t"].abs().max() > 0.0
+
+
 def test_logical_and_integer_inputs_have_no_gradient() -> None:
     text = document(
         "x = external(shape = [2]);\nm = external<logical>(shape = [2]);\ni = external<integer>(shape = [3]);\n"
