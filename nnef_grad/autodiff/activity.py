@@ -1,5 +1,5 @@
-"""Which tensors gradients flow through: between the tensors differentiated with respect
-to and the outputs.
+"""Activity: the tensors that gradients flow through, between the targets and the sources
+of a differentiation.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Backward:
 
 
 def summary(graph: Graph, backward: Backward) -> str:
-    """A line that says what was done to a forward graph."""
+    """A summary in one line: operations, reductions and gradients."""
     counts = [
         (len(graph.operations), "operation", " in"),
         (len(backward.graph.operations), "operation", " out"),

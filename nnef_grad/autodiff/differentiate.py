@@ -25,10 +25,10 @@ from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.autodiff.unmask import unmask
-from nnef_grad.build import returned
 from nnef_grad.build.arguments import bind
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.build.rule_results import check_gradients, is_reducible
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -39,7 +39,7 @@ from nnef_grad.errors import (
 )
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply, assign_names, step_names
-from nnef_grad.graph.order import inputs_first
+from nnef_grad.graph.order import put_inputs_first
 from nnef_grad.graph.prune import prune
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.graph.verify import verify
@@ -128,7 +128,7 @@ class _Sweep:
         self.sources = sources
         self.stopped = stopped
         self.rules = rules
-        self.graph, self.active = self._decomposed(graph)
+        self.graph, self.active = self._decompose(graph)
         self.confinement = Confinement()
         self.emit = Emitter(
             rules.opset.extended(graph.fragments),
@@ -141,7 +141,7 @@ class _Sweep:
         self.gradients: dict[Tensor, Tensor] = {}
         self.reductions = 0
 
-    def _decomposed(self, graph: Graph) -> tuple[Graph, set[Tensor]]:
+    def _decompose(self, graph: Graph) -> tuple[Graph, set[Tensor]]:
         """The graph with those operations on the way decomposed that are differentiated
         so, and its active tensors. What they are made of may be decomposed in its turn.
         """
@@ -165,7 +165,7 @@ class _Sweep:
     # From the last operation to the first
 
     def run(self, ones: bool, with_outputs: bool) -> Backward:
-        way = [op for op in self.graph.operations if is_active(op, self.active)]
+        way = list(filter(self._passes_gradients, self.graph.operations))
         missing = [op for op in way if self.rules.derivation(op).is_missing]
         if missing:
             raise NoDerivativeError.collect(list(map(self._no_derivative, missing)))
@@ -174,6 +174,15 @@ class _Sweep:
         for operation in reversed(way):
             self._visit(operation)
         return self._finish({} if ones else seeds, with_outputs)
+
+    def _passes_gradients(self, operation: Operation) -> bool:
+        """Whether gradients flow through an operation: it may lie between active tensors
+        with a derivative of zero.
+        """
+        return (
+            is_active(operation, self.active)
+            and not self.rules.derivation(operation).is_zero
+        )
 
     def _no_derivative(self, operation: Operation) -> Problem:
         name, limit = operation.name, self.rules.derivation(operation).limit
@@ -192,7 +201,7 @@ class _Sweep:
         return seed
 
     def _visit(self, operation: Operation) -> None:
-        """Asks for the gradients of the operands, where the results have received any."""
+        """Adds the gradients of the operands, if a result has received one."""
         received = _map(self._received, operation.results)
         if not tensors(received):
             return
@@ -202,7 +211,7 @@ class _Sweep:
         assert vjp is not None
         with located(operation.span):
             found = vjp(self.emit, operation, *received)
-        gradients = returned.gradients(operation, found, self.emit.knows)
+        gradients = check_gradients(operation, found, self.emit.knows)
         for operand, gradient in _pairs(operation.operands, gradients):
             if isinstance(operand, Tensor) and operand in self.active:
                 self._accumulate(operand, gradient, operation)
@@ -221,7 +230,7 @@ class _Sweep:
             shape = operation.outputs[0].shape
             gradient = self.emit("constant", shape=shape, value=(gradient,))
         shapes = [result.shape for result in operation.outputs]
-        is_right = returned.is_reducible(gradient.shape, operand.shape, shapes)
+        is_right = is_reducible(gradient.shape, operand.shape, shapes)
         self._require(is_right, gradient, operand, operation)
         *steps, reduced = unbroadcast(self.emit, gradient, operand.shape)
         self._require(reduced.shape == operand.shape, reduced, operand, operation)
@@ -238,7 +247,7 @@ class _Sweep:
     def _require(
         self, is_right: bool, gradient: Tensor, operand: Tensor, operation: Operation
     ) -> None:
-        """Refuses a gradient whose shape is not right."""
+        """Refuses a gradient of a wrong shape."""
         if not is_right:
             message = (
                 f"the rule '{operation.name}_vjp' returns a gradient of shape {list(gradient.shape)}"
@@ -267,7 +276,7 @@ class _Sweep:
             notes=_notes(self.graph.name, named_seeds, gradients),
         )
         return Backward(
-            self._named(inputs_first(prune(unmask(prune(graph))))),
+            self._assign_names(put_inputs_first(prune(unmask(prune(graph))))),
             named_seeds,
             gradients,
             self._warnings(),
@@ -276,8 +285,8 @@ class _Sweep:
             tuple(tensor.name for tensor in self.stopped),
         )
 
-    def _named(self, graph: Graph) -> Graph:
-        """The graph with final names, and what belongs to tensors by their names."""
+    def _assign_names(self, graph: Graph) -> Graph:
+        """The graph with final names, verified, with the quantization of its tensors."""
         hints, pinned = self.emit.hints, self.emit.pinned
         graph = assign_names(graph, hints, pinned, reserved=self.supply.taken)
         verify(graph)
@@ -316,7 +325,7 @@ def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
 
 
 def _map(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """A value for each tensor in a nested value; None for what is not a tensor."""
+    """A value for each tensor in a nested value; None for literals."""
     if isinstance(value, tuple):
         return tuple(_map(function, item) for item in value)
     return function(value) if isinstance(value, Tensor) else None

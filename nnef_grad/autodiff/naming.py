@@ -18,7 +18,7 @@ from nnef_grad.graph.ir import Operation, Tensor
 
 
 class Role(NamedTuple):
-    """What a tensor of the backward graph is to a tensor of the forward graph.
+    """The relation of a tensor of the backward graph to a tensor of the forward graph.
 
     Attributes:
         tensor: the tensor of the forward graph.
@@ -39,11 +39,11 @@ class GradientNames:
         self._uses: Counter[Tensor] = Counter()
 
     def add(self, tensor: Tensor, role: Role) -> None:
-        """Notes what a tensor is; the first role counts."""
+        """Gives a tensor a role, unless it has one."""
         self._roles.setdefault(tensor, role)
 
     def count_use(self, tensor: Tensor) -> None:
-        """Notes that a tensor of the forward graph receives a gradient from a use."""
+        """Counts a use that gives a tensor of the forward graph a gradient."""
         self._uses[tensor] += 1
 
     def assign(

@@ -21,8 +21,8 @@ SUFFIXES = (SUFFIX, SHAPE)
 
 
 def check_rules(fragments: Sequence[syntax.Fragment]) -> list[Problem]:
-    """What is wrong with the fragments of a file of rules."""
-    # A rule is no operation: the operations that there are do not hold the rules.
+    """The problems of the fragments of a file of rules."""
+    # Rules are not operations: documents cannot invoke them.
     library = with_fragments(declared_operations(fragments).values())
     return [*_naming_problems(fragments), *check_fragments(fragments, library)]
 
@@ -45,7 +45,7 @@ def _naming_problems(fragments: Sequence[syntax.Fragment]) -> Iterator[Problem]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The operation that a rule is for, and what kind of a rule it is."""
+    """The operation that a rule is for, and the suffix of the rule."""
     suffix = next((s for s in SUFFIXES if name.endswith(s)), "")
     return name.removesuffix(suffix), suffix
 
@@ -60,7 +60,7 @@ def declared_operations(
 def signature_problems(
     rule: syntax.Fragment, definition: syntax.Fragment
 ) -> Iterator[Problem]:
-    """Where a rule's parameters and results are not those that the convention asks for."""
+    """The parameters and results of a rule that do not follow the convention."""
     is_shape = rule.name.endswith(SHAPE)
     parameters = [p.name for p in definition.parameters]
     expected = parameters if is_shape else expected_parameters(definition)

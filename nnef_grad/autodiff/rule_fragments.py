@@ -33,9 +33,7 @@ def apply_rule(
 
 
 def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
-    """A gradient as an expression sees it: zeros where nothing depends on the
-    result.
-    """
+    """The value of a gradient in an expression: zeros if nothing depends on the result."""
     if isinstance(result, tuple):
         return [
             _instantiated(emit, *pair) for pair in zip(result, gradient, strict=True)

@@ -1,4 +1,4 @@
-"""Which rule differentiates an operation: one lookup, in one order.
+"""The lookup of derivatives, in one order.
 
     the user's rule; the Python rule; the rule in derivatives.nnef; the operation's own body
 
@@ -41,14 +41,14 @@ def derivative_library() -> FragmentFile:
 
 @dataclass(frozen=True)
 class Derivation:
-    """How an operation is differentiated: by a rule, by what it is put together from, not
-    at all as its derivative is zero, or not at all as it has none.
+    """The derivative of an operation: a rule, a decomposition into other operations, zero,
+    or none.
 
     Attributes:
         vjp: the rule, if there is one.
-        decompose: emits other operations that compute the same, if it has no rule.
+        decompose: emits operations that compute the same, if there is no rule.
         is_zero: whether the derivative is zero.
-        limit: for what settings there is neither, as a part of a sentence.
+        limit: the settings that have none of these, as a part of a sentence.
     """
 
     vjp: Rule | None = None
@@ -58,12 +58,14 @@ class Derivation:
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is none."""
+        """Whether there is neither a rule nor a decomposition."""
         return self.vjp is None and self.decompose is None and not self.is_zero
 
 
 class Rules:
-    """The lookup of rules, and where rules in Python are entered:
+    """Rules of the user's own, and the lookup of derivatives.
+
+    Rules in Python are entered by decorators:
 
         rules = nnef_grad.Rules()  # or nnef_grad.load_rules(...)
 
@@ -99,11 +101,11 @@ class Rules:
         self.evaluations: dict[str, Evaluation] = {}
 
     def vjp(self, name: str) -> Callable[[Function], Function]:
-        """Enters the vector-Jacobian product of an operation, of the standard or of a
-        document's own.
+        """Enters the vector-Jacobian product of an operation, of the standard or declared
+        by a document or by the rules.
 
-        The function is called with what emits operations (`Emit`), the operation, and
-        the gradient of each of its results; it returns a list of a gradient for each
+        The function is called with the emitter (`Emit`), the operation, and the gradient
+        of each of its results; it returns a list of a gradient for each
         operand: a tensor of the result's shape or the operand's, a number that stands for
         a tensor that is full of it, or None where there is none. For an operand that is
         an array of tensors it is a list of as many. What it returns is checked.
@@ -114,7 +116,7 @@ class Rules:
         return _enter("vjp", self._functions, name)
 
     def shape(self, name: str) -> Callable[[Function], Function]:
-        """Enters what computes the shape of an operation's result.
+        """Enters the shape function of an operation.
 
         The function is called with the shapes of the operands and the attributes by
         keyword; it returns a shape, or a list of shapes for several results or a result
@@ -123,7 +125,7 @@ class Rules:
         return _enter("shape", self.shapes, name)
 
     def evaluation(self, name: str) -> Callable[[Function], Function]:
-        """Enters what computes an operation, for `evaluate` and `check`.
+        """Enters the evaluation of an operation, for `evaluate` and `check`.
 
         The function is called with the operands, arrays of numpy, and the attributes by
         keyword; it returns an array, or a list of arrays for several results or a result
@@ -132,7 +134,7 @@ class Rules:
         return _enter("evaluation", self.evaluations, name)
 
     def _shape_function(self, fragment: syntax.Fragment) -> ShapeFunction:
-        """It knows the shapes of the user's operations that are entered later, too."""
+        """The opset is looked up at each call: shapes may be entered later."""
         return lambda *shapes, **attributes: shapes_by_rule(
             fragment, self.opset, *shapes, **attributes
         )
@@ -143,7 +145,7 @@ class Rules:
         return OpSet(with_fragments(self.declarations.values()), self.shapes)
 
     def refuse_unknown(self, declared: Collection[str]) -> None:
-        """Checks that each rule in Python is for an operation that there is.
+        """Checks that each rule in Python is for an operation that exists.
 
         Args:
             declared: the operations that a document or a graph declares, by name.

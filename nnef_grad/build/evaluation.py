@@ -1,10 +1,9 @@
-"""Elaborates expressions: over compile-time values they are computed, over tensors they
+"""Evaluates expressions: those over compile-time values are computed, those over tensors
 emit operations.
 
 One evaluator serves the graph of a document, its fragments, the bodies of compound
-operations and the rules of the calculus. What it is given was checked: names are defined,
-types fit. What is left to find here are values: an index out of range, shapes that do not
-fit each other.
+operations and the rules of the calculus. Names and types were checked before; the errors
+that remain are in values: an index out of range, shapes that do not fit each other.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from nnef_grad.source import Span
 
 Scope = dict[str, Any]
 
-# How many invocations and comprehension items the fragments of a document may come to,
-# and how deep they may call each other.
+# The most invocations and comprehension items that fragments may expand to, and how deep
+# fragments may call each other.
 MAX_EXPANSION = 50_000
 MAX_DEPTH = 50
 LONG_NAME = 60
@@ -37,18 +36,18 @@ class NoValueError(Exception):
     """A name has no value, because the statement that defines it has failed."""
 
 
-# Changes the arguments of an operation, given what its first result is called, before it
-# is emitted.
+# Changes the arguments of an operation before it is emitted, given the name of its first
+# result.
 Adjustment = Callable[[syntax.Fragment, Arguments, str, Span], Arguments]
 
 
 class Evaluator:
-    """Elaborates expressions over compile-time values and tensors.
+    """Evaluates expressions over compile-time values and tensors.
 
     Attributes:
-        emitter: takes the operations.
-        inline: whether the body of a fragment is put in place of its invocations.
-        adjust: has a look at the arguments of every operation before it is emitted.
+        emitter: emits the operations.
+        inline: whether the invocations of a fragment are replaced by its body.
+        adjust: changes the arguments of an operation before it is emitted.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class Evaluator:
         parts: Sequence[tuple[syntax.Identifier, Any]],
         naming: Callable[[str], str],
     ) -> None:
-        """Each of several results is called by its own name."""
+        """Gives each of several results its own name."""
         is_one = isinstance(statement.target, syntax.Identifier)
         if not is_one and isinstance(statement.value, syntax.Invocation):
             for identifier, part in parts:
@@ -150,7 +149,7 @@ class Evaluator:
         return _VISIT[type(expression)](self, expression, scope, hint)
 
     def _count(self, span: Span) -> None:
-        """Fragments that call each other could grow without end."""
+        """Bounds the work: fragments that call each other could expand without end."""
         self.expanded += 1
         if self.expanded > MAX_EXPANSION:
             message = f"the fragments come to more than {MAX_EXPANSION} invocations"
@@ -319,12 +318,12 @@ _VISIT: dict[type, Callable[..., Any]] = {
 
 
 def _step(hint: str, word: str | int) -> str:
-    """What to call a step on the way to a tensor; in deep nesting it says no more."""
+    """The hint for a step on the way to a tensor; in deep nesting it grows no longer."""
     return f"{hint}_{word}" if len(hint) < LONG_NAME else hint
 
 
 def _word(expression: syntax.Expression) -> str:
-    """What to call the tensor that a nested expression makes: the operation."""
+    """The word for the tensor of a nested expression: the name of its operation."""
     if isinstance(expression, syntax.Operator):
         symbol = expression.symbol, len(expression.operands)
         return OPERATIONS.get(symbol, "value")
@@ -386,7 +385,7 @@ def unpack(
 
 
 def hint_of(target: syntax.Target) -> str:
-    """What to call the value that is assigned: by its first name."""
+    """The hint for the value that is assigned: its first name."""
     found = identifiers(target)
     return found[0].name if found else "value"
 

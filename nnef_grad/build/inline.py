@@ -70,17 +70,17 @@ def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
                     f" {list(named.shape)} for '{tensor.name}' of shape {list(tensor.shape)}"
                 )
                 raise InvalidGraphError(message, operation.span)
-    emitter.replaced(operation)
+    emitter.note_replaced(operation)
 
 
 def _values(build: Decompose, operation: Operation, emitter: Emitter) -> Sequence[Any]:
-    """What the body returns. What it cannot be is told at the operation."""
+    """The values of the results; errors have the place of the operation."""
     with located(operation.span):
         return build(emitter, operation)
 
 
 def _step_names(operation: Operation) -> Callable[[str], str]:
-    """A single result of the body is the result of the operation."""
+    """The names of steps in a body; a single result has the name of the operation's."""
     subject, results = operation.outputs[0].name, operation.definition.results
     own = {results[0].name: subject} if len(results) == 1 else {}
     return step_names(f"{subject}_{{}}", own)

@@ -32,8 +32,8 @@ from nnef_grad.ops.traits import BIASED
 from nnef_grad.source import Span
 
 
-def repaired(document: syntax.Document) -> tuple[syntax.Document, list[Problem]]:
-    """The document with the arguments of its invocations repaired, and what was done."""
+def repair(document: syntax.Document) -> tuple[syntax.Document, list[Problem]]:
+    """The document with the arguments of its invocations repaired, and a warning each."""
     repair = _Repair(with_fragments(document.fragments))
     graph = replace(document.graph, body=repair.body(document.graph.body))
     fragments = tuple(
@@ -109,7 +109,7 @@ class _Repair:
         self.problems.append(Problem(message, span))
 
 
-def repaired_bias(
+def repair_bias(
     emitter: Emitter, fragment: syntax.Fragment, bound: Arguments, span: Span
 ) -> tuple[Arguments, list[Problem]]:
     """The arguments of a convolution with a bias of rank 1 along the channels."""

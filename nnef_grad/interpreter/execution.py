@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.build.arguments import dtype_of
-from nnef_grad.build.returned import counted, kind
+from nnef_grad.build.rule_results import counted, kind
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Operand, Operation, Result, Tensor
 from nnef_grad.interpreter.registry import (

@@ -4,6 +4,7 @@ singletons.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from nnef_grad.graph.ir import Shape
@@ -32,10 +33,21 @@ def _listed(shapes: tuple[Shape, ...]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def fits_into(operand: Shape, result: Shape) -> bool:
-    """Whether an operand is broadcast to the result, and the result has its shape from
-    elsewhere.
+def check_fits(whole: str, shape: Shape, operands: Mapping[str, Shape]) -> None:
+    """Further operands are broadcast to one, which has the shape of the result.
+
+    Raises:
+        ShapeError: one of them cannot be.
     """
+    for name, operand in operands.items():
+        require(
+            fits_into(operand, shape),
+            f"'{name}' of shape {list(operand)} cannot be broadcast to '{whole}' of shape {list(shape)}",
+        )
+
+
+def fits_into(operand: Shape, result: Shape) -> bool:
+    """Whether an operand is broadcast to a result that has its shape from elsewhere."""
     padded = operand + (1,) * (len(result) - len(operand))
     return len(padded) == len(result) and all(
         o in (1, r) for o, r in zip(padded, result, strict=True)

@@ -11,10 +11,10 @@ nothing of broadcasting: a gradient may have the shape of the result where the o
 was broadcast to it. Where an operation has several results, those whose value nothing
 depends on have the gradient None.
 
-A body is what an operation is put together from, where that takes shapes and so cannot
-be written in NNEF: it emits other operations and returns a value for each result. An
-operation with a body needs no rule; where it has one as well, the body is for the
-settings that the rule does not cover.
+A decomposition puts an operation together from others, where that takes shapes and so
+cannot be a body in NNEF: it emits them and returns a value for each result. An operation
+with a decomposition needs no rule; where it has one as well, the decomposition is for
+the settings that the rule does not cover.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Emit(Protocol):
-    """What a rule makes operations with."""
+    """Makes the operations of a rule."""
 
     def __call__(
         self,
@@ -59,7 +59,7 @@ class Emit(Protocol):
 
 @dataclass(frozen=True)
 class Decomposition:
-    """What an operation is put together from.
+    """The operations that another one is put together from.
 
     Attributes:
         build: emits it, and returns a value for each result of the operation.
@@ -131,8 +131,8 @@ def decomposition(
     when: Callable[[Operation], bool] = lambda operation: True,
     limit: str = "",
 ) -> Callable[[Function], Function]:
-    """Enters the body of the named operations, for the settings that `when` says; where
-    they have no rule for the others, `limit` says which these are.
+    """Enters the decomposition of the named operations, for the settings that `when`
+    says; where they have no rule for the others, `limit` says which these are.
     """
 
     def enter(function: Function) -> Function:

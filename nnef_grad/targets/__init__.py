@@ -24,7 +24,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
-from nnef_grad.graph.order import inputs_first
+from nnef_grad.graph.order import put_inputs_first
 from nnef_grad.graph.prune import prune
 from nnef_grad.graph.verify import verify
 from nnef_grad.targets.conditions import When
@@ -162,7 +162,7 @@ def _settled(
         graph = without_copies(scalar_inputs(graph), kept)
     graph, data = constants_as_variables(graph, partial(_is_lacking, runtimes))
     prefixes = [prefix for runtime in runtimes for prefix in runtime.misread]
-    graph = inputs_first(without_prefixes(graph, prefixes))
+    graph = put_inputs_first(without_prefixes(graph, prefixes))
     problems = [p for op in graph.operations for p in _problems(op, runtimes)]
     if problems:
         raise UnsupportedError.collect(problems)

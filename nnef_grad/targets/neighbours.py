@@ -30,7 +30,7 @@ from typing import Any
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
-from nnef_grad.ops.shape import section, slice_positions
+from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.traits import DATA, LAYERS, PRODUCTS
 from nnef_grad.ops.windows import Padding
 from nnef_grad.targets.conditions import strides

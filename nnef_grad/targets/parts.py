@@ -11,7 +11,8 @@ from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.shape import reshaped, section, slice_positions, with_extent
+from nnef_grad.ops.parts import section, slice_positions
+from nnef_grad.ops.shape import reshaped, with_extent
 from nnef_grad.ops.windows import REPEATING, Padding
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import MOST_AXES, along_axis

@@ -12,7 +12,8 @@ from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Shape, Tensor
-from nnef_grad.ops.shape import reshaped, section
+from nnef_grad.ops.parts import section
+from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import (
     REPEATING,
     Padding,

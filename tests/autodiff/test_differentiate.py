@@ -4,6 +4,10 @@ documents call the contract.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import nnef
 import pytest
 import torch
@@ -166,6 +170,14 @@ def test_two_gradients_that_are_one_tensor_are_computed_once() -> None:
     )
     result = check_gradients(text).backward
     assert names(result.graph)[-3:] == ["exp", "mul", "copy"]
+
+
+@pytest.mark.parametrize("step", ["sign", "floor", "ceil", "round"])
+def test_both_sides_of_a_step(step: str) -> None:
+    text = document(f"x = external(shape = [3]);\nt = {step}(x);\ny = sin(t);")
+    checked = check_gradients(text, wrt=["x", "t"])
+    assert checked.gradients["x"].abs().max() == 0.0
+    assert checked.gradients["t"].abs().max() > 0.0
 
 
 def test_logical_and_integer_inputs_have_no_gradient() -> None:
@@ -425,3 +437,36 @@ def test_only_tensors_of_the_graph_are_stopped() -> None:
     with pytest.raises(UsageError) as caught:
         backward(STOPPED, stop=["missing"])
     assert caught.value.message == "the graph has no tensor 'missing'"
+
+
+# ---- The same text every time ----
+
+TWICE = """
+import nnef_grad
+
+text = '''
+version 1.0;
+graph net( x, p ) -> ( y )
+{
+    x = external(shape = [3]);
+    p = external(shape = [3]);
+    y = pow(x, p);
+}
+'''
+backward = nnef_grad.differentiate(nnef_grad.loads(text))
+print(nnef_grad.dumps(nnef_grad.differentiate(backward.graph)))
+"""
+
+
+def test_the_text_does_not_depend_on_the_hash_of_names() -> None:
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", TWICE],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "1234"
+    }
+    assert len(texts) == 1

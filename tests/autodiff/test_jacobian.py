@@ -116,7 +116,7 @@ def test_one_of_several_outputs_is_chosen() -> None:
         nnef_grad.jacobian(graph)
     assert (
         caught.value.message
-        == "a Jacobian is that of one output: choose one of 'y', 'z'"
+        == "a Jacobian is the derivative of one output: choose one of 'y', 'z'"
     )
     check_jacobian(TWO_OUTPUTS, outputs=["z"], wrt=["x"])
     check_jacobian(TWO_OUTPUTS, outputs=["y"], wrt=["m", "x"])

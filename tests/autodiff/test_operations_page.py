@@ -20,8 +20,8 @@ All {count} operations of the NNEF 1.0.5 standard library. The page is made of t
 a test fails where it does not agree with them.
 
 - **rule**: a derivative of its own, written in NNEF in
-  [`derivatives.nnef`](../nnef_grad/autodiff/derivatives.nnef), or in Python beside the operation's
-  shape function where it needs shapes.
+  [`derivatives.nnef`](../nnef_grad/autodiff/derivatives.nnef), or in Python beside the
+  operation's shape function where it needs shapes.
 - **body**: its definition is differentiated, from the standard library or, where it needs
   shapes, in Python.
 - **zero**: a step function. The derivative is zero wherever there is one.

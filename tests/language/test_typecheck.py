@@ -142,6 +142,37 @@ def test_fragments(fragment: str, message: str) -> None:
     assert_refused(f"{HEADER}{fragment}\n{GRAPH.format('y = relu(x);')}", message)
 
 
+# ---- Nesting ----
+
+DEEP = 50_000
+NESTED = [
+    "relu(" * DEEP + "x" + ")" * DEEP,
+    "x" + " + x" * DEEP,
+    "-" * DEEP + "x",
+    "add_n(" + "[" * DEEP + "x" + "]" * DEEP + ")",
+]
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+@pytest.mark.parametrize("expression", NESTED, ids=["calls", "sum", "signs", "arrays"])
+def test_deep_nesting(expression: str, lenient: bool) -> None:
+    text = f"{HEADER}{GRAPH.format(f'y = {expression};')}"
+    with pytest.raises(nnef_grad.InvalidGraphError) as caught:
+        nnef_grad.loads(text, lenient=lenient)
+    (problem,) = caught.value.problems
+    assert problem.message == "this is nested too deeply"
+    assert problem.span is not None
+    assert problem.span.text.startswith("y = ")
+
+
+@pytest.mark.parametrize(
+    "expression", ["relu(" * 100 + "x" + ")" * 100, "x" + " + x" * 200]
+)
+def test_nesting_that_somebody_may_write(expression: str) -> None:
+    text = f"{HEADER}{GRAPH.format(f'y = {expression};')}"
+    assert len(nnef_grad.loads(text).operations) > 100
+
+
 # ---- What is well typed ----
 
 

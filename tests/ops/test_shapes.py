@@ -15,8 +15,8 @@ from support import reference
 from support.checks import Checked, check_gradients, check_twice, document
 
 import nnef_grad
+from nnef_grad.ops.parts import slice_shape
 from nnef_grad.ops.registry import ShapeError
-from nnef_grad.ops.shape import slice_shape
 
 Shapes = dict[str, list[int]]
 

@@ -1,4 +1,4 @@
-"""What rules return, checked in number and kind before anything relies on it.
+"""Checks of what rules return, in number and kind, before anything relies on it.
 
 Nothing here knows where a rule comes from: a rule of the user's in Python can return
 anything, one in NNEF an array of another length than its operand's.
@@ -19,11 +19,11 @@ from nnef_grad.source import Span
 
 
 class _MisfitError(ValueError):
-    """A rule returns something else than it should; the message says what."""
+    """A rule returns something that it must not; the message says what."""
 
 
 def kind(value: object) -> str:
-    """A few words for what a value is."""
+    """A description of a value, in a few words."""
     if value is None:
         return "None"
     word = "tensor" if isinstance(value, Tensor) else f"value of type {_type(value)}"
@@ -46,7 +46,7 @@ def _each(names: Sequence[str]) -> str:
 # ---- Gradients ----
 
 
-def gradients(
+def check_gradients(
     operation: Operation, returned: Any, is_known: Callable[[Tensor], bool]
 ) -> tuple[Any, ...]:
     """The gradients that a rule returns for the operands of an operation: for each a
@@ -141,7 +141,7 @@ def is_reducible(gradient: Shape, operand: Shape, results: Sequence[Shape]) -> b
 # ---- Shapes ----
 
 
-def shapes(fragment: Fragment, returned: Any, span: Span | None) -> list[Any]:
+def check_shapes(fragment: Fragment, returned: Any, span: Span | None) -> list[Any]:
     """The shapes that a shape function returns, one for each result of an operation; a
     list of shapes for a result that is an array of tensors.
 
@@ -188,7 +188,7 @@ def _extents(name: str, returned: Sequence[Any]) -> Shape:
 
 
 def _extent(value: Any) -> int:
-    """An integer, of numpy's too; True is none."""
+    """An integer, which may be one of numpy's; True is not one."""
     if isinstance(value, bool):
         raise TypeError
     return index(value)
