@@ -56,11 +56,8 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     indices.
     """
     x, axis = op.inputs[0], op.attributes["axis"]
-    extent, before, after = (
-        x.shape[axis],
-        prod(x.shape[:axis]),
-        prod(x.shape[axis + 1 :]),
-    )
+    extent = x.shape[axis]
+    before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     onehot = _onehot(emit, op.operands[1], extent)
     taken = onehot.shape[0]
     if before == 1:
