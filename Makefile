@@ -9,20 +9,24 @@ GRAPHS ?= 1000
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format bench fuzz random clean
+.PHONY: help demo test test-all lint types format bench fuzz random clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,witnesses,dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,runtimes,dev,bench]'
 	@touch $@
 
 demo: $(READY) ## Run the samples and print what happened
 	@for sample in samples/*.py; do echo "== $$sample"; $(BIN)/python $$sample || exit 1; done
 
-test: $(READY) ## Run all tests
+# A test of every kind, in a few minutes: of many random graphs, settings or networks it takes some.
+test: $(READY) ## Run the tests, of those that are alike some
+	$(BIN)/python -m pytest -n auto -m "not thorough"
+
+test-all: $(READY) ## Run all tests
 	$(BIN)/python -m pytest -n auto
 
 lint: $(READY) ## Check style
@@ -43,7 +47,7 @@ fuzz: $(READY) ## Fuzz the compiler; MINUTES=1 by default
 	$(BIN)/python -m fuzz.fuzz --minutes $(MINUTES)
 
 random: $(READY) ## Compare gradients of random graphs with torch, or in the runtimes of a TARGET; GRAPHS=1000
-	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m random_graphs --graphs $(GRAPHS) $(TARGET:%=--target %)
+	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m support.random_graphs --graphs $(GRAPHS) $(TARGET:%=--target %)
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -13,7 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnef_grad.autodiff.differentiate import Backward, differentiate, summary
+from nnef_grad.autodiff.backward import Backward, summary
+from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.jacobian import jacobian
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.errors import (

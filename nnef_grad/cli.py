@@ -19,19 +19,13 @@ from typing import Any, NoReturn
 import click
 
 import nnef_grad
-from nnef_grad.autodiff.differentiate import Wrt
+from nnef_grad.autodiff.backward import Wrt
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.model import declared, from_source
-from nnef_grad.storage.containers import (
-    Container,
-    Form,
-    form_of,
-    opened,
-    refuse_loss,
-    refuse_output,
-)
+from nnef_grad.storage.containers import Container, opened
 from nnef_grad.storage.data import arrays_of
 from nnef_grad.storage.files import text_of
+from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
 
 PIPE = "-"
 USER_ERROR = 2
@@ -91,11 +85,17 @@ def _told(error: NnefGradError, report: str) -> str:
     return json.dumps({"errors": [p.as_data() for p in error.problems]})
 
 
+# How what is wrong can be had all the same.
+_ADVICE = {
+    "lenient": ", or read it with --lenient",
+    "overwrite": ": use --force to replace it",
+}
+
+
 def _with_advice(problem: Problem) -> Problem:
-    """Says which option would repair it."""
-    if not problem.is_repairable:
-        return problem
-    return problem._replace(message=f"{problem.message}, or read it with --lenient")
+    """Says which option would help."""
+    advice = "" if problem.remedy is None else _ADVICE[problem.remedy]
+    return problem._replace(message=f"{problem.message}{advice}")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -344,7 +344,7 @@ def _write(
 
 def _is_text(output: str) -> bool:
     """Whether OUT has no place for data."""
-    return output == PIPE or form_of(output) is Form.TEXT
+    return output == PIPE or format_of(output) is ModelFormat.TEXT
 
 
 def _warnings(

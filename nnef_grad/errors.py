@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from nnef_grad.source import Source, Span
+from nnef_grad.source import Span
 
 # How many problems are told in one run, and how many steps of the way to each.
 MAX_PROBLEMS = 20
@@ -33,18 +33,22 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
+# Reading that repairs what exporters are known to get wrong; replacing what is there.
+Remedy = Literal["lenient", "overwrite"]
+
+
 class Problem(NamedTuple):
     """One thing that is wrong, and where.
 
     Attributes:
         message: what is wrong, and what to do about it where that is known.
         span: the place in the source, or None where there is no text to point at.
-        is_repairable: whether lenient reading would repair it.
+        remedy: how it can be had all the same, if it can.
     """
 
     message: str
     span: Span | None = None
-    is_repairable: bool = False
+    remedy: Remedy | None = None
 
     def position(self) -> int:
         """Where it is in its source, to sort by."""
@@ -90,9 +94,9 @@ class NnefGradError(Exception):
         message: str,
         span: Span | None = None,
         *,
-        is_repairable: bool = False,
+        remedy: Remedy | None = None,
     ) -> None:
-        self.problems: tuple[Problem, ...] = (Problem(message, span, is_repairable),)
+        self.problems: tuple[Problem, ...] = (Problem(message, span, remedy),)
         super().__init__(message)
 
     @property
@@ -128,18 +132,6 @@ class NnefGradError(Exception):
         return error
 
 
-@contextmanager
-def bounded_nesting(source: Source) -> Iterator[None]:
-    """Expressions may be nested without end. Types and values follow Python's recursion,
-    and nobody needs a thousand of them inside each other.
-    """
-    try:
-        yield
-    except RecursionError:
-        message = "types or values are nested too deeply"
-        raise NnefGradError(message, Span(source, 0, 0)) from None
-
-
 class NnefSyntaxError(NnefGradError):
     """The text is not a document of NNEF 1.0."""
 
@@ -171,3 +163,17 @@ def located(span: Span | None) -> Iterator[None]:
         if error.span is not None:
             raise
         raise InvalidGraphError(error.message, span) from None
+
+
+@contextmanager
+def bounded_nesting(span: Span) -> Iterator[None]:
+    """What is nested too deeply for Python's recursion is refused. Hundreds of levels are
+    left, which nobody writes, and shallow texts do not pay for deep ones.
+
+    Raises:
+        InvalidGraphError: it is nested too deeply.
+    """
+    try:
+        yield
+    except RecursionError:
+        raise InvalidGraphError("this is nested too deeply", span) from None

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnef_grad.autodiff.differentiate import Backward
-from nnef_grad.autodiff.rules import Rules, check_rules
+from nnef_grad.autodiff.backward import Backward
+from nnef_grad.autodiff.rule_files import check_rules
+from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.builder import build_graph
 from nnef_grad.build.quantization import read_quantization
 from nnef_grad.errors import (
@@ -23,21 +24,12 @@ from nnef_grad.graph.quantization import print_quantization
 from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
-from nnef_grad.source import Source
-from nnef_grad.storage.containers import (
-    GRAPH,
-    QUANTIZATION,
-    Form,
-    Part,
-    Text,
-    form_of,
-    opened,
-    quantization_path,
-    write_archive,
-    write_folder,
-)
+from nnef_grad.source import Source, Span
+from nnef_grad.storage.containers import GRAPH, QUANTIZATION, opened, quantization_path
 from nnef_grad.storage.data import Declared, parts_of
 from nnef_grad.storage.files import PathLike, read_source, write_texts
+from nnef_grad.storage.output import ModelFormat, format_of, write_archive, write_folder
+from nnef_grad.storage.parts import Part, Text
 from nnef_grad.storage.paths import Steps
 
 if TYPE_CHECKING:
@@ -149,8 +141,8 @@ def save(
             and must not be replaced, or cannot be written.
     """
     graph = _graph(graph)
-    form = form_of(path)
-    if form is Form.TEXT:
+    form = format_of(path)
+    if form is ModelFormat.TEXT:
         _save_text(graph, path, data, overwrite)
         return
     parts: dict[Steps, Part] = {(GRAPH,): Text(print_graph(graph))}
@@ -158,7 +150,7 @@ def save(
         parts[QUANTIZATION,] = Text(print_quantization(graph.quantization))
     if data is not None:
         parts |= parts_of(declared(graph), data, Path(path).parent, partial)
-    write = write_folder if form is Form.FOLDER else write_archive
+    write = write_folder if form is ModelFormat.FOLDER else write_archive
     write(path, parts, overwrite=overwrite)
 
 
@@ -201,7 +193,7 @@ def from_source(
     quant: Source | None = None,
 ) -> Graph:
     """The checked flat graph of a source; see `load`."""
-    with bounded_nesting(source):
+    with bounded_nesting(Span(source, 0, 0)):
         document = parse_document(source)
         wanted = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
         _refuse_unknown(document, wanted)
@@ -281,7 +273,7 @@ def loads_rules(text: str, *, name: str = "<string>") -> Rules:
 
 
 def _rules(source: Source) -> Rules:
-    with bounded_nesting(source):
+    with bounded_nesting(Span(source, 0, 0)):
         fragments = parse_fragments(source)
         problems = check_rules(fragments)
     if problems:

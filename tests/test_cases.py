@@ -13,23 +13,10 @@ from pathlib import Path
 import nnef
 import pytest
 from click.testing import CliRunner, Result
+from support.cases import CASES, RULE, cases, split
 
 from nnef_grad.build.simplify import REWRITES
 from nnef_grad.cli import main
-
-CASES = Path(__file__).parent / "cases"
-RULE = "# ---- nnef-grad "
-
-
-def cases(folder: str) -> list[Path]:
-    return sorted((CASES / folder).glob("*.nnef"))
-
-
-def split(path: Path) -> tuple[str, str, str]:
-    """The model, the options and the expected output of a case."""
-    model, _, rest = path.read_text("utf-8").partition(RULE)
-    options, _, expected = rest.partition("\n")
-    return model, options.strip(), expected
 
 
 def compile_case(path: Path) -> tuple[Result, str]:

@@ -70,6 +70,7 @@ def test_from_a_checkout(tmp_path: Path) -> None:
     check(output, ROOT / "nnef_grad", ROOT / "grammars" / "nnef.lark")
 
 
+@pytest.mark.thorough
 def test_from_a_wheel(tmp_path: Path) -> None:
     site = tmp_path / "site"
     pip("--target", site, ROOT)
@@ -78,6 +79,7 @@ def test_from_a_wheel(tmp_path: Path) -> None:
     assert (site / "nnef_grad" / "py.typed").exists()
 
 
+@pytest.mark.thorough
 def test_from_an_editable_install(tmp_path: Path) -> None:
     site = tmp_path / "site"
     pip("--target", site, "--editable", ROOT)

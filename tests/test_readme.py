@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from test_cases import split
+from support.cases import split
 
 import nnef_grad
 from nnef_grad.cli import main

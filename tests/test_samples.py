@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from checks import check_gradients, check_twice
+from support.checks import check_gradients, check_twice
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 

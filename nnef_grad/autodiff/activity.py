@@ -1,5 +1,5 @@
-"""Which tensors gradients flow through: between the tensors differentiated with respect
-to and the outputs.
+"""Activity: the tensors that gradients flow through, between the targets and the sources
+of a differentiation.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ def active_tensors(
     """
     dependent = set(targets)
     for operation in graph.operations:
-        if not dependent.isdisjoint(operation.inputs) and not rules.is_zero(
-            operation.name
+        if (
+            not dependent.isdisjoint(operation.inputs)
+            and not rules.derivation(operation).is_zero
         ):
             dependent.update(
                 t for t in operation.outputs if t.dtype == "scalar" and t not in stopped

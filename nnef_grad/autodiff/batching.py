@@ -1,7 +1,7 @@
-"""Computes a graph for many values of one input at once.
+"""Batching: computes a graph for many values of one input at once.
 
-What depends on the input gets a new leading axis, with an item for each value; what does
-not is computed once, as it was. Shapes align from the left, so element by element
+Tensors that depend on the input get a new leading axis, with an item for each value; all
+others are computed once, as they were. Shapes align from the left, so element by element
 nothing else has to be done than to give the other operands a leading axis too. Other
 operations count their axes one further; convolutions take the new axis into the batch
 or the channels.
@@ -19,11 +19,19 @@ from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import inline
 from nnef_grad.errors import NoDerivativeError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.names import step_names
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.traits import (
+    ELEMENTWISE,
+    LOCAL_NORMALIZATION,
+    POOLING,
+    REDUCTIONS,
+    SAMPLING,
+)
 
 
-def vectorize(
+def batch(
     emit: Emitter,
     graph: Graph,
     input: Tensor,
@@ -32,23 +40,23 @@ def vectorize(
     """Emits the operations of a graph, for many values of an input.
 
     Args:
-        emit: takes the operations; its library has those of the graph.
+        emit: emits the operations; its opset has those of the graph.
         graph: a flat graph.
         input: the input that is replaced.
         values: what replaces it, with a leading axis in front of the input's.
 
     Returns:
-        For each tensor of the graph that depends on the input, what has the leading axis
-        too. All other tensors of the graph are emitted as they are.
+        For each tensor of the graph that depends on the input, the tensor with the
+        leading axis. All other tensors of the graph are emitted as they are.
 
     Raises:
         NoDerivativeError: an operation on the way has no form for many values at once.
     """
-    graph = _in_known_operations(graph, input, emit.opset)
+    graph = _decompose_unknown(graph, input, emit.opset)
     many = {input: values}
     for operation in graph.operations:
         if any(t in many for t in operation.inputs):
-            many.update(_vectorized(emit, operation, many))
+            many.update(_batch_operation(emit, operation, many))
         elif input not in operation.outputs:
             emit.append(operation)
     return many
@@ -62,15 +70,15 @@ def _dependents(graph: Graph, input: Tensor) -> set[Tensor]:
     return found
 
 
-def _in_known_operations(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
-    """The graph with bodies in place of the operations that have no form of their own."""
+def _decompose_unknown(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
+    """The graph with the operations decomposed that have no batching rule."""
     while True:
         found = _dependents(graph, input)
         inlined = inline(
             graph,
             lambda op, found=found: (  # type: ignore[misc]
                 instantiate_body
-                if op.name not in _FORMS
+                if op.name not in _RULES
                 and op.definition.body is not None
                 and not found.isdisjoint(op.inputs)
                 else None
@@ -82,16 +90,16 @@ def _in_known_operations(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
         graph = inlined
 
 
-def _vectorized(
+def _batch_operation(
     emit: Emitter, operation: Operation, many: Mapping[Tensor, Tensor]
 ) -> dict[Tensor, Tensor]:
     """The results with the new axis, by the results without it."""
-    form = _FORMS.get(operation.name)
+    form = _RULES.get(operation.name)
     if form is None:
         message = f"'{operation.name}' has no form for many values at once"
         raise NoDerivativeError(message, operation.span)
     emit.origin = operation.origin
-    emit.naming = _naming(operation)
+    emit.naming = step_names(f"{{}}_{operation.outputs[0].name}")
     results = form(_Many(emit, operation, many))
     pairs = list(zip(tensors(operation.results), tensors(results), strict=True))
     for plain, widened in pairs:
@@ -99,14 +107,9 @@ def _vectorized(
     return dict(pairs)
 
 
-def _naming(operation: Operation) -> Callable[[str], str]:
-    subject = operation.outputs[0].name
-    return lambda name: f"{name}_{subject}"
-
-
 @dataclass(frozen=True)
 class _Many:
-    """An operation some of whose operands have the new axis."""
+    """An operation with operands some of which have the new axis."""
 
     emit: Emitter
     operation: Operation
@@ -161,7 +164,7 @@ class _Many:
         return self.emit.emit_again(self.operation, operands, **attributes)
 
 
-Form = Callable[[_Many], Sequence[Any]]
+BatchingRule = Callable[[_Many], Sequence[Any]]
 
 
 # ---- Element by element ----
@@ -224,11 +227,6 @@ def gather(op: _Many) -> Sequence[Any]:
     return op.again(op.aligned(x), indices, axis=op.attributes["axis"] + 1)
 
 
-def matmul(op: _Many) -> Sequence[Any]:
-    """The new axis is a batch of matrices."""
-    return op.again(*map(op.aligned, op.operation.operands))
-
-
 # ---- Windows over all axes ----
 
 _ONE_EACH: Mapping[str, Any] = {
@@ -258,59 +256,60 @@ def conv(op: _Many) -> Sequence[Any]:
     """The new axis goes into the batch, or, where there are many filters, into the
     channels.
     """
-    x, w, bias = op.operation.operands
-    assert isinstance(x, Tensor)
-    assert isinstance(w, Tensor)
-    convolved = (_by_channels if op.has_axis(w) else _by_batch)(op, x, w)
-    return (op.emit("add", convolved, op.aligned(bias)),)
+    x, w, *_ = op.operation.inputs
+    several = _by_groups if op.has_axis(x) else _by_channels
+    convolved = (several if op.has_axis(w) else _by_batch)(op, x, w)
+    return (op.emit("add", convolved, op.aligned(op.operation.operands[2])),)
 
 
-def _by_batch(op: _Many, x: Tensor, w: Tensor) -> Any:
+def _by_batch(op: _Many, x: Tensor, w: Tensor) -> Tensor:
     """Many images are a larger batch."""
     batch = op.count * x.shape[0]
     images = reshaped(op.emit, op.many[x], (batch, *x.shape[1:]), hint="images")
-    shape = _output_shape(op, (batch, op.result[1]))
-    convolved = _convolved(op, images, w, **shape)
+    convolved = _convolved(op, images, w, op.result[1])
     return reshaped(op.emit, convolved, (op.count, *op.result))
 
 
-def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Any:
-    """Many filters on the same images give as many times the channels; on as many
-    images they make as many times the groups.
-    """
-    batch, groups = x.shape[0], _groups(op, x)
-    channels = _output_shape(op, (batch, op.count * op.result[1]))
-    if op.has_axis(x):
-        images = _rearranged(
-            op.emit,
-            op.many[x],
-            (op.count, batch),
-            (1, 0, 2),
-            (batch, op.count * x.shape[1], *x.shape[2:]),
-            "images",
-        )
-        shape = (op.count * w.shape[0], *w.shape[1:])
-        filters = reshaped(op.emit, op.many[w], shape, hint="filters")
-        convolved = _convolved(
-            op, images, filters, groups=op.count * groups, **channels
-        )
-        apart: Shape = (batch, op.count)
-        order: Shape = (1, 0, 2)
-    else:
-        filters = _filters_by_group(op, w, groups)
-        convolved = _convolved(op, x, filters, groups=groups, **channels)
-        apart, order = (batch, groups, op.count), (2, 0, 1, 3)
+def _by_groups(op: _Many, x: Tensor, w: Tensor) -> Tensor:
+    """Many filters on as many images make as many times the groups."""
+    emit, many, groups = op.emit, op.count, op.count * _groups(op, x)
+    batch, channels, *extents = x.shape
+    merged = (batch, many * channels, *extents)
+    order = (1, 0, 2)
+    images = _rearranged(emit, op.many[x], (many, batch), order, merged, "images")
+    shape = (many * w.shape[0], *w.shape[1:])
+    filters = reshaped(emit, op.many[w], shape, hint="filters")
+    convolved = _convolved(op, images, filters, many * op.result[1], groups=groups)
+    whole = (many, *op.result)
+    return _rearranged(emit, convolved, (batch, many), order, whole, "channels")
+
+
+def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Tensor:
+    """Many filters on the same images give as many times the channels."""
+    groups = _groups(op, x)
+    filters = _filters_by_group(op, w, groups)
+    convolved = _convolved(op, x, filters, op.count * op.result[1], groups=groups)
+    apart, order = (x.shape[0], groups, op.count), (2, 0, 1, 3)
     whole = (op.count, *op.result)
     return _rearranged(op.emit, convolved, apart, order, whole, "channels")
 
 
-def _convolved(op: _Many, images: Tensor, filters: Tensor, **attributes: Any) -> Tensor:
+def _convolved(
+    op: _Many, images: Tensor, filters: Tensor, channels: int, **attributes: Any
+) -> Tensor:
+    """The operation on other images, with other filters, which give that many
+    channels.
+    """
+    given = op.attributes.get("output_shape")
+    if given:
+        attributes["output_shape"] = (images.shape[0], channels, *given[2:])
+    convolved: Tensor
     (convolved,) = op.again(images, filters, **attributes)
     op.emit.set_hint(convolved, op.emit.naming("convolved"))
-    return convolved  # type: ignore[no-any-return]
+    return convolved
 
 
-def _filters_by_group(op: _Many, w: Tensor, groups: int) -> Any:
+def _filters_by_group(op: _Many, w: Tensor, groups: int) -> Tensor:
     """The filters in such an order that the channels which a group writes stand
     together.
     """
@@ -330,17 +329,11 @@ def _groups(op: _Many, x: Tensor) -> int:
     return given or (x.shape[1] if op.operation.name == "conv" else op.result[1])
 
 
-def _output_shape(op: _Many, leading: Shape) -> dict[str, Any]:
-    """The attribute with other batch and channels, where it is given."""
-    given = op.attributes.get("output_shape")
-    return {"output_shape": (*leading, *given[2:])} if given else {}
-
-
 def _rearranged(
     emit: Emitter, x: Tensor, apart: Shape, order: Shape, shape: Shape, hint: str
-) -> Any:
-    """The elements in another order of the leading axes that they are taken apart to.
-    All after them goes as one axis: transpositions of high rank do not run everywhere.
+) -> Tensor:
+    """The elements in another order of the leading axes that they are taken apart to;
+    all after them goes as one axis.
     """
     extents = (*apart, prod(x.shape) // prod(apart))
     moved = reshaped(emit, x, extents, hint=f"{hint}_apart")
@@ -363,40 +356,28 @@ def folded(op: _Many) -> Sequence[Any]:
     return (reshaped(op.emit, resized, (op.count, *op.result)),)
 
 
-def _by_name(form: Form, names: str) -> dict[str, Form]:
-    return dict.fromkeys(names.split(), form)
-
-
-_FORMS: dict[str, Form] = {
-    **_by_name(
-        elementwise,
-        "copy neg rcp exp log sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh"
-        " abs sign not floor ceil round sqr sqrt rsqr rsqrt log2 sigmoid relu leaky_relu"
-        " prelu elu selu gelu silu softabs softplus cast add sub mul div pow lt gt le ge"
-        " eq ne and or select min max clamp add_n copy_n",
-    ),
-    **_by_name(
-        with_axes,
-        "sum_reduce mean_reduce max_reduce min_reduce argmax_reduce argmin_reduce"
-        " any_reduce all_reduce moments softmax l1_normalization l2_normalization"
-        " squeeze unsqueeze slice",
-    ),
-    **_by_name(with_axis, "split unstack concat stack"),
-    **_by_name(
-        windows,
-        "box debox argmax_pool sample desample max_pool_with_index max_pool avg_pool"
-        " rms_pool local_response_normalization local_mean_normalization"
-        " local_variance_normalization local_contrast_normalization",
-    ),
-    **_by_name(
-        folded,
-        "nearest_downsample area_downsample nearest_upsample multilinear_upsample",
-    ),
-    **_by_name(conv, "conv deconv"),
+_WITH_AXES = REDUCTIONS | {
+    "moments", "softmax", "l1_normalization", "l2_normalization", "squeeze", "unsqueeze",
+    "slice",
+}  # fmt: skip
+_WITH_WINDOWS = (
+    POOLING
+    | LOCAL_NORMALIZATION
+    | {"debox", "sample", "desample", "max_pool_with_index"}
+)
+_RULES: dict[str, BatchingRule] = {
+    **dict.fromkeys(ELEMENTWISE, elementwise),
+    **dict.fromkeys(_WITH_AXES, with_axes),
+    **dict.fromkeys(("split", "unstack", "concat", "stack"), with_axis),
+    **dict.fromkeys(_WITH_WINDOWS, windows),
+    **dict.fromkeys(SAMPLING, folded),
+    "conv": conv,
+    "deconv": conv,
     "transpose": transpose,
     "reshape": reshape,
     "tile": tile,
     "pad": pad,
     "gather": gather,
-    "matmul": matmul,
+    # The new axis is a batch of matrices.
+    "matmul": elementwise,
 }

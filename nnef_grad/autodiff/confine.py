@@ -36,9 +36,6 @@ from nnef_grad.autodiff.support import (
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 
-# What is added to the name of a cotangent that was confined.
-UNMASKED = "unmasked"
-
 
 class Known(NamedTuple):
     """What is known of a cotangent: its support, and whether it may differ from zero
@@ -50,14 +47,18 @@ class Known(NamedTuple):
 
 
 class Confinement:
-    """Looks on while a backward graph is emitted, and confines what leaks."""
+    """Observes the operations of a backward graph, and confines cotangents that leak.
+
+    Attributes:
+        confined: for each cotangent that was confined, the result.
+    """
 
     def __init__(self) -> None:
         self._algebra = Algebra()
         self._ranges = Ranges()
         self._known: dict[Tensor, Known] = {}
         self._zeros: set[Tensor] = set()
-        self._confined: dict[Tensor, Tensor] = {}
+        self.confined: dict[Tensor, Tensor] = {}
         self._masks: dict[Support, Selection] = {}
 
     # What the emitter tells
@@ -79,13 +80,13 @@ class Confinement:
         leaking = dict.fromkeys(t for t in tensors(operands) if self._leaks(t))
         if not leaking:
             return operands
-        carried = self._algebra.carried(name, operands, self._support)
+        carried = self._algebra.carry(name, operands, self._support)
         confined = {
             t: self.confine(emit, t)
             for t in leaking
             if carried is None or not carried.is_within(self._known[t].support)
         }
-        return _replaced(operands, confined)
+        return _replace(operands, confined)
 
     def follow(self, operation: Operation) -> None:
         """Finds what is known of the results of an operation that was emitted, or that
@@ -104,24 +105,15 @@ class Confinement:
     # What leaks
 
     def confine(self, emit: Emitter, cotangent: Tensor) -> Tensor:
-        """A cotangent with zeros outside of its support, whatever it had there."""
+        """The cotangent with zeros outside its support."""
         if not self._leaks(cotangent):
             return cotangent
-        if cotangent not in self._confined:
+        if cotangent not in self.confined:
             support = self._known[cotangent].support
             confined = _inside(emit, self._mask(emit, support), cotangent)
-            emit.pass_hint(cotangent, confined, UNMASKED)
             self._known[confined] = Known(support)
-            self._confined[cotangent] = confined
-        return self._confined[cotangent]
-
-    def set_hint(self, emit: Emitter, cotangent: Tensor, hint: str) -> None:
-        """Changes what a cotangent should be called. Where it was confined, that is the
-        name of what came of it.
-        """
-        emit.set_hint(cotangent, hint)
-        if cotangent in self._confined:
-            emit.pass_hint(cotangent, self._confined[cotangent], UNMASKED)
+            self.confined[cotangent] = confined
+        return self.confined[cotangent]
 
     def _leaks(self, tensor: Tensor) -> bool:
         known = self._known.get(tensor)
@@ -134,12 +126,12 @@ class Confinement:
     # What is known of the results of an operation
 
     def _keep(self, operation: Operation) -> None:
-        whole = self._algebra.carried(operation.name, operation.operands, self._support)
+        whole = self._algebra.carry(operation.name, operation.operands, self._support)
         leaks = any(map(self._leaks, operation.inputs))
         chosen = selection(operation)
         support = whole
         if chosen is not None:
-            support = self._algebra.selected(whole, *chosen)
+            support = self._algebra.select(whole, *chosen)
             # Selected twice by the same, and by nothing else.
             leaks = leaks and not (support is whole and support.within is None)
         if support is not None:
@@ -172,20 +164,20 @@ class Confinement:
     # The masks of supports
 
     def _mask(self, emit: Emitter, support: Support) -> Selection:
-        """What selects the elements of a support; made after the masks of what it is
-        made of.
+        """The selection of the elements of a support; the masks of its parts are emitted
+        first.
         """
         pending = [support]
         while pending:
             part = pending[-1]
-            missing = [s for s in self._made_of(part) if s not in self._masks]
+            missing = [s for s in self._parts_of(part) if s not in self._masks]
             pending += missing
             if not missing:
-                self._masks[part] = self._made(emit, pending.pop())
+                self._masks[part] = self._combine(emit, pending.pop())
         return self._masks[support]
 
-    def _made_of(self, support: Support) -> Iterator[Support]:
-        """What has to have a mask before a support can."""
+    def _parts_of(self, support: Support) -> Iterator[Support]:
+        """The supports whose masks a mask is made of."""
         if isinstance(support, Union):
             yield from (support.first, support.second)
         elif support.within is not None:
@@ -195,14 +187,14 @@ class Confinement:
                 if tensor in self._known:
                     yield self._known[tensor].support
 
-    def _made(self, emit: Emitter, support: Support) -> Selection:
+    def _combine(self, emit: Emitter, support: Support) -> Selection:
         if isinstance(support, Union):
             first, second = self._masks[support.first], self._masks[support.second]
-            return _joined(emit, "or", "and", first, second)
+            return _join(emit, "or", "and", first, second)
         own = self._own_mask(emit, support)
         if support.within is None:
             return own
-        return _joined(emit, "and", "or", self._masks[support.within], own)
+        return _join(emit, "and", "or", self._masks[support.within], own)
 
     def _own_mask(self, emit: Emitter, support: Support) -> Selection:
         if isinstance(support, Selected):
@@ -212,8 +204,8 @@ class Confinement:
         return Selection(emit("gt", indicator, 0.0, hint="support"), True)
 
     def _indicators(self, emit: Emitter, operation: Operation) -> list[Tensor]:
-        """What an operation makes of ones inside the supports of its operands, and
-        zeros outside: a number greater than zero where a result may differ from zero.
+        """The results of an operation for ones inside the supports of its operands and
+        zeros outside: greater than zero where a result may differ from zero.
         """
         first, *others = operation.operands
         ones = _map(lambda tensor: self._ones(emit, tensor), first)
@@ -233,12 +225,12 @@ class Confinement:
 
 
 def _inside(emit: Emitter, mask: Selection, tensor: Tensor) -> Tensor:
-    """The elements that a mask takes, among zeros."""
+    """The elements that a mask selects; zero elsewhere."""
     branches = (tensor, 0.0) if mask.holds else (0.0, tensor)
     return emit("select", mask.condition, *branches, hint="inside")
 
 
-def _joined(
+def _join(
     emit: Emitter, name: str, opposite: str, first: Selection, second: Selection
 ) -> Selection:
     """Two masks by a logical operation; where both are what does not hold, by the
@@ -260,7 +252,7 @@ def _map(function: Callable[[Tensor], Tensor], operand: Operand) -> Any:
     return function(operand) if isinstance(operand, Tensor) else operand
 
 
-def _replaced(
+def _replace(
     operands: tuple[Operand, ...], others: Mapping[Tensor, Tensor]
 ) -> tuple[Operand, ...]:
     replaced: tuple[Operand, ...] = _map(lambda t: others.get(t, t), operands)

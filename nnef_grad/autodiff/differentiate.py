@@ -8,21 +8,27 @@ received from their other uses.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 from nnef_grad.autodiff.activity import active_tensors, is_active
+from nnef_grad.autodiff.backward import (
+    Backward,
+    Wrt,
+    sources_of,
+    targets_of,
+    tensors_named,
+)
 from nnef_grad.autodiff.confine import Confinement
-from nnef_grad.autodiff.rules import Decompose, Rules
+from nnef_grad.autodiff.naming import GradientNames, Role
+from nnef_grad.autodiff.rules import Rules
 from nnef_grad.autodiff.unmask import unmask
-from nnef_grad.build import returned
 from nnef_grad.build.arguments import bind
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import inline
+from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.build.rule_results import check_gradients, is_reducible
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -30,46 +36,13 @@ from nnef_grad.errors import (
     Problem,
     UsageError,
     located,
-    suggestion,
 )
-from nnef_grad.graph import names
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
-from nnef_grad.graph.order import inputs_first
+from nnef_grad.graph.names import NameSupply, assign_names, step_names
+from nnef_grad.graph.order import put_inputs_first
 from nnef_grad.graph.prune import prune
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.graph.verify import verify
-from nnef_grad.ops.registry import Undifferentiable
-
-Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Backward:
-    """A backward graph and the names of its interface.
-
-    Attributes:
-        graph: the backward graph.
-        seeds: for each differentiated output of the forward graph, the input that its
-            gradient is fed to; empty for a seed of ones.
-        gradients: for each tensor differentiated with respect to, the output that holds
-            its gradient.
-        warnings: what the user should know, a sentence each.
-        reductions: how many broadcast operands were summed down to their shapes on the
-            way.
-        outputs: the outputs that were differentiated.
-        stopped: the tensors that were treated as constants.
-        is_jacobian: whether the results are whole Jacobians, in place of products with
-            seeds.
-    """
-
-    graph: Graph
-    seeds: Mapping[str, str]
-    gradients: Mapping[str, str]
-    warnings: tuple[str, ...]
-    reductions: int
-    outputs: tuple[str, ...]
-    stopped: tuple[str, ...] = ()
-    is_jacobian: bool = False
 
 
 def differentiate(
@@ -113,104 +86,29 @@ def differentiate(
     sources = sources_of(graph, outputs)
     if seed not in ("input", "ones"):
         raise UsageError(f"the seed is 'input' or 'ones', not '{seed}'")
-    stopped = _chosen(graph.tensors, stop, "tensor") if stop else ()
+    stopped = tensors_named(graph, stop) if stop else ()
     sweep = _Sweep(graph, targets, sources, stopped, rules)
     return sweep.run(seed == "ones", with_outputs)
 
 
-def summary(graph: Graph, backward: Backward) -> str:
-    """A line that says what was done to a forward graph."""
-    counts = [
-        (len(graph.operations), "operation", " in"),
-        (len(backward.graph.operations), "operation", " out"),
-        (backward.reductions, "reduction", " inserted"),
-        (len(backward.gradients), "gradient", ""),
-    ]
-    words = (
-        f"{number} {what}{'s' if number != 1 else ''}{where}"
-        for number, what, where in counts
-    )
-    return f"{graph.name}: {', '.join(words)}"
-
-
-# ---- What to differentiate, with respect to what ----
-
-
-def targets_of(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
-    """The tensors that `wrt` names; see `differentiate`."""
-    inputs, variables = _scalars(graph.inputs), _scalars(graph.variables)
-    groups = {"all": (*inputs, *variables), "inputs": inputs, "variables": variables}
-    if isinstance(wrt, str) and wrt in groups:
-        if not groups[wrt]:
-            raise UsageError(
-                f"graph '{graph.name}' has no scalar {'inputs or variables' if wrt == 'all' else wrt}"
-            )
-        return groups[wrt]
-    return _chosen(graph.tensors, [wrt] if isinstance(wrt, str) else wrt, "tensor")
-
-
-def sources_of(graph: Graph, outputs: Sequence[str] | None) -> tuple[Tensor, ...]:
-    """The outputs that are differentiated; see `differentiate`."""
-    if outputs is not None:
-        return _chosen({t.name: t for t in graph.outputs}, outputs, "output")
-    scalars = _scalars(graph.outputs)
-    if not scalars:
-        raise UsageError(
-            f"graph '{graph.name}' has no scalar output: there is nothing to differentiate"
-        )
-    return scalars
-
-
-def _scalars(candidates: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    return tuple(t for t in candidates if t.dtype == "scalar")
-
-
-def _chosen(
-    known: Mapping[str, Tensor], chosen: Sequence[str], what: str
-) -> tuple[Tensor, ...]:
-    if not chosen:
-        raise UsageError(f"no {what} is named")
-    for index, name in enumerate(chosen):
-        if name not in known:
-            raise UsageError(
-                f"the graph has no {what} '{name}'{suggestion(name, list(known))}"
-            )
-        if known[name].dtype != "scalar":
-            raise UsageError(
-                f"'{name}' is a tensor of type {known[name].dtype}: only scalar tensors have gradients"
-            )
-        if name in chosen[:index]:
-            raise UsageError(f"{what} '{name}' is named twice")
-    return tuple(known[name] for name in chosen)
-
-
-# ---- The sweep ----
-
-
-def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape, hint: str) -> Tensor:
+def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape) -> list[Tensor]:
     """The gradient of an operand, from the gradient of the result that the operand was
-    broadcast to.
+    broadcast to: the steps to it, the last of which it is.
 
     Shapes align from the left: it is summed over the axes where the operand has extent
     1 or no axis, then the axes that the operand does not have are squeezed. Nothing is
     emitted where nothing was broadcast, and an axis of extent 1 is not summed.
     """
-    extended = shape + (1,) * (gradient.rank - len(shape))
-    axes = [
-        i
-        for i, (whole, part) in enumerate(zip(gradient.shape, extended, strict=True))
-        if whole > 1 and part == 1
-    ]
-    extra = range(len(shape), gradient.rank)
-    if not axes and not extra:
-        return gradient
+    rank = len(shape)
+    extended = shape + (1,) * (gradient.rank - rank)
+    pairs = enumerate(zip(gradient.shape, extended, strict=True))
+    axes = [axis for axis, (whole, part) in pairs if whole > 1 and part == 1]
+    steps = [gradient]
     if axes:
-        gradient = emit("sum_reduce", gradient, axes=axes)
-        emit.set_hint(gradient, f"{hint}_sum" if extra else hint)
-    if extra:
-        gradient = emit("squeeze", gradient, axes=list(extra))
-        emit.set_hint(gradient, hint)
-    return gradient
+        steps.append(emit("sum_reduce", steps[-1], axes=axes))
+    if gradient.rank > rank:
+        steps.append(emit("squeeze", steps[-1], axes=list(range(rank, gradient.rank))))
+    return steps
 
 
 class _Sweep:
@@ -230,15 +128,7 @@ class _Sweep:
         self.sources = sources
         self.stopped = stopped
         self.rules = rules
-        self.graph = self._with_bodies(graph)
-        self.active = self._active(self.graph)
-        self.uses = Counter(
-            t
-            for op in self.graph.operations
-            if is_active(op, self.active)
-            for t in op.inputs
-        )
-        self.uses.update(sources)
+        self.graph, self.active = self._decompose(graph)
         self.confinement = Confinement()
         self.emit = Emitter(
             rules.opset.extended(graph.fragments),
@@ -246,41 +136,59 @@ class _Sweep:
             simplify,
             self.confinement,
         )
-        self.supply = names.NameSupply(graph.tensors)
+        self.supply = NameSupply(graph.tensors)
+        self.names = GradientNames()
         self.gradients: dict[Tensor, Tensor] = {}
-        self.owners: dict[Tensor, Tensor] = {}
-        self.problems: list[Problem] = []
         self.reductions = 0
 
-    def _with_bodies(self, graph: Graph) -> Graph:
-        """The graph with the body of each operation on the way in its place, where that
-        is how it is differentiated; bodies may hold operations with bodies.
+    def _decompose(self, graph: Graph) -> tuple[Graph, set[Tensor]]:
+        """The graph with those operations on the way decomposed that are differentiated
+        so, and its active tensors. What they are made of may be decomposed in its turn.
         """
         while True:
-            active = self._active(graph)
-            inlined = inline(graph, partial(self._body, active), self.rules.opset)
-            if inlined is graph:
-                return graph
-            graph = inlined
+            active = active_tensors(
+                graph, self.targets, self.sources, self.rules, self.stopped
+            )
 
-    def _active(self, graph: Graph) -> set[Tensor]:
-        return active_tensors(
-            graph, self.targets, self.sources, self.rules, self.stopped
-        )
+            def decomposition(
+                operation: Operation, active: set[Tensor] = active
+            ) -> Decompose | None:
+                derivation = self.rules.derivation(operation)
+                is_wanted = is_active(operation, active)
+                return derivation.decompose if is_wanted else None
 
-    def _body(self, active: set[Tensor], operation: Operation) -> Decompose | None:
-        return self.rules.body(operation) if is_active(operation, active) else None
+            decomposed = inline(graph, decomposition, self.rules.opset)
+            if decomposed is graph:
+                return graph, active
+            graph = decomposed
 
     # From the last operation to the first
 
     def run(self, ones: bool, with_outputs: bool) -> Backward:
+        way = list(filter(self._passes_gradients, self.graph.operations))
+        missing = [op for op in way if self.rules.derivation(op).is_missing]
+        if missing:
+            raise NoDerivativeError.collect(list(map(self._no_derivative, missing)))
         seeds = {output: self._seed(output, ones) for output in self.sources}
-        for operation in reversed(self.graph.operations):
-            if is_active(operation, self.active):
-                self._visit(operation)
-        if self.problems:
-            raise NoDerivativeError.collect(self.problems[::-1])
+        self.gradients.update(seeds)
+        for operation in reversed(way):
+            self._visit(operation)
         return self._finish({} if ones else seeds, with_outputs)
+
+    def _passes_gradients(self, operation: Operation) -> bool:
+        """Whether gradients flow through an operation: it may lie between active tensors
+        with a derivative of zero.
+        """
+        return (
+            is_active(operation, self.active)
+            and not self.rules.derivation(operation).is_zero
+        )
+
+    def _no_derivative(self, operation: Operation) -> Problem:
+        name, limit = operation.name, self.rules.derivation(operation).limit
+        advice = f"give a rule '{name}_vjp' for it, or leave it out of the way from wrt to outputs"
+        what = f"'{name}' has no derivative{f' {limit}' if limit else ''}"
+        return Problem(f"{what}: {advice}", operation.span)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{output.name}")
@@ -289,97 +197,57 @@ class _Sweep:
         arguments = bind(definition, values, None)
         (seed,) = self.emit.emit_op(definition, arguments, names=(name,))
         assert isinstance(seed, Tensor)
-        self.gradients[output] = seed
+        self.names.count_use(output)
         return seed
 
     def _visit(self, operation: Operation) -> None:
+        """Adds the gradients of the operands, if a result has received one."""
         received = _map(self._received, operation.results)
-        if not any(True for _ in tensors(received)):
+        if not tensors(received):
             return
         self.emit.origin = operation
-        self.emit.naming = _naming(operation)
-        known = len(self.emit.operations)
-        gradients = self._gradients(operation, received)
-        made = {t for op in self.emit.operations[known:] for t in op.outputs}
+        self.emit.naming = _step_names(operation)
+        vjp = self.rules.derivation(operation).vjp
+        assert vjp is not None
+        with located(operation.span):
+            found = vjp(self.emit, operation, *received)
+        gradients = check_gradients(operation, found, self.emit.knows)
         for operand, gradient in _pairs(operation.operands, gradients):
             if isinstance(operand, Tensor) and operand in self.active:
-                self._receive(
-                    operand, self._of_result_shape(gradient, operation), operation, made
-                )
+                self._accumulate(operand, gradient, operation)
 
     def _received(self, result: Tensor) -> Tensor | None:
         return None if result in self.stopped else self.gradients.get(result)
 
-    def _gradients(
-        self, operation: Operation, received: tuple[Any, ...]
-    ) -> tuple[Any, ...]:
-        """What the rule returns. Where there is none the sweep goes on with zeros, to
-        find all that is missing.
+    def _accumulate(self, operand: Tensor, gradient: Any, operation: Operation) -> None:
+        """Adds a gradient to what the operand has received from its other uses. It may
+        be a number: zero is no gradient, another one stands for a tensor that is full of
+        it.
         """
-        rule = self.rules.find(operation.name)
-        try:
-            if rule is None:
-                raise Undifferentiable
-            with located(operation.span):
-                found = rule(self.emit, operation, *received)
-            return returned.gradients(operation, found, self.emit.knows)
-        except Undifferentiable as error:
-            self.problems.append(
-                Problem(_no_derivative(operation, str(error)), operation.span)
-            )
-            zeros: tuple[Any, ...] = _map(self._zeros, operation.operands)
-            return zeros
-
-    def _of_result_shape(self, gradient: Any, operation: Operation) -> Tensor | None:
-        """A rule may return a literal: zero is no gradient, another stands for a tensor
-        that is full of it.
-        """
-        if gradient is None or isinstance(gradient, Tensor):
-            return gradient
-        shape = operation.outputs[0].shape
-        return (
-            None
-            if gradient == 0.0
-            else self.emit("constant", shape=shape, value=(gradient,), hint="slope")
-        )
-
-    def _receive(
-        self,
-        operand: Tensor,
-        gradient: Tensor | None,
-        operation: Operation,
-        made: set[Tensor],
-    ) -> None:
-        """Adds a gradient to what the operand has received from its other uses."""
-        if gradient is None:
+        if gradient is None or gradient == 0.0:
             return
-        use = (
-            f"grad_{operand.name}"
-            if self.uses[operand] == 1
-            else f"grad_{operand.name}_from_{_result_name(operation)}"
-        )
-        if gradient in made:
-            self.emit.set_hint(
-                gradient, use if gradient.shape == operand.shape else f"{use}_full"
-            )
-            self.owners[gradient] = operand
+        if not isinstance(gradient, Tensor):
+            shape = operation.outputs[0].shape
+            gradient = self.emit("constant", shape=shape, value=(gradient,))
         shapes = [result.shape for result in operation.outputs]
-        is_right = returned.is_reducible(gradient.shape, operand.shape, shapes)
+        is_right = is_reducible(gradient.shape, operand.shape, shapes)
         self._require(is_right, gradient, operand, operation)
-        reduced = unbroadcast(self.emit, gradient, operand.shape, use)
+        *steps, reduced = unbroadcast(self.emit, gradient, operand.shape)
         self._require(reduced.shape == operand.shape, reduced, operand, operation)
+        for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
+            self.names.add(step, Role(operand, operation, suffix))
+        self.names.add(reduced, Role(operand, operation))
+        self.names.count_use(operand)
         self.reductions += prod(reduced.shape) != prod(gradient.shape)
         if operand in self.gradients:
             reduced = self.emit("add", self.gradients[operand], reduced)
-            self.emit.set_hint(reduced, f"grad_{operand.name}_sum")
-        if reduced is not gradient:
-            self.owners[reduced] = operand
+            self.names.add(reduced, Role(operand, None, "_sum"))
         self.gradients[operand] = reduced
 
     def _require(
         self, is_right: bool, gradient: Tensor, operand: Tensor, operation: Operation
     ) -> None:
-        """Refuses a gradient whose shape is not right."""
+        """Refuses a gradient of a wrong shape."""
         if not is_right:
             message = (
                 f"the rule '{operation.name}_vjp' returns a gradient of shape {list(gradient.shape)}"
@@ -392,35 +260,23 @@ class _Sweep:
     def _finish(self, seeds: Mapping[Tensor, Tensor], with_outputs: bool) -> Backward:
         self.emit.origin = None
         self.emit.naming = str
-        for gradient, owner in self.owners.items():
-            if self.gradients.get(owner) is gradient:
-                self.confinement.set_hint(self.emit, gradient, f"grad_{owner.name}")
         results = [self._result(target) for target in self.targets]
+        self.names.assign(self.emit, self.gradients, self.confinement.confined)
         gradients = {
-            target.name: self.emit.pinned.get(r, r.name)
-            for target, r in zip(self.targets, results, strict=True)
+            target.name: self.emit.pinned.get(result, result.name)
+            for target, result in zip(self.targets, results, strict=True)
         }
-        outputs = (*results, *(self.graph.outputs if with_outputs else ()))
-        inputs = (*self.graph.inputs, *seeds.values())
         named_seeds = {output.name: seed.name for output, seed in seeds.items()}
         graph = Graph(
             f"{self.graph.name}_backward",
-            inputs,
-            outputs,
+            (*self.graph.inputs, *seeds.values()),
+            (*results, *(self.graph.outputs if with_outputs else ())),
             tuple(self.emit.operations),
             declared=self.graph.custom_operations,
             notes=_notes(self.graph.name, named_seeds, gradients),
         )
-        hints, pinned = self.emit.hints, self.emit.pinned
-        graph = inputs_first(prune(unmask(prune(graph))))
-        graph = names.assign_names(graph, hints, pinned, reserved=self.supply.taken)
-        graph = replace(
-            graph,
-            quantization=carry_quantization(self.graph.quantization, graph),
-        )
-        verify(graph)
         return Backward(
-            graph,
+            self._assign_names(put_inputs_first(prune(unmask(prune(graph))))),
             named_seeds,
             gradients,
             self._warnings(),
@@ -429,21 +285,24 @@ class _Sweep:
             tuple(tensor.name for tensor in self.stopped),
         )
 
+    def _assign_names(self, graph: Graph) -> Graph:
+        """The graph with final names, verified, with the quantization of its tensors."""
+        hints, pinned = self.emit.hints, self.emit.pinned
+        graph = assign_names(graph, hints, pinned, reserved=self.supply.taken)
+        verify(graph)
+        quantization = carry_quantization(self.graph.quantization, graph)
+        return replace(graph, quantization=quantization)
+
     def _result(self, target: Tensor) -> Tensor:
         """The gradient under its final name: zeros where there is none, a copy where
         the tensor has another name already.
         """
         name = self.supply.fresh(f"grad_{target.name}")
-        gradient = self.gradients.get(target)
-        return self.emit.pin_name(
-            self._zeros(target)
-            if gradient is None
-            else self.confinement.confine(self.emit, gradient),
-            name,
-        )
-
-    def _zeros(self, tensor: Tensor) -> Tensor:
-        return self.emit("constant", shape=tensor.shape, value=(0.0,), hint="zeros")
+        if target in self.gradients:
+            gradient = self.confinement.confine(self.emit, self.gradients[target])
+        else:
+            gradient = self.emit("constant", shape=target.shape, value=(0.0,))
+        return self.emit.pin_name(gradient, name)
 
     def _warnings(self) -> tuple[str, ...]:
         sources = " and ".join(f"'{s.name}'" for s in self.sources)
@@ -459,44 +318,28 @@ def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
     """Each operand with its gradient, in arrays of tensors too."""
     for operand, gradient in zip(operands, gradients, strict=True):
         if isinstance(operand, tuple):
-            yield from _pairs(
-                operand, gradient if gradient is not None else (None,) * len(operand)
-            )
+            nothing = (None,) * len(operand)
+            yield from _pairs(operand, nothing if gradient is None else gradient)
         else:
             yield operand, gradient
 
 
 def _map(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """A value for each tensor in a nested value; None for what is not a tensor."""
+    """A value for each tensor in a nested value; None for literals."""
     if isinstance(value, tuple):
         return tuple(_map(function, item) for item in value)
     return function(value) if isinstance(value, Tensor) else None
 
 
-# ---- Words ----
-
-
-def _result_name(operation: Operation) -> str:
-    return operation.outputs[0].name
-
-
-def _naming(operation: Operation) -> Callable[[str], str]:
-    """What a value inside a rule is called in the graph: the gradient of an operand, or
-    a step towards the subject's.
-    """
+def _step_names(operation: Operation) -> Callable[[str], str]:
+    """The names in the graph of values inside a rule."""
+    operands = zip(operation.definition.operands, operation.operands, strict=True)
     gradients = {
-        f"d{p.name}": f"grad_{o.name}"
-        for p, o in zip(operation.definition.operands, operation.operands, strict=True)
-        if isinstance(o, Tensor)
+        f"d{parameter.name}": f"grad_{operand.name}"
+        for parameter, operand in operands
+        if isinstance(operand, Tensor)
     }
-    subject = _result_name(operation)
-    return lambda name: gradients.get(name) or f"{name}_{subject}"
-
-
-def _no_derivative(operation: Operation, why: str = "") -> str:
-    reason = f" {why}" if why else ""
-    advice = f"give a rule '{operation.name}_vjp' for it, or leave it out of the way from wrt to outputs"
-    return f"'{operation.name}' has no derivative{reason}: {advice}"
+    return step_names(f"{{}}_{operation.outputs[0].name}", gradients)
 
 
 def _notes(

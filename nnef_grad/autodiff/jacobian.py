@@ -10,27 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from nnef_grad.autodiff.batching import vectorize
-from nnef_grad.autodiff.differentiate import (
-    Backward,
-    Wrt,
-    differentiate,
-    sources_of,
-    targets_of,
-)
+from nnef_grad.autodiff.backward import Backward, Wrt, sources_of, targets_of
+from nnef_grad.autodiff.batching import batch
+from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import UsageError
 from nnef_grad.graph import names
 from nnef_grad.graph.ir import Graph, Shape, Tensor
-from nnef_grad.graph.order import inputs_first
+from nnef_grad.graph.order import put_inputs_first
 from nnef_grad.graph.prune import prune
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.graph.verify import verify
 from nnef_grad.ops.shape import reshaped
 
-# How many elements a Jacobian may have, and the output that it is of.
+# The most elements of a Jacobian, and of the output that it is the derivative of.
 MAX_ELEMENTS = 100_000_000
 MAX_ROWS = 10_000
 
@@ -84,7 +79,9 @@ def jacobian(
     for target, gradient in zip(targets, gradients, strict=True):
         shape = (*output.shape, *target.shape)
         name = supply.fresh(f"jacobian_{target.name}")
-        results[target.name] = emit.pin_name(_shaped(emit, rows, gradient, shape), name)
+        results[target.name] = emit.pin_name(
+            _reshape(emit, rows, gradient, shape), name
+        )
     return _finish(graph, backward, output, emit, results)
 
 
@@ -93,7 +90,9 @@ def _output(graph: Graph, chosen: Sequence[str] | None) -> Tensor:
     found = sources_of(graph, chosen)
     if len(found) > 1:
         listed = ", ".join(f"'{output.name}'" for output in found)
-        raise UsageError(f"a Jacobian is that of one output: choose one of {listed}")
+        raise UsageError(
+            f"a Jacobian is the derivative of one output: choose one of {listed}"
+        )
     return found[0]
 
 
@@ -124,11 +123,11 @@ def _rows(
         return {gradient: gradient for gradient in backward.graph.outputs}
     name = backward.seeds[output.name]
     (seed,) = (t for t in backward.graph.inputs if t.name == name)
-    return vectorize(emit, backward.graph, seed, _one_by_one(emit, seed))
+    return batch(emit, backward.graph, seed, _identity(emit, seed))
 
 
-def _one_by_one(emit: Emitter, seed: Tensor) -> Tensor:
-    """For each element of the seed a one at its place, among zeros."""
+def _identity(emit: Emitter, seed: Tensor) -> Tensor:
+    """The identity: for each element of the seed a one at its place."""
     rows = prod(seed.shape)
     numbers = [float(row) for row in range(rows)]
     row = emit("constant", shape=[rows, 1], value=numbers, hint="row")
@@ -139,7 +138,7 @@ def _one_by_one(emit: Emitter, seed: Tensor) -> Tensor:
     return seeds
 
 
-def _shaped(
+def _reshape(
     emit: Emitter, rows: Mapping[Tensor, Tensor], gradient: Tensor, shape: Shape
 ) -> Tensor:
     """The Jacobian in its shape; where no row depends on its seed, all are zeros."""
@@ -171,7 +170,7 @@ def _finish(
         declared=graph.custom_operations,
         notes=_notes(graph.name, output, jacobians),
     )
-    flat = inputs_first(prune(unsettled))
+    flat = put_inputs_first(prune(unsettled))
     flat = names.assign_names(flat, emit.hints, emit.pinned, reserved=graph.tensors)
     verify(flat)
     flat = replace(

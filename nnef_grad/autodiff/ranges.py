@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 from nnef_grad.language.library import standard
+from nnef_grad.ops.traits import FED, MOVING
 
 INF = math.inf
 # Beyond it the exponential function overflows in single precision, below its negative it
@@ -24,7 +25,7 @@ EXPONENT = 80.0
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is known of the elements of a tensor.
+    """Bounds of the elements of a tensor.
 
     Attributes:
         lower: none is smaller.
@@ -39,7 +40,7 @@ class Range:
 
     @property
     def has_finite_reciprocal(self) -> bool:
-        """Whether a finite number can be divided by it."""
+        """Whether the quotient of a finite number and it is finite."""
         return self.is_finite and (self.lower > 0.0 or self.upper < 0.0)
 
 
@@ -63,7 +64,7 @@ class Ranges:
         self._made_by: dict[Tensor, Operation] = {}
 
     def add(self, operation: Operation) -> None:
-        """Takes an operation, whose operands are known."""
+        """Adds an operation whose operands are known."""
         self._made_by.update((tensor, operation) for tensor in operation.outputs)
         self._assume(operation)
         found = self._of_results(operation)
@@ -82,7 +83,7 @@ class Ranges:
         return Range(float(operand), float(operand)) if is_number else FINITE
 
     def _assume(self, operation: Operation) -> None:
-        """What is used as a variance has no negative elements, wherever it is from."""
+        """Assumes that a variance has no negative elements, whatever it is computed from."""
         index, least = _LEAST.get(operation.name, (0, -INF))
         operand = operation.operands[index] if least > -INF else None
         if isinstance(operand, Tensor):
@@ -118,7 +119,7 @@ class Ranges:
     def _producer(
         self, operation: Operation | None, operand: int, *names: str
     ) -> Operation | None:
-        """What made an operand, if it is one of the named operations."""
+        """The producer of an operand, if it is one of the named operations."""
         if operation is None:
             return None
         tensor = operation.operands[operand]
@@ -126,7 +127,7 @@ class Ranges:
         return made if made is not None and made.name in names else None
 
 
-# What an operation takes for granted of an operand: its position, and its least value.
+# Assumptions about operands: the position of the operand, and its least value.
 _LEAST: dict[str, tuple[int, float]] = {
     "batch_normalization": (2, 0.0),
     "zero_point_linear_quantize": (2, POSITIVE),
@@ -220,7 +221,7 @@ def _sqrt(x: Range) -> Range:
     return Range(math.sqrt(lower), math.sqrt(upper), x.is_finite and x.lower >= 0.0)
 
 
-@_rule("copy", "external", "variable")
+@_rule("copy", *FED)
 def _copy(x: Range = FINITE, **attributes: Any) -> Range:
     return x
 
@@ -323,7 +324,7 @@ def _log_of(x: float) -> float:
 
 @_rule("max")
 def _max(x: Range, y: Range) -> Range:
-    """What is not a number is not larger: then it is y."""
+    """NaN is not larger than anything: then the result is y."""
     larger = Range(
         max(x.lower, y.lower), max(x.upper, y.upper), x.is_finite and y.is_finite
     )
@@ -357,8 +358,7 @@ def _constant(value: tuple[Any, ...], **attributes: Any) -> Range:
 
 
 @_rule(
-    "reshape", "transpose", "squeeze", "unsqueeze", "slice", "split", "concat", "stack",
-    "unstack", "tile", "copy_n", "max_reduce", "min_reduce", "mean_reduce",
+    *MOVING, "copy_n", "max_reduce", "min_reduce", "mean_reduce",
     "nearest_downsample", "area_downsample", "nearest_upsample",
 )  # fmt: skip
 def _some_of_them(x: Range, **attributes: Any) -> Range:

@@ -2,11 +2,11 @@
 
     Support  ::= Selected | Moved | Union, each within a larger one or not
     Selected ::= where a condition holds, or where it does not
-    Moved    ::= what an operation makes of the supports of its operands
-    Union    ::= what two of them cover, as that of a sum does
+    Moved    ::= the results of an operation that moves the supports of its operands
+    Union    ::= the elements of two supports, such as those of a sum
 
 A support begins where a rule selects (`select(condition, dy, 0.0)`) or puts zeros around
-what it hands on. Element-wise operations keep it, others move it along. Nothing here emits
+the cotangent that it passes on. Element-wise operations keep it, others move it along. Nothing here emits
 anything: see confine.py.
 """
 
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
 from nnef_grad.ops.elementwise import broadcast
+from nnef_grad.ops.traits import MOVING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +37,7 @@ class Support:
     shape: Shape
 
     def is_within(self, other: Support) -> bool:
-        """Whether it is the other one, or a part of it."""
+        """Whether it is the other support or a part of it."""
         part: Support | None = self
         while part is not None and part.depth > other.depth:
             part = part.within
@@ -65,7 +66,7 @@ class Moved(Support):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Union(Support):
-    """What lies in one of two supports, or in both."""
+    """The elements of two supports."""
 
     first: Support
     second: Support
@@ -78,9 +79,7 @@ class Algebra:
         self._selected: dict[tuple[Support | None, Tensor, bool], Support] = {}
         self._unions: dict[tuple[Support, Support], Support] = {}
 
-    def selected(
-        self, whole: Support | None, condition: Tensor, holds: bool
-    ) -> Support:
+    def select(self, whole: Support | None, condition: Tensor, holds: bool) -> Support:
         """The part of a support where a condition holds, or where it does not."""
         if isinstance(whole, Selected) and whole.is_by(condition, holds):
             return whole
@@ -92,9 +91,9 @@ class Algebra:
             )
         return self._selected[key]
 
-    def common(self, a: Support | None, b: Support | None) -> Support | None:
+    def union(self, a: Support | None, b: Support | None) -> Support | None:
         """The support of a sum: the smallest that both are parts of."""
-        whole = _common_whole(a, b)
+        whole = _smallest_common(a, b)
         if whole is a or whole is b or a is None or b is None:
             return whole
         if (a, b) not in self._unions:
@@ -102,29 +101,29 @@ class Algebra:
             self._unions[a, b] = Union(whole, _depth(whole) + 1, shape, a, b)
         return self._unions[a, b]
 
-    def inner(self, a: Support | None, b: Support | None) -> Support | None:
-        """The support of a product: the smaller one. Of two that have nothing to do with
-        each other the first.
+    def intersection(self, a: Support | None, b: Support | None) -> Support | None:
+        """The support of a product: the smaller one, or the first if neither contains
+        the other.
         """
         return b if a is None or (b is not None and b.is_within(a)) else a
 
-    def carried(
+    def carry(
         self,
         name: str,
         operands: tuple[Operand, ...],
         support: Callable[[Operand], Support | None],
     ) -> Support | None:
-        """The support that an element-wise operation's result has from its operands;
-        none, if it is no operation that keeps one.
+        """The support of the result of an element-wise operation, from those of its
+        operands; None if the operation does not keep supports.
         """
         which = _KEEPING.get(name)
         if which is None:
             return None
-        join = self.inner if name == "mul" else self.common
-        return _reduced(join, map(support, which(operands)))
+        join = self.intersection if name == "mul" else self.union
+        return _reduce(join, map(support, which(operands)))
 
 
-def _reduced(
+def _reduce(
     join: Callable[[Support | None, Support | None], Support | None],
     supports: Iterable[Support | None],
 ) -> Support | None:
@@ -136,7 +135,7 @@ def _depth(support: Support | None) -> int:
     return 0 if support is None else support.depth
 
 
-def _common_whole(a: Support | None, b: Support | None) -> Support | None:
+def _smallest_common(a: Support | None, b: Support | None) -> Support | None:
     """The smallest support that two are within."""
     while a is not b and a is not None and b is not None:
         depths = a.depth, b.depth
@@ -200,10 +199,8 @@ def selection(operation: Operation) -> Selection | None:
 # ---- Operations that move a support ----
 
 # They move, repeat or sum the elements of their first operand.
-_MOVING = {
-    "reshape", "transpose", "squeeze", "unsqueeze", "slice", "split", "concat", "stack",
-    "unstack", "tile", "sum_reduce", "mean_reduce", "box", "debox", "sample", "desample",
-    "pad",
+_MOVING = MOVING | {
+    "pad", "sum_reduce", "mean_reduce", "box", "debox", "sample", "desample",
 }  # fmt: skip
 
 
@@ -224,8 +221,8 @@ def puts_zeros(operation: Operation) -> bool:
 
 
 def is_untouched(support: Support, operation: Operation) -> bool:
-    """Whether a result has the very support of the operand: it is the same all along
-    what is repeated or summed, and ends before the axes that come or go.
+    """Whether a result has the support of the operand: it is constant along the axes that
+    are repeated or summed, and does not extend to axes that are added or removed.
     """
     attributes = operation.attributes
     if operation.name in ("sum_reduce", "mean_reduce"):

@@ -14,19 +14,18 @@ from nnef_grad.autodiff.support import Selection, keeps, selection
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.graph.names import substitute
 
-# Where the elements of a tensor count: where all of some selections take them.
+# Where the elements of a tensor matter: where all of some selections take them.
 Demand = tuple[Selection, ...]
-# Branches are seldom nested, and as many are enough to compare.
+# Branches are seldom nested more deeply.
 LIMIT = 8
 
 
 def unmask(graph: Graph) -> Graph:
-    """The graph without the selections among zeros of a derivative whose zeros nobody
-    sees.
+    """The graph without the masks of a derivative whose zeros have no effect.
 
     Ensures: every output has the same elements.
     """
-    # Most graphs have none, and need not be walked through.
+    # Most graphs have none.
     if not any(map(_is_mask, graph.operations)):
         return graph
     demands = _demands(graph)
@@ -34,11 +33,11 @@ def unmask(graph: Graph) -> Graph:
     operations = []
     for operation in graph.operations:
         operation = substitute(operation, found)
-        taken = _taken(operation, demands)
-        if taken is None:
+        source = _source_of(operation, demands)
+        if source is None:
             operations.append(operation)
         else:
-            found.update((t, taken) for t in operation.outputs)
+            found.update((t, source) for t in operation.outputs)
     return replace(graph, operations=tuple(operations))
 
 
@@ -46,8 +45,8 @@ def _is_mask(operation: Operation) -> bool:
     return operation.origin is not None and selection(operation) is not None
 
 
-def _taken(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor | None:
-    """What stands for the result of a selection that is made again wherever it counts."""
+def _source_of(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor | None:
+    """The operand in place of a selection that is repeated wherever its zeros matter."""
     chosen = selection(operation)
     if chosen is None or not _is_mask(operation):
         return None
@@ -59,7 +58,7 @@ def _taken(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor | N
 
 
 def _demands(graph: Graph) -> dict[Tensor, Demand]:
-    """Where the elements of each tensor count, from the last operation to the first."""
+    """The demand for each tensor, from the last operation to the first."""
     demands: dict[Tensor, Demand] = dict.fromkeys(graph.outputs, ())
     for operation in reversed(graph.operations):
         for operand, demand in _of_operands(operation, demands):
@@ -84,7 +83,7 @@ def _of_operands(
 
 
 def _of_branch(operation: Operation, index: int) -> Demand:
-    """Where a branch of a select counts."""
+    """The demand that a select adds for one of its branches."""
     if operation.name != "select":
         return ()
     condition: Operand = operation.operands[0]

@@ -22,8 +22,7 @@ from nnef_grad.language.types import (
     is_generic,
 )
 
-# What an expression evaluates to: an array is a list, so that it can be told from a
-# tuple.
+# The value of an expression. An array is a list, to distinguish it from a tuple.
 Evaluated = Union[
     Tensor, bool, int, float, str, "list[Evaluated]", "tuple[Evaluated, ...]"
 ]
@@ -103,7 +102,7 @@ def _filled(
 def _deduced_dtype(
     fragment: syntax.Fragment, values: Mapping[str, Operand]
 ) -> str | None:
-    """What `?` stands for in a declaration: its default, or what the values tell."""
+    """The data type that `?` stands for: the declared default, or that of the values."""
     if fragment.generic != GENERIC:
         return fragment.generic
     candidates = (
@@ -218,7 +217,7 @@ def _told(value: object) -> str:
 
 
 def _first(value: Operand) -> Tensor | bool | int | float | str | None:
-    """A value that is no tuple, from inside of tuples."""
+    """The first value that is not a tuple, from inside nested tuples."""
     while isinstance(value, tuple):
         if not value:
             return None

@@ -1,5 +1,6 @@
-"""What operators and built-in functions do to values that are known when the graph is
-compiled. Their types were checked: what is left are values that do not exist.
+"""Operators and built-in functions on values that are known when the graph is compiled.
+
+Types were checked before; the errors that remain are values that do not exist.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from nnef_grad.errors import InvalidGraphError
 from nnef_grad.source import Span
 
-# The length of an array or a string that operators may make.
+# The longest array or string that an operator may give.
 MAX_ITEMS = 1_000_000
 
 _INTEGER = re.compile(r"-?[0-9]+")
@@ -146,7 +147,7 @@ def _scalar(value: Any) -> float:
 
 
 def _integer(value: Any) -> int:
-    """The largest integer that is not above a scalar."""
+    """The largest integer that is not greater than a scalar."""
     if isinstance(value, str) and not _INTEGER.fullmatch(value):
         raise ValueError
     return math.floor(value) if isinstance(value, float) else int(value)

@@ -1,5 +1,5 @@
-"""A document to its flat graph: every expression evaluated, every fragment of the document
-replaced by its body.
+"""Builds the flat graph of a document: evaluates every expression, and replaces the
+fragments of the document by their bodies.
 """
 
 from __future__ import annotations
@@ -10,8 +10,14 @@ from typing import Any
 from nnef_grad.build.arguments import Arguments
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import Evaluator, NoValueError, Scope, hint_of, unpack
-from nnef_grad.build.lenient import repaired, repaired_bias
-from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem, brief
+from nnef_grad.build.lenient import repair, repair_bias
+from nnef_grad.errors import (
+    InvalidGraphError,
+    NnefGradError,
+    Problem,
+    bounded_nesting,
+    brief,
+)
 from nnef_grad.graph import names
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.language import syntax
@@ -49,7 +55,7 @@ def build_graph(
     opset = opset if opset is not None else standard_opset()
     warnings: list[Problem] = []
     if lenient:
-        document, warnings = repaired(document)
+        document, warnings = repair(document)
     problems = check_document(document, opset.declarations)
     if problems:
         raise InvalidGraphError.collect(problems)
@@ -77,8 +83,8 @@ def build_graph(
 def _adjustment(
     emitter: Emitter, shapes: ShapeOf, repairs: list[Problem] | None
 ) -> Callable[[syntax.Fragment, Arguments, str, Span], Arguments]:
-    """What changes the arguments of an operation before it is emitted: the shape of an
-    external, and a bias that is repaired.
+    """A function that changes the arguments of an operation before it is emitted: it sets
+    the shape of an external, and repairs a bias.
     """
 
     def adjust_arguments(
@@ -90,7 +96,7 @@ def _adjustment(
         if fragment.name == "variable":
             _check_label(str(bound.attributes["label"]), span)
         if repairs is not None:
-            bound, found = repaired_bias(emitter, fragment, bound, span)
+            bound, found = repair_bias(emitter, fragment, bound, span)
             repairs.extend(found)
         return bound
 
@@ -110,8 +116,8 @@ def _check_label(label: str, span: Span) -> None:
 class _GraphBody:
     """The statements of the graph, whose tensors keep their names.
 
-    A statement that fails leaves its names without a value, and what reads them is passed
-    over: one run finds all problems that do not follow from others.
+    A statement that fails leaves its names without a value, and statements that read them
+    are skipped: one run finds all problems that do not follow from others.
     """
 
     def __init__(self, graph: syntax.GraphDefinition, evaluator: Evaluator) -> None:
@@ -124,7 +130,8 @@ class _GraphBody:
     def expand(self) -> Scope:
         for statement in self.graph.body:
             try:
-                self._assign(statement)
+                with bounded_nesting(statement.span):
+                    self._assign(statement)
             except NoValueError:
                 continue
             except NnefGradError as error:
@@ -155,7 +162,7 @@ class _GraphBody:
             raise InvalidGraphError(message, value.span)
 
     def _named(self, identifier: syntax.Identifier, value: Any) -> Tensor:
-        """The tensor that the document calls by this name."""
+        """The tensor that has this name in the document."""
         if isinstance(value, Tensor) and value.name == identifier.name:
             return value
         return self.evaluator.emitter.pin_name(value, identifier.name)

@@ -1,15 +1,14 @@
-"""Makes operations: their shapes, their data types, their provisional names."""
+"""Emits operations: infers shapes and data types, and gives provisional names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from math import prod
 from typing import Any, Protocol, cast
 
-from nnef_grad.build import returned
 from nnef_grad.build.arguments import Arguments, bind, bind_call
-from nnef_grad.errors import InvalidGraphError, brief, suggestion
+from nnef_grad.build.shape_inference import infer_shapes
+from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.graph.ir import (
     Attributes,
     Operand,
@@ -17,14 +16,13 @@ from nnef_grad.graph.ir import (
     Result,
     Shape,
     Tensor,
-    shape_of,
     tensors,
 )
 from nnef_grad.language import syntax
 from nnef_grad.language.syntax import Fragment
-from nnef_grad.language.types import GENERIC, MAX_INTEGER, ArrayType, TensorType, Type
+from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.ops.registry import ShapeError, ShapeFunction
+from nnef_grad.ops.traits import UNIQUE
 from nnef_grad.source import Span
 
 Simplifier = Callable[
@@ -34,31 +32,32 @@ Simplifier = Callable[
 
 
 class Tracker(Protocol):
-    """Looks on while operations are emitted, and may change their operands."""
+    """Observes the operations that are emitted, and may replace their operands."""
 
     def take(self, operation: Operation) -> None:
-        """Is told an operation that is taken as it is."""
+        """Observes an operation that was appended as it is."""
 
     def prepare(
         self, emit: Emitter, name: str, operands: tuple[Operand, ...]
     ) -> tuple[Operand, ...]:
-        """The operands of an operation, before it is emitted."""
+        """The operands to use in place of those given, before an operation is emitted."""
 
     def follow(self, operation: Operation) -> None:
-        """Is told an operation that a call comes to, new or there already."""
+        """Observes the operation that was emitted, new or an equal one from before."""
 
 
 class Emitter:
     """A growing list of operations.
 
-    A tensor that is made here has a provisional name, `%` and a number, which no text
-    can hold. What it should be called is kept in `hints`; `names.assign_names` gives the
-    final names when it is known what stays.
+    A new tensor has a provisional name, `%` and a number, which no text can hold. The
+    name that it should get is kept in `hints`; `assign_names` gives the final names when
+    it is known which operations stay.
 
     Attributes:
-        operations: what was emitted so far.
-        hints: for a provisional name, the name to strive for.
-        pinned: for a tensor with a provisional name, the name that it must get.
+        opset: the operations that can be emitted.
+        operations: those emitted so far.
+        hints: for each provisional name, the name that the tensor should get.
+        pinned: for some tensors with provisional names, the name that they must get.
         origin: the forward operation that the next operations are the derivative of.
         naming: turns the name of a value inside a rule or fragment into a hint.
     """
@@ -92,12 +91,12 @@ class Emitter:
         dtype: str | None = None,
         **attributes: Any,
     ) -> Tensor:
-        """Emits an operation with one result and returns it, as `Emit` says; what needs
-        no operation is returned without one.
+        """Emits an operation with one result and returns the result; see `Emit`. Nothing
+        is emitted where the result is there already.
         """
         fragment = self._known(name)
         arguments = bind_call(fragment, operands, attributes, dtype)
-        self._refuse_strangers(arguments.operands)
+        self._refuse_unknown(arguments.operands)
         hints = (self.naming(hint or name),)
         (result,) = self.emit_op(fragment, arguments, hints=hints)
         return result if isinstance(result, Tensor) else self._constant(result)
@@ -119,7 +118,7 @@ class Emitter:
             )
         return fragment
 
-    def _refuse_strangers(self, operands: tuple[Operand, ...]) -> None:
+    def _refuse_unknown(self, operands: tuple[Operand, ...]) -> None:
         for tensor in tensors(operands):
             if not self.knows(tensor):
                 message = f"tensor '{tensor.name}' is not of this graph"
@@ -134,15 +133,15 @@ class Emitter:
         names: tuple[Any, ...] = (),
         span: Span | None = None,
     ) -> tuple[Operand, ...]:
-        """Emits an operation and returns its results; where it is simplified away, what
-        stands for the result.
+        """Emits an operation and returns its results, or the operand that equals the
+        result of an operation that is simplified away.
 
         Args:
-            fragment: its declaration.
+            fragment: the declaration of the operation.
             arguments: a value for each parameter.
-            hints: for each result, what to strive for in naming it: a name, or a tuple
-                of names for an array of tensors.
-            names: for each result, the name that it has.
+            hints: for each result the name that it should get, or a tuple of names for
+                an array of tensors.
+            names: for each result the name that it has, if the names are final.
             span: the place in the source.
 
         Raises:
@@ -151,9 +150,9 @@ class Emitter:
         if self._tracker is not None:
             prepared = self._tracker.prepare(self, fragment.name, arguments.operands)
             arguments = arguments._replace(operands=prepared)
-        if self._simplify is None or names:
+        if self._simplify is None or names or fragment.name in UNIQUE:
             return self._new(fragment, arguments, hints, names, span).results
-        simpler = self._simplified(fragment, arguments, hints)
+        simpler = self._simplify_away(fragment, arguments, hints)
         if simpler is not None:
             return (simpler,)
         key = arguments.key(fragment)
@@ -163,10 +162,10 @@ class Emitter:
             self._follow(self._emitted[key])
         return self._emitted[key].results
 
-    def _simplified(
+    def _simplify_away(
         self, fragment: Fragment, arguments: Arguments, hints: tuple[Any, ...]
     ) -> Operand | None:
-        """What stands for an operation that is not needed as it is."""
+        """The operand in place of the result, if the operation is not needed."""
         assert self._simplify is not None
         before = len(self.operations)
         simpler = self._simplify(self, fragment.name, *arguments)
@@ -215,9 +214,9 @@ class Emitter:
         return self.emit_op(definition, bind(definition, values, dtype), hints=hints)
 
     def append(self, operation: Operation) -> None:
-        """Takes an operation as it is."""
+        """Adds an operation as it is."""
         self._add(operation)
-        if self._simplify is not None and operation.name not in _UNIQUE:
+        if self._simplify is not None and operation.name not in UNIQUE:
             arguments = Arguments(
                 operation.operands, operation.settings, operation.dtype
             )
@@ -234,19 +233,19 @@ class Emitter:
         if self._tracker is not None:
             self._tracker.follow(operation)
 
-    def replaced(self, operation: Operation) -> None:
-        """Keeps in mind an operation in whose place others were emitted: `producer` tells
-        what a tensor is by it.
+    def note_replaced(self, operation: Operation) -> None:
+        """Keeps an operation in whose place others were emitted as the producer of its
+        results.
         """
         for tensor in operation.outputs:
             self._producers[tensor] = operation
 
     def knows(self, tensor: Tensor) -> bool:
-        """Whether an operation of this emitter made a tensor."""
+        """Whether a tensor is the result of an operation of this emitter."""
         return tensor in self._producers
 
     def producer(self, operand: Operand) -> Operation | None:
-        """The operation that made a tensor; None for a literal."""
+        """The operation that a tensor is a result of; None for a literal."""
         return self._producers.get(operand) if isinstance(operand, Tensor) else None
 
     def tensor(self, dtype: str, shape: Shape, hint: str) -> Tensor:
@@ -256,24 +255,13 @@ class Emitter:
         return Tensor(name, dtype, shape)
 
     def set_hint(self, value: Operand, hint: str) -> None:
-        """Changes what a tensor of this emitter should be called; a tensor that has its
-        name already keeps it.
-        """
+        """Changes the name that a tensor should get; a final name stays."""
         if isinstance(value, Tensor) and value.name in self.hints:
             self.hints[value.name] = hint
 
-    def pass_hint(self, value: Tensor, successor: Tensor, word: str) -> None:
-        """Calls a tensor what another one should be called, which gets a word after its
-        own name.
-        """
-        hint = self.hints.get(value.name)
-        if hint is not None:
-            self.set_hint(successor, hint)
-            self.set_hint(value, f"{hint}_{word}")
-
     def pin_name(self, value: Operand, name: str) -> Tensor:
-        """What is called by the name in the end: the tensor itself, if it has no other
-        name yet, or else a copy.
+        """The tensor that will have the name: the value itself, if its name is still
+        open, or else a copy.
         """
         if (
             isinstance(value, Tensor)
@@ -297,7 +285,7 @@ class Emitter:
         span: Span | None,
     ) -> tuple[Result, ...]:
         """New tensors for the results, with their shapes."""
-        shapes = _result_shapes(self.opset.shapes, fragment, arguments, span)
+        shapes = infer_shapes(self.opset, fragment, arguments, span)
         hints = hints or tuple(result.name for result in fragment.results)
         columns = (fragment.results, shapes, hints, names or (None,) * len(hints))
         return tuple(
@@ -342,53 +330,3 @@ class Emitter:
 
 def _numbered(hint: str, count: int) -> tuple[str, ...]:
     return tuple(f"{hint}_{i + 1}" for i in range(count))
-
-
-# Two of these are never the same tensor, however alike they look.
-_UNIQUE = {"external", "variable", "update"}
-
-
-def _result_shapes(
-    known: Mapping[str, ShapeFunction],
-    fragment: Fragment,
-    arguments: Arguments,
-    span: Span | None,
-) -> list[Any]:
-    """A shape for each result; a list of shapes for a result that is an array of
-    tensors.
-    """
-    function = known.get(fragment.name)
-    if function is None:
-        message = (
-            f"the shape of what '{fragment.name}' returns is not known:"
-            f" give a rule '{fragment.name}_shape' that returns a tensor of that shape"
-        )
-        raise InvalidGraphError(message, span)
-    try:
-        shapes = function(*map(_shapes, arguments.operands), **arguments.attributes)
-    except ShapeError as error:
-        message = brief(f"{fragment.name}: {error}")
-        raise InvalidGraphError(
-            message, span, is_repairable=error.is_repairable
-        ) from None
-    found = returned.shapes(fragment, shapes, span)
-    _check_extents(fragment, found, span)
-    return found
-
-
-def _check_extents(fragment: Fragment, shapes: list[Any], span: Span | None) -> None:
-    """No text could hold an extent beyond 32 bits, no memory a volume beyond 64."""
-    for shape in shapes:
-        if isinstance(shape, list):
-            _check_extents(fragment, shape, span)
-        elif shape and (max(shape) > MAX_INTEGER or prod(shape) >= 2**63):
-            message = f"{fragment.name}: the shape {list(shape)} is too large"
-            raise InvalidGraphError(brief(message), span)
-
-
-def _shapes(operand: Operand) -> Any:
-    return (
-        tuple(map(_shapes, operand))
-        if isinstance(operand, tuple)
-        else shape_of(operand)
-    )

@@ -1,10 +1,9 @@
-"""Elaborates expressions: over compile-time values they are computed, over tensors they
+"""Evaluates expressions: those over compile-time values are computed, those over tensors
 emit operations.
 
 One evaluator serves the graph of a document, its fragments, the bodies of compound
-operations and the rules of the calculus. What it is given was checked: names are defined,
-types fit. What is left to find here are values: an index out of range, shapes that do not
-fit each other.
+operations and the rules of the calculus. Names and types were checked before; the errors
+that remain are in values: an index out of range, shapes that do not fit each other.
 """
 
 from __future__ import annotations
@@ -20,17 +19,16 @@ from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.matching import match
 from nnef_grad.language.operators import OPERATIONS
-from nnef_grad.language.trampoline import Step, run
 from nnef_grad.language.typecheck import identifiers
 from nnef_grad.language.types import GENERIC
 from nnef_grad.source import Span
 
 Scope = dict[str, Any]
 
-# How many invocations and comprehension items the fragments of a document may come to,
-# and how deep they may call each other.
+# The most invocations and comprehension items that fragments may expand to, and how deep
+# fragments may call each other.
 MAX_EXPANSION = 50_000
-MAX_DEPTH = 5_000
+MAX_DEPTH = 50
 LONG_NAME = 60
 
 
@@ -38,18 +36,18 @@ class NoValueError(Exception):
     """A name has no value, because the statement that defines it has failed."""
 
 
-# Changes the arguments of an operation, given what its first result is called, before it
-# is emitted.
+# Changes the arguments of an operation before it is emitted, given the name of its first
+# result.
 Adjustment = Callable[[syntax.Fragment, Arguments, str, Span], Arguments]
 
 
 class Evaluator:
-    """Elaborates expressions over compile-time values and tensors.
+    """Evaluates expressions over compile-time values and tensors.
 
     Attributes:
-        emitter: takes the operations.
-        inline: whether the body of a fragment is put in place of its invocations.
-        adjust: has a look at the arguments of every operation before it is emitted.
+        emitter: emits the operations.
+        inline: whether the invocations of a fragment are replaced by its body.
+        adjust: changes the arguments of an operation before it is emitted.
     """
 
     def __init__(
@@ -81,8 +79,8 @@ class Evaluator:
             target: the names that the results of an invocation must have, in a graph.
         """
         if isinstance(expression, syntax.Invocation):
-            return run(self._invocation(expression, scope, hint, target))
-        return run(self._visit(expression, scope, hint))
+            return self._invocation(expression, scope, hint, target)
+        return self._visit(expression, scope, hint)
 
     def instantiate(
         self,
@@ -102,7 +100,7 @@ class Evaluator:
         Returns:
             The value of each result, by name.
         """
-        results: dict[str, Any] = run(self._body(fragment, bound, naming, caller))
+        results: dict[str, Any] = self._body(fragment, bound, naming, caller)
         return results
 
     def _body(
@@ -111,7 +109,7 @@ class Evaluator:
         bound: Mapping[str, Any],
         naming: Callable[[str], str],
         caller: Span | None,
-    ) -> Step:
+    ) -> Any:
         assert fragment.body is not None
         outer, self.caller = self.caller, caller
         self.depth += 1
@@ -122,7 +120,7 @@ class Evaluator:
                 raise InvalidGraphError(message, fragment.span)
             for statement in fragment.body:
                 hint = naming(hint_of(statement.target))
-                value = yield self._visit(statement.value, scope, hint)
+                value = self._visit(statement.value, scope, hint)
                 parts = unpack(statement.target, value)
                 scope.update((i.name, part) for i, part in parts)
                 self._name_results(statement, parts, naming)
@@ -140,7 +138,7 @@ class Evaluator:
         parts: Sequence[tuple[syntax.Identifier, Any]],
         naming: Callable[[str], str],
     ) -> None:
-        """Each of several results is called by its own name."""
+        """Gives each of several results its own name."""
         is_one = isinstance(statement.target, syntax.Identifier)
         if not is_one and isinstance(statement.value, syntax.Invocation):
             for identifier, part in parts:
@@ -151,7 +149,7 @@ class Evaluator:
         return _VISIT[type(expression)](self, expression, scope, hint)
 
     def _count(self, span: Span) -> None:
-        """Fragments that call each other could grow without end."""
+        """Bounds the work: fragments that call each other could expand without end."""
         self.expanded += 1
         if self.expanded > MAX_EXPANSION:
             message = f"the fragments come to more than {MAX_EXPANSION} invocations"
@@ -165,15 +163,15 @@ class Evaluator:
         scope: Scope,
         hint: str,
         target: syntax.Target | None = None,
-    ) -> Step:
+    ) -> Any:
         fragment = self.emitter.opset.declarations[invocation.name]
         values: dict[str, Evaluated] = {}
         for name, argument in match(fragment, invocation).items():
             word = _step(hint, _word(argument.value))
-            values[name] = yield self._visit(argument.value, scope, word)
+            values[name] = self._visit(argument.value, scope, word)
         dtype = scope.get(GENERIC) if invocation.dtype == GENERIC else invocation.dtype
         bound = bind(fragment, values, dtype)
-        return (yield self._call(fragment, bound, hint, invocation.span, target))
+        return self._call(fragment, bound, hint, invocation.span, target)
 
     def _call(
         self,
@@ -204,11 +202,11 @@ class Evaluator:
 
     def _inline(
         self, fragment: syntax.Fragment, bound: Arguments, hint: str, place: Span
-    ) -> Step:
+    ) -> Any:
         arguments = parameters(fragment, bound.operands, bound.attributes)
         single = len(fragment.results) == 1
         own = fragment.results[0].name if single else None
-        results = yield self._body(
+        results = self._body(
             fragment,
             {**arguments, GENERIC: bound.dtype},
             lambda name: hint if name == own else _step(hint, name),
@@ -232,45 +230,43 @@ class Evaluator:
         except KeyError:
             raise NoValueError(expression.name) from None
 
-    def _array(self, expression: syntax.Array, scope: Scope, hint: str) -> Step:
+    def _array(self, expression: syntax.Array, scope: Scope, hint: str) -> Any:
         items: list[Any] = []
         for item in expression.items:
-            items.append((yield self._visit(item, scope, _step(hint, len(items) + 1))))
+            items.append(self._visit(item, scope, _step(hint, len(items) + 1)))
         return items
 
-    def _tuple(self, expression: syntax.Tuple, scope: Scope, hint: str) -> Step:
+    def _tuple(self, expression: syntax.Tuple, scope: Scope, hint: str) -> Any:
         items: list[Any] = []
         for item in expression.items:
-            items.append((yield self._visit(item, scope, _step(hint, len(items) + 1))))
+            items.append(self._visit(item, scope, _step(hint, len(items) + 1)))
         return tuple(items)
 
-    def _operator(self, expression: syntax.Operator, scope: Scope, hint: str) -> Step:
+    def _operator(self, expression: syntax.Operator, scope: Scope, hint: str) -> Any:
         values: list[Any] = []
         for operand in expression.operands:
-            values.append(
-                (yield self._visit(operand, scope, _step(hint, _word(operand))))
-            )
+            values.append(self._visit(operand, scope, _step(hint, _word(operand))))
         if any(isinstance(value, Tensor) for value in values):
             word = OPERATIONS[expression.symbol, len(values)]
             fragment = self.emitter.opset.declarations[word]
             names = (p.name for p in fragment.parameters)
             bound = bind(fragment, dict(zip(names, values, strict=True)), None)
-            return (yield self._call(fragment, bound, hint, expression.span))
+            return self._call(fragment, bound, hint, expression.span)
         return compute(expression.symbol, values, expression.span)
 
     def _conditional(
         self, expression: syntax.Conditional, scope: Scope, hint: str
-    ) -> Step:
-        condition = yield self._visit(expression.condition, scope, hint)
+    ) -> Any:
+        condition = self._visit(expression.condition, scope, hint)
         chosen = expression.value if condition else expression.otherwise
-        return (yield self._visit(chosen, scope, hint))
+        return self._visit(chosen, scope, hint)
 
     def _comprehension(
         self, expression: syntax.Comprehension, scope: Scope, hint: str
-    ) -> Step:
+    ) -> Any:
         iterables: list[list[Any]] = []
         for loop in expression.loops:
-            iterables.append((yield self._visit(loop.iterable, scope, hint)))
+            iterables.append(self._visit(loop.iterable, scope, hint))
         if len(set(map(len, iterables))) > 1:
             message = "the arrays that are iterated together differ in length"
             raise InvalidGraphError(message, expression.span)
@@ -281,28 +277,28 @@ class Evaluator:
             self._count(expression.span)
             inner.update(zip(names, items, strict=True))
             condition = expression.condition
-            if condition is None or (yield self._visit(condition, inner, hint)):
+            if condition is None or self._visit(condition, inner, hint):
                 word = _step(hint, len(values) + 1)
-                values.append((yield self._visit(expression.value, inner, word)))
+                values.append(self._visit(expression.value, inner, word))
         return values
 
-    def _subscript(self, expression: syntax.Subscript, scope: Scope, hint: str) -> Step:
-        value = yield self._visit(expression.value, scope, hint)
-        index = yield self._visit(expression.index, scope, hint)
+    def _subscript(self, expression: syntax.Subscript, scope: Scope, hint: str) -> Any:
+        value = self._visit(expression.value, scope, hint)
+        index = self._visit(expression.index, scope, hint)
         if not -len(value) <= index < len(value):
             message = f"index {index} is out of range: there are {len(value)} items"
             raise InvalidGraphError(message, expression.index.span)
         return value[index]
 
-    def _range(self, expression: syntax.Range, scope: Scope, hint: str) -> Step:
-        value = yield self._visit(expression.value, scope, hint)
+    def _range(self, expression: syntax.Range, scope: Scope, hint: str) -> Any:
+        value = self._visit(expression.value, scope, hint)
         ends: list[Any] = []
         for end in (expression.begin, expression.end):
-            ends.append(None if end is None else (yield self._visit(end, scope, hint)))
+            ends.append(None if end is None else self._visit(end, scope, hint))
         return value[slice(*ends)]
 
-    def _builtin(self, expression: syntax.Builtin, scope: Scope, hint: str) -> Step:
-        value = yield self._visit(expression.argument, scope, hint)
+    def _builtin(self, expression: syntax.Builtin, scope: Scope, hint: str) -> Any:
+        value = self._visit(expression.argument, scope, hint)
         return convert(expression.name, value, expression.argument.span)
 
 
@@ -322,12 +318,12 @@ _VISIT: dict[type, Callable[..., Any]] = {
 
 
 def _step(hint: str, word: str | int) -> str:
-    """What to call a step on the way to a tensor; in deep nesting it says no more."""
+    """The hint for a step on the way to a tensor; in deep nesting it grows no longer."""
     return f"{hint}_{word}" if len(hint) < LONG_NAME else hint
 
 
 def _word(expression: syntax.Expression) -> str:
-    """What to call the tensor that a nested expression makes: the operation."""
+    """The word for the tensor of a nested expression: the name of its operation."""
     if isinstance(expression, syntax.Operator):
         symbol = expression.symbol, len(expression.operands)
         return OPERATIONS.get(symbol, "value")
@@ -389,7 +385,7 @@ def unpack(
 
 
 def hint_of(target: syntax.Target) -> str:
-    """What to call the value that is assigned: by its first name."""
+    """The hint for the value that is assigned: its first name."""
     found = identifiers(target)
     return found[0].name if found else "value"
 

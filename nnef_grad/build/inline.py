@@ -9,8 +9,8 @@ from typing import Any
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import InvalidGraphError, located
-from nnef_grad.graph import names
 from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.graph.names import assign_names, step_names
 from nnef_grad.ops.opset import OpSet, standard_opset
 
 Decompose = Callable[[Emitter, Operation], Sequence[Any]]
@@ -48,13 +48,11 @@ def inline(
             _put(build, operation, emitter)
     operations = tuple(emitter.operations)
     flat = replace(graph, operations=operations)
-    return names.assign_names(
-        flat, emitter.hints, emitter.pinned, reserved=graph.tensors
-    )
+    return assign_names(flat, emitter.hints, emitter.pinned, reserved=graph.tensors)
 
 
 def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
-    emitter.naming = _naming(operation)
+    emitter.naming = _step_names(operation)
     emitter.origin = operation.origin
     for result, value in zip(
         operation.results, _values(build, operation, emitter), strict=True
@@ -72,17 +70,17 @@ def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
                     f" {list(named.shape)} for '{tensor.name}' of shape {list(tensor.shape)}"
                 )
                 raise InvalidGraphError(message, operation.span)
-    emitter.replaced(operation)
+    emitter.note_replaced(operation)
 
 
 def _values(build: Decompose, operation: Operation, emitter: Emitter) -> Sequence[Any]:
-    """What the body returns. What it cannot be is told at the operation."""
+    """The values of the results; errors have the place of the operation."""
     with located(operation.span):
         return build(emitter, operation)
 
 
-def _naming(operation: Operation) -> Callable[[str], str]:
-    subject = operation.outputs[0].name
-    results = operation.definition.results
-    own = results[0].name if len(results) == 1 else None
-    return lambda name: subject if name == own else f"{subject}_{name}"
+def _step_names(operation: Operation) -> Callable[[str], str]:
+    """The names of steps in a body; a single result has the name of the operation's."""
+    subject, results = operation.outputs[0].name, operation.definition.results
+    own = {results[0].name: subject} if len(results) == 1 else {}
+    return step_names(f"{subject}_{{}}", own)

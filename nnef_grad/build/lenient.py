@@ -16,11 +16,10 @@ from typing import Any
 
 from nnef_grad.build.arguments import Arguments
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.errors import Problem
+from nnef_grad.errors import Problem, bounded_nesting
 from nnef_grad.graph.ir import Tensor, shape_of
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, with_fragments
-from nnef_grad.language.trampoline import Step, run
 from nnef_grad.language.types import (
     GENERIC,
     SCALAR,
@@ -29,13 +28,12 @@ from nnef_grad.language.types import (
     Type,
     substitute,
 )
+from nnef_grad.ops.traits import BIASED
 from nnef_grad.source import Span
 
-_BIASED = ("conv", "deconv", "linear", "separable_conv", "separable_deconv")
 
-
-def repaired(document: syntax.Document) -> tuple[syntax.Document, list[Problem]]:
-    """The document with the arguments of its invocations repaired, and what was done."""
+def repair(document: syntax.Document) -> tuple[syntax.Document, list[Problem]]:
+    """The document with the arguments of its invocations repaired, and a warning each."""
     repair = _Repair(with_fragments(document.fragments))
     graph = replace(document.graph, body=repair.body(document.graph.body))
     fragments = tuple(
@@ -53,7 +51,11 @@ class _Repair:
     def body(
         self, body: tuple[syntax.Assignment, ...]
     ) -> tuple[syntax.Assignment, ...]:
-        return tuple(replace(s, value=run(self._visit(s.value))) for s in body)
+        return tuple(map(self._statement, body))
+
+    def _statement(self, statement: syntax.Assignment) -> syntax.Assignment:
+        with bounded_nesting(statement.span):
+            return replace(statement, value=self._visit(statement.value))
 
     def _visit(self, expression: syntax.Expression) -> Any:
         is_known = (
@@ -62,14 +64,14 @@ class _Repair:
         )
         return self._invocation(expression) if is_known else expression  # type: ignore[arg-type]
 
-    def _invocation(self, invocation: syntax.Invocation) -> Step:
+    def _invocation(self, invocation: syntax.Invocation) -> Any:
         fragment = self.library[invocation.name]
         parameters = {p.name: p for p in fragment.parameters}
         dtype = invocation.dtype or fragment.generic or GENERIC
         arguments: list[syntax.Argument] = []
         for position, argument in enumerate(invocation.arguments):
             named = self._named(fragment, position, argument)
-            value = yield self._visit(named.value)
+            value = self._visit(named.value)
             at = fragment.parameters[min(position, len(fragment.parameters) - 1)]
             parameter = parameters.get(named.keyword or at.name)
             if parameter is not None:
@@ -107,11 +109,11 @@ class _Repair:
         self.problems.append(Problem(message, span))
 
 
-def repaired_bias(
+def repair_bias(
     emitter: Emitter, fragment: syntax.Fragment, bound: Arguments, span: Span
 ) -> tuple[Arguments, list[Problem]]:
     """The arguments of a convolution with a bias of rank 1 along the channels."""
-    if fragment.name not in _BIASED:
+    if fragment.name not in BIASED:
         return bound, []
     *others, bias = bound.operands
     if not isinstance(bias, Tensor) or bias.rank != 1 or bias.shape == (1,):

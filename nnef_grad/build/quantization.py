@@ -36,7 +36,7 @@ OPERATIONS = (
     "logarithmic_quantize",
 )
 
-# So many mistakes get a suggestion.
+# Only so many mistakes get a suggestion.
 MISSPELT = 20
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def read_quantization(
 
 
 class _Reader:
-    """Checks entries. What is wrong is noted, and the check goes on after it."""
+    """Checks entries, and goes on after an error to find all of them."""
 
     def __init__(self, graph: Graph, library: Library) -> None:
         self.graph = graph
@@ -90,7 +90,7 @@ class _Reader:
         if tensor is not None:
             self._attempt(_check_dtype, operation, tensor, entry.span)
         given = self._arguments(operation, entry.operation, tensor)
-        # Otherwise one that is misspelt would be missing as well.
+        # A misspelt one would be reported as missing, too.
         if len(given) == len(entry.operation.arguments):
             self._attempt(_refuse_missing, operation, given, entry.operation.span)
         if tensor is None or len(self.problems) > known:
@@ -103,7 +103,7 @@ class _Reader:
         )
 
     def _attempt(self, check: Callable[..., T], *arguments: Any) -> T | None:
-        """What a check returns, or None after noting what it found."""
+        """The result of a check; None if it fails, and the problems are kept."""
         try:
             return check(*arguments)
         except NnefGradError as error:
@@ -130,7 +130,7 @@ class _Reader:
         }
         if name in labels:
             return f": this is a label, and the tensor is called '{labels[name]}'"
-        # With more mistakes the file is another model's, and looking would take long.
+        # With more mistakes the file belongs to another model, and the search takes long.
         known = list(self.tensors) if len(self.problems) < MISSPELT else []
         return suggestion(name, known)
 
@@ -151,7 +151,7 @@ class _Reader:
     def _arguments(
         self, operation: Fragment, invocation: syntax.Invocation, tensor: Tensor | None
     ) -> dict[str, Value]:
-        """The value of each parameter that is given; where it is wrong, any."""
+        """The values of the parameters that are given; an empty one where it is wrong."""
         given: dict[str, Value] = {}
         for position, argument in enumerate(invocation.arguments):
             parameter = self._attempt(_parameter, operation, argument, position, given)
@@ -162,7 +162,7 @@ class _Reader:
 
 
 def _may_quantize(operation: Fragment) -> bool:
-    """Whether it takes a tensor, and whatever else, and returns a tensor."""
+    """Whether its first parameter and its only result are tensors."""
     takes = [p.type for p in operation.parameters[:1]]
     returns = [r.type for r in operation.results]
     return len(takes) == len(returns) == 1 and all(
@@ -188,7 +188,7 @@ def _check_attributes(
     tensor: Tensor,
     entry: syntax.Quantization,
 ) -> None:
-    """What the operation asks of them, as it does in a graph."""
+    """Checks the attributes by the shape function of the operation."""
     if operation.name not in OPERATIONS:
         return
     values = {
@@ -274,7 +274,7 @@ def _value(
 
 
 def _attribute(what: str, type_: Type, expression: syntax.Expression) -> Value:
-    """The value of a literal, an array or a tuple, as its type has it."""
+    """The value of a literal, an array or a tuple of a type."""
     if isinstance(type_, ArrayType) and isinstance(expression, syntax.Array):
         assert type_.item is not None
         return tuple(_attribute(what, type_.item, item) for item in expression.items)
@@ -308,7 +308,7 @@ def _literal(
 
 
 def _is_written_alike(value: float) -> bool:
-    """Whether other readers take the number for what it is."""
+    """Whether other readers get the same number."""
     return isfinite(value) if isinstance(value, float) else value <= MAX_INTEGER
 
 
@@ -328,7 +328,7 @@ def _kind(expression: syntax.Expression) -> str:
 def _flattened(
     what: str, expression: syntax.Expression
 ) -> tuple[Shape, list[syntax.Expression]]:
-    """The shape and the items of the constant tensor that nested arrays make."""
+    """The shape and the items of a constant tensor that is written as nested arrays."""
     shape: Shape = ()
     items = [expression]
     while any(isinstance(item, syntax.Array) for item in items):

@@ -1,7 +1,7 @@
-"""What need not be emitted: tried on each operation of a derivative before it is made.
+"""Rewrites that are tried on each operation of a derivative before it is emitted.
 
 Every rewrite looks at the operation and at what made its operands, never at who uses
-them. It returns what stands for the result, or None where it does not apply.
+them. It returns an operand that equals the result, or None where it does not apply.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Tensor, shape_of
+from nnef_grad.ops.traits import RESHAPING
 
 Rewrite = Callable[..., Any]
 
@@ -22,8 +23,8 @@ def simplify(
     attributes: Mapping[str, Any],
     dtype: str | None = None,
 ) -> Operand | None:
-    """What stands for the result of an operation, without it; None where the operation
-    is needed.
+    """An operand that equals the result of an operation, or None if the operation is
+    needed.
     """
     for rewrite in REWRITES.get(name if dtype is None else f"{name}<{dtype}>", ()):
         result: Operand | None = rewrite(emit, *operands, **attributes)
@@ -79,7 +80,7 @@ def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
 def choose(
     emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
 ) -> Any:
-    """A condition that is known."""
+    """A condition that is a literal."""
     if isinstance(condition, bool):
         return true_value if condition else false_value
     return None
@@ -101,19 +102,15 @@ def reshape_once(
     axis_start: int,
     axis_count: int,
 ) -> Any:
-    """A shape that is on the way to another one is not needed."""
+    """Two changes of shape in a row are one."""
     inner = emit.producer(x)
     is_whole = (axis_start, axis_count) == (0, -1) and all(n > 0 for n in shape)
-    if inner is None or inner.name not in _SAME_ELEMENTS or not is_whole:
+    if inner is None or inner.name not in RESHAPING or not is_whole:
         return None
     if inner.origin is None:
         return None
     source = inner.operands[0]
     return source if shape_of(source) == shape else emit("reshape", source, shape=shape)
-
-
-# They change the shape, and nothing else.
-_SAME_ELEMENTS = {"reshape", "squeeze", "unsqueeze"}
 
 
 # ---- Reductions ----

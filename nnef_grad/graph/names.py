@@ -4,7 +4,7 @@ chose are never changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +59,19 @@ def assign_names(
         operations.append(substitute(operation, final))
     inputs, outputs = _substituted((graph.inputs, graph.outputs), final)
     return replace(graph, inputs=inputs, outputs=outputs, operations=tuple(operations))
+
+
+def step_names(
+    pattern: str, own: Mapping[str, str] | None = None
+) -> Callable[[str], str]:
+    """What values inside a rule or a body are called in the graph.
+
+    Args:
+        pattern: holds `{}` in place of the name of the value.
+        own: names of their own that some of them have.
+    """
+    known = own or {}
+    return lambda name: known.get(name) or pattern.format(name)
 
 
 def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:

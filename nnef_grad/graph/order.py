@@ -7,7 +7,7 @@ from dataclasses import replace
 from nnef_grad.graph.ir import Graph
 
 
-def inputs_first(graph: Graph) -> Graph:
+def put_inputs_first(graph: Graph) -> Graph:
     """The graph with its externals in front, in the order of the signature: there are
     consumers that bind inputs by it.
     """

@@ -16,7 +16,7 @@ from collections.abc import Container, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.autodiff.differentiate import Backward
+from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import Decompose, inline
@@ -25,11 +25,14 @@ from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.interpreter import (
     conv,
     elementwise,
+    join,
     matrix,
     normalize,
+    parts,
     pool,
     quantize,
     reduce,
+    repeat,
     roi,
     sampling,
     shape,
@@ -55,12 +58,15 @@ __all__ = [
     "elementwise",
     "evaluate",
     "execute",
+    "join",
     "last_uses",
     "matrix",
     "normalize",
+    "parts",
     "pool",
     "quantize",
     "reduce",
+    "repeat",
     "results",
     "roi",
     "sampling",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.build.arguments import dtype_of
-from nnef_grad.build.returned import counted, kind
+from nnef_grad.build.rule_results import counted, kind
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Operand, Operation, Result, Tensor
 from nnef_grad.interpreter.registry import (
@@ -19,11 +19,9 @@ from nnef_grad.interpreter.registry import (
     UndefinedError,
     Value,
 )
+from nnef_grad.ops.traits import FED
 
 Operations = Mapping[str, Evaluation]
-
-# What they introduce is fed.
-FED = ("external", "variable")
 
 
 def numpy_type(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:

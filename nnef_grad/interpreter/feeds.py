@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from nnef_grad.errors import NnefGradError, Problem, UsageError, suggestion
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.interpreter.execution import FED
 from nnef_grad.interpreter.registry import Array
+from nnef_grad.ops.traits import FED
 
 Data = Mapping[str, npt.ArrayLike]
 

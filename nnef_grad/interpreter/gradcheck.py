@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.autodiff.differentiate import Backward
+from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interpreter import results, with_bodies

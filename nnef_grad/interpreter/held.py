@@ -34,6 +34,7 @@ from nnef_grad.interpreter.quantize import (
 from nnef_grad.interpreter.reduce import Axes, max_reduce, min_reduce
 from nnef_grad.interpreter.registry import EVALUATIONS, Array, Evaluation, Function
 from nnef_grad.interpreter.roi import held_maxima, held_resampling
+from nnef_grad.ops.traits import STEPS
 
 # A table entry is called as an evaluation is, at the point; it returns the function of the
 # operands with the decisions that are made there.
@@ -42,10 +43,6 @@ HELD: dict[str, Hold] = {}
 
 # What the results of two forms of a function may differ by.
 ROUNDING = 1e-9
-
-# A step function stays as it is: so does what decides, of whatever operation, as it has
-# no scalars for results.
-STEPS = frozenset({"sign", "floor", "ceil", "round"})
 
 # What their bodies decide is decided by operations of this table.
 BY_BODY = frozenset(
@@ -92,7 +89,9 @@ def _largest(x: Array) -> float:
 
 
 def can_move(operation: Operation, result: Tensor) -> bool:
-    """Whether a result changes at all with the operands."""
+    """Whether a result changes at all with the operands: a step function stays as it is,
+    and so does what decides, of whatever operation, as it has no scalars for results.
+    """
     return result.dtype == "scalar" and operation.name not in STEPS
 
 

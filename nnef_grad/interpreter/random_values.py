@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.ops.traits import COPYING, FED, MOVING, REGIONS
 
 Array = npt.NDArray[Any]
 Generator = np.random.Generator
@@ -52,7 +53,7 @@ def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Val
 
 
 def _sources(graph: Graph) -> Iterator[Operation]:
-    return (op for op in graph.operations if op.name in ("external", "variable"))
+    return (op for op in graph.operations if op.name in FED)
 
 
 def _value(generator: Generator, tensor: Tensor, use: Use | None, draw: Draw) -> Array:
@@ -130,14 +131,6 @@ _POSITIVE = between(0.5, 1.5)
 _NEGATIVE = between(-1.5, -0.5)
 _INSIDE_ONE = between(-0.9, 0.9)
 
-_WITH_REGIONS = (
-    "avg_roi_pool",
-    "max_roi_pool",
-    "roi_resample",
-    "avg_roi_align",
-    "max_roi_align",
-)
-
 # By operation and operand.
 _DRAWN: dict[tuple[str, str], Draw] = {
     ("conv", "filter"): _filter,
@@ -172,8 +165,8 @@ _DRAWN: dict[tuple[str, str], Draw] = {
     ("linear_quantize", "max"): _POSITIVE,
     ("zero_point_linear_quantize", "scale"): between(0.05, 0.2),
     ("logarithmic_quantize", "max"): _POSITIVE,
-    **{(name, "rois"): _regions for name in _WITH_REGIONS},
-    **{(name, "batch_index"): _items for name in _WITH_REGIONS},
+    **{(name, "rois"): _regions for name in REGIONS},
+    **{(name, "batch_index"): _items for name in REGIONS},
     ("gather", "indices"): _positions,
     ("sample", "index"): _elements,
     ("desample", "index"): _elements,
@@ -192,10 +185,7 @@ class Use:
 
 
 # The numbers of the result are numbers of the operands.
-_MOVES = {
-    *("copy", "copy_n", "reshape", "squeeze", "unsqueeze", "transpose", "tile", "pad"),
-    *("concat", "stack", "split", "unstack", "slice"),
-}
+_MOVES = MOVING | COPYING | {"pad"}
 # With a number as the other operand, the result is about as large as the operand.
 _SHIFTS = {"add", "mul", "div"}
 

@@ -1,19 +1,13 @@
-"""Shapes: what moves elements about, joins tensors and takes parts of them."""
+"""The same elements in another shape, or in another order of the axes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from nnef_grad.graph.ir import Shape
-from nnef_grad.interpreter.borders import extended
-from nnef_grad.interpreter.registry import Array, evaluation, require
-from nnef_grad.ops.shape import reshape_shape, slice_positions
-
-# ---- The same elements in another shape ----
+from nnef_grad.interpreter.registry import Array, evaluation
+from nnef_grad.ops.shape import reshape_shape
 
 
 @evaluation("reshape")
@@ -38,75 +32,3 @@ def unsqueeze(input: Array, axes: tuple[int, ...]) -> Array:
 def transpose(input: Array, axes: tuple[int, ...]) -> Array:
     """Axes beyond the list stay."""
     return input.transpose(*axes, *range(len(axes), input.ndim))
-
-
-# ---- Joining and dividing ----
-
-
-@evaluation("concat")
-def concat(values: Sequence[Array], axis: int) -> Array:
-    """One after the other along the axis."""
-    return np.concatenate(values, axis)
-
-
-@evaluation("split")
-def split(value: Array, axis: int, ratios: tuple[int, ...]) -> list[Array]:
-    """Sections in the given ratios."""
-    unit = value.shape[axis] // sum(ratios)
-    *inner, _ = accumulate(unit * ratio for ratio in ratios)
-    return np.split(value, inner, axis)
-
-
-@evaluation("stack")
-def stack(values: Sequence[Array], axis: int) -> Array:
-    """One after the other along a new axis."""
-    return np.stack(values, axis)
-
-
-@evaluation("unstack")
-def unstack(value: Array, axis: int) -> list[Array]:
-    """The parts along the axis, without it."""
-    return list(np.moveaxis(value, axis, 0))
-
-
-# ---- Parts and borders ----
-
-
-@evaluation("slice")
-def slice_(input: Array, **attributes: Any) -> Array:
-    """The elements at the positions of each axis."""
-    output = input
-    for axis, taken in slice_positions(input.shape, **attributes).items():
-        output = output.take(np.arange(taken.start, taken.stop, taken.step), axis)
-    return output
-
-
-@evaluation("pad")
-def pad(
-    input: Array, padding: tuple[tuple[int, int], ...], border: str, value: float
-) -> Array:
-    """The border, one axis after the other; a negative padding crops. The value is that
-    of a border 'ignore' too, which there is nobody to ignore.
-    """
-    output = input
-    for axis, (before, after) in enumerate(padding):
-        end = input.shape[axis] + after
-        output = extended(output, axis, -before, end, border, value)
-    return output
-
-
-@evaluation("tile")
-def tile(input: Array, repeats: Shape) -> Array:
-    """The whole, several times along each axis."""
-    return np.tile(input, repeats)
-
-
-@evaluation("gather")
-def gather(input: Array, indices: Array, axis: int) -> Array:
-    """The elements at the indices, whose shape takes the place of the axis."""
-    extent = input.shape[axis]
-    require(
-        np.all((indices >= 0) & (indices < extent)),
-        f"the items of 'indices' must be in 0..{extent - 1}, the positions on axis {axis}",
-    )
-    return input.take(indices, axis)

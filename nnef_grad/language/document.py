@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from nnef_grad.errors import Problem
+from nnef_grad.language.definitions import check_fragments, check_graph
 from nnef_grad.language.library import Library, standard, with_fragments
 from nnef_grad.language.syntax import Document
-from nnef_grad.language.typecheck import check_fragments, check_graph
 
 FRAGMENTS_EXTENSION = "KHR_enable_fragment_definitions"
 OPERATORS_EXTENSION = "KHR_enable_operator_expressions"

@@ -42,7 +42,7 @@ def _at_position(fragment: Fragment, invocation: Invocation, position: int) -> s
     if position >= len(fragment.operands):
         keyword = f"{names[position]} = {argument.span.text}"
         message = f"an attribute needs its keyword: write {keyword}"
-        raise InvalidGraphError(message, argument.span, is_repairable=True)
+        raise InvalidGraphError(message, argument.span, remedy="lenient")
     return names[position]
 
 

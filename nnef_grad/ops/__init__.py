@@ -1,5 +1,5 @@
-"""The operations by family: the shape function of each, and its rule or body where that
-needs shapes.
+"""The operations by family: the shape function of each, and its rule or decomposition
+where that needs shapes.
 
 Importing this package enters all of them.
 """
@@ -8,10 +8,14 @@ from nnef_grad.ops import (
     borders,
     conv,
     elementwise,
+    join,
     matrix,
     normalize,
+    parts,
     pool,
+    quantize,
     reduce,
+    repeat,
     roi,
     sampling,
     shape,
@@ -26,10 +30,14 @@ __all__ = [
     "borders",
     "conv",
     "elementwise",
+    "join",
     "matrix",
     "normalize",
+    "parts",
     "pool",
+    "quantize",
     "reduce",
+    "repeat",
     "roi",
     "sampling",
     "shape",

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.graph.ir import Operation
+from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.ops.conv import conv_windows, deconv_groups, deconv_windows
 from nnef_grad.ops.pool import basic_windows, reverse_windows
 from nnef_grad.ops.registry import Emit, decomposition
@@ -59,7 +59,7 @@ def _repeats(op: Operation) -> bool:
     return op.attributes["border"] in REPEATING and any(map(any, _outside(op)))
 
 
-def _padded(emit: Emit, op: Operation) -> Any:
+def _padded(emit: Emit, op: Operation) -> Tensor:
     """The input with all that is read outside of it."""
     x, outside = op.inputs[0], _outside(op)
     batch_and_channels = ((0, 0),) * (x.rank - len(outside))
@@ -73,13 +73,13 @@ def _padded(emit: Emit, op: Operation) -> Any:
 
 
 @decomposition("conv", "box", "avg_pool", "max_pool", "sample", when=_repeats)
-def basic_decomposition(emit: Emit, op: Operation) -> list[Any]:
+def basic_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """The operation on the padded input."""
     return [emit(op.name, _padded(emit, op), *op.operands[1:], **_inside(op))]
 
 
 @decomposition("max_pool_with_index", when=_repeats)
-def max_pool_with_index_decomposition(emit: Emit, op: Operation) -> list[Any]:
+def max_pool_with_index_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """Its two steps on the padded input."""
     padded, attributes = _padded(emit, op), _inside(op)
     index = emit("argmax_pool", padded, **attributes, hint="index")
@@ -98,7 +98,7 @@ def _inside(op: Operation) -> dict[str, Any]:
 
 
 @decomposition("deconv", when=_repeats)
-def deconv_decomposition(emit: Emit, op: Operation) -> list[Any]:
+def deconv_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """The deconvolution of the padded input."""
     output_shape, groups = op.attributes["output_shape"], op.attributes["groups"]
     groups = deconv_groups(op.inputs[0].shape, output_shape, groups)
@@ -107,7 +107,7 @@ def deconv_decomposition(emit: Emit, op: Operation) -> list[Any]:
 
 
 @decomposition("debox", when=_repeats)
-def debox_decomposition(emit: Emit, op: Operation) -> list[Any]:
+def debox_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """The reverse box filter on the padded input."""
     size, normalize = op.attributes["size"], op.attributes["normalize"]
     x = _padded(emit, op)

@@ -9,9 +9,8 @@ stride and dilation exchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import (
@@ -21,6 +20,7 @@ from nnef_grad.ops.registry import (
     shape,
     vjp,
 )
+from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import (
     Padding,
     Windows,
@@ -117,31 +117,13 @@ def separable_conv_shape(
     dilation: Shape,
     groups: int,
 ) -> Shape:
-    """What the two steps of its body give."""
-    planes = _step(
-        "plane_filter",
-        conv_shape,
-        input,
-        plane_filter,
-        (),
-        border,
-        padding,
-        stride,
-        dilation,
-        0,
-    )
-    return _step(
-        "point_filter",
-        conv_shape,
-        planes,
-        point_filter,
-        bias,
-        "constant",
-        (),
-        (),
-        (),
-        groups,
-    )
+    """The shape after the two steps of its body."""
+    with _naming("plane_filter"):
+        planes = conv_shape(
+            input, plane_filter, (), border, padding, stride, dilation, 0
+        )
+    with _naming("point_filter"):
+        return conv_shape(planes, point_filter, bias, "constant", (), (), (), groups)
 
 
 @shape("separable_deconv")
@@ -157,43 +139,21 @@ def separable_deconv_shape(
     output_shape: Shape,
     groups: int,
 ) -> Shape:
-    """What the two steps of its body give."""
-    points = _step(
-        "point_filter",
-        deconv_shape,
-        input,
-        point_filter,
-        (),
-        "constant",
-        (),
-        (),
-        (),
-        (),
-        groups,
-    )
-    return _step(
-        "plane_filter",
-        deconv_shape,
-        points,
-        plane_filter,
-        bias,
-        border,
-        padding,
-        stride,
-        dilation,
-        output_shape,
-        0,
-    )
+    """The shape after the two steps of its body."""
+    with _naming("point_filter"):
+        points = deconv_shape(
+            input, point_filter, (), "constant", (), (), (), (), groups
+        )
+    window = border, padding, stride, dilation
+    with _naming("plane_filter"):
+        return deconv_shape(points, plane_filter, bias, *window, output_shape, 0)
 
 
-def _step(
-    filter_name: str, shape_function: Callable[..., Shape], *arguments: Any
-) -> Shape:
-    """The shape after one step of a separable convolution; a message says of which
-    filter it speaks.
-    """
+@contextmanager
+def _naming(filter_name: str) -> Iterator[None]:
+    """A message says of which filter of a separable convolution it speaks."""
     try:
-        return shape_function(*arguments)
+        yield
     except ShapeError as error:
         raise ShapeError(f"with '{filter_name}', {error}") from None
 
@@ -250,79 +210,62 @@ def _check_bias(bias: Shape, channels: int, rank: int) -> None:
             f"the bias must have the shape [1, {channels}], or be a single element,"
             f" and has the shape {list(bias)}"
         )
-        raise ShapeError(message, is_repairable=len(bias) == 1)
+        raise ShapeError(message, remedy="lenient" if len(bias) == 1 else None)
 
 
 # ---- Gradients ----
 
 
 @vjp("conv")
-def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     """dinput goes back through the same filter; dfilter pairs the input with dy; dbias
     is dy, which the sweep sums.
     """
-    x, w = _operands(op)
+    x, w, *_ = op.inputs
     windows = conv_windows(op)
     if not windows.touch_data:
         return [None, None, dy]
-    groups = conv_groups(x.shape, op.attributes["groups"])
-    output_shape = () if windows.has_natural_extents else x.shape
-    dinput = emit(
-        "deconv", dy, w, **windows.attributes, output_shape=output_shape, groups=groups
-    )
+    attributes = {
+        **windows.attributes,
+        "output_shape": () if windows.has_natural_extents else x.shape,
+        "groups": conv_groups(x.shape, op.attributes["groups"]),
+    }
     return [
-        dinput,
-        _filter_gradient(emit, x, dy, windows, groups, ("input", "grad")),
+        emit("deconv", dy, w, **attributes),
+        _filter_gradient(emit, x, dy, windows, attributes["groups"], ("input", "grad")),
         dy,
     ]
 
 
 @vjp("deconv")
-def deconv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+def deconv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     """As for conv, with the two sides exchanged: the input is the small one."""
-    x, w = _operands(op)
-    windows = deconv_windows(op)
+    x, w, *_ = op.inputs
+    windows, attributes = deconv_windows(op), op.attributes
     if not windows.touch_data:
         return [None, None, dy]
-    groups = deconv_groups(
-        x.shape, op.attributes["output_shape"], op.attributes["groups"]
-    )
-    dinput = emit("conv", dy, w, **windows.attributes, groups=groups)
+    groups = deconv_groups(x.shape, attributes["output_shape"], attributes["groups"])
     return [
-        dinput,
+        emit("conv", dy, w, **windows.attributes, groups=groups),
         _filter_gradient(emit, dy, x, windows, groups, ("grad", "input")),
         dy,
     ]
 
 
-def _operands(op: Operation) -> tuple[Tensor, Tensor]:
-    """The input and the filter."""
-    x, w, *_ = op.inputs
-    return x, w
-
-
 def conv_windows(op: Operation) -> Windows:
     """The windows of a convolution over its input."""
-    x, _ = _operands(op)
-    return _windows(op, x.shape)
+    return _windows(op, op.inputs[0].shape)
 
 
 def deconv_windows(op: Operation) -> Windows:
     """The windows of a deconvolution over its output."""
-    (y,) = op.outputs
-    return _windows(op, y.shape)
+    return _windows(op, op.outputs[0].shape)
 
 
 def _windows(op: Operation, up: Shape) -> Windows:
-    _, w = _operands(op)
-    attributes = op.attributes
-    return downscaling(
-        up[2:],
-        w.shape[2:],
-        attributes["padding"],
-        attributes["stride"],
-        attributes["dilation"],
-    )
+    size, padding = op.inputs[1].shape[2:], op.attributes["padding"]
+    stride, dilation = op.attributes["stride"], op.attributes["dilation"]
+    return downscaling(up[2:], size, padding, stride, dilation)
 
 
 def _filter_gradient(
@@ -340,84 +283,30 @@ def _filter_gradient(
     down-scaled side: where the forward filter moved by the stride, this one is
     stretched by it, and it moves by what was the dilation.
     """
-    images = _by_channel(emit, _reached(emit, up, windows, sides[0]), groups, sides[0])
-    kernels = emit(
-        "transpose", down, axes=_exchanged(down.rank), hint=f"{sides[1]}_by_channel"
-    )
-    # What a negative padding would crop has been sliced off: few consumers run a
-    # convolution that crops.
-    before = (max(-first, 0) for first in windows.begin)
-    after = (
-        max(last - extent, 0)
-        for last, extent in zip(windows.end, windows.up, strict=True)
-    )
-    pairing = Windows(
-        up=windows.up,
-        down=windows.size,
-        size=windows.down,
-        padding=tuple(zip(before, after, strict=True)),
-        stride=windows.dilation,
-        dilation=windows.stride,
-    )
+    images = _by_channel(emit, up, groups, sides[0])
+    kernels = _by_channel(emit, down, 1, sides[1])
+    attributes = {**windows.pairing.attributes, "groups": groups}
     by_channel = emit(
-        "conv",
-        images,
-        kernels,
-        **pairing.attributes,
-        groups=groups,
-        hint="filter_grad_by_channel",
+        "conv", images, kernels, **attributes, hint="filter_grad_by_channel"
     )
-    return emit("transpose", by_channel, axes=_exchanged(down.rank))
-
-
-def _reached(emit: Emit, up: Tensor, windows: Windows, side: str) -> Tensor:
-    """The part of the up-scaled side from the first window to the last: a stride may
-    leave a remainder after that.
-    """
-    columns = zip(windows.begin, windows.end, windows.up, strict=True)
-    parts = [(max(first, 0), min(last, extent)) for first, last, extent in columns]
-    cut = {
-        axis: part
-        for axis, (part, extent) in enumerate(
-            zip(parts, windows.up, strict=True), start=2
-        )
-        if part != (0, extent)
-    }
-    if not cut:
-        return up
-    begin, end = zip(*cut.values(), strict=True)
-    return emit(
-        "slice", up, axes=list(cut), begin=begin, end=end, hint=f"{side}_reached"
-    )
+    return _exchanged(emit, by_channel)
 
 
 def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:
     """[B, C, X...] to [C / groups, groups * B, X...]: the channels of a group become
     the batch, its batch the channels.
     """
-    batch, channels, *spatial = x.shape
-    exchanged: Tensor
+    hint = f"{side}_by_channel"
     if groups == 1:
-        exchanged = emit(
-            "transpose", x, axes=_exchanged(x.rank), hint=f"{side}_by_channel"
-        )
-        return exchanged
-    # The spatial axes go as one: transpositions of a rank above 5 do not run
-    # everywhere.
-    apart = emit(
-        "reshape",
-        x,
-        shape=[batch, groups, channels // groups, prod(spatial)],
-        hint=f"{side}_groups",
-    )
-    moved = emit(
-        "transpose", apart, axes=[2, 1, 0, 3], hint=f"{side}_groups_by_channel"
-    )
-    shape = [channels // groups, groups * batch, *spatial]
-    exchanged = emit("reshape", moved, shape=shape, hint=f"{side}_by_channel")
-    return exchanged
+        return _exchanged(emit, x, hint)
+    batch, channels, *spatial = x.shape
+    shape = (batch, groups, channels // groups, *spatial)
+    apart = reshaped(emit, x, shape, hint=f"{side}_groups")
+    order = [2, 1, 0, *range(3, apart.rank)]
+    moved = emit("transpose", apart, axes=order, hint=f"{side}_groups_by_channel")
+    return reshaped(emit, moved, (channels // groups, groups * batch, *spatial), hint)
 
 
-def _exchanged(rank: int) -> list[int]:
+def _exchanged(emit: Emit, x: Tensor, hint: str | None = None) -> Tensor:
     """Batch and channels change places."""
-    return [1, 0, *range(2, rank)]
+    return emit("transpose", x, axes=[1, 0, *range(2, x.rank)], hint=hint)

@@ -4,10 +4,12 @@ singletons.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.registry import ShapeError, check_results, require, shape
+from nnef_grad.ops.traits import BROADCASTING, UNARY
 
 
 def broadcast(*shapes: Shape) -> Shape:
@@ -31,30 +33,33 @@ def _listed(shapes: tuple[Shape, ...]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def fits_into(operand: Shape, result: Shape) -> bool:
-    """Whether an operand is broadcast to the result, and the result has its shape from
-    elsewhere.
+def check_fits(whole: str, shape: Shape, operands: Mapping[str, Shape]) -> None:
+    """Further operands are broadcast to one, which has the shape of the result.
+
+    Raises:
+        ShapeError: one of them cannot be.
     """
+    for name, operand in operands.items():
+        require(
+            fits_into(operand, shape),
+            f"'{name}' of shape {list(operand)} cannot be broadcast to '{whole}' of shape {list(shape)}",
+        )
+
+
+def fits_into(operand: Shape, result: Shape) -> bool:
+    """Whether an operand is broadcast to a result that has its shape from elsewhere."""
     padded = operand + (1,) * (len(result) - len(operand))
     return len(padded) == len(result) and all(
         o in (1, r) for o, r in zip(padded, result, strict=True)
     )
 
 
-@shape(
-    "copy", "neg", "rcp", "exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh",
-    "asin", "acos", "atan", "asinh", "acosh", "atanh", "abs", "sign", "not", "floor",
-    "ceil", "round", "sqr", "sqrt", "rsqr", "rsqrt", "log2", "sigmoid", "relu", "leaky_relu",
-    "elu", "selu", "gelu", "silu", "softabs", "softplus", "cast",
-)  # fmt: skip
+@shape(*UNARY)
 def unary_shape(x: Shape, **attributes: Any) -> Shape:
     return x
 
 
-@shape(
-    "add", "sub", "mul", "div", "pow", "lt", "gt", "le", "ge", "eq", "ne", "and", "or",
-    "select", "min", "max", "clamp",
-)  # fmt: skip
+@shape(*BROADCASTING)
 def broadcast_shape(*operands: Shape) -> Shape:
     return broadcast(*operands)
 

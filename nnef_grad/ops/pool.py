@@ -7,12 +7,13 @@ maximum is taken where `argmax_pool` finds it.
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from math import prod
 from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, require, shape, vjp
+from nnef_grad.ops.traits import POOLING
 from nnef_grad.ops.windows import (
     Padding,
     Windows,
@@ -31,7 +32,7 @@ BORDERS = ("ignore", "constant", "replicate", "reflect", "reflect-even")
 # ---- Shapes ----
 
 
-@shape("box", "avg_pool", "rms_pool", "max_pool", "argmax_pool")
+@shape(*POOLING)
 def pool_shape(
     input: Shape,
     size: Shape,
@@ -109,13 +110,13 @@ def desample_shape(
 
 
 @vjp("box")
-def box_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+def box_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = debox(dy)"""
-    return [_box_adjoint(emit, op, dy, bool(op.attributes["normalize"]))]
+    return [_box_adjoint(emit, op, dy, op.attributes["normalize"])]
 
 
 @vjp("avg_pool")
-def avg_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+def avg_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = debox(dy / volume)"""
     return [_box_adjoint(emit, op, dy, True)]
 
@@ -123,15 +124,14 @@ def avg_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
 def _box_adjoint(emit: Emit, op: Operation, dy: Tensor, normalize: bool) -> Tensor:
     windows = basic_windows(op)
     if normalize:
-        dy = emit(
-            "div", dy, divisor(emit, windows, op.attributes["border"]), hint="share"
-        )
+        volume = divisor(emit, windows, op.attributes["border"])
+        dy = emit("div", dy, volume, hint="share")
     return emit("debox", dy, **_reverse(windows))
 
 
-def divisor(emit: Emit, windows: Windows, border: Any) -> Any:
-    """What a normalised box divides by: the volume of a window or, with border
-    'ignore', of the part of it inside the input.
+def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
+    """The divisor of a normalized box: the volume of a window or, with border 'ignore',
+    of the part of it inside the input.
 
     That volume is a product over the axes, so it is written as a small constant for
     each axis along which it varies.
@@ -153,9 +153,7 @@ def divisor(emit: Emit, windows: Windows, border: Any) -> Any:
         _along(emit, axis, counts, uniform if axis == varying[0] else 1)
         for axis in varying
     ]
-    return reduce(
-        lambda product, factor: emit("mul", product, factor, hint="valid"), factors
-    )
+    return reduce(partial(emit, "mul", hint="valid"), factors)
 
 
 def _along(emit: Emit, axis: int, counts: tuple[Shape, ...], factor: int) -> Tensor:
@@ -165,59 +163,45 @@ def _along(emit: Emit, axis: int, counts: tuple[Shape, ...], factor: int) -> Ten
 
 
 @vjp("debox")
-def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = box(dy), divided by the volume if the operation is"""
     windows = reverse_windows(op)
     total = emit("box", dy, **_basic(windows), hint="total")
-    return [
-        emit("div", total, float(prod(windows.size)))
-        if op.attributes["normalize"]
-        else total
-    ]
+    volume = float(prod(windows.size))
+    return [emit("div", total, volume) if op.attributes["normalize"] else total]
 
 
 # ---- Maxima ----
 
 
 @vjp("max_pool")
-def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out of
     it
     """
     windows = basic_windows(op)
-    index = emit(
-        "argmax_pool",
-        op.operands[0],
-        border=op.attributes["border"],
-        **_basic(windows),
-        hint="index",
-    )
+    (x,), border = op.inputs, op.attributes["border"]
+    index = emit("argmax_pool", x, border=border, **_basic(windows), hint="index")
     return [emit("desample", dy, index, **_reverse(windows))]
 
 
 @vjp("max_pool_with_index")
 def max_pool_with_index_vjp(
     emit: Emit, op: Operation, dy: Tensor, dindex: None
-) -> list[Any]:
+) -> list[Tensor]:
     """dinput = desample(dy, index)"""
     _, index = op.results
     return [emit("desample", dy, index, **_reverse(basic_windows(op)))]
 
 
-@vjp("argmax_pool")
-def argmax_pool_vjp(emit: Emit, op: Operation, dindex: None) -> list[Any]:
-    """An index has no derivative."""
-    return [None]
-
-
 @vjp("sample")
-def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     """dinput = desample(dy, index)"""
     return [emit("desample", dy, op.operands[1], **_reverse(basic_windows(op))), None]
 
 
 @vjp("desample")
-def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     """dinput = sample(dy, index)"""
     return [emit("sample", dy, op.operands[1], **_basic(reverse_windows(op))), None]
 
@@ -236,14 +220,9 @@ def reverse_windows(op: Operation) -> Windows:
 
 
 def _windows(op: Operation, up: Shape) -> Windows:
-    attributes = op.attributes
-    return downscaling(
-        up,
-        attributes["size"],
-        attributes["padding"],
-        attributes["stride"],
-        attributes["dilation"],
-    )
+    size, padding = op.attributes["size"], op.attributes["padding"]
+    stride, dilation = op.attributes["stride"], op.attributes["dilation"]
+    return downscaling(up, size, padding, stride, dilation)
 
 
 def _basic(windows: Windows) -> dict[str, Any]:

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial, reduce
 from math import prod
 from typing import Any
 
-from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.registry import Emit, require, shape, vjp
-
-
-def check_axes(axes: tuple[int, ...], rank: int) -> None:
-    """Each axis of a tensor is named at most once.
-
-    Raises:
-        ShapeError: an axis is out of range, or named twice.
-    """
-    require(
-        rank > 0 or not axes,
-        f"a tensor of rank 0 has no axes, and 'axes' are {list(axes)}",
-    )
-    require(
-        all(0 <= axis < rank for axis in axes),
-        f"'axes' must be in 0..{rank - 1} for rank {rank}, and are {list(axes)}",
-    )
-    require(len(set(axes)) == len(axes), f"'axes' must differ, and are {list(axes)}")
-
+from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.ops.axes import check_axes
+from nnef_grad.ops.registry import Emit, shape, vjp
+from nnef_grad.ops.traits import REDUCTIONS
 
 # ---- Shapes ----
 
 
-@shape(
-    "sum_reduce", "mean_reduce", "max_reduce", "min_reduce",
-    "argmax_reduce", "argmin_reduce", "any_reduce", "all_reduce",
-)  # fmt: skip
+@shape(*REDUCTIONS)
 def reduce_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
     """The reduced extents become 1."""
     check_axes(axes, len(input))
@@ -50,82 +32,70 @@ def moments_shape(input: Shape, axes: tuple[int, ...]) -> list[Shape]:
 
 
 @vjp("sum_reduce")
-def sum_reduce_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+def sum_reduce_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """Each element receives the gradient of its sum."""
-    share = _mean_share(emit, op, dy) if op.attributes["normalize"] else dy
-    return [_repeated(emit, share, shape_of(op.operands[0]))]
+    share = _share(emit, op, dy) if op.attributes["normalize"] else dy
+    return [_repeated(emit, op, share)]
 
 
 @vjp("mean_reduce")
-def mean_reduce_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+def mean_reduce_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """Each element receives its share of the gradient of the mean."""
-    return [_repeated(emit, _mean_share(emit, op, dy), shape_of(op.operands[0]))]
+    return [_repeated(emit, op, _share(emit, op, dy))]
 
 
 @vjp("max_reduce", "min_reduce")
-def extremum_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+def extremum_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """The elements that are the extremum share the gradient evenly."""
-    (x,), (y,) = op.operands, op.results
-    axes = _reduced_axes(op)
-    if not axes:
+    (x,), (y,) = op.inputs, op.outputs
+    if x.shape == y.shape:
         return [dy]
     mask = emit("eq", x, y, hint="mask")
     hits = emit("select", mask, 1.0, 0.0, hint="hits")
-    count = emit("sum_reduce", hits, axes=axes, hint="count")
+    count = emit("sum_reduce", hits, axes=_reduced_axes(op), hint="count")
     share = emit("div", dy, count, hint="share")
-    # A runtime crashes on a select that broadcasts and has a literal operand: the share
-    # is repeated before.
-    return [emit("select", mask, _repeated(emit, share, shape_of(x)), 0.0)]
+    return [emit("select", mask, share, 0.0)]
 
 
 @vjp("moments")
 def moments_vjp(
     emit: Emit, op: Operation, dmean: Tensor | None, dvariance: Tensor | None
-) -> list[Any]:
+) -> list[Tensor]:
     """dmean / n + dvariance * 2 / n * (x - mean); that the variance depends on the mean
     too adds nothing.
     """
-    (x,), (mean, _) = op.operands, op.results
-    share = None if dmean is None else _mean_share(emit, op, dmean)
+    (x,), (mean, _) = op.inputs, op.outputs
+    shares = [] if dmean is None else [_share(emit, op, dmean)]
     if dvariance is None:
-        return [_repeated(emit, share, shape_of(x))]
+        return [_repeated(emit, op, *shares)]
     # Half of n is exact in binary, unlike 2 / n.
     slope = emit("div", dvariance, _volume(op) / 2.0, hint="slope")
     deviation = emit("sub", x, mean, hint="deviation")
     term = emit("mul", deviation, slope, hint="term")
-    return [term if share is None else emit("add", term, share)]
+    return [reduce(partial(emit, "add"), [term, *shares])]
 
 
-@vjp("argmax_reduce", "argmin_reduce", "any_reduce", "all_reduce")
-def no_gradient(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    """An index and a truth value do not move with the elements."""
-    return [None]
+# ---- Steps ----
 
 
 def _reduced_axes(op: Operation) -> list[int]:
     """The axes along which there is anything to reduce, ascending."""
-    result = op.outputs[0].shape
-    return [
-        axis
-        for axis, extent in enumerate(shape_of(op.operands[0]))
-        if extent != result[axis]
-    ]
+    whole, reduced = op.inputs[0].shape, op.outputs[0].shape
+    return [axis for axis, extent in enumerate(whole) if extent != reduced[axis]]
 
 
 def _volume(op: Operation) -> int:
     """How many elements are reduced to one."""
-    shape = shape_of(op.operands[0])
-    return prod(shape[axis] for axis in _reduced_axes(op))
+    return prod(op.inputs[0].shape[axis] for axis in _reduced_axes(op))
 
 
-def _mean_share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:
-    """What each of n elements receives from the gradient of their mean."""
+def _share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:
+    """The gradient of each of n elements, from that of their mean."""
     return emit("div", dy, float(_volume(op)), hint="share")
 
 
-def _repeated(emit: Emit, x: Any, shape: Shape) -> Any:
-    """The tensor with its singleton dimensions repeated to a shape."""
-    repeats = [whole // part for whole, part in zip(shape, x.shape, strict=True)]
-    return (
-        x if set(repeats) <= {1} else emit("tile", x, repeats=repeats, hint="repeated")
-    )
+def _repeated(emit: Emit, op: Operation, x: Tensor) -> Tensor:
+    """A tensor of the result's shape, repeated along the reduced axes."""
+    repeats = [n // m for n, m in zip(op.inputs[0].shape, x.shape, strict=True)]
+    is_whole = {1}.issuperset(repeats)
+    return x if is_whole else emit("tile", x, repeats=repeats, hint="repeated")

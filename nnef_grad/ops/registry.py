@@ -11,10 +11,10 @@ nothing of broadcasting: a gradient may have the shape of the result where the o
 was broadcast to it. Where an operation has several results, those whose value nothing
 depends on have the gradient None.
 
-A body is what an operation is put together from, where that takes shapes and so cannot
-be written in NNEF: it emits other operations and returns a value for each result. An
-operation with a body needs no rule; where it has one as well, the body is for the
-settings that the rule does not cover.
+A decomposition puts an operation together from others, where that takes shapes and so
+cannot be a body in NNEF: it emits them and returns a value for each result. An operation
+with a decomposition needs no rule; where it has one as well, the decomposition is for
+the settings that the rule does not cover.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol, TypeVar, Union
 
+from nnef_grad.errors import Remedy
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 
 Shapes = Union[Shape, "list[Shape]"]
@@ -33,7 +34,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Emit(Protocol):
-    """What a rule makes operations with."""
+    """Makes the operations of a rule."""
 
     def __call__(
         self,
@@ -58,15 +59,18 @@ class Emit(Protocol):
 
 @dataclass(frozen=True)
 class Decomposition:
-    """What an operation is put together from.
+    """The operations that another one is put together from.
 
     Attributes:
         build: emits it, and returns a value for each result of the operation.
         applies: whether the operation, as it is set, is differentiated by its body.
+        limit: where it applies to some settings only, and no rule covers the others,
+            which these are, as a part of a sentence.
     """
 
     build: Callable[[Any, Operation], Sequence[Any]]
     applies: Callable[[Operation], bool]
+    limit: str = ""
 
 
 SHAPES: dict[str, ShapeFunction] = {}
@@ -78,11 +82,11 @@ class ShapeError(ValueError):
     """The shapes and attributes of an operation do not fit each other.
 
     Attributes:
-        is_repairable: whether lenient reading would repair it.
+        remedy: how it can be had all the same, if it can.
     """
 
-    def __init__(self, message: str, *, is_repairable: bool = False) -> None:
-        self.is_repairable = is_repairable
+    def __init__(self, message: str, *, remedy: Remedy | None = None) -> None:
+        self.remedy = remedy
         super().__init__(message)
 
 
@@ -112,12 +116,6 @@ def check_results(count: int) -> None:
     require(count <= MAX_RESULTS, f"{count} results are more than {MAX_RESULTS}")
 
 
-class Undifferentiable(Exception):
-    """Raised by a rule for settings of its operation that it does not cover; the
-    message says which.
-    """
-
-
 def shape(*names: str) -> Callable[[Function], Function]:
     """Enters the shape function of the named operations."""
     return _entry(SHAPES, names)
@@ -129,12 +127,16 @@ def vjp(*names: str) -> Callable[[Function], Function]:
 
 
 def decomposition(
-    *names: str, when: Callable[[Operation], bool] = lambda operation: True
+    *names: str,
+    when: Callable[[Operation], bool] = lambda operation: True,
+    limit: str = "",
 ) -> Callable[[Function], Function]:
-    """Enters the body of the named operations, for the settings that `when` says."""
+    """Enters the decomposition of the named operations, for the settings that `when`
+    says; where they have no rule for the others, `limit` says which these are.
+    """
 
     def enter(function: Function) -> Function:
-        _entry(DECOMPOSITIONS, names)(Decomposition(function, when))
+        _entry(DECOMPOSITIONS, names)(Decomposition(function, when, limit))
         return function
 
     return enter

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.ops.parts import section
 from nnef_grad.ops.registry import Emit, decomposition, require, shape
 from nnef_grad.ops.sampling import check_method, check_spatial
-from nnef_grad.ops.shape import reshaped, section
+from nnef_grad.ops.shape import reshaped
 
 # ---- Shapes ----
 
@@ -68,28 +69,28 @@ def roi_align_shape(
     return roi_shape(input, rois, batch_index, output_size)
 
 
-# ---- Bodies ----
+# ---- Decompositions ----
 
 
 @decomposition("roi_resample")
-def roi_resample_decomposition(emit: Emit, op: Operation) -> list[Any]:
+def roi_resample_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """Along each axis a product with weights of interpolation."""
-    rois, method = op.operands[1], op.attributes["method"]
+    rois, method = op.inputs[1], op.attributes["method"]
     axes = _axes(op)
-    matrices = [_interpolation(emit, axis, rois, str(method)) for axis in axes]
+    matrices = [_interpolation(emit, axis, rois, method) for axis in axes]
     return [_product(emit, op, axes, matrices)]
 
 
 @decomposition("avg_roi_pool")
-def avg_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Any]:
+def avg_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """Along each axis a product with the shares that elements have in a mean."""
-    corners, axes = _rounded(emit, op.operands[1]), _axes(op)
+    corners, axes = _rounded(emit, op.inputs[1]), _axes(op)
     matrices = [_shares(emit, axis, corners) for axis in axes]
     return [_product(emit, op, axes, matrices)]
 
 
 @decomposition("max_roi_pool")
-def max_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Any]:
+def max_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """Along each axis, from the last to the first, the maxima of the cells: so the first
     of equal maxima wins, row by row, as in max_pool.
 
@@ -97,7 +98,7 @@ def max_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Any]:
     there are along the axis, which takes p times the memory of N feature maps.
     """
     count, *extents = _shape_of_items(op)
-    corners, values = _rounded(emit, op.operands[1]), _repeated_items(emit, op)
+    corners, values = _rounded(emit, op.inputs[1]), _repeated_items(emit, op)
     for axis in reversed(_axes(op)):
         channels, *others = extents[:-1]
         whole = (count, channels, *others, axis.extent)
@@ -106,7 +107,7 @@ def max_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Any]:
     return [values]
 
 
-# ---- What the bodies share ----
+# ---- Steps ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class _Axis:
 
 
 def _axes(op: Operation) -> list[_Axis]:
-    extents, counts = shape_of(op.operands[0])[2:], op.outputs[0].shape[2:]
+    extents, counts = op.inputs[0].shape[2:], op.outputs[0].shape[2:]
     return [
         _Axis(2 + i, extent, count, (i, i + len(extents)))
         for i, (extent, count) in enumerate(zip(extents, counts, strict=True))
@@ -139,7 +140,7 @@ def _along(emit: Emit, axis: _Axis) -> Emit:
 
     def emit_along(
         name: str, *operands: Any, hint: str | None = None, **attributes: Any
-    ) -> Any:
+    ) -> Tensor:
         named = f"{hint or name}_{axis.number}"
         return emit(name, *operands, hint=named, **attributes)
 
@@ -148,20 +149,20 @@ def _along(emit: Emit, axis: _Axis) -> Emit:
 
 def _shape_of_items(op: Operation) -> Shape:
     """[N, C, E...]"""
-    maps, rois, _ = map(shape_of, op.operands)
-    return (rois[0], *maps[1:])
+    maps, rois, _ = op.inputs
+    return (rois.shape[0], *maps.shape[1:])
 
 
-def _items(emit: Emit, op: Operation) -> Any:
+def _items(emit: Emit, op: Operation) -> Tensor:
     """The feature maps in which the regions lie, with the elements of [N, C, E...]; or
     the only one that there is.
     """
-    maps, _, batch_index = op.operands
-    only_one = shape_of(maps)[0] == 1
+    maps, _, batch_index = op.inputs
+    only_one = maps.shape[0] == 1
     return maps if only_one else emit("gather", maps, batch_index, hint="items")
 
 
-def _repeated_items(emit: Emit, op: Operation) -> Any:
+def _repeated_items(emit: Emit, op: Operation) -> Tensor:
     """The same, with the only one repeated for each region."""
     items, whole = _items(emit, op), _shape_of_items(op)
     if prod(items.shape) == prod(whole):
@@ -172,7 +173,7 @@ def _repeated_items(emit: Emit, op: Operation) -> Any:
 
 def _product(
     emit: Emit, op: Operation, axes: Sequence[_Axis], matrices: Sequence[Tensor]
-) -> Any:
+) -> Tensor:
     """The feature maps, multiplied by a matrix [N, p, E] along each axis.
 
     A product takes away the last axis and puts the new one in front, so that the axes
@@ -189,7 +190,7 @@ def _product(
     return emit("transpose", after, axes=[0, last, *range(1, last)])
 
 
-def _multiplied(emit: Emit, matrix: Tensor, x: Tensor, rows: int) -> Any:
+def _multiplied(emit: Emit, matrix: Tensor, x: Tensor, rows: int) -> Tensor:
     """[N, p, E] and the elements of [N, rows, E] give those of [N, p, rows].
 
     Where all regions lie in one feature map, their matrices are one with more rows.
@@ -250,7 +251,7 @@ _SAMPLINGS: dict[str, Callable[[int], _Sampling]] = {
 }
 
 
-def _interpolation(emit: Emit, axis: _Axis, rois: Any, method: str) -> Any:
+def _interpolation(emit: Emit, axis: _Axis, rois: Tensor, method: str) -> Tensor:
     """[N, p, E]: with u for the fraction of a coordinate, the element below it weighs
     1 - u, and the one above it u.
 
@@ -268,7 +269,7 @@ def _interpolation(emit: Emit, axis: _Axis, rois: Any, method: str) -> Any:
     return emit("add", at_lower, moved, hint="weights")
 
 
-def _source(emit: Emit, axis: _Axis, rois: Any, sampling: _Sampling) -> Any:
+def _source(emit: Emit, axis: _Axis, rois: Tensor, sampling: _Sampling) -> Tensor:
     """[N, p]: the coordinates at which a region is sampled. Those outside of the feature
     map are moved to its edge.
     """
@@ -280,9 +281,11 @@ def _source(emit: Emit, axis: _Axis, rois: Any, sampling: _Sampling) -> Any:
     return emit("max", capped, 0.0, hint="source")
 
 
-def _corner_weights(emit: Emit, axis: _Axis, rois: Any, sampling: _Sampling) -> Any:
+def _corner_weights(
+    emit: Emit, axis: _Axis, rois: Tensor, sampling: _Sampling
+) -> Tensor:
     """[2 * M, p]: what each column of `rois` weighs in the coordinates."""
-    rows = [[0.0] * axis.count for _ in range(shape_of(rois)[1])]
+    rows = [[0.0] * axis.count for _ in range(rois.shape[1])]
     first, last = axis.columns
     rows[first] = [sampling.divisor - weight for weight in sampling.weights]
     rows[last] = sampling.weights
@@ -291,7 +294,7 @@ def _corner_weights(emit: Emit, axis: _Axis, rois: Any, sampling: _Sampling) -> 
     return emit("constant", shape=shape, value=value, hint="corner_weights")
 
 
-def _offsets(emit: Emit, sampling: _Sampling) -> Any:
+def _offsets(emit: Emit, sampling: _Sampling) -> Tensor | float:
     """[1, p]; or the offset, where there is but one."""
     value = sampling.offsets
     if len(set(value)) == 1:
@@ -299,7 +302,7 @@ def _offsets(emit: Emit, sampling: _Sampling) -> Any:
     return emit("constant", shape=[1, len(value)], value=value, hint="offsets")
 
 
-def _indicator(emit: Emit, axis: _Axis, element: Any, name: str) -> Any:
+def _indicator(emit: Emit, axis: _Axis, element: Tensor, name: str) -> Tensor:
     """[N, p, E]: 1 at an element, which [N, p] tells, and 0 at the others."""
     mask = emit("eq", element, _elements(emit, axis, rank=3), hint=f"is_{name}")
     return emit("select", mask, 1.0, 0.0, hint=f"at_{name}")
@@ -307,7 +310,7 @@ def _indicator(emit: Emit, axis: _Axis, element: Any, name: str) -> Any:
 
 def _elements(
     emit: Emit, axis: _Axis, rank: int, first: float = 0.0, hint: str = "elements"
-) -> Any:
+) -> Tensor:
     """[1, ..., E]: where the elements along an axis are."""
     value = [first + i for i in range(axis.extent)]
     shape = [1] * (rank - 1) + [axis.extent]
@@ -317,12 +320,12 @@ def _elements(
 # ---- Cells ----
 
 
-def _rounded(emit: Emit, rois: Any) -> Any:
-    """The corners, rounded. Real runtimes do not agree about halves in `round`."""
-    return emit("floor", emit("add", rois, 0.5, hint="raised"), hint="corners")
+def _rounded(emit: Emit, rois: Tensor) -> Tensor:
+    """The corners, rounded."""
+    return emit("round", rois, hint="corners")
 
 
-def _cells(emit: Emit, axis: _Axis, corners: Any) -> tuple[Any, Any]:
+def _cells(emit: Emit, axis: _Axis, corners: Tensor) -> tuple[Tensor, Tensor]:
     """[N, p]: where the cells of each region begin, and where they end."""
     first, last = (
         section(emit, corners, {1: (column, column + 1)}, hint=name)
@@ -339,7 +342,7 @@ def _cells(emit: Emit, axis: _Axis, corners: Any) -> tuple[Any, Any]:
     return begin, emit("add", begin, size, hint="end")
 
 
-def _inside(emit: Emit, axis: _Axis, corners: Any) -> Any:
+def _inside(emit: Emit, axis: _Axis, corners: Tensor) -> Tensor:
     """[N, p, E]: whether a cell holds an element, which is whether it holds its middle."""
     begin, end = _cells(emit, axis, corners)
     middles = _elements(emit, axis, rank=3, first=0.5, hint="middles")
@@ -348,7 +351,7 @@ def _inside(emit: Emit, axis: _Axis, corners: Any) -> Any:
     return emit("and", after, before, hint="inside")
 
 
-def _shares(emit: Emit, axis: _Axis, corners: Any) -> Any:
+def _shares(emit: Emit, axis: _Axis, corners: Tensor) -> Tensor:
     """[N, p, E]: the share of each element in the mean of a cell; zeros for a cell
     without any.
     """
@@ -359,11 +362,13 @@ def _shares(emit: Emit, axis: _Axis, corners: Any) -> Any:
     return emit("div", members, divisor, hint="shares")
 
 
-# Above what is in a feature map, and finite in a runtime of 32 bits.
+# Above what is in a feature map, and finite in single precision.
 _HUGE = 1e38
 
 
-def _maxima(emit: Emit, axis: _Axis, values: Tensor, whole: Shape, corners: Any) -> Any:
+def _maxima(
+    emit: Emit, axis: _Axis, values: Tensor, whole: Shape, corners: Tensor
+) -> Tensor:
     """The elements of [N, C, ..., E] give [N, C, p, ...]: the maxima of the cells along
     the last axis, and zeros for cells without an element.
 
@@ -381,7 +386,7 @@ def _maxima(emit: Emit, axis: _Axis, values: Tensor, whole: Shape, corners: Any)
     return _turned(emit, maxima, (count, *others, axis.count))
 
 
-def _first_maximum(emit: Emit, axis: _Axis, lines: Tensor, ceilings: Tensor) -> Any:
+def _first_maximum(emit: Emit, axis: _Axis, lines: Tensor, ceilings: Tensor) -> Tensor:
     """[N, rows, p, E]: 1 at the first maximum of each cell."""
     limited = emit("min", lines, ceilings, hint="limited")
     index = emit("argmax_reduce", limited, axes=[3], hint="index")
@@ -392,7 +397,7 @@ def _first_maximum(emit: Emit, axis: _Axis, lines: Tensor, ceilings: Tensor) -> 
     return emit("select", hit, 1.0, 0.0, hint="chosen")
 
 
-def _turned(emit: Emit, x: Tensor, shape: Shape) -> Any:
+def _turned(emit: Emit, x: Tensor, shape: Shape) -> Tensor:
     """The elements of [N, C, ..., p] as [N, C, p, ...]."""
     after, last = reshaped(emit, x, shape, hint="cells_after"), len(shape) - 1
     if last == 2:

@@ -6,16 +6,13 @@ from __future__ import annotations
 
 from functools import partial, reduce
 from math import prod
-from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import (
     Emit,
-    Undifferentiable,
     decomposition,
     require,
     shape,
-    vjp,
 )
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import check_border, check_positive, check_reach
@@ -85,14 +82,12 @@ def _has_few_weights(op: Operation) -> bool:
     return max(counts, default=0) <= MAX_WEIGHTS
 
 
-@vjp("multilinear_upsample")
-def multilinear_upsample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
-    """The body serves all that anyone runs."""
-    raise Undifferentiable(f"with more than {MAX_WEIGHTS} weights along an axis")
-
-
-@decomposition("multilinear_upsample", when=_has_few_weights)
-def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Any]:
+@decomposition(
+    "multilinear_upsample",
+    when=_has_few_weights,
+    limit=f"with more than {MAX_WEIGHTS} weights along an axis",
+)
+def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """A linear map along each axis that grows."""
     (x,), (y,) = op.inputs, op.outputs
     aligned = op.attributes["method"] == "aligned"
@@ -105,13 +100,13 @@ def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Any]:
 # Weights that are the same for all elements: a deconvolution
 
 
-def _deconvolved(emit: Emit, x: Tensor, op: Operation) -> Any:
+def _deconvolved(emit: Emit, x: Tensor, op: Operation) -> Tensor:
     """Each element is spread around its place in the output, with weights that fall to
     zero where the next element has its place.
     """
     batch, channels, *extents = x.shape
     factor = op.attributes["factor"]
-    kernel = _KERNELS[str(op.attributes["method"])]
+    kernel = _KERNELS[op.attributes["method"]]
     sizes, padding = zip(*map(kernel, factor), strict=True)
     return emit(
         "deconv",
@@ -131,7 +126,7 @@ _KERNELS = {
 }
 
 
-def _triangles(emit: Emit, factor: Shape, sizes: Shape) -> Any:
+def _triangles(emit: Emit, factor: Shape, sizes: Shape) -> Tensor:
     """The weights: a product over the axes, so written axis by axis."""
     along = [
         emit(
@@ -149,7 +144,7 @@ def _triangles(emit: Emit, factor: Shape, sizes: Shape) -> Any:
 # Weights that depend on the place: products with matrices
 
 
-def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Any:
+def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Tensor:
     """The axes from the last to the first that grows, each with a product that brings
     it to the front: so the next one is the last. What is before the first that grows
     ends up after all others, and is brought back.
@@ -169,7 +164,7 @@ def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Any:
     return _turned(emit, reshaped(emit, x, blocks, hint="blocks"))
 
 
-def _brought_to_front(emit: Emit, x: Tensor, extent: int, f: int) -> Any:
+def _brought_to_front(emit: Emit, x: Tensor, extent: int, f: int) -> Tensor:
     lines = _lines(emit, x, extent)
     if f == 1:
         return _turned(emit, lines)
@@ -177,16 +172,16 @@ def _brought_to_front(emit: Emit, x: Tensor, extent: int, f: int) -> Any:
     return emit("matmul", weights, lines, transposeB=True, hint="grown")
 
 
-def _lines(emit: Emit, x: Tensor, extent: int) -> Any:
+def _lines(emit: Emit, x: Tensor, extent: int) -> Tensor:
     return reshaped(emit, x, (prod(x.shape) // extent, extent), hint="lines")
 
 
-def _turned(emit: Emit, x: Tensor) -> Any:
+def _turned(emit: Emit, x: Tensor) -> Tensor:
     """A matrix with rows and columns exchanged; a line stays as it is."""
     return x if 1 in x.shape else emit("transpose", x, axes=[1, 0], hint="turned")
 
 
-def _interpolation(emit: Emit, extent: int, f: int) -> Any:
+def _interpolation(emit: Emit, extent: int, f: int) -> Tensor:
     """A row for each element of the output: the nearness of each element of the input,
     which is 1 where the two coincide and 0 from the next element on.
     """

@@ -73,6 +73,22 @@ class Windows:
         )
 
     @property
+    def pairing(self) -> Windows:
+        """The windows that pair the two sides, so as to correlate them: the down-scaled
+        side is one, stretched by the stride, and moves by the dilation to as many places
+        as a window has elements. What a stride leaves over is cropped.
+        """
+        columns = zip(self.padding, self.end, self.up, strict=True)
+        return Windows(
+            up=self.up,
+            down=self.size,
+            size=self.down,
+            padding=tuple((p, last - extent) for (p, _), last, extent in columns),
+            stride=self.dilation,
+            dilation=self.stride,
+        )
+
+    @property
     def touch_data(self) -> bool:
         """Whether some window has an element inside the up-scaled side; wide padding
         can keep all of them out.
@@ -189,7 +205,7 @@ def automatic_padding(
     return tuple((total // 2, total - total // 2) for total in totals)
 
 
-# ---- What the border has to do with it ----
+# ---- Borders ----
 
 # Borders that repeat elements of the input, and how many elements of an axis each cannot
 # reach: 'reflect' leaves out the one that it reflects at. None where any width will do.

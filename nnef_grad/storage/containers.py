@@ -9,13 +9,9 @@ from __future__ import annotations
 import os
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from enum import Enum
-from functools import cached_property
-from io import BytesIO
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from stat import S_ISREG
 from typing import BinaryIO
 
 from nnef_grad.errors import UsageError
@@ -25,30 +21,18 @@ from nnef_grad.storage.archives import (
     Member,
     MemberFile,
     Unpacked,
-    compressed,
     is_archive,
     members,
-    write_end,
-    write_member,
 )
 from nnef_grad.storage.files import (
     PathLike,
-    Readable,
-    commit,
-    commit_over,
-    copy,
     reading,
-    refuse_existing,
     text_of,
-    unfinished_file,
-    unfinished_folder,
-    writing,
 )
+from nnef_grad.storage.parts import FileInFolder, MemberOfArchive, Part
 from nnef_grad.storage.paths import (
-    DATA,
     Steps,
     files_inside,
-    link_inside,
     names_inside,
     open_inside,
     same_in_lower_case,
@@ -61,105 +45,6 @@ QUANTIZATION = "graph.quant"
 KEPT = 128
 # So many of the files that are there are named where one is missing.
 NAMED = 4
-
-
-# ---- The files of a model's data ----
-
-
-class Part(ABC):
-    """A file of a container, or what is to become one.
-
-    Attributes:
-        name: what error messages call it.
-        order: where it stands among the parts of its container: to read them in this
-            order is fastest.
-    """
-
-    name: str
-    order = 0
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """How many bytes it has."""
-
-    @abstractmethod
-    def open(self) -> AbstractContextManager[Readable]:
-        """Its bytes, from the beginning."""
-
-    def beginning(self, size: int) -> bytes:
-        """Its first bytes, or all where it has fewer."""
-        with self.open() as file:
-            return bytes(file.read(size))
-
-    def place(self, path: Path) -> None:
-        """Makes a file of it, which is new."""
-        with self.open() as source, path.open("xb") as target:
-            copy(source, target, self.size)
-
-
-class _File(Part):
-    """A file in a folder."""
-
-    def __init__(self, folder: Path, steps: Steps) -> None:
-        self.name = str(folder.joinpath(*steps))
-        self._folder = folder
-        self._steps = steps
-
-    @cached_property
-    def size(self) -> int:
-        with open_inside(self._folder, self._steps) as file:
-            return os.fstat(file.fileno()).st_size
-
-    def open(self) -> BinaryIO:
-        return open_inside(self._folder, self._steps)
-
-    def place(self, path: Path) -> None:
-        """Shares the file, where that is possible."""
-        if not link_inside(self._folder, self._steps, path):
-            super().place(path)
-
-
-class _Member(Part):
-    """A member of an archive."""
-
-    def __init__(self, archive: Unpacked, member: Member, beginning: bytes) -> None:
-        self.name = f"{archive.name}/{'/'.join(member.steps)}"
-        self.order = member.start
-        self._archive = archive
-        self._member = member
-        self._beginning = beginning
-
-    @property
-    def size(self) -> int:
-        return self._member.size
-
-    def open(self) -> AbstractContextManager[Readable]:
-        return nullcontext(MemberFile(self._archive, self._member))
-
-    def beginning(self, size: int) -> bytes:
-        """What was kept of it, if that is enough."""
-        is_kept = len(self._beginning) >= min(size, self.size)
-        return self._beginning[:size] if is_kept else super().beginning(size)
-
-
-class Text(Part):
-    """A text that is to become a file."""
-
-    def __init__(self, text: str) -> None:
-        self._bytes = text.encode()
-
-    @property
-    def size(self) -> int:
-        """How many bytes it has."""
-        return len(self._bytes)
-
-    def open(self) -> BytesIO:
-        """Its bytes."""
-        return BytesIO(self._bytes)
-
-
-# ---- Reading ----
 
 
 class Container(ABC):
@@ -229,7 +114,7 @@ class _Folder(Container):
                 (*place, name) for place in found for name in self._same(place, step)
             ]
         place = same_in_lower_case(found, steps, self.name)
-        return None if place is None else _File(self._path, place)
+        return None if place is None else FileInFolder(self._path, place)
 
     def _same(self, folder: Steps, step: str) -> Sequence[str]:
         """What stands in a folder under a name, in upper or lower case."""
@@ -293,7 +178,9 @@ class _Archive(Container):
         place = same_in_lower_case(found, steps, self.name)
         if place is None:
             return None
-        return _Member(self._bytes, self._members[place], self._beginnings[place])
+        return MemberOfArchive(
+            self._bytes, self._members[place], self._beginnings[place]
+        )
 
     def _add(self, member: Member) -> None:
         """Notes a member. The archive stands just there: to read its beginning, or all
@@ -364,144 +251,3 @@ def quantization_path(path: PathLike) -> Path:
     if beside == Path(path):
         raise UsageError(f"'{path}' is the name of a file of quantization info")
     return beside
-
-
-# ---- Writing ----
-
-
-class Form(Enum):
-    """How a model is stored."""
-
-    TEXT = "text"
-    FOLDER = "folder"
-    ARCHIVE = "archive"
-
-
-ARCHIVES = (".tgz", ".tar.gz", ".tar")
-# Nobody means a text by them, nor a tensor.
-_OTHERS = (".zip", ".7z", ".gz", ".bz2", ".xz", ".zst", ".onnx", ".dat")
-_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
-
-
-def form_of(path: PathLike) -> Form:
-    """What is written at a path, as its name has it: an archive by its ending; a folder
-    where there is one, or the name ends with a separator, or has no suffix; or a text.
-
-    Raises:
-        UsageError: the name is that of something else.
-    """
-    name = os.fspath(path)
-    if name.endswith(_SEPARATORS):
-        return Form.FOLDER
-    if name.lower().endswith(ARCHIVES):
-        return Form.ARCHIVE
-    with writing(path):
-        is_new = not Path(name).exists()
-        if Path(name).is_dir() or (is_new and not Path(name).suffix):
-            return Form.FOLDER
-    if name.lower().endswith(_OTHERS):
-        message = f"'{name}' is no text, by its name, and the archives of NNEF are"
-        raise UsageError(f"{message} {', '.join(ARCHIVES)}")
-    return Form.TEXT
-
-
-def refuse_output(path: PathLike, *, overwrite: bool) -> None:
-    """Raises `UsageError` where something stands that must not be replaced."""
-    with writing(path):
-        if form_of(path) is Form.FOLDER:
-            _refuse_folder(Path(path), overwrite)
-        else:
-            refuse_existing(Path(path), overwrite=overwrite)
-
-
-def refuse_loss(path: PathLike, model: PathLike) -> None:
-    """Raises `UsageError` where a folder or an archive would replace the model that it
-    is made from: what the new one does not need would be lost.
-    """
-    place, source = _real(path), _real(model)
-    if form_of(path) is not Form.TEXT and place in (source, *source.parents):
-        raise UsageError(f"'{path}' is the model itself, or where it is stored")
-
-
-def _real(path: PathLike) -> Path:
-    """The path without links. That of pathlib has an error where they go in circles."""
-    return Path(os.path.realpath(path))
-
-
-def write_folder(
-    path: PathLike, parts: Mapping[Steps, Part], *, overwrite: bool
-) -> None:
-    """Writes a folder, which appears whole or not at all.
-
-    Args:
-        path: the folder.
-        parts: its files.
-        overwrite: whether a model that stands there is replaced.
-
-    Raises:
-        UsageError: something stands there that must not be replaced, or the folder
-            cannot be written.
-    """
-    place = _real(path)
-    with writing(path):
-        _refuse_folder(place, overwrite)
-    with writing(path), unfinished_folder(place) as draft:
-        for steps, part in parts.items():
-            target = draft.joinpath(*steps)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            # It is there already where the system does not tell upper from lower case.
-            if not target.exists():
-                part.place(target)
-        if place.exists() and names_inside(place):
-            commit_over(draft, place, lambda old: _refuse_folder(old, overwrite))
-        else:
-            commit(draft, place)
-
-
-def write_archive(
-    path: PathLike, parts: Mapping[Steps, Part], *, overwrite: bool
-) -> None:
-    """Writes an archive, which appears whole or not at all; otherwise as
-    `write_folder`.
-    """
-    place = Path(path)
-    with writing(path):
-        refuse_existing(place, overwrite=overwrite)
-    with writing(path), unfinished_file(place) as draft:
-        with draft.open("wb") as file, compressed(file, place.name) as target:
-            for steps, part in parts.items():
-                with part.open() as source:
-                    write_member(target, steps, source, part.size)
-            write_end(target)
-        commit(draft, place)
-
-
-def _refuse_folder(folder: Path, overwrite: bool) -> None:
-    """Refuses to replace anything but a model, or a folder with nothing in it."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise UsageError(f"'{folder}' is a file, and no folder")
-    here = Path.cwd()
-    if _real(folder) in (here, *here.parents):
-        message = f"'{folder}' is the current folder, which cannot be replaced"
-        raise UsageError(f"{message}: name a new one")
-    if not names_inside(folder):
-        return
-    if not overwrite:
-        raise UsageError(f"'{folder}' exists already: use --force to replace it")
-    _refuse_foreign(folder)
-
-
-def _refuse_foreign(folder: Path) -> None:
-    files = list(files_inside(folder))
-    foreign = [steps for steps in files if not _is_of_model(folder, steps)]
-    if foreign or (GRAPH,) not in files:
-        why = f"it holds '{'/'.join(foreign[0])}'" if foreign else f"it has no {GRAPH}"
-        message = f"'{folder}' is not replaced, as it is not the folder of a model"
-        raise UsageError(f"{message}: {why}")
-
-
-def _is_of_model(folder: Path, steps: Steps) -> bool:
-    is_known = steps in ((GRAPH,), (QUANTIZATION,)) or steps[-1].lower().endswith(DATA)
-    return is_known and S_ISREG(folder.joinpath(*steps).lstat().st_mode)

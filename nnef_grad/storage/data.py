@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from nnef_grad.errors import Problem, UsageError
 from nnef_grad.source import Span
-from nnef_grad.storage.containers import Container, Part, opened
+from nnef_grad.storage.containers import Container, opened
 from nnef_grad.storage.files import PathLike
+from nnef_grad.storage.parts import Part
 from nnef_grad.storage.paths import Steps, data_steps, is_label, label_of
 from nnef_grad.storage.tensor_file import (
     HEADER,

@@ -158,7 +158,7 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
     """Raises `UsageError` where a file exists and must not be replaced."""
     if path.exists() and not overwrite:
-        raise UsageError(f"'{path}' exists already: use --force to replace it")
+        raise UsageError(f"'{path}' exists already", remedy="overwrite")
     if path.exists() and not path.is_file():
         raise UsageError(f"'{path}' is no file, and nothing that a file can replace")
 

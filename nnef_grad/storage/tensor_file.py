@@ -16,8 +16,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
 from nnef_grad.errors import UsageError
-from nnef_grad.storage.containers import Part
 from nnef_grad.storage.files import Readable
+from nnef_grad.storage.parts import Part
 
 # To check files and to copy them takes no numpy.
 if TYPE_CHECKING:

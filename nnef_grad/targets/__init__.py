@@ -25,7 +25,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.order import inputs_first
+from nnef_grad.graph.order import put_inputs_first
 from nnef_grad.graph.prune import prune
 from nnef_grad.graph.verify import verify
 from nnef_grad.targets import borders, conv, elementwise, matrix, pool, reduce, shape
@@ -168,7 +168,7 @@ def _finished(
     """
     graph = remove_copies(_applied(_ONCE, graph, runtimes), kept)
     graph, data = store_constants(graph, partial(_is_lacking, runtimes))
-    graph = inputs_first(graph)
+    graph = put_inputs_first(graph)
     problems = [p for op in graph.operations for p in _problems(op, runtimes)]
     if problems:
         raise UnsupportedError.collect(problems)

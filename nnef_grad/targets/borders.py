@@ -10,7 +10,8 @@ from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Tensor
-from nnef_grad.ops.shape import reshaped, section, with_extent
+from nnef_grad.ops.parts import section
+from nnef_grad.ops.shape import reshaped, with_extent
 from nnef_grad.ops.windows import REPEATING, Padding
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import MOST_AXES, take

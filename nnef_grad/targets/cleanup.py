@@ -10,6 +10,7 @@ from dataclasses import replace
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.language.library import standard
+from nnef_grad.ops.traits import DATA, UNIQUE
 
 # ---- Copies ----
 
@@ -34,10 +35,6 @@ def remove_copies(graph: Graph, kept: Collection[Tensor]) -> Graph:
     return replace(graph, operations=tuple(operations)) if originals else graph
 
 
-# Two of these are never the same.
-_UNIQUE = {"external", "variable", "update"}
-
-
 def remove_repetitions(graph: Graph) -> Graph:
     """The graph without operations that do what an earlier one does, but for those that
     make an output: nothing else reads what they make.
@@ -47,7 +44,7 @@ def remove_repetitions(graph: Graph) -> Graph:
     operations: list[Operation] = []
     for op in graph.operations:
         op = substitute(op, originals)
-        earlier = first.setdefault(_key(op), op) if op.name not in _UNIQUE else op
+        earlier = first.setdefault(_key(op), op) if op.name not in UNIQUE else op
         if earlier is not op:
             originals.update(zip(op.outputs, earlier.outputs, strict=True))
         if earlier is op or not stays.isdisjoint(op.outputs):
@@ -69,7 +66,7 @@ def copy_outputs(graph: Graph) -> Graph:
     renamed = {
         tensor: replace(tensor, name=names.fresh(f"{tensor.name}_data"))
         for op in graph.operations
-        if op.name in ("variable", "constant")
+        if op.name in DATA
         for tensor in op.outputs
         if tensor in outputs
     }

@@ -48,7 +48,7 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     x, w = op.inputs[:2]
     if DECOMPOSITIONS["conv"].applies(op):
         return DECOMPOSITIONS["conv"].build(emit, op)
-    windows = conv_windows(op)
+    x, windows = _cropped(emit, x, conv_windows(op))
     if idle(op):
         x = join_zeros(emit, x, (*_UNPADDED, *windows.padding))
         padding = ((0, 0),) * len(windows.up)
@@ -58,6 +58,15 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     attributes = {**windows.attributes, "groups": _groups(op)}
     y = emit("conv", x, w, within, **attributes, hint="unbiased")
     return [emit("add", y, after)]
+
+
+def _cropped(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
+    """The input without the elements that negative padding takes away, as it does in the
+    gradient of a filter that does not reach the end, and the windows over the rest.
+    """
+    inside = crop(emit, x, (*_UNPADDED, *windows.padding), hint="cropped")
+    padding = tuple((max(p, 0), max(q, 0)) for p, q in windows.padding)
+    return inside, replace(windows, up=inside.shape[2:], padding=padding)
 
 
 def _groups(op: Operation) -> int:

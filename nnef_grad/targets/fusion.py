@@ -32,7 +32,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
-from nnef_grad.ops.shape import section, slice_positions
+from nnef_grad.ops.parts import section, slice_positions
+from nnef_grad.ops.traits import LAYERS, PRODUCTS
 from nnef_grad.targets.borders import join_zeros
 from nnef_grad.targets.conditions import automatic, cropping, strides
 from nnef_grad.targets.integers import producers
@@ -74,7 +75,7 @@ def _sources(
 # ---- Slices after reshapes ----
 
 # The operations that a slice does not move over, whatever its axis is.
-_STOPS = {"tile", "matmul", "linear", "conv", "deconv", "max_pool", "avg_pool", "box"}
+_STOPS = PRODUCTS | {"tile", "max_pool", "avg_pool", "box"}
 
 
 def hold_steps(graph: Graph) -> Graph:
@@ -119,8 +120,6 @@ def _held(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 # ---- Products after repetitions ----
 
-_PRODUCTS = {"matmul", "linear", "conv", "deconv"}
-
 
 def join_repeats(graph: Graph) -> Graph:
     """The graph with an element joined to itself, before it is repeated for a product:
@@ -134,7 +133,7 @@ def join_repeats(graph: Graph) -> Graph:
     chosen = {
         source
         for op in graph.operations
-        if op.name in _PRODUCTS
+        if op.name in PRODUCTS
         for tensor in op.inputs
         for source in sources[tensor]
         if source != tensor or not _is_batch(op, made[tensor])
@@ -271,8 +270,6 @@ def _zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 # ---- Biases of layers ----
 
-_LAYERS = {"conv", "deconv", "linear"}
-
 
 def add_biases(graph: Graph) -> Graph:
     """The graph with biases added after their layers, but for variables that nothing
@@ -290,7 +287,7 @@ def add_biases(graph: Graph) -> Graph:
         if op.name == "batch_normalization":
             has_constant = "constant" in {made[tensor].name for tensor in op.inputs}
             return find_lowering(op) if has_constant else None
-        is_open = op.name in _LAYERS and not is_plain(op.operands[2])
+        is_open = op.name in LAYERS and not is_plain(op.operands[2])
         return _added if is_open else None
 
     return inline(graph, body)

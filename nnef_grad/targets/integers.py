@@ -21,6 +21,7 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.names import substitute
 from nnef_grad.language.library import standard
 from nnef_grad.ops.shape import with_extent
+from nnef_grad.ops.traits import COPYING, MOVING, STEPS
 from nnef_grad.targets.conditions import not_one_axis
 from nnef_grad.targets.reduce import position_lowered
 
@@ -36,9 +37,6 @@ def producers(graph: Graph) -> dict[Tensor, Operation]:
 
 # ---- From scalars ----
 
-# Rounding to zero makes whole numbers of nothing but whole numbers.
-_WHOLE = {"floor", "ceil", "round"}
-
 
 def floor_casts(graph: Graph) -> Graph:
     """The graph with scalars rounded down before they are cast to integers: the cast
@@ -49,7 +47,7 @@ def floor_casts(graph: Graph) -> Graph:
     def body(op: Operation) -> Decompose | None:
         if not _is_cast(op, "scalar", "integer") or op.operands[0] not in made:
             return None
-        return None if made[op.inputs[0]].name in _WHOLE else _floored
+        return None if made[op.inputs[0]].name in STEPS else _floored
 
     return inline(graph, body)
 
@@ -135,12 +133,8 @@ def _position(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[O
     return [emit("min_reduce", candidates, axes=[axis])]
 
 
-_MOVING = (
-    "reshape squeeze unsqueeze transpose split concat stack unstack slice tile copy"
-    " copy_n select"
-)
 _FORMS: Mapping[str, Form] = {
-    **dict.fromkeys(_MOVING.split(), _moved),
+    **dict.fromkeys(MOVING | COPYING | {"select"}, _moved),
     "gather": _gathered,
     "cast": _cast,
     "constant": _constant,

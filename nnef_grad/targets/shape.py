@@ -10,7 +10,8 @@ from math import prod
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.shape import reshaped, section, slice_positions
+from nnef_grad.ops.parts import section, slice_positions
+from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.registry import lowering
 
 MOST_AXES = 5

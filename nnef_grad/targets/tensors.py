@@ -16,6 +16,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.language.library import standard
+from nnef_grad.ops.traits import BROADCASTING, LOGIC
 from nnef_grad.targets.conditions import splat
 from nnef_grad.targets.registry import lowering
 
@@ -51,8 +52,7 @@ def constant_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 # They take a literal wherever they take a tensor of numbers.
-_NAMES = "add sub mul div pow min max lt gt le ge eq ne select clamp"
-_BROADCASTING = frozenset(_NAMES.split())
+_OF_NUMBERS = BROADCASTING - LOGIC
 
 
 def put_literals(graph: Graph, which: When) -> Graph:
@@ -72,7 +72,7 @@ def put_literals(graph: Graph, which: When) -> Graph:
 
     def body(op: Operation) -> Decompose | None:
         is_open = not literals.keys().isdisjoint(op.inputs)
-        is_open &= op.name in _BROADCASTING
+        is_open &= op.name in _OF_NUMBERS
         return partial(_with_literals, literals) if is_open else None
 
     return inline(graph, body)

@@ -1,38 +1,26 @@
-"""ONNX files, by the readers and converters of nnef_tools.
+"""ONNX files: read by functions for the operations that need one, and by nnef_tools for
+the others; written by nnef_tools.
 
-reading.py      a file to a model that is complete
+reading.py      a file to a model, and a model to one that is complete
 folding.py      what follows from shapes and constants, computed ahead
-conversion.py   the model to a graph of NNEF
-transforms.py   the table of what nnef_tools converts otherwise than it should
-functions.py    what its expressions call
+conversion.py   a complete model to a graph of NNEF
+operations/     a function for each operation that is converted here
+node.py         what these functions see of an operation
 fragments.nnef  operations of ONNX, written in NNEF
+converter.py    the converter of nnef_tools, for the other operations
+writing.py      a graph of NNEF to a file
 refusals.py     how nnef_tools and onnx refuse
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from nnef_grad.errors import Problem, UsageError
 from nnef_grad.graph.ir import Graph
-from nnef_grad.interop.khronos import (
-    Array,
-    Data,
-    Model,
-    from_nnef_tools,
-    to_nnef_tools,
-)
-from nnef_grad.interop.onnx_files.conversion import converted, fragments
-from nnef_grad.interop.onnx_files.reading import numbers, read
-from nnef_grad.interop.onnx_files.refusals import onnx_package, refused
-from nnef_grad.model import Shapes, declared
-from nnef_grad.storage.files import PathLike, commit, unfinished_file, writing
-from nnef_grad.targets import lower
+from nnef_grad.interop.khronos import Data, Model
+from nnef_grad.interop.onnx_files.refusals import require_onnx
+from nnef_grad.model import Shapes
+from nnef_grad.storage.files import PathLike
 
 
 def from_onnx(path: PathLike, *, input_shapes: Shapes | None = None) -> Model:
@@ -50,19 +38,14 @@ def from_onnx(path: PathLike, *, input_shapes: Shapes | None = None) -> Model:
 
     Raises:
         UsageError: the file cannot be read, or shapes are missing or do not fit.
-        UnsupportedError: nnef_tools does not convert an operation.
+        UnsupportedError: an operation, or a setting of one, is not converted.
     """
-    model = read(path, input_shapes or {})
-    with refused(f"nnef_tools cannot convert '{os.fspath(path)}' to NNEF"):
-        made = converted(model)
-        graph, data = from_nnef_tools(made, fragments=fragments(made))
-    warnings = tuple(map(_about_number, numbers(model.graph)))
-    return Model(replace(graph, warnings=(*graph.warnings, *warnings)), data)
+    require_onnx()
+    from nnef_grad.interop.onnx_files import conversion, reading
 
-
-def _about_number(name: str) -> Problem:
-    """What is said of an initializer without axes."""
-    return Problem(f"'{name}' is a number of the graph, and has no gradient")
+    name = os.fspath(path)
+    model = reading.load(path)
+    return conversion.convert(reading.complete(model, input_shapes or {}, name), name)
 
 
 def to_onnx(graph: Graph, path: PathLike, data: Data | None = None) -> None:
@@ -75,48 +58,7 @@ def to_onnx(graph: Graph, path: PathLike, data: Data | None = None) -> None:
         UnsupportedError: ONNX, or the converter, does not have an operation.
         UsageError: the data of a variable are missing, or do not fit.
     """
-    onnx = onnx_package()
-    from nnef_tools.conversion.nnef_to_onnx import Converter
-    from nnef_tools.io.onnx import Writer
+    require_onnx()
+    from nnef_grad.interop.onnx_files import writing
 
-    lowered = lower(graph, "onnx")
-    given = {**(data or {}), **lowered.data}
-    _refuse_missing(lowered.graph, given)
-    place = Path(path)
-    with writing(path), unfinished_file(place) as draft:
-        with refused(f"nnef_tools cannot convert '{graph.name}' to ONNX"):
-            source = to_nnef_tools(lowered.graph, _in_single_precision(given))
-            Writer()(Converter()(source), os.fspath(draft))
-            model = onnx.load(draft)
-            _declare_as_constants(model.graph)
-            onnx.save(model, draft)
-        commit(draft, place)
-
-
-def _refuse_missing(graph: Graph, data: Data) -> None:
-    there = {label.lower() for label in data}
-    missing = [v.label for v in declared(graph) if v.label.lower() not in there]
-    if missing:
-        named = ", ".join(f"'{label}'" for label in missing)
-        raise UsageError(f"there are no data for the variables with the labels {named}")
-
-
-def _in_single_precision(data: Data) -> dict[str, Array]:
-    """ONNX has no operations of mixed types, and inputs are in single precision."""
-    arrays = {label: np.asarray(array) for label, array in data.items()}
-    return {
-        label: array.astype(np.float32, copy=False)
-        if array.dtype.kind == "f"
-        else array
-        for label, array in arrays.items()
-    }
-
-
-def _declare_as_constants(graph: Any) -> None:
-    """The writer lists variables among the inputs, which lets a caller replace them and
-    keeps a runtime from computing with them ahead.
-    """
-    variables = {initializer.name for initializer in graph.initializer}
-    inputs = [fed for fed in graph.input if fed.name not in variables]
-    del graph.input[:]
-    graph.input.extend(inputs)
+    writing.write(graph, path, data or {})

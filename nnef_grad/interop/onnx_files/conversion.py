@@ -1,74 +1,117 @@
-"""An ONNX model to a graph of NNEF, by the converter of nnef_tools."""
+"""An ONNX model to a graph of NNEF: first the operations that are converted here, then
+the rest by nnef_tools, then names and constants.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from nnef_grad.errors import Problem, UnsupportedError
 from nnef_grad.graph.names import NameSupply
-from nnef_grad.interop.khronos import finite
-from nnef_grad.interop.onnx_files.functions import FUNCTIONS
-from nnef_grad.interop.onnx_files.reading import DOMAINS
-from nnef_grad.interop.onnx_files.transforms import TRANSFORMS, USUAL
+from nnef_grad.interop.khronos import Array, Model, finite, from_nnef_tools
+from nnef_grad.interop.onnx_files import converter
+from nnef_grad.interop.onnx_files.node import Node
+from nnef_grad.interop.onnx_files.operations import CONVERSIONS
+from nnef_grad.interop.onnx_files.reading import (
+    DOMAINS,
+    refuse_unknown_shapes,
+    scalar_initializers,
+)
+from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.language.library import standard
-
-Array = npt.NDArray[Any]
 
 # What has more elements is no text that anybody reads.
 _MAX_CONSTANT = 10_000
 
 
-# The fragments of nnef_tools that are right as they are.
-_THEIRS = {"lp_pool", "lp_reduce", "depth_to_space"}
+def convert(model: Any, name: str) -> Model:
+    """The graph of an ONNX model, and its data.
 
+    Args:
+        model: the model, as `reading.complete` makes it.
+        name: of the model, for messages.
 
-def converted(model: Any) -> Any:
-    """The `nnef_tools.model.Graph` of an ONNX model whose shapes are all known."""
-    from nnef_tools.conversion.converter import Transform
-    from nnef_tools.conversion.onnx_to_nnef import Converter
-    from nnef_tools.io.onnx.reader import onnx_model_to_graph
-    from nnef_tools.optimization.nnef_optimizer import Optimizer as NnefOptimizer
-    from nnef_tools.optimization.onnx_optimizer import Optimizer as OnnxOptimizer
-
-    source = OnnxOptimizer()(onnx_model_to_graph(model), only_required=True)
-    source.sort()
+    Raises:
+        UnsupportedError: it has operations, or settings of them, that are not converted,
+            or shapes that are not known before it is run.
+    """
+    _refuse_operations(model.graph, name)
+    refuse_unknown_shapes(model, name)
     (version,) = (o.version for o in model.opset_import if o.domain in DOMAINS)
-    for operation in source.operations:
-        operation.attribs["_opset"] = version
-    named = {t.name: t.data for t in source.tensors if isinstance(t.data, np.ndarray)}
-    transforms = Converter.unpack_transforms(
-        {n: Transform(**{**USUAL, **fields}) for n, fields in TRANSFORMS.items()}
+    with translate_errors(f"nnef_tools cannot convert '{name}' to NNEF"):
+        source = converter.read_graph(model)
+        arrays = {t.name: t.data for t in source.tensors}
+        named = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}
+        _convert_operations(source, version, name)
+        made = converter.convert_rest(source)
+        _make_constants(made, named)
+        _name_variables(made, named)
+        _make_names_valid(made)
+        graph, data = from_nnef_tools(made, fragments=_fragments(made))
+    numbers = map(_about_number, scalar_initializers(model.graph))
+    return Model(replace(graph, warnings=(*graph.warnings, *numbers)), data)
+
+
+def _about_number(name: str) -> Problem:
+    return Problem(f"'{name}' is a number of the graph, and has no gradient")
+
+
+def _refuse_operations(graph: Any, name: str) -> None:
+    kinds = dict.fromkeys(node.op_type for node in graph.node)
+    missing = kinds.keys() - CONVERSIONS.keys() - converter.KNOWN
+    if missing:
+        listed = ", ".join(f"'{kind}'" for kind in kinds if kind in missing)
+        message = f"nnef_tools cannot convert '{name}' to NNEF"
+        raise UnsupportedError(
+            f"{message}: it does not have the ONNX operations {listed}"
+        )
+
+
+def _convert_operations(graph: Any, version: int, name: str) -> None:
+    """Converts in place the operations that have a function here. Each is taken from the
+    front, and its place is at the end, where new operations are: their order stays.
+    """
+    problems = []
+    for operation in graph.operations[:]:
+        if operation.type not in CONVERSIONS:
+            graph.move_operation(0, len(graph.operations) - 1)
+            continue
+        node = Node(operation, version)
+        node.convert()
+        if node.refusals:
+            problems.append(_about_refusals(node, name))
+        graph.remove_operation(operation, unlink=True)
+    if problems:
+        raise UnsupportedError.collect(problems)
+
+
+def _about_refusals(node: Node, name: str) -> Problem:
+    what, why = node.operation, ", ".join(node.refusals)
+    sides = (what.inputs, what.outputs)
+    operands, results = ([list(t.shape) for t in side if t.name] for side in sides)
+    return Problem(
+        f"cannot convert '{name}' to NNEF: '{node.kind}' is not possible: {why};"
+        f" attributes: {what.attribs}; operands: {operands}; results: {results}"
     )
-    converter = Converter(
-        keep_io_names=True, custom_transforms=transforms, custom_functions=FUNCTIONS
-    )
-    graph = NnefOptimizer()(converter(source), only_required=True)
-    if len(graph.outputs) < len(source.outputs):
-        raise ValueError("an output is what the file holds, and not computed")
-    _make_constants(graph, named)
-    _name_variables(graph, named)
-    _make_names_valid(graph)
-    return graph
 
 
 def _make_constants(graph: Any, named: Mapping[str, Array]) -> None:
-    """What is of integers or truth values is constant, and so is what is of one value
-    throughout and no initializer of the file: nnef_tools makes variables of them.
-    Nobody trains them, and not all runtimes have variables of integers.
+    """Makes constants of integers and truth values, and of arrays of one value that are
+    no initializers of the file: nnef_tools makes variables of them. Nobody trains them,
+    and not all runtimes have variables of integers.
     """
-    for operation in graph.operations:
-        array = operation.output.data if operation.type == "variable" else None
+    for operation in _variables(graph):
+        array = operation.output.data
         if array is None or array.size == 0:
             continue
-        is_named = any(np.shares_memory(array, data) for data in named.values())
-        is_uniform = not is_named and bool((array == array.flat[0]).all())
+        is_uniform = not _name(array, named) and bool((array == array.flat[0]).all())
         if is_uniform or (array.dtype.kind != "f" and array.size <= _MAX_CONSTANT):
             operation.type = "constant"
             del operation.attribs["label"]
@@ -81,17 +124,24 @@ def _name_variables(graph: Any, named: Mapping[str, Array]) -> None:
     Their labels are those names, as far as they can be names of files.
     """
     labels = NameSupply()
-    for operation in graph.operations:
-        if operation.type == "variable":
-            tensor = operation.output
-            same = (n for n, a in named.items() if np.shares_memory(a, tensor.data))
-            for name in islice(same, 1):
-                tensor.name = name
-                operation.attribs["label"] = _label(name)
-            # Upper and lower case are one file.
-            label = operation.attribs["label"]
-            suffix = labels.fresh(label.lower())[len(label) :]
-            operation.attribs["label"] = f"{label}{suffix}"
+    for operation in _variables(graph):
+        name = _name(operation.output.data, named)
+        if name:
+            operation.output.name = name
+            operation.attribs["label"] = _label(name)
+        # Upper and lower case are one file.
+        label = operation.attribs["label"]
+        suffix = labels.fresh(label.lower())[len(label) :]
+        operation.attribs["label"] = f"{label}{suffix}"
+
+
+def _variables(graph: Any) -> Iterator[Any]:
+    return (op for op in graph.operations if op.type == "variable")
+
+
+def _name(array: Array, named: Mapping[str, Array]) -> str:
+    """The name that the file has for data, if any."""
+    return next((n for n, data in named.items() if np.shares_memory(array, data)), "")
 
 
 def _label(name: str) -> str:
@@ -109,13 +159,11 @@ def _make_names_valid(graph: Any) -> None:
             tensor.name = supply.fresh(f"_{name}" if name[:1].isdigit() else name)
 
 
-def fragments(graph: Any) -> str:
+def _fragments(graph: Any) -> str:
     """The fragments that a graph uses, if it uses any."""
-    from nnef_tools.conversion.onnx_to_nnef import Converter
-
     used = {op.type for op in graph.operations}.difference(standard())
-    theirs = Converter.defined_operations()
-    found = [theirs[name] for name in theirs if name in used & _THEIRS]
+    theirs = converter.fragments()
+    found = [text for name, text in theirs.items() if name in used]
     return "".join([_own_fragments(), *found]) if used else ""
 
 

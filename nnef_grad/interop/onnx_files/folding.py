@@ -4,162 +4,36 @@ are numbers here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
-from itertools import chain
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import onnx
+import onnx.reference
+import onnx.shape_inference
+from onnx.helper import make_node, make_tensor_value_info
 
-Array = npt.NDArray[Any]
+from nnef_grad.interop.khronos import Array
 
 # What makes something else at every run.
 _RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 
-
 # What counts only the elements of its operand.
 _OF_SHAPES = ("Shape", "Size")
-
 
 # What onnx does not infer the shapes of in all versions: they are those of operands.
 _SHAPED_AS_INPUT = ("GroupNormalization", "MeanVarianceNormalization")
 
 
-# What takes any number of operands in ONNX, and two here.
-_PAIRWISE = {"Max": "Max", "Min": "Min", "Sum": "Add", "Mean": "Add"}
-
-
-def folded(model: Any) -> Any:
-    """The model with shapes everywhere, and constants in place of what follows from
-    shapes and constants.
+def fold(model: Any) -> Any:
+    """The model with all shapes that can be known, and constants in place of what
+    follows from shapes and constants.
     """
-    inference = import_module("onnx.shape_inference")
-    _make_pairwise(model.graph)
     is_changed = True
     while is_changed:
-        model = inference.infer_shapes(model, data_prop=True)
-        is_changed = _fold(model) or _fill_in_shapes(model.graph)
+        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        is_changed = _fold_once(model) or _fill_in_shape(model.graph)
     return model
-
-
-def _fill_in_shapes(graph: Any) -> bool:
-    """Tells shapes that onnx does not infer, and says whether there was one."""
-    told = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
-    for node in graph.node:
-        given = told.get(node.input[0]) if node.op_type in _SHAPED_AS_INPUT else None
-        result = node.output[0]
-        if given is None or shape_in(given) is None:
-            continue
-        if result not in told:
-            told[result] = graph.value_info.add(name=result)
-        if shape_in(told[result]) is None:
-            told[result].type.CopyFrom(given.type)
-            return True
-    return False
-
-
-def _make_pairwise(graph: Any) -> None:
-    nodes = (
-        _in_pairs(node) if node.op_type in _PAIRWISE else [node] for node in graph.node
-    )
-    _replace(graph.node, chain.from_iterable(nodes))
-
-
-def _in_pairs(node: Any) -> Iterator[Any]:
-    helper = import_module("onnx.helper")
-    result, count = node.output[0], len(node.input)
-    value, *rest = node.input
-    for number, operand in enumerate(rest, 2):
-        pair, value = [value, operand], f"{result}_of_{number}"
-        yield helper.make_node(_PAIRWISE[node.op_type], pair, [value])
-    if node.op_type == "Mean":
-        yield _constant_node(f"{result}_count", np.array(count, np.float32))
-        yield helper.make_node("Div", [value, f"{result}_count"], [result])
-    else:
-        yield helper.make_node("Identity", [value], [result])
-
-
-def _fold(model: Any) -> bool:
-    """Folds once, and says whether there was something. The values of parameters are
-    not folded: what depends on them has a gradient.
-    """
-    arrays = import_module("onnx.numpy_helper")
-    graph = model.graph
-    dtype_of = import_module("onnx.helper").tensor_dtype_to_np_dtype
-    known = {
-        i.name: arrays.to_array(i)
-        for i in graph.initializer
-        if dtype_of(i.data_type).kind in "iub"
-    }
-    shapes = {v.name: shape_in(v) for v in (*graph.input, *graph.value_info)}
-    nodes: list[Any] = []
-    is_changed = False
-    for node in graph.node:
-        values = _values_of(node, known, shapes, model.opset_import)
-        if node.op_type == "If" and node.input[0] in known:
-            nodes += _branch(node, bool(known[node.input[0]]))
-        elif values is None:
-            nodes.append(node)
-        else:
-            known.update(zip(node.output, values, strict=True))
-            nodes += [
-                _constant_node(*pair) for pair in zip(node.output, values, strict=True)
-            ]
-        is_changed |= nodes[-1] is not node and node.op_type != "Constant"
-    _replace(graph.node, nodes)
-    return is_changed
-
-
-def _values_of(
-    node: Any,
-    known: Mapping[str, Array],
-    shapes: Mapping[str, tuple[int, ...] | None],
-    opsets: Any,
-) -> list[Array] | None:
-    """What a node makes, where that is known before the model is run."""
-    feeds = {name: known.get(name) for name in node.input if name}
-    shape = shapes.get(node.input[0]) if node.op_type in _OF_SHAPES else None
-    if shape is not None:
-        # No memory is taken for the elements.
-        feeds = {node.input[0]: np.broadcast_to(np.float32(0), shape)}
-    is_known = all(array is not None for array in feeds.values())
-    is_known = is_known and not node.op_type.startswith(_RANDOM)
-    if not is_known or not (feeds or node.op_type == "Constant"):
-        return None
-    helper = import_module("onnx.helper")
-    evaluator = import_module("onnx.reference").ReferenceEvaluator
-    fed = [helper.make_tensor_value_info(name, 0, None) for name in feeds]
-    made = [helper.make_tensor_value_info(name, 0, None) for name in node.output]
-    model = helper.make_model(
-        helper.make_graph([node], "node", fed, made), opset_imports=opsets
-    )
-    try:
-        return list(map(np.asarray, evaluator(model).run(None, feeds)))
-    except Exception:
-        # Then it stays as it is, and the converter says whether it has the operation.
-        return None
-
-
-def _branch(node: Any, is_true: bool) -> list[Any]:
-    """The nodes of the branch of an `If` that is taken."""
-    helper = import_module("onnx.helper")
-    wanted = "then_branch" if is_true else "else_branch"
-    (branch,) = (a.g for a in node.attribute if a.name == wanted)
-    data = [
-        helper.make_node("Constant", [], [i.name], value=i) for i in branch.initializer
-    ]
-    results = [
-        helper.make_node("Identity", [inner.name], [outer])
-        for inner, outer in zip(branch.output, node.output, strict=True)
-    ]
-    return [*data, *branch.node, *results]
-
-
-def _constant_node(name: str, value: Array) -> Any:
-    helper = import_module("onnx.helper")
-    tensor = import_module("onnx.numpy_helper").from_array(value, name)
-    return helper.make_node("Constant", [], [name], value=tensor)
 
 
 def shape_in(info: Any) -> tuple[int, ...] | None:
@@ -171,8 +45,89 @@ def shape_in(info: Any) -> tuple[int, ...] | None:
     return tuple(extent.dim_value for extent in extents)
 
 
-def _replace(field: Any, items: Iterable[Any]) -> None:
-    """Other items in a repeated field."""
-    kept = list(items)
-    del field[:]
-    field.extend(kept)
+def dtype_of(initializer: Any) -> Any:
+    """The type of the elements of an initializer, in numpy."""
+    return onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
+
+
+def _fill_in_shape(graph: Any) -> bool:
+    """Adds a shape that onnx does not infer, and returns whether there is one."""
+    infos = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
+    for node in graph.node:
+        given = infos.get(node.input[0]) if node.op_type in _SHAPED_AS_INPUT else None
+        if given is None or shape_in(given) is None:
+            continue
+        result = node.output[0]
+        made = infos[result] if result in infos else graph.value_info.add(name=result)
+        if shape_in(made) is None:
+            made.type.CopyFrom(given.type)
+            return True
+    return False
+
+
+def _fold_once(model: Any) -> bool:
+    """Folds each node once, and returns whether there was something to fold. The values
+    of parameters are not folded: what depends on them has a gradient.
+    """
+    graph = model.graph
+    integers = (i for i in graph.initializer if dtype_of(i).kind in "iub")
+    known = {i.name: onnx.numpy_helper.to_array(i) for i in integers}
+    shapes = {v.name: shape_in(v) for v in (*graph.input, *graph.value_info)}
+    nodes: list[Any] = []
+    is_changed = False
+    for node in graph.node:
+        values = _values_of(node, known, shapes, model.opset_import)
+        if node.op_type == "If" and node.input[0] in known:
+            nodes += _branch(node, bool(known[node.input[0]]))
+        elif values is None:
+            nodes.append(node)
+        else:
+            known.update(values)
+            nodes += [_constant(name, value) for name, value in values.items()]
+        is_changed |= nodes[-1] is not node and node.op_type != "Constant"
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return is_changed
+
+
+def _values_of(
+    node: Any,
+    known: Mapping[str, Array],
+    shapes: Mapping[str, tuple[int, ...] | None],
+    opsets: Any,
+) -> dict[str, Array] | None:
+    """The results of a node by name, where they are known before the model is run."""
+    feeds = {name: known.get(name) for name in node.input if name}
+    shape = shapes.get(node.input[0]) if node.op_type in _OF_SHAPES else None
+    if shape is not None:
+        # No memory is taken for the elements.
+        feeds = {node.input[0]: np.broadcast_to(np.float32(0), shape)}
+    is_known = all(array is not None for array in feeds.values())
+    is_known = is_known and not node.op_type.startswith(_RANDOM)
+    if not is_known or not (feeds or node.op_type == "Constant"):
+        return None
+    sides = (feeds, node.output)
+    infos = ([make_tensor_value_info(name, 0, None) for name in side] for side in sides)
+    graph = onnx.helper.make_graph([node], "node", *infos)
+    model = onnx.helper.make_model(graph, opset_imports=opsets)
+    try:
+        found = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
+    except Exception:
+        # Then it stays as it is, and the converter says whether it has the operation.
+        return None
+    return dict(zip(node.output, map(np.asarray, found), strict=True))
+
+
+def _branch(node: Any, is_true: bool) -> list[Any]:
+    """The nodes of the branch of an `If` that is taken."""
+    wanted = "then_branch" if is_true else "else_branch"
+    (branch,) = (a.g for a in node.attribute if a.name == wanted)
+    data = [make_node("Constant", [], [i.name], value=i) for i in branch.initializer]
+    names = zip(branch.output, node.output, strict=True)
+    results = [make_node("Identity", [inner.name], [outer]) for inner, outer in names]
+    return [*data, *branch.node, *results]
+
+
+def _constant(name: str, value: Array) -> Any:
+    tensor = onnx.numpy_helper.from_array(value, name)
+    return make_node("Constant", [], [name], value=tensor)

@@ -1,19 +1,21 @@
-"""An ONNX file to a model that nnef_tools can convert: complete, of known operations, with
-the shapes that are asked for.
+"""An ONNX file to a model in memory, and a model to one that is complete: of operations of
+ONNX alone, with all shapes that can be known.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.inliner
+import onnx.shape_inference
+
 from nnef_grad.errors import UnsupportedError, UsageError
-from nnef_grad.interop.onnx_files.folding import folded, shape_in
-from nnef_grad.interop.onnx_files.refusals import onnx_package, reason
-from nnef_grad.interop.onnx_files.transforms import TRANSFORMS
+from nnef_grad.interop.onnx_files.folding import dtype_of, fold, shape_in
+from nnef_grad.interop.onnx_files.refusals import reason, translate_errors
 from nnef_grad.model import Shapes
 from nnef_grad.storage.files import PathLike, reading
 
@@ -21,58 +23,58 @@ from nnef_grad.storage.files import PathLike, reading
 DOMAINS = ("", "ai.onnx")
 
 
-def read(path: PathLike, input_shapes: Shapes) -> Any:
-    """The ONNX model in a file, with the shapes of all tensors.
-
-    Args:
-        path: the file.
-        input_shapes: shapes of inputs, by name, that the file leaves open.
+def load(path: PathLike) -> Any:
+    """The ONNX model in a file.
 
     Raises:
-        UsageError: the file cannot be read, or shapes are missing or do not fit.
-        UnsupportedError: it has operations that nnef_tools does not have, or shapes that
-            are not known before it is run.
+        UsageError: the file cannot be read.
     """
-    model = _loaded(path)
-    _set_shapes(model.graph, input_shapes)
-    model = folded(model)
-    _refuse_operations(model.graph, os.fspath(path))
-    _refuse_unknown_shapes(model, os.fspath(path))
-    return model
-
-
-def numbers(graph: Any) -> list[str]:
-    """The initializers without axes that are of scalars."""
-    dtype_of = import_module("onnx.helper").tensor_dtype_to_np_dtype
-    return [
-        initializer.name
-        for initializer in graph.initializer
-        if not initializer.dims and dtype_of(initializer.data_type).kind == "f"
-    ]
-
-
-def _loaded(path: PathLike) -> Any:
-    onnx = onnx_package()
     name = os.fspath(path)
     with reading(path):
         Path(path).open("rb").close()
         try:
-            model = onnx.load_model(name)
+            return onnx.load_model(name)
         except OSError:
             raise
         except Exception as error:
             # Protocol buffers, and onnx for weights in other files, have their own.
             message = f"'{name}' is no ONNX file that can be read"
             raise UsageError(f"{message}: {reason(error)}") from None
+
+
+def complete(model: Any, input_shapes: Shapes, name: str) -> Any:
+    """An ONNX model with all shapes that can be known, and without functions.
+
+    Args:
+        model: the model, which may be changed.
+        input_shapes: shapes of inputs, by name, that it leaves open.
+        name: of the model, for messages.
+
+    Raises:
+        UsageError: it is empty, or shapes are missing or do not fit.
+        UnsupportedError: it has operations that are not of ONNX.
+    """
     if not model.graph.node or not model.opset_import:
         raise UsageError(f"'{name}' is no ONNX file: it holds no graph")
     if model.functions:
-        model = import_module("onnx.inliner").inline_local_functions(model)
-    foreign = {n.domain: n.op_type for n in model.graph.node if n.domain not in DOMAINS}
+        model = onnx.inliner.inline_local_functions(model)
+    _refuse_foreign(model.graph, name)
+    _set_shapes(model.graph, input_shapes)
+    with translate_errors(f"onnx cannot infer the shapes of '{name}'"):
+        return fold(model)
+
+
+def scalar_initializers(graph: Any) -> list[str]:
+    """The initializers without axes that are of scalars."""
+    scalars = (i for i in graph.initializer if dtype_of(i).kind == "f")
+    return [scalar.name for scalar in scalars if not scalar.dims]
+
+
+def _refuse_foreign(graph: Any, name: str) -> None:
+    foreign = {n.domain: n.op_type for n in graph.node if n.domain not in DOMAINS}
     if foreign:
         named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
         raise UnsupportedError(f"'{name}' has operations that are not of ONNX: {named}")
-    return model
 
 
 def _set_shapes(graph: Any, shapes: Shapes) -> None:
@@ -115,26 +117,11 @@ def _forget_shapes(graph: Any) -> None:
         result.type.tensor_type.ClearField("shape")
 
 
-def _refuse_operations(graph: Any, name: str) -> None:
-    """Refuses operations that nnef_tools does not have. Its converter would not name all
-    of them; what it has stands nowhere else.
-    """
-    from nnef_tools.conversion.onnx_to_nnef import _Transforms
-
-    kinds = dict.fromkeys(node.op_type for node in graph.node)
-    missing = [kind for kind in kinds if kind not in {*_Transforms, *TRANSFORMS}]
-    if missing:
-        named = ", ".join(f"'{kind}'" for kind in missing)
-        message = f"nnef_tools cannot convert '{name}' to NNEF"
-        raise UnsupportedError(
-            f"{message}: it does not have the ONNX operations {named}"
-        )
-
-
-def _refuse_unknown_shapes(model: Any, name: str) -> None:
+def refuse_unknown_shapes(model: Any, name: str) -> None:
+    """Raises `UnsupportedError` for shapes that follow from values, not from shapes."""
     graph = model.graph
-    told = (*graph.value_info, *graph.output)
-    known = {v.name for v in told if shape_in(v) is not None}
+    infos = (*graph.value_info, *graph.output)
+    known = {v.name for v in infos if shape_in(v) is not None}
     used = {v.name for v in graph.output}.union(*(n.input for n in graph.node))
     unknown = [n.op_type for n in graph.node if used.intersection(n.output) - known]
     if unknown:
@@ -149,7 +136,7 @@ def _refuse_unknown_shapes(model: Any, name: str) -> None:
 def _shape_problems(model: Any) -> list[str]:
     """What onnx finds wrong with a model whose shapes it does not know."""
     try:
-        import_module("onnx.shape_inference").infer_shapes(model, strict_mode=True)
+        onnx.shape_inference.infer_shapes(model, strict_mode=True)
     except Exception as error:
         return [reason(error)]
     return []

@@ -1,4 +1,4 @@
-"""How others refuse, told as our own errors are."""
+"""How others refuse, as errors of our own."""
 
 from __future__ import annotations
 
@@ -6,29 +6,26 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
 
 from nnef_grad.errors import NnefGradError, Problem, UnsupportedError, UsageError
 
+# A line of nnef_tools that counts what comes after it.
+_HEADING = re.compile(r"Found \d+ operator")
 
-def onnx_package() -> Any:
-    """The package, which nnef_tools does not bring along."""
+
+def require_onnx() -> None:
+    """Raises `UsageError` without the package, which nnef_tools does not bring along."""
     try:
-        return import_module("onnx")
+        import_module("onnx")
     except ImportError:
         message = "ONNX files want the package onnx: pip install nnef-grad[onnx]"
         raise UsageError(message) from None
 
 
-# What stands before what it says, and tells no more.
-_HEADING = re.compile(r"Found \d+ operator")
-
-
 @contextmanager
-def refused(what: str) -> Iterator[None]:
-    """What nnef_tools does not do it says by many kinds of exceptions. What is wrong
-    with the graph that it makes is its doing, and told as found there. What the system
-    refuses is none of its doing.
+def translate_errors(what: str) -> Iterator[None]:
+    """nnef_tools and onnx refuse by many kinds of exceptions: they become one, and so
+    does an error in the graph that nnef_tools makes. What the system refuses stays.
     """
     try:
         yield
@@ -42,8 +39,7 @@ def refused(what: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """What nnef_tools says, in one line."""
-    lines = [
-        line.strip() for line in str(error).splitlines() if not _HEADING.match(line)
-    ]
-    return "; ".join(filter(None, lines)) or type(error).__name__
+    """The message of an exception, in one line."""
+    lines = (line.strip() for line in str(error).splitlines())
+    kept = [line for line in lines if line and not _HEADING.match(line)]
+    return "; ".join(kept) or type(error).__name__

@@ -1,0 +1,113 @@
+"""A backward graph, and what it is asked for: of which outputs, with respect to which
+tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Union
+
+from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.graph.ir import Graph, Tensor
+
+Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Backward:
+    """A backward graph and the names of its interface.
+
+    Attributes:
+        graph: the backward graph.
+        seeds: for each differentiated output of the forward graph, the input that its
+            gradient is fed to; empty for a seed of ones.
+        gradients: for each tensor differentiated with respect to, the output that holds
+            its gradient.
+        warnings: what the user should know, a sentence each.
+        reductions: how many broadcast operands were summed down to their shapes on the
+            way.
+        outputs: the outputs that were differentiated.
+        stopped: the tensors that were treated as constants.
+        is_jacobian: whether the results are whole Jacobians, in place of products with
+            seeds.
+    """
+
+    graph: Graph
+    seeds: Mapping[str, str]
+    gradients: Mapping[str, str]
+    warnings: tuple[str, ...]
+    reductions: int
+    outputs: tuple[str, ...]
+    stopped: tuple[str, ...] = ()
+    is_jacobian: bool = False
+
+
+def summary(graph: Graph, backward: Backward) -> str:
+    """A summary in one line: operations, reductions and gradients."""
+    counts = [
+        (len(graph.operations), "operation", " in"),
+        (len(backward.graph.operations), "operation", " out"),
+        (backward.reductions, "reduction", " inserted"),
+        (len(backward.gradients), "gradient", ""),
+    ]
+    words = (
+        f"{number} {what}{'s' if number != 1 else ''}{where}"
+        for number, what, where in counts
+    )
+    return f"{graph.name}: {', '.join(words)}"
+
+
+def targets_of(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
+    """The tensors that `wrt` names; see `differentiate`."""
+    inputs, variables = _scalars(graph.inputs), _scalars(graph.variables)
+    groups = {"all": (*inputs, *variables), "inputs": inputs, "variables": variables}
+    if not isinstance(wrt, str) or wrt not in groups:
+        return tensors_named(graph, [wrt] if isinstance(wrt, str) else wrt)
+    if not groups[wrt]:
+        what = "inputs or variables" if wrt == "all" else wrt
+        raise UsageError(f"graph '{graph.name}' has no scalar {what}")
+    return groups[wrt]
+
+
+def sources_of(graph: Graph, outputs: Sequence[str] | None) -> tuple[Tensor, ...]:
+    """The outputs that are differentiated; see `differentiate`."""
+    if outputs is not None:
+        return _chosen({t.name: t for t in graph.outputs}, outputs, "output")
+    scalars = _scalars(graph.outputs)
+    if not scalars:
+        raise UsageError(
+            f"graph '{graph.name}' has no scalar output: there is nothing to differentiate"
+        )
+    return scalars
+
+
+def tensors_named(graph: Graph, names: Sequence[str]) -> tuple[Tensor, ...]:
+    """The scalar tensors of a graph that have some names.
+
+    Raises:
+        UsageError: a name is unknown, named twice, or that of a tensor of another type.
+    """
+    return _chosen(graph.tensors, names, "tensor")
+
+
+def _scalars(candidates: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    return tuple(t for t in candidates if t.dtype == "scalar")
+
+
+def _chosen(
+    known: Mapping[str, Tensor], chosen: Sequence[str], what: str
+) -> tuple[Tensor, ...]:
+    if not chosen:
+        raise UsageError(f"no {what} is named")
+    for index, name in enumerate(chosen):
+        if name not in known:
+            near = suggestion(name, list(known))
+            raise UsageError(f"the graph has no {what} '{name}'{near}")
+        dtype = known[name].dtype
+        if dtype != "scalar":
+            message = f"'{name}' is a tensor of type {dtype}"
+            raise UsageError(f"{message}: only scalar tensors have gradients")
+        if name in chosen[:index]:
+            raise UsageError(f"{what} '{name}' is named twice")
+    return tuple(known[name] for name in chosen)

@@ -1,0 +1,85 @@
+"""Rules that are written in NNEF: fragments that are instantiated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nnef_grad.build.arguments import thaw
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.evaluation import Evaluator, parameters
+from nnef_grad.errors import InvalidGraphError
+from nnef_grad.graph.ir import Operation, shape_of
+from nnef_grad.language import syntax
+from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type, leaves
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import Shapes
+
+
+def apply_rule(
+    rule: syntax.Fragment, emit: Emitter, operation: Operation, *gradients: Any
+) -> Sequence[Any]:
+    """The gradients of the operands, by a rule written in NNEF."""
+    definition = operation.definition
+    bound = parameters(definition, operation.operands, operation.settings)
+    for result, tensor, gradient in zip(
+        definition.results, operation.results, gradients, strict=True
+    ):
+        bound[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
+        bound[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
+    scope = {p.name: bound[p.name] for p in rule.parameters}
+    results = Evaluator(emit).instantiate(rule, scope, emit.naming, operation.span)
+    return [results.get(f"d{p.name}") for p in definition.operands]
+
+
+def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
+    """The value of a gradient in an expression: zeros if nothing depends on the result."""
+    if isinstance(result, tuple):
+        return [
+            _instantiated(emit, *pair) for pair in zip(result, gradient, strict=True)
+        ]
+    return (
+        emit("constant", shape=result.shape, value=(0.0,), hint="zeros")
+        if gradient is None
+        else gradient
+    )
+
+
+def shapes_by_rule(
+    rule: syntax.Fragment, opset: OpSet, *operands: Any, **attributes: Any
+) -> Shapes:
+    """The shapes of an operation's results, by a rule that returns tensors of them."""
+    emitter = Emitter(opset)
+    scope: dict[str, Any] = {}
+    for parameter in rule.parameters:
+        if parameter.name in attributes:
+            value = attributes[parameter.name]
+            scope[parameter.name] = thaw(parameter.type, value)
+        else:
+            shape = operands[len(scope)]
+            scope[parameter.name] = _stand_in(emitter, parameter.type, shape)
+    try:
+        results = Evaluator(emitter).instantiate(rule, scope, str, None)
+    except RecursionError:
+        message = (
+            f"'{rule.name}' and the shape rules that it uses use each other without end"
+        )
+        raise InvalidGraphError(message, rule.span) from None
+    shapes = [_shapes(value) for value in results.values()]
+    found: Shapes = shapes[0] if len(shapes) == 1 else shapes
+    return found
+
+
+def _stand_in(emitter: Emitter, type_: Type, shape: Any) -> Any:
+    """A tensor, or an array of tensors, of given shapes."""
+    if isinstance(type_, ArrayType):
+        return [_stand_in(emitter, type_.item, item) for item in shape]
+    (leaf,) = leaves(type_)
+    dtype = leaf.dtype if isinstance(leaf, TensorType) else None
+    return emitter.tensor(
+        "scalar" if dtype in (None, GENERIC) else dtype, shape, "operand"
+    )
+
+
+def _shapes(value: Any) -> Any:
+    return [_shapes(v) for v in value] if isinstance(value, list) else shape_of(value)

@@ -1,0 +1,204 @@
+"""One operation of an ONNX graph, as the functions in operations/ see it.
+
+A function is entered by the names of the operations that it converts. It is called with
+the node and its operands, None where one is left out; it reads the attributes from the
+node, with the defaults of ONNX, and emits operations of NNEF in place of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+import numpy as np
+from nnef_tools import model as tools
+
+from nnef_grad.interop.khronos import Array
+
+Conversion = Callable[..., None]
+Function = TypeVar("Function", bound=Conversion)
+T = TypeVar("T")
+
+CONVERSIONS: dict[str, Conversion] = {}
+
+
+def conversion(*kinds: str) -> Callable[[Function], Function]:
+    """Enters the function that converts the operations of ONNX with these names."""
+
+    def enter(function: Function) -> Function:
+        CONVERSIONS.update(dict.fromkeys(kinds, function))
+        return function
+
+    return enter
+
+
+class Tensor(Protocol):
+    """A tensor of nnef_tools."""
+
+    name: str
+    shape: tuple[int, ...]
+    rank: int
+    dtype: type
+
+
+class Refusal(Exception):
+    """A setting of an operation that is not converted; the message says which."""
+
+
+def constant(tensor: Any) -> Array | None:
+    """The value of a tensor that is known before the model is run."""
+    producer = tensor.producer
+    if producer is None:
+        return None if tensor.data is None else np.asarray(tensor.data)
+    is_constant = producer.type == "Constant"
+    return np.asarray(producer.attribs["value"]) if is_constant else None
+
+
+def positive(axes: Iterable[int], rank: int) -> list[int]:
+    """Axes counted from the first: ONNX counts negative ones from the end."""
+    return [axis + rank if axis < 0 else axis for axis in axes]
+
+
+def widened(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
+    """A shape with more axes of extent 1."""
+    extents = list(shape)
+    for axis in axes:
+        extents.insert(axis, 1)
+    return extents
+
+
+class Node:
+    """An operation of ONNX, and how to make what takes its place.
+
+    Attributes:
+        operation: the operation of nnef_tools.
+        kind: its name.
+        version: of the set of operations of ONNX that it is of.
+        results: of which those that are left out have no name.
+        result: the first of them.
+        refusals: why it cannot be converted.
+    """
+
+    def __init__(self, operation: Any, version: int) -> None:
+        self.operation = operation
+        self.kind: str = operation.type
+        self.version = version
+        self.results: list[Tensor] = list(operation.outputs)
+        self.result = self.results[0]
+        self.refusals: list[str] = []
+
+    def convert(self) -> None:
+        """Emits what takes the place of the operation, or notes why nothing can."""
+        operands = map(self.operand, range(len(self.operation.inputs)))
+        try:
+            CONVERSIONS[self.kind](self, *operands)
+        except Refusal as refusal:
+            self.refusals.append(str(refusal))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # Settings that ONNX does not have, or that were refused.
+            self.refusals = self.refusals or [f"{type(error).__name__}: {error}"]
+
+    # ---- What it is ----
+
+    def get(self, name: str, default: T) -> T:
+        """An attribute, with its default in ONNX."""
+        return cast("T", self.operation.attribs.get(name, default))
+
+    def operand(self, place: int) -> Tensor | None:
+        """An operand, if it is not left out."""
+        found = self.operation.inputs[place : place + 1]
+        return next((tensor for tensor in found if tensor.name), None)
+
+    def items(self, name: str, place: int, default: Any = None) -> list[Any]:
+        """The elements of an attribute that is an operand in later versions."""
+        operand = self.operand(place)
+        value = self.get(name, default) if operand is None else constant(operand)
+        if value is None:
+            raise Refusal(f"{name} must be known before the model is run")
+        return list(np.ravel(value).tolist())
+
+    def uses(self, place: int) -> bool:
+        """Whether the graph reads or returns a result."""
+        found: list[Any] = [t for t in self.results[place : place + 1] if t.name]
+        return any(t.consumers or t in t.graph.outputs for t in found)
+
+    def require(self, condition: bool, message: str) -> None:
+        """Notes why the operation cannot be converted, unless a condition holds."""
+        if not condition:
+            self.refusals.append(message)
+
+    # ---- What takes its place ----
+
+    def emit(
+        self,
+        name: str,
+        *operands: Tensor | None,
+        results: Sequence[Tensor] | None = None,
+        squeezed: Sequence[int] = (),
+        **attributes: Any,
+    ) -> None:
+        """Emits an operation of NNEF; operands and attributes of None are left out.
+
+        Args:
+            name: the operation.
+            operands: in declared order.
+            results: a tuple, or a list for an array of tensors; the first result of the
+                node if not given.
+            squeezed: axes of extent 1 that this operation makes, and the node does not.
+            attributes: by their names in NNEF.
+        """
+        made = (self.result,) if results is None else results
+        if squeezed:
+            shape = widened(self.result.shape, squeezed)
+            made = (self.tensor(shape, self.result.dtype),)
+        tools.Operation(
+            self.operation.graph,
+            type=name,
+            inputs=tuple(t for t in operands if t is not None),
+            outputs=made,
+            attribs={k: v for k, v in attributes.items() if v is not None},
+        )
+        if squeezed:
+            self.emit("squeeze", *made, axes=squeezed)
+
+    def tensor(self, shape: Iterable[int], dtype: type, data: Any = None) -> Tensor:
+        """A new tensor; with data and without axes, a number."""
+        graph = self.operation.graph
+        made = tools.Tensor(graph, shape=tuple(shape), dtype=dtype, data=data)
+        return cast("Tensor", made)
+
+    def literal(self, value: Any, dtype: type = np.float32) -> Tensor:
+        """A tensor of a known value: a number where it has no axes."""
+        array: Array = np.asarray(value, dtype)
+        if array.ndim == 0:
+            return self.tensor((), dtype, array)
+        made, shape = self.tensor(array.shape, dtype), list(array.shape)
+        self.emit("constant", results=(made,), value=array, shape=shape, dtype=dtype)
+        return made
+
+    def unsqueeze(self, x: Tensor, axes: Iterable[int]) -> Tensor:
+        """A tensor with more axes of extent 1."""
+        added = list(axes)
+        made = self.tensor(widened(x.shape, added), x.dtype) if added else x
+        if added:
+            self.emit("unsqueeze", x, results=(made,), axes=added)
+        return made
+
+    def of_rank(self, x: Tensor, rank: int) -> Tensor:
+        """A tensor with axes in front, as ONNX broadcasts; a number needs none."""
+        return self.unsqueeze(x, range(rank - x.rank)) if x.rank else x
+
+    def row(self, x: Any) -> Tensor:
+        """A vector of channels with an axis of the batch in front. Data that only this
+        operation reads are stored so.
+        """
+        if constant(x) is None or len(x.consumers) != 1:
+            return self.unsqueeze(x, [0])
+        if x.rank == 1:
+            x.shape = (1, *x.shape)
+            if x.producer is None:
+                x.data = x.data.reshape(x.shape)
+            else:
+                attributes = x.producer.attribs
+                attributes["value"] = attributes["value"].reshape(x.shape)
+        return cast("Tensor", x)

@@ -1,0 +1,117 @@
+"""Operations of an element at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.interop.onnx_files.node import Node, Tensor, constant, conversion
+
+# The operation in NNEF, and its attributes with their defaults in ONNX.
+_UNARY: dict[str, tuple[str, dict[str, float]]] = {
+    "Celu": ("celu", {"alpha": 1.0}),
+    "Elu": ("elu", {"alpha": 1.0}),
+    "Erf": ("erf", {}),
+    "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
+    "HardSwish": ("hard_swish", {}),
+    "Mish": ("mish", {}),
+    "Reciprocal": ("rcp", {}),
+    "Selu": ("selu", {"alpha": 1.67326319, "gamma": 1.05070102}),
+    "Softsign": ("softsign", {}),
+    "Swish": ("swish", {"alpha": 1.0}),
+    "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
+}
+
+# What NNEF calls otherwise.
+_ATTRIBUTES = {"gamma": "lambda"}
+
+_GELU = {"none": "gelu", "tanh": "gelu_by_tanh"}
+
+# By kinds of types in numpy.
+_TYPES = {"f": "scalar", "i": "integer", "u": "integer", "b": "logical"}
+
+
+@conversion(*_UNARY)
+def unary(node: Node, x: Tensor) -> None:
+    """An activation, or another function of numbers."""
+    name, defaults = _UNARY[node.kind]
+    given: dict[str, Any] = {
+        _ATTRIBUTES.get(k, k): float(node.get(k, default))
+        for k, default in defaults.items()
+    }
+    node.emit(name, x, **given)
+
+
+@conversion("Gelu")
+def gelu(node: Node, x: Tensor) -> None:
+    """x * P(X <= x), or its approximation."""
+    node.emit(_GELU[node.get("approximate", "none")], x)
+
+
+# Whether there is a lower bound, and an upper one.
+_CLIPS = {
+    (True, True): "clamp",
+    (True, False): "max",
+    (False, True): "min",
+    (False, False): "copy",
+}
+
+
+@conversion("Clip")
+def clip(node: Node, x: Tensor, *_: Tensor | None) -> None:
+    """Bounds are attributes before version 11."""
+    low, high = _bound(node, "min", 1), _bound(node, "max", 2)
+    node.emit(_CLIPS[low is not None, high is not None], x, low, high)
+
+
+def _bound(node: Node, name: str, place: int) -> Tensor | None:
+    value = node.get(name, None)
+    return node.operand(place) if value is None else node.literal(value)
+
+
+_PAIRWISE = {"Max": "max", "Mean": "add", "Min": "min", "Sum": "add"}
+
+
+@conversion(*_PAIRWISE)
+def pairwise(node: Node, x: Tensor, *others: Tensor) -> None:
+    """Any number of operands in ONNX, and two here."""
+    for y in others:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        pair = [node.of_rank(operand, len(shape)) for operand in (x, y)]
+        x = node.tensor(shape, node.result.dtype)
+        node.emit(_PAIRWISE[node.kind], *pair, results=(x,))
+    if node.kind == "Mean":
+        node.emit("div", x, node.literal(1 + len(others)))
+    else:
+        node.emit("copy", x)
+
+
+@conversion("Pow")
+def power(node: Node, x: Tensor, y: Tensor) -> None:
+    """ONNX has powers of mixed types: constants of integers become scalars."""
+    base = node.of_rank(x, node.result.rank)
+    value = constant(y) if np.dtype(y.dtype).kind in "iu" else None
+    exponent = y if value is None else node.literal(value)
+    node.emit("pow", base, node.of_rank(exponent, node.result.rank))
+
+
+@conversion("Cast")
+def cast(node: Node, x: Tensor) -> None:
+    """Scalars become integers by leaving out what is after the point."""
+    dtype = node.result.dtype
+    given, made = (_TYPES[np.dtype(each).kind] for each in (x.dtype, dtype))
+    if given == made:
+        node.emit("copy", x)
+    elif (given, made) == ("scalar", "integer"):
+        node.emit("truncate", x)
+    else:
+        node.emit("cast", x, dtype=dtype)
+
+
+@conversion("Dropout")
+def dropout(node: Node, x: Tensor, *_: Tensor | None) -> None:
+    """A network that does not train drops nothing."""
+    node.require(not any(node.items("training_mode", 2, 0)), "it must not train")
+    node.require(not node.uses(1), "the mask must not be used")
+    node.emit("copy", x)

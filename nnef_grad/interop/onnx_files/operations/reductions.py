@@ -1,0 +1,109 @@
+"""Sums over axes, and normalizations by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nnef_grad.interop.onnx_files.node import Node, Tensor, conversion, positive
+
+_REDUCTIONS = {
+    "ReduceL1": "l1_reduce",
+    "ReduceL2": "l2_reduce",
+    "ReduceLogSum": "log_reduce",
+    "ReduceLogSumExp": "log_sum_exp",
+    "ReduceMax": "max_reduce",
+    "ReduceMean": "mean_reduce",
+    "ReduceMin": "min_reduce",
+    "ReduceSum": "sum_reduce",
+    "ReduceSumSquare": "square_reduce",
+}
+
+_SOFTMAXES = {"LogSoftmax": "log_softmax", "Softmax": "softmax"}
+
+
+@conversion(*_REDUCTIONS)
+def reduction(node: Node, x: Tensor, *_: Tensor | None) -> None:
+    """No axes are all of them, unless the operation then does nothing."""
+    does_nothing = node.get("noop_with_empty_axes", 0)
+    given = node.items("axes", 1, []) or ([] if does_nothing else range(x.rank))
+    reduced = [axis % x.rank for axis in given]
+    squeezed = [] if node.get("keepdims", 1) else reduced
+    node.emit(_REDUCTIONS[node.kind], x, axes=reduced, squeezed=squeezed)
+
+
+@conversion(*_SOFTMAXES)
+def softmax(node: Node, x: Tensor) -> None:
+    """Before version 13 the axis is the first of all that are summed over."""
+    is_one = node.version >= 13
+    axes = _from(x, node.get("axis", -1 if is_one else 1))
+    node.emit(_SOFTMAXES[node.kind], x, axes=axes[:1] if is_one else axes)
+
+
+def _from(x: Tensor, axis: int) -> list[int]:
+    """The axes from one on."""
+    return list(range(axis + x.rank if axis < 0 else axis, x.rank))
+
+
+@conversion("BatchNormalization")
+def batch_normalization(
+    node: Node, x: Tensor, scale: Tensor, offset: Tensor, mean: Tensor, variance: Tensor
+) -> None:
+    """By the moments that training left."""
+    node.require(node.get("training_mode", 0) == 0, "training_mode must be 0")
+    channels = map(node.row, (mean, variance, offset, scale))
+    node.emit("batch_normalization", x, *channels, epsilon=_epsilon(node))
+
+
+def _epsilon(node: Node) -> float:
+    return node.get("epsilon", 1e-5)
+
+
+@conversion("LayerNormalization")
+def layer_normalization(
+    node: Node, x: Tensor, scale: Tensor, offset: Tensor | None = None
+) -> None:
+    """By the moments over the last axes."""
+    wide = node.of_rank(scale, x.rank)
+    added = node.literal(0.0) if offset is None else node.of_rank(offset, x.rank)
+    _normalize(node, (x, wide, added), _from(x, node.get("axis", -1)), _epsilon(node))
+
+
+@conversion("InstanceNormalization")
+def instance_normalization(
+    node: Node, x: Tensor, scale: Tensor, offset: Tensor
+) -> None:
+    """By the moments of each channel of each item of the batch."""
+    operands = (x, node.row(scale), node.row(offset))
+    _normalize(node, operands, range(2, x.rank), _epsilon(node))
+
+
+@conversion("MeanVarianceNormalization")
+def mean_variance_normalization(node: Node, x: Tensor) -> None:
+    """By the moments alone."""
+    operands = (x, node.literal(1.0), node.literal(0.0))
+    _normalize(node, operands, positive(node.get("axes", [0, 2, 3]), x.rank), 0.0)
+
+
+def _normalize(
+    node: Node, operands: Iterable[Tensor], axes: Iterable[int], epsilon: float
+) -> None:
+    used = any(map(node.uses, range(1, len(node.results))))
+    node.require(not used, "only Y must be used")
+    node.emit("layer_normalization", *operands, axes=list(axes), epsilon=epsilon)
+
+
+@conversion("RMSNormalization")
+def rms_normalization(node: Node, x: Tensor, scale: Tensor) -> None:
+    """By the root of the mean of squares over the last axes."""
+    wide, axes = node.of_rank(scale, x.rank), _from(x, node.get("axis", -1))
+    node.emit("rms_normalization", x, wide, axes=axes, epsilon=_epsilon(node))
+
+
+@conversion("GroupNormalization")
+def group_normalization(node: Node, x: Tensor, scale: Tensor, offset: Tensor) -> None:
+    """Before version 21 there is a scale for each group, and not for each channel."""
+    node.require(node.version >= 21, "the version must be 21 at least")
+    groups, shape = node.get("num_groups", None), [0, *x.shape[1:]]
+    operands, epsilon = (x, node.row(scale), node.row(offset)), _epsilon(node)
+    name = "group_normalization"
+    node.emit(name, *operands, groups=groups, shape=shape, epsilon=epsilon)

@@ -1,0 +1,119 @@
+"""Elements that are moved, or chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnef_grad.interop.onnx_files.node import (
+    Node,
+    Tensor,
+    constant,
+    conversion,
+    positive,
+)
+
+# Farther than any position.
+_FAR = 2**31 - 1
+
+
+@conversion("Reshape")
+def reshape(node: Node, x: Tensor, *_: Tensor | None) -> None:
+    """What keeps the batch says so, for batches of other sizes."""
+    given = node.items("shape", 1)
+    is_copied = node.get("allowzero", 0) == 0
+    node.require(is_copied or 0 not in given, "no extent must be 0")
+    if not given or not x.shape:
+        given = list(node.result.shape)
+    elif given[0] == x.shape[0]:
+        given[0] = 0
+    node.emit("reshape", x, shape=given)
+
+
+@conversion("Flatten")
+def flatten(node: Node, x: Tensor) -> None:
+    """A matrix: the axes before one, and those from it on."""
+    shape = [0, -1] if node.get("axis", 1) == 1 else list(node.result.shape)
+    node.emit("reshape", x, shape=shape)
+
+
+@conversion("Squeeze")
+def squeeze(node: Node, x: Tensor, *_: Tensor | None) -> None:
+    """All axes of extent 1, where none are given."""
+    ones = [axis for axis, extent in enumerate(x.shape) if extent == 1]
+    given = positive(node.items("axes", 1, ones), x.rank)
+    node.emit("squeeze", x, axes=sorted(given))
+
+
+@conversion("Unsqueeze")
+def unsqueeze(node: Node, x: Tensor, *_: Tensor | None) -> None:
+    """Axes are those of the result."""
+    given = positive(node.items("axes", 1), node.result.rank)
+    node.emit("unsqueeze", x, axes=sorted(given))
+
+
+@conversion("Split")
+def split(node: Node, x: Tensor, *_: Tensor) -> None:
+    """The parts are known by their shapes."""
+    (axis,) = positive([node.get("axis", 0)], x.rank)
+    ratios = [part.shape[axis] for part in node.results]
+    node.emit("split", x, results=node.results, axis=axis, ratios=ratios)
+
+
+@conversion("Expand")
+def expand(node: Node, x: Tensor, shape: Tensor) -> None:
+    """Broadcasting, which may add axes in front."""
+    wide = node.unsqueeze(x, range(node.result.rank - x.rank))
+    extents = zip(node.result.shape, wide.shape, strict=True)
+    node.emit("tile", wide, repeats=[made // given for made, given in extents])
+
+
+@conversion("SpaceToDepth")
+def space_to_depth(node: Node, x: Tensor) -> None:
+    """Blocks of pixels that become channels."""
+    node.emit("space_to_depth", x, block=node.get("blocksize", None))
+
+
+@conversion("Gather")
+def gather(node: Node, x: Tensor, indices: Tensor) -> None:
+    """In ONNX, negative indices count from the end."""
+    (axis,) = positive([node.get("axis", 0)], x.rank)
+    value, extent = constant(indices), x.shape[axis]
+    if value is not None and (value < 0).any():
+        indices = node.literal(np.where(value < 0, value + extent, value), np.int64)
+    node.emit("gather", x, indices, axis=axis)
+
+
+@conversion("Slice")
+def slices(node: Node, x: Tensor, *_: Tensor | None) -> None:
+    """In ONNX, bounds may lie outside, and count from the end."""
+    first, last = node.items("starts", 1), node.items("ends", 2)
+    along = positive(node.items("axes", 3, range(len(first))), x.rank)
+    stride = node.items("steps", 4, [1] * len(first))
+    columns = zip(along, first, last, stride, strict=True)
+    bounds = [_bounds(x.shape[axis], slice(*each)) for axis, *each in columns]
+    begin, end = ([pair[side] for pair in bounds] for side in (0, 1))
+    node.emit("slice", x, axes=along, begin=begin, end=end, stride=stride)
+
+
+def _bounds(extent: int, found: slice) -> tuple[int, int]:
+    """What goes down to the first element ends before it, where no position is."""
+    begin, end, _ = found.indices(extent)
+    return begin, end if end >= 0 else -_FAR
+
+
+@conversion("Pad")
+def pad(node: Node, x: Tensor, *_: Tensor | None) -> None:
+    """A border around all axes, or some."""
+    mode, (value,) = node.get("mode", "constant"), node.items("value", 2, 0.0)
+    node.require(mode != "wrap", "mode must not be wrap")
+    axes = positive(node.items("axes", 3, range(x.rank)), x.rank)
+    given = dict(zip(axes, sides(node.items("pads", 1)), strict=True))
+    padding = [given.get(axis, (0, 0)) for axis in range(x.rank)]
+    border = "replicate" if mode == "edge" else mode
+    node.emit("pad", x, padding=padding, value=float(value), border=border)
+
+
+def sides(pads: list[int]) -> list[tuple[int, int]]:
+    """Pads by axis: in ONNX, first the ones before all axes, then the ones after."""
+    half = len(pads) // 2
+    return list(zip(pads[:half], pads[half:], strict=True))

@@ -1,0 +1,70 @@
+"""A graph of NNEF to an ONNX file, by the converter of nnef_tools."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from nnef_tools.conversion.nnef_to_onnx import Converter
+from nnef_tools.io.onnx import Writer
+
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph
+from nnef_grad.interop.khronos import Array, Data, to_nnef_tools
+from nnef_grad.interop.onnx_files.refusals import translate_errors
+from nnef_grad.model import declared
+from nnef_grad.storage.files import PathLike, commit, unfinished_file, writing
+from nnef_grad.targets import lower
+
+
+def write(graph: Graph, path: PathLike, data: Data) -> None:
+    """Writes the form of a graph that ONNX Runtime computes rightly.
+
+    Raises:
+        UnsupportedError: ONNX, or the converter, does not have an operation.
+        UsageError: the data of a variable are missing, or do not fit.
+    """
+    lowered = lower(graph, "onnx")
+    given = {**data, **lowered.data}
+    _refuse_missing(lowered.graph, given)
+    place = Path(path)
+    with writing(path), unfinished_file(place) as draft:
+        with translate_errors(f"nnef_tools cannot convert '{graph.name}' to ONNX"):
+            source = to_nnef_tools(lowered.graph, _in_single_precision(given))
+            Writer()(Converter()(source), os.fspath(draft))
+            model = onnx.load(draft)
+            _declare_as_constants(model.graph)
+            onnx.save(model, draft)
+        commit(draft, place)
+
+
+def _refuse_missing(graph: Graph, data: Data) -> None:
+    there = {label.lower() for label in data}
+    missing = [v.label for v in declared(graph) if v.label.lower() not in there]
+    if missing:
+        named = ", ".join(f"'{label}'" for label in missing)
+        raise UsageError(f"there are no data for the variables with the labels {named}")
+
+
+def _in_single_precision(data: Data) -> dict[str, Array]:
+    """ONNX has no operations of mixed types, and inputs are in single precision."""
+    arrays = {label: np.asarray(array) for label, array in data.items()}
+    return {
+        label: array.astype(np.float32, copy=False)
+        if array.dtype.kind == "f"
+        else array
+        for label, array in arrays.items()
+    }
+
+
+def _declare_as_constants(graph: Any) -> None:
+    """The writer lists variables among the inputs, which lets a caller replace them and
+    keeps a runtime from computing with them ahead.
+    """
+    variables = {initializer.name for initializer in graph.initializer}
+    inputs = [fed for fed in graph.input if fed.name not in variables]
+    del graph.input[:]
+    graph.input.extend(inputs)

@@ -1,0 +1,159 @@
+"""Tensors that are joined along an axis, and divided along one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, groupby, pairwise
+from typing import Any
+
+from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.ops.axes import check_axis
+from nnef_grad.ops.parts import place, section
+from nnef_grad.ops.registry import Emit, check_results, require, shape, vjp
+from nnef_grad.ops.shape import with_extent
+
+# ---- Along an axis that there is ----
+
+
+@shape("concat")
+def concat_shape(values: tuple[Shape, ...], axis: int) -> Shape:
+    """The extents along the axis are added; all others must agree."""
+    require(len(values) > 0, "there is nothing to concatenate")
+    first = values[0]
+    check_axis(axis, len(first))
+    fits = all(
+        len(value) == len(first)
+        and with_extent(value, axis, 0) == with_extent(first, axis, 0)
+        for value in values
+    )
+    require(
+        fits,
+        f"the shapes must agree in all dimensions but {axis}, and are {_listed(values)}",
+    )
+    return with_extent(first, axis, sum(value[axis] for value in values))
+
+
+@vjp("concat")
+def concat_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
+    """Each operand receives its section of the gradient."""
+    axis, (values,) = op.attributes["axis"], op.operands
+    assert isinstance(values, tuple)
+    ends = accumulate((shape_of(value)[axis] for value in values), initial=0)
+    return [
+        tuple(
+            section(emit, dy, {axis: (begin, end)}) if begin < end else None
+            for begin, end in pairwise(ends)
+        )
+    ]
+
+
+@shape("split")
+def split_shape(value: Shape, axis: int, ratios: tuple[int, ...]) -> list[Shape]:
+    """The extent along the axis is divided in the given ratios."""
+    check_axis(axis, len(value))
+    require(len(ratios) > 0, "'ratios' must not be empty")
+    require(
+        all(ratio > 0 for ratio in ratios),
+        f"'ratios' must be positive, and are {list(ratios)}",
+    )
+    unit, rest = divmod(value[axis], sum(ratios))
+    require(
+        rest == 0,
+        f"the sum {sum(ratios)} of 'ratios' must divide the extent of axis {axis}, which is {value[axis]}",
+    )
+    return [with_extent(value, axis, unit * ratio) for ratio in ratios]
+
+
+@vjp("split")
+def split_vjp(
+    emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """The gradients of the parts, joined again; zeros for a part that nothing depends
+    on.
+    """
+    axis = op.attributes["axis"]
+    extents = [part.shape[axis] for part in op.outputs]
+    return [_joined(emit, dvalues, extents, axis, op.inputs[0].shape)]
+
+
+# ---- Along a new axis ----
+
+
+@shape("stack")
+def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
+    """A new axis, with an extent for each of the equal shapes."""
+    require(len(values) > 0, "there is nothing to stack")
+    first = values[0]
+    check_axis(axis, len(first) + 1)
+    require(
+        len(set(values)) == 1, f"the shapes must be equal, and are {_listed(values)}"
+    )
+    return (*first[:axis], len(values), *first[axis:])
+
+
+@vjp("stack")
+def stack_vjp(emit: Emit, op: Operation, dvalue: Tensor) -> list[Any]:
+    """Each operand receives its section of the gradient, without the new axis."""
+    axis = op.attributes["axis"]
+    sections = (
+        section(emit, dvalue, {axis: (i, i + 1)}, hint=f"section_{i + 1}")
+        for i in range(dvalue.shape[axis])
+    )
+    return [tuple(emit("squeeze", part, axes=[axis]) for part in sections)]
+
+
+@shape("unstack")
+def unstack_shape(value: Shape, axis: int) -> list[Shape]:
+    """A shape for each element of the axis, without the axis."""
+    check_axis(axis, len(value))
+    check_results(value[axis])
+    return [value[:axis] + value[axis + 1 :]] * value[axis]
+
+
+@vjp("unstack")
+def unstack_vjp(
+    emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """The gradients of the parts, stacked again; zeros for a part that nothing depends
+    on.
+    """
+    axis = op.attributes["axis"]
+    layers = [
+        None
+        if part is None
+        else emit("unsqueeze", part, axes=[axis], hint=f"section_{i + 1}")
+        for i, part in enumerate(dvalues)
+    ]
+    return [_joined(emit, layers, [1] * len(layers), axis, op.inputs[0].shape)]
+
+
+# ---- Steps ----
+
+
+def _joined(
+    emit: Emit,
+    parts: Sequence[Tensor | None],
+    extents: Sequence[int],
+    axis: int,
+    shape: Shape,
+) -> Tensor | None:
+    """Joins parts to a tensor of the shape, with zeros for those that are None."""
+    given = [(index, part) for index, part in enumerate(parts) if part is not None]
+    if len(given) == 1:
+        ((index, part),) = given
+        return place(emit, part, {axis: sum(extents[:index])}, shape)
+    pairs = zip(parts, extents, strict=True)
+    values: list[Tensor] = []
+    for is_given, run in groupby(pairs, key=lambda pair: pair[0] is not None):
+        found, sizes = zip(*run, strict=True)
+        missing = with_extent(shape, axis, sum(sizes))
+        values += found if is_given else [_zeros(emit, missing)]
+    return emit("concat", values, axis=axis)
+
+
+def _zeros(emit: Emit, shape: Shape) -> Tensor:
+    return emit("constant", shape=shape, value=[0.0], hint="zeros")
+
+
+def _listed(shapes: tuple[Shape, ...]) -> str:
+    return ", ".join(str(list(s)) for s in shapes)

@@ -1,0 +1,297 @@
+"""Parts of a tensor, and borders around one.
+
+    slice   the elements at some positions along each axis
+    pad     the tensor in a larger one, or, where a side is negative, in a smaller one
+
+Each is the adjoint of the other, but for borders that repeat elements: there the
+gradients of the copies are added to that of the element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
+
+from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.ops.axes import check_axes, check_length
+from nnef_grad.ops.registry import Emit, require, shape, vjp
+from nnef_grad.ops.shape import reshaped, with_extent
+from nnef_grad.ops.windows import Padding, check_border, check_reach
+
+BORDERS = ("constant", "replicate", "reflect", "reflect-even", "ignore")
+
+# A begin and an end along an axis.
+Ends = tuple[int, int]
+# Takes a part of a tensor: the hint names it.
+Take = Callable[[Emit, Tensor, Mapping[int, Ends], str], Tensor]
+
+
+# ---- Steps ----
+
+
+def section(
+    emit: Emit, x: Tensor, ranges: Mapping[int, Ends], hint: str | None = None
+) -> Tensor:
+    """The part of x between a begin and an end along some axes; x itself where that is
+    all of it.
+    """
+    cut = {
+        axis: ends
+        for axis, ends in sorted(ranges.items())
+        if ends != (0, x.shape[axis])
+    }
+    if not cut:
+        return x
+    begin, end = zip(*cut.values(), strict=True)
+    return emit("slice", x, axes=list(cut), begin=begin, end=end, hint=hint)
+
+
+def mirrored(
+    emit: Emit, x: Tensor, ranges: Mapping[int, Ends], hint: str = "reversed"
+) -> Tensor:
+    """The same part, the last element first."""
+    if all(end - begin == 1 for begin, end in ranges.values()):
+        return section(emit, x, ranges, hint)
+    begin = [end - 1 for _, end in ranges.values()]
+    # An end before the first element is one that stays negative.
+    end = [
+        first - 1 if first > 0 else -1 - x.shape[axis]
+        for axis, (first, _) in ranges.items()
+    ]
+    stride = [-1] * len(ranges)
+    return emit(
+        "slice", x, axes=list(ranges), begin=begin, end=end, stride=stride, hint=hint
+    )
+
+
+def place(
+    emit: Emit,
+    x: Tensor,
+    offsets: Mapping[int, int],
+    shape: Shape,
+    hint: str = "padded",
+) -> Tensor | None:
+    """A tensor of zeros that holds x at offsets along some axes, and along the others
+    has the extents of x.
+
+    What would lie outside of the shape, before 0 or after the extent, is left out;
+    None where that is all of x.
+    """
+    padding = [(0, 0)] * x.rank
+    for axis, offset in offsets.items():
+        padding[axis] = (offset, shape[axis] - offset - x.shape[axis])
+    kept = {
+        axis: (max(0, -before), x.shape[axis] - max(0, -after))
+        for axis, (before, after) in enumerate(padding)
+    }
+    if any(begin >= end for begin, end in kept.values()):
+        return None
+    if any(max(sides) > 0 for sides in padding):
+        return emit("pad", x, padding=padding, hint=hint)
+    return section(emit, x, kept, hint=hint)
+
+
+@shape("slice")
+def slice_shape(
+    input: Shape,
+    axes: tuple[int, ...],
+    begin: tuple[int, ...],
+    end: tuple[int, ...],
+    stride: tuple[int, ...],
+) -> Shape:
+    """How many positions are taken along each axis."""
+    output = list(input)
+    for axis, positions in slice_positions(input, axes, begin, end, stride).items():
+        output[axis] = len(positions)
+    return tuple(output)
+
+
+def slice_positions(
+    input: Shape,
+    axes: tuple[int, ...],
+    begin: tuple[int, ...],
+    end: tuple[int, ...],
+    stride: tuple[int, ...],
+) -> dict[int, range]:
+    """The positions in the input that a slice takes, by axis.
+
+    Raises:
+        ShapeError: the attributes do not fit each other, or the input.
+    """
+    check_axes(axes, len(input))
+    for name, items in (("begin", begin), ("end", end), ("stride", stride or axes)):
+        require(
+            len(items) == len(axes),
+            f"'{name}' must have an item for each of {len(axes)} axes, and has {len(items)}",
+        )
+    strides = stride or (1,) * len(axes)
+    require(
+        0 not in strides,
+        f"the items of 'stride' must not be 0, and are {list(strides)}",
+    )
+    # The old notation for a slice to the end.
+    open_ended = all(step == 1 for step in strides)
+    ends = [
+        input[axis] if open_ended and last == 0 else last
+        for axis, last in zip(axes, end, strict=True)
+    ]
+    return {
+        a: _positions(a, input[a], first, last, step)
+        for a, first, last, step in zip(axes, begin, ends, strides, strict=True)
+    }
+
+
+def _positions(axis: int, extent: int, begin: int, end: int, stride: int) -> range:
+    first, last = _clamped(begin, extent), _clamped(end, extent)
+    ordered = 0 <= first <= last if stride > 0 else last <= first < extent
+    message = (
+        f"there is no slice from {begin} to {end} with stride {stride}"
+        f" along axis {axis} of extent {extent}"
+    )
+    require(ordered, message)
+    return range(first, last, stride)
+
+
+def _clamped(offset: int, extent: int) -> int:
+    """A negative offset counts from the end; what lies outside is just outside: at -1,
+    or at the extent.
+    """
+    return max(-1, min(offset + extent if offset < 0 else offset, extent))
+
+
+@vjp("slice")
+def slice_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
+    """The gradient goes back to the positions that were taken, among zeros."""
+    (x,) = op.inputs
+    positions = slice_positions(x.shape, **op.settings)
+    if not all(positions.values()):
+        return [None]
+    several = {axis: taken for axis, taken in positions.items() if len(taken) > 1}
+    backward = [axis for axis, taken in several.items() if taken.step < 0]
+    dy = mirrored(emit, dy, {axis: (0, dy.shape[axis]) for axis in backward})
+    for axis, taken in several.items():
+        dy = _spread(emit, dy, axis, abs(taken.step))
+    first = {axis: min(taken[0], taken[-1]) for axis, taken in positions.items()}
+    return [place(emit, dy, first, x.shape)]
+
+
+def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Tensor:
+    """The elements with step - 1 zeros after each."""
+    if step == 1:
+        return x
+    column = emit("unsqueeze", x, axes=[axis + 1], hint="column")
+    padding = [(0, 0)] * column.rank
+    padding[axis + 1] = (0, step - 1)
+    stuffed = emit("pad", column, padding=padding, hint="padded")
+    extents = with_extent(x.shape, axis, x.shape[axis] * step)
+    return reshaped(emit, stuffed, extents, hint="spread")
+
+
+# ---- Borders ----
+
+
+@shape("pad")
+def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shape:
+    """Both sides are added; a negative side is cut off."""
+    check_length("padding", padding, len(input))
+    check_border(border, BORDERS)
+    extents = tuple(
+        before + extent + after
+        for extent, (before, after) in zip(input, padding, strict=True)
+    )
+    message = f"the padded extents must be positive, and are {list(extents)}"
+    require(all(extent > 0 for extent in extents), message)
+    check_reach(border, input, padding)
+    return extents
+
+
+@vjp("pad")
+def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
+    """The padding is cut off, and zeros come where elements were cut off. An element
+    that was repeated first receives the gradients of its copies.
+    """
+    (x,), fold = op.inputs, _FOLDS.get(op.attributes["border"])
+    offsets: dict[int, int] = {}
+    for axis, (before, after) in enumerate(op.attributes["padding"]):
+        if fold is not None and max(before, after) > 0:
+            dy = fold(emit, dy, axis, before, x.shape[axis])
+        else:
+            offsets[axis] = -before
+    return [place(emit, dy, offsets, x.shape)]
+
+
+def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> Tensor:
+    """The adjoint of border 'replicate' along an axis: the first and the last element
+    receive the sums of themselves and their copies.
+    """
+    end = dy.shape[axis]
+    after = end - before - extent
+    # Where the copies of the first element end, and those of the last begin. A single
+    # element is the first.
+    first = min(before + 1, end) if before > 0 else 0
+    last = max(before + extent - 1, first) if after > 0 else end
+    if extent == 1:
+        first = last = end
+    sections = [("first", (0, first)), ("inner", (first, last)), ("last", (last, end))]
+    parts = [
+        _summed(emit, dy, axis, ends, name)
+        for name, ends in sections
+        if ends[0] < ends[1]
+    ]
+    several = len(parts) > 1
+    folded = emit("concat", parts, axis=axis, hint="folded") if several else parts[0]
+    cropped = min(max(-before, 0), extent - 1)
+    return _within(emit, folded, axis, cropped, extent, "folded")
+
+
+def _summed(emit: Emit, x: Tensor, axis: int, ends: Ends, name: str) -> Tensor:
+    """A section along an axis; that of an edge is summed."""
+    if name == "inner":
+        return section(emit, x, {axis: ends}, hint=name)
+    copies = section(emit, x, {axis: ends}, hint=f"{name}_copies")
+    several = ends[1] - ends[0] > 1
+    return emit("sum_reduce", copies, axes=[axis], hint=name) if several else copies
+
+
+def _fold_reflection(
+    left_out: int, emit: Emit, dy: Tensor, axis: int, before: int, extent: int
+) -> Tensor:
+    """The adjoint of a reflecting border along an axis: what lies outside is turned
+    round and added. `left_out` is 1 where the element at the edge has no image, and
+    otherwise 0.
+    """
+    end, last = dy.shape[axis], before + extent
+    head, tail = min(before, end), max(last, 0)
+    sections: list[tuple[str, Take, Ends, int]] = [
+        ("inner", section, (max(before, 0), min(last, end)), max(-before, 0)),
+        ("before", _image, (0, head), before - head + left_out),
+        ("after", _image, (tail, end), last + extent - end - left_out),
+    ]
+    parts = (
+        _within(emit, take(emit, dy, {axis: ends}, name), axis, offset, extent, name)
+        for name, take, ends, offset in sections
+        if ends[0] < ends[1]
+    )
+    return reduce(partial(emit, "add", hint="folded"), parts)
+
+
+def _image(emit: Emit, x: Tensor, ranges: Mapping[int, Ends], name: str) -> Tensor:
+    return mirrored(emit, x, ranges, hint=f"mirrored_{name}")
+
+
+def _within(
+    emit: Emit, x: Tensor, axis: int, offset: int, extent: int, hint: str
+) -> Tensor:
+    """A tensor that lies inside an extent along an axis, at an offset, among zeros."""
+    shape = with_extent(x.shape, axis, extent)
+    placed = place(emit, x, {axis: offset}, shape, hint=hint)
+    assert placed is not None
+    return placed
+
+
+# What adds the gradients of copies to that of the element, along an axis.
+_FOLDS: dict[str, Callable[[Emit, Tensor, int, int, int], Tensor]] = {
+    "replicate": _fold_edges,
+    "reflect": partial(_fold_reflection, 1),
+    "reflect-even": partial(_fold_reflection, 0),
+}

@@ -1,0 +1,97 @@
+"""Elements that are taken several times: their gradients are added."""
+
+from __future__ import annotations
+
+from itertools import accumulate, chain
+from math import prod
+from typing import cast
+
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
+from nnef_grad.ops.axes import check_axis, check_length
+from nnef_grad.ops.registry import Emit, require, shape, vjp
+from nnef_grad.ops.shape import reshaped
+
+
+@shape("tile")
+def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
+    """The extents are multiplied."""
+    check_length("repeats", repeats, len(input))
+    require(
+        all(count > 0 for count in repeats),
+        f"'repeats' must be positive, and are {list(repeats)}",
+    )
+    return tuple(extent * count for extent, count in zip(input, repeats, strict=True))
+
+
+@vjp("tile")
+def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
+    """The sum over the repeats. Where more than a single element is repeated, the
+    repeats get an axis of their own first.
+    """
+    (x,), repeats = op.inputs, op.attributes["repeats"]
+    groups = [
+        (count,) if extent == 1 else (extent,) if count == 1 else (count, extent)
+        for count, extent in zip(repeats, x.shape, strict=True)
+    ]
+    starts = list(accumulate(map(len, groups), initial=0))[:-1]
+    summed = [start for start, count in zip(starts, repeats, strict=True) if count > 1]
+    extra = [s for s, group in zip(starts, groups, strict=True) if len(group) == 2]
+    if not summed:
+        return [dy]
+    separate = reshaped(emit, dy, tuple(chain.from_iterable(groups)), hint="repeats")
+    sums = emit("sum_reduce", separate, axes=summed, hint="sums")
+    return [emit("squeeze", sums, axes=extra) if extra else sums]
+
+
+@shape("gather")
+def gather_shape(input: Shape, indices: Shape, axis: int) -> Shape:
+    """The shape of the indices takes the place of the axis."""
+    check_axis(axis, len(input))
+    return (*input[:axis], *indices, *input[axis + 1 :])
+
+
+@vjp("gather")
+def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
+    """A product with a matrix of zeros and ones, which adds up the gradients of equal
+    indices.
+    """
+    x, axis = op.inputs[0], op.attributes["axis"]
+    extent = x.shape[axis]
+    before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+    onehot = _onehot(emit, op.operands[1], extent)
+    taken = onehot.shape[0]
+    if before == 1:
+        rows = reshaped(emit, dy, (taken, after), hint="rows")
+        sums = emit("matmul", onehot, rows, transposeA=True, hint="sums")
+    else:
+        columns = _turned(emit, dy, (before, taken, after))
+        rows = reshaped(emit, columns, (before * after, taken), hint="rows")
+        sums = emit("matmul", rows, onehot, hint="sums")
+        sums = _turned(emit, sums, (before, after, extent))
+    return [reshaped(emit, sums, x.shape), None]
+
+
+def _turned(emit: Emit, x: Tensor, blocks: Shape) -> Tensor:
+    """A tensor that stands for blocks of matrices, with each of them transposed."""
+    if 1 in blocks[1:]:
+        return x
+    matrices = reshaped(emit, x, blocks, hint="blocks")
+    return emit("transpose", matrices, axes=[0, 2, 1], hint="turned")
+
+
+def _onehot(emit: Emit, indices: Operand, extent: int) -> Tensor:
+    """A row for each index, with a column for each position: 1 where the row takes the
+    position, and otherwise 0.
+    """
+    numbers = [float(i) for i in range(extent)]
+    positions = emit("constant", shape=[1, extent], value=numbers, hint="positions")
+    taken = emit("eq", _column(emit, indices), positions, hint="taken")
+    return emit("select", taken, 1.0, 0.0, hint="onehot")
+
+
+def _column(emit: Emit, indices: Operand) -> Operand:
+    """The indices one below the other, as numbers."""
+    if not isinstance(indices, Tensor):
+        return float(cast("int", indices))
+    column = reshaped(emit, indices, (prod(indices.shape), 1), hint="column")
+    return emit("cast", column, dtype="scalar", hint="index")

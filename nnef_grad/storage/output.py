@@ -1,0 +1,162 @@
+"""Writes models: texts, folders and archives, which appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from stat import S_ISREG
+
+from nnef_grad.errors import UsageError
+from nnef_grad.storage.archives import compressed, write_end, write_member
+from nnef_grad.storage.containers import GRAPH, QUANTIZATION
+from nnef_grad.storage.files import (
+    PathLike,
+    commit,
+    commit_over,
+    refuse_existing,
+    unfinished_file,
+    unfinished_folder,
+    writing,
+)
+from nnef_grad.storage.parts import Part
+from nnef_grad.storage.paths import DATA, Steps, files_inside, names_inside
+
+
+class ModelFormat(Enum):
+    """How a model is stored."""
+
+    TEXT = "text"
+    FOLDER = "folder"
+    ARCHIVE = "archive"
+
+
+ARCHIVES = (".tgz", ".tar.gz", ".tar")
+# Nobody means a text by them, nor a tensor.
+_OTHERS = (".zip", ".7z", ".gz", ".bz2", ".xz", ".zst", ".onnx", ".dat")
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
+
+
+def format_of(path: PathLike) -> ModelFormat:
+    """What is written at a path, as its name has it: an archive by its ending; a folder
+    where there is one, or the name ends with a separator, or has no suffix; or a text.
+
+    Raises:
+        UsageError: the name is that of something else.
+    """
+    name = os.fspath(path)
+    if name.endswith(_SEPARATORS):
+        return ModelFormat.FOLDER
+    if name.lower().endswith(ARCHIVES):
+        return ModelFormat.ARCHIVE
+    with writing(path):
+        is_new = not Path(name).exists()
+        if Path(name).is_dir() or (is_new and not Path(name).suffix):
+            return ModelFormat.FOLDER
+    if name.lower().endswith(_OTHERS):
+        message = f"'{name}' is no text, by its name, and the archives of NNEF are"
+        raise UsageError(f"{message} {', '.join(ARCHIVES)}")
+    return ModelFormat.TEXT
+
+
+def refuse_output(path: PathLike, *, overwrite: bool) -> None:
+    """Raises `UsageError` where something stands that must not be replaced."""
+    with writing(path):
+        if format_of(path) is ModelFormat.FOLDER:
+            _refuse_folder(Path(path), overwrite)
+        else:
+            refuse_existing(Path(path), overwrite=overwrite)
+
+
+def refuse_loss(path: PathLike, model: PathLike) -> None:
+    """Raises `UsageError` where a folder or an archive would replace the model that it
+    is made from: what the new one does not need would be lost.
+    """
+    place, source = _real(path), _real(model)
+    if format_of(path) is not ModelFormat.TEXT and place in (source, *source.parents):
+        raise UsageError(f"'{path}' is the model itself, or where it is stored")
+
+
+def _real(path: PathLike) -> Path:
+    """The path without links. That of pathlib has an error where they go in circles."""
+    return Path(os.path.realpath(path))
+
+
+def write_folder(
+    path: PathLike, parts: Mapping[Steps, Part], *, overwrite: bool
+) -> None:
+    """Writes a folder, which appears whole or not at all.
+
+    Args:
+        path: the folder.
+        parts: its files.
+        overwrite: whether a model that stands there is replaced.
+
+    Raises:
+        UsageError: something stands there that must not be replaced, or the folder
+            cannot be written.
+    """
+    place = _real(path)
+    with writing(path):
+        _refuse_folder(place, overwrite)
+    with writing(path), unfinished_folder(place) as draft:
+        for steps, part in parts.items():
+            target = draft.joinpath(*steps)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # It is there already where the system does not tell upper from lower case.
+            if not target.exists():
+                part.place(target)
+        if place.exists() and names_inside(place):
+            commit_over(draft, place, lambda old: _refuse_folder(old, overwrite))
+        else:
+            commit(draft, place)
+
+
+def write_archive(
+    path: PathLike, parts: Mapping[Steps, Part], *, overwrite: bool
+) -> None:
+    """Writes an archive, which appears whole or not at all; otherwise as
+    `write_folder`.
+    """
+    place = Path(path)
+    with writing(path):
+        refuse_existing(place, overwrite=overwrite)
+    with writing(path), unfinished_file(place) as draft:
+        with draft.open("wb") as file, compressed(file, place.name) as target:
+            for steps, part in parts.items():
+                with part.open() as source:
+                    write_member(target, steps, source, part.size)
+            write_end(target)
+        commit(draft, place)
+
+
+def _refuse_folder(folder: Path, overwrite: bool) -> None:
+    """Refuses to replace anything but a model, or a folder with nothing in it."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise UsageError(f"'{folder}' is a file, and no folder")
+    here = Path.cwd()
+    if _real(folder) in (here, *here.parents):
+        message = f"'{folder}' is the current folder, which cannot be replaced"
+        raise UsageError(f"{message}: name a new one")
+    if not names_inside(folder):
+        return
+    if not overwrite:
+        raise UsageError(f"'{folder}' exists already", remedy="overwrite")
+    _refuse_foreign(folder)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    files = list(files_inside(folder))
+    foreign = [steps for steps in files if not _is_of_model(folder, steps)]
+    if foreign or (GRAPH,) not in files:
+        why = f"it holds '{'/'.join(foreign[0])}'" if foreign else f"it has no {GRAPH}"
+        message = f"'{folder}' is not replaced, as it is not the folder of a model"
+        raise UsageError(f"{message}: {why}")
+
+
+def _is_of_model(folder: Path, steps: Steps) -> bool:
+    is_known = steps in ((GRAPH,), (QUANTIZATION,)) or steps[-1].lower().endswith(DATA)
+    return is_known and S_ISREG(folder.joinpath(*steps).lstat().st_mode)

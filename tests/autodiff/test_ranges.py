@@ -1,0 +1,97 @@
+"""The ranges of tensors: no element lies outside of them, and those that are said to be
+finite are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.expressions import Array, draw, draw_tensor, model
+from support.operation_models import Model, models
+
+import nnef_grad
+from nnef_grad.autodiff.ranges import Range, Ranges
+from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.interpreter.random_values import random_values
+
+
+def found(graph: Graph) -> dict[Tensor, Range]:
+    ranges = Ranges()
+    for operation in graph.operations:
+        ranges.add(operation)
+    return {t: ranges.of(t) for op in graph.operations for t in op.outputs}
+
+
+def hold(graph: Graph, inputs: Mapping[str, Array]) -> None:
+    """Asserts that the elements of all tensors are in their ranges."""
+    ranges = {
+        t: r
+        for t, r in found(graph).items()
+        if t.dtype == "scalar" and t not in graph.inputs
+    }
+    whole = replace(graph, outputs=tuple(ranges))
+    variables = random_values(graph, 0).variables
+    for name, values in nnef_grad.evaluate(whole, inputs, variables).items():
+        known = ranges[graph.tensors[name]]
+        assert not known.is_finite or np.isfinite(values).all(), (name, known)
+        numbers = values[np.isfinite(values)]
+        slack = 1e-12 * np.abs(numbers)
+        assert (numbers >= known.lower - slack).all(), (name, known)
+        assert (numbers <= known.upper + slack).all(), (name, known)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_expressions_keep_to_their_ranges(seed: int) -> None:
+    chance = random.Random(seed)
+    generator = np.random.default_rng(seed)
+    for _ in range(10):
+        expression = chance.choice([draw, draw_tensor])(chance, 4)
+        x = generator.choice([0.1, 1.0, 10.0]) * generator.standard_normal((3, 3))
+        x[0, 0] = 0.0
+        hold(nnef_grad.loads(model(f"x + {expression}", (3, 3))), {"x": x})
+
+
+@pytest.mark.parametrize("given", models(), ids=lambda given: given.name)
+def test_operations_and_their_derivatives_keep_to_their_ranges(given: Model) -> None:
+    graph = nnef_grad.loads(given.text)
+    hold(graph, random_values(graph, 1).inputs)
+    backward = nnef_grad.differentiate(graph).graph
+    hold(backward, random_values(backward, 2).inputs)
+
+
+KNOWN = {
+    "exp(x)": (0.0, np.inf, False),
+    "exp(-sqr(x))": (0.0, 1.0, True),
+    "sqrt(x * x + 0.25)": (0.5, np.inf, True),
+    "1.0 / (2.0 + tanh(x))": (1 / 3, 1.0, True),
+    "log(x)": (-np.inf, np.inf, False),
+    "log(1.5 + sin(x))": (np.log(0.5), np.log(2.5), True),
+    "pow(0.5 + sqr(x), -0.75)": (0.0, 0.5**-0.75, True),
+    "pow(x, 2.0)": (0.0, np.inf, True),
+    "pow(x, 0.5)": (-np.inf, np.inf, False),
+    "sqrt(x)": (0.0, np.inf, False),
+    "clamp(x, -1.0, 2.0)": (-1.0, 2.0, True),
+    "select(x > 0.0, sigmoid(x), -abs(x))": (-np.inf, 1.0, True),
+    "asin(0.5 * cos(x))": (np.arcsin(-0.5), np.arcsin(0.5), True),
+    "x / 4.0": (-np.inf, np.inf, True),
+    "sum_reduce(select(x == max_reduce(x, axes = [0]), 1.0, 0.0), axes = [0])": (
+        1.0,
+        np.inf,
+        True,
+    ),
+    "1.0 / x": (-np.inf, np.inf, False),
+}
+
+
+@pytest.mark.parametrize("expression", KNOWN)
+def test_what_is_known_of(expression: str) -> None:
+    graph = nnef_grad.loads(model(expression, [3]))
+    (output,) = graph.outputs
+    known = found(graph)[output]
+    lower, upper, is_finite = KNOWN[expression]
+    assert (known.lower, known.upper) == pytest.approx((lower, upper))
+    assert known.is_finite == is_finite

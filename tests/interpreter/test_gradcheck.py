@@ -1,0 +1,199 @@
+"""The check that users run: it passes where the rules are right, and finds what is wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from support.checks import document
+from support.operation_models import Model, models
+from support.planted import planted, scaled
+
+import nnef_grad
+from nnef_grad import cli
+from nnef_grad.autodiff.rules import Rules
+
+
+@pytest.mark.parametrize("model", models(), ids=lambda model: model.name)
+def test_every_operation_passes(model: Model) -> None:
+    graph = nnef_grad.loads(model.text)
+    checked = nnef_grad.check(graph, nnef_grad.differentiate(graph), seed=3)
+    assert [g.verdict for g in checked.gradients] == ["ok"] * len(checked.gradients)
+    assert max(g.error for g in checked.gradients) < 1e-6
+
+
+# ---- Planted errors ----
+
+
+def differentiable() -> list[Model]:
+    """The models of operations that have a rule."""
+    rules = Rules()
+    return [
+        model
+        for model in models()
+        if (rule := rules.rule(model.operation)) is not None
+        and not rule.is_zero
+        and model.number == 1
+    ]
+
+
+@pytest.mark.parametrize("factor", [1.001, -1.0])
+@pytest.mark.parametrize("model", differentiable(), ids=lambda model: model.name)
+def test_a_wrong_rule_is_found(model: Model, factor: float) -> None:
+    if "cast<scalar>(m)" in model.text:
+        pytest.skip("nothing flows through this cast")
+    rules = planted(model.operation, scaled(factor))
+    graph = nnef_grad.loads(model.text)
+    backward = nnef_grad.differentiate(graph, rules=rules)
+    checked = nnef_grad.check(graph, backward, rules=rules)
+    assert not checked.passed, str(checked)
+
+
+def test_a_forgotten_reduction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of the terms, in place of their sum."""
+
+    def first(emit: Any, gradient: Any, shape: Any) -> list[Any]:
+        axes = [i for i, extent in enumerate(gradient.shape) if shape[i] != extent]
+        ones = [1] * len(axes)
+        zeros = [0] * len(axes)
+        if not axes:
+            return [gradient]
+        return [emit("slice", gradient, axes=axes, begin=zeros, end=ones)]
+
+    monkeypatch.setattr(
+        sys.modules["nnef_grad.autodiff.differentiate"], "unbroadcast", first
+    )
+    text = document(
+        "x = external(shape = [2, 3]);\nw = external(shape = [1, 3]);\ny = mul(x, w);",
+        "x, w",
+    )
+    graph = nnef_grad.loads(text)
+    checked = nnef_grad.check(graph, nnef_grad.differentiate(graph))
+    assert [g.verdict for g in checked.gradients] == ["ok", "FAILED"]
+
+
+# ---- What is compared ----
+
+MODEL = document(
+    "x = external(shape = [2, 3]);\nw = variable(shape = [3, 3], label = 'W');\n"
+    "h = matmul(x, w);\na = relu(h);\ny = softmax(a);\nz = mul(a, x);",
+    outputs="y, z",
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"seed": "ones"},
+        {"outputs": ["z"], "seed": "ones"},
+        {"wrt": ["h", "a"]},
+        {"stop": ["a"], "wrt": ["x", "a", "w"]},
+        {"stop": ["h"], "wrt": ["h"]},
+        {"with_outputs": True},
+    ],
+    ids=str,
+)
+def test_options_of_differentiate(options: dict[str, Any]) -> None:
+    graph = nnef_grad.loads(MODEL)
+    checked = nnef_grad.check(graph, nnef_grad.differentiate(graph, **options))
+    assert checked.passed, str(checked)
+
+
+@pytest.mark.parametrize("options", [{}, {"stop": ["a"]}, {"wrt": ["h"]}], ids=str)
+def test_jacobians(options: dict[str, Any]) -> None:
+    graph = nnef_grad.loads(MODEL)
+    backward = nnef_grad.jacobian(graph, outputs=["z"], **options)
+    checked = nnef_grad.check(graph, backward)
+    assert checked.passed, str(checked)
+    other = nnef_grad.jacobian(graph, outputs=["y"], **options)
+    wrong = replace(other, outputs=("z",))
+    if wrong.graph.outputs[0].shape == backward.graph.outputs[0].shape:
+        assert not nnef_grad.check(graph, wrong).passed
+
+
+def test_values_may_be_given() -> None:
+    graph = nnef_grad.loads(document("x = external(shape = [2]);\ny = sqrt(x);"))
+    backward = nnef_grad.differentiate(graph)
+    assert nnef_grad.check(graph, backward, inputs={"x": [4.0, 9.0]}).passed
+    with pytest.raises(nnef_grad.UsageError, match="not finite at random values"):
+        nnef_grad.check(graph, backward, inputs={"x": [-1.0, 1.0]})
+    with pytest.raises(nnef_grad.UsageError, match="shape"):
+        nnef_grad.check(graph, backward, inputs={"x": [1.0]})
+
+
+def test_a_gradient_that_is_not_finite_fails() -> None:
+    graph = nnef_grad.loads(document("x = external(shape = [2]);\ny = sqrt(x);"))
+    backward = nnef_grad.differentiate(graph)
+    checked = nnef_grad.check(graph, backward, inputs={"x": np.zeros(2)})
+    assert [g.verdict for g in checked.gradients] == ["not finite"]
+    assert not checked.passed
+
+
+def test_inputs_are_kept_inside_the_domain() -> None:
+    text = document(
+        "x = external(shape = [2, 3]);\na = sub(x, 0.25);\nb = log(a);\nc = sqrt(b);\ny = acosh(c);"
+    )
+    graph = nnef_grad.loads(text)
+    backward = nnef_grad.differentiate(graph)
+    with pytest.raises(nnef_grad.UsageError, match="not finite at random values"):
+        nnef_grad.check(graph, backward)
+
+
+# ---- The command line ----
+
+
+def run(*arguments: str, text: str = MODEL) -> Any:
+    return CliRunner().invoke(cli.main, ["-", *arguments], input=text)
+
+
+def test_the_table() -> None:
+    result = run("--check", "--check-seed", "5", "--wrt", "x,w")
+    assert result.exit_code == 0
+    first, *rows, last, summary = result.stderr.splitlines()
+    assert first.split() == ["gradient", "shape", "error", "verdict"]
+    assert [row.split()[0] for row in rows] == ["grad_x", "grad_w"]
+    assert all(row.endswith("ok") for row in rows)
+    assert last == "2 gradients checked (seed 5): all agree with central differences"
+    assert summary.startswith("net: ")
+    assert result.stdout.startswith("version 1.0;")
+
+
+WRONG = """
+fragment softmax_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar>, axes: integer[] )
+-> ( dx: tensor<scalar> )
+{
+    dx = mul(dy, y);
+}
+"""
+
+
+def test_nothing_is_written_when_a_gradient_is_wrong(tmp_path: Any) -> None:
+    (tmp_path / "wrong.nnef").write_text(WRONG)
+    (tmp_path / "model.nnef").write_text(MODEL)
+    arguments = [
+        "--rules",
+        str(tmp_path / "wrong.nnef"),
+        "-o",
+        str(tmp_path / "out.nnef"),
+    ]
+    result = CliRunner().invoke(
+        cli.main, [str(tmp_path / "model.nnef"), "--check", *arguments]
+    )
+    assert result.exit_code == 1
+    assert "FAILED" in result.stderr
+    assert "2 gradients checked (seed 0): 2 failed" in result.stderr
+    assert not (tmp_path / "out.nnef").exists()
+
+
+def test_the_table_for_programs() -> None:
+    result = run("--check", "--format", "json", "--wrt", "x")
+    (checked, _) = map(json.loads, result.stderr.splitlines())
+    (row,) = checked["check"]
+    assert (row["tensor"], row["gradient"], row["shape"]) == ("x", "grad_x", [2, 3])
+    assert row["verdict"] == "ok"

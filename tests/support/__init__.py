@@ -1,0 +1,1 @@
+"""What the tests share: models, oracles, generators and runtimes."""

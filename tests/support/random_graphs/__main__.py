@@ -1,0 +1,63 @@
+"""`python -m support.random_graphs --graphs 10000 --twice 1000 --seed 1 --jobs 2`: the gradients
+of that many graphs against torch's; the exit code is 1 where some are wrong.
+
+`--target portable` runs their backward graphs in the runtimes of a target instead.
+`--replay 1:42` runs graph 42 of seed 1 alone, twice, and `--show 1:42` prints it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from .compare import compare
+from .generate import make_graph
+from .run import report, run
+from .runtimes import run_in_runtimes
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code is 1 where something failed."""
+    parser = argparse.ArgumentParser("random_graphs", description=__doc__)
+    parser.add_argument("--graphs", type=int, default=1000)
+    parser.add_argument("--twice", type=int, help="so many of them twice, or a tenth")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--target", help="run them in the runtimes of a target")
+    parser.add_argument("--show", metavar="SEED:NUMBER", help="print a graph")
+    parser.add_argument("--replay", metavar="SEED:NUMBER", help="run a graph alone")
+    options = parser.parse_args(arguments)
+    if options.show:
+        print(make_graph(*_numbers(options.show)).text)
+        return 0
+    if options.replay:
+        return _replay(*_numbers(options.replay))
+    if options.target:
+        failed = run_in_runtimes(options.seed, options.graphs, options.target)
+        return 1 if failed else 0
+    twice = options.graphs // 10 if options.twice is None else options.twice
+    found = run(options.seed, options.graphs, twice, options.jobs)
+    print(found.summary())
+    return 1 if found.failures else 0
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    seed, number = name.split(":")
+    return int(seed), int(number)
+
+
+def _replay(seed: int, number: int) -> int:
+    graph = make_graph(seed, number)
+    for twice in (False, True):
+        outcome = compare(graph, twice)
+        if outcome.failed:
+            print(report(graph, outcome, twice))
+            return 1
+    print(f"{graph.name}: {outcome.kind} {outcome.message} error {outcome.error:.2g}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

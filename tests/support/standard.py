@@ -1,0 +1,12 @@
+"""What the standard library declares."""
+
+from __future__ import annotations
+
+import re
+
+from nnef_grad.language.library import standard
+
+
+def scalar_operands(name: str) -> list[str]:
+    operands = standard()[name].operands
+    return [p.name for p in operands if re.search(r"<(scalar|\?|)>", str(p.type))]

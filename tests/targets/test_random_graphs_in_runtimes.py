@@ -1,0 +1,34 @@
+"""The backward graphs of random graphs run in the runtimes of each target; what would be
+wrong there is found and made small.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.random_graphs.runtimes import failures
+from support.runtimes import needs
+
+from nnef_grad.targets import TARGETS
+from nnef_grad.targets.runtimes import LACKING
+
+SEED = 11
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [range(8), pytest.param(range(8, 25), marks=pytest.mark.thorough)],
+    ids=str,
+)
+@pytest.mark.parametrize("target", [target for target in TARGETS if target != "nnef"])
+def test_backward_graphs(target: str, numbers: range) -> None:
+    needs(*TARGETS[target])
+    assert list(failures(SEED, numbers, target)) == []
+
+
+def test_what_a_runtime_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs(*TARGETS["khronos"])
+    monkeypatch.delitem(LACKING, "clamp")
+    first = next(failures(SEED, range(60), "khronos"))
+    assert "khronos in session" in first
+    assert "operation not implemented: clamp" in first
+    assert first.count(";\n") < 6

@@ -1,0 +1,105 @@
+"""Graphs lowered for a target run in its runtimes, with the right numbers: every
+operation, forward and backward. docs/runtimes.md is made of the results.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from support.networks import SMALL, network_verdicts, stored_network
+from support.operation_models import Model, models
+from support.parts import PARTS, part_of
+from support.runtimes.cases import Verdict
+from support.runtimes.harness import CONSUMERS, needs
+from support.runtimes.matrix import DIRECTIONS, Matrix, matrix
+from support.runtimes.page import by_operation, letters_of, page
+from support.stored_models import run
+
+import nnef_grad
+from nnef_grad.targets import TARGETS
+
+PAGE = Path(__file__).parents[2] / "docs" / "runtimes.md"
+
+# Who is to run the graphs of a target. Those of the default are promised to nobody: who
+# runs them is on the page.
+PROMISED: dict[str, tuple[str, ...]] = {
+    "nnef": (),
+    "khronos": ("khronos", "session", "interpreter"),
+    "tract": ("tract",),
+    "onnx": ("onnx",),
+    "portable": tuple(CONSUMERS),
+}
+
+
+def in_part(part: int) -> tuple[Model, ...]:
+    """The models of some operations, all of each."""
+    operations = list(dict.fromkeys(model.operation for model in models()))
+    chosen = part_of(operations, part)
+    return tuple(model for model in models() if model.operation in chosen)
+
+
+def results(target: str, direction: str, chosen: Sequence[Model]) -> Matrix:
+    """What the runtimes of a target make of its graphs."""
+    consumers = PROMISED[target] or tuple(CONSUMERS)
+    needs(*consumers)
+    lower = partial(nnef_grad.lower, target=target)
+    return matrix(chosen, DIRECTIONS[direction], lower=lower, consumers=consumers)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("target", PROMISED)
+def test_every_operation_in_the_runtimes_of_a_target(
+    target: str, direction: str, part: int, request: pytest.FixtureRequest
+) -> None:
+    if request.config.getoption("--rewrite-cases"):
+        pytest.skip("the page is being written")
+    found = results(target, direction, in_part(part))
+    wrong = [
+        f"{model} in {consumer}: {verdict}"
+        for model, row in found.items()
+        for consumer, verdict in row.items()
+        if consumer in PROMISED[target] and verdict.word != "ok"
+    ]
+    assert wrong == []
+    letters = {name: letters_of(row) for name, row in by_operation(found).items()}
+    on_the_page = column(target, direction)
+    assert letters == {name: on_the_page[name] for name in letters}
+
+
+def column(target: str, direction: str) -> dict[str, str]:
+    """What the page says of a target, by operation."""
+    text = PAGE.read_text("utf-8")
+    section = text.partition(f"## {direction.capitalize()} graphs")[2].partition("##")[
+        0
+    ]
+    header, *rows = re.findall(r"^\| (.*) \|$", section, re.MULTILINE)
+    index = header.split(" | ").index(target)
+    cells = (row.split(" | ") for row in rows)
+    return {cell[0].strip("`"): cell[index] for cell in cells}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("target", PROMISED)
+def test_every_operation_is_on_the_page(target: str, direction: str) -> None:
+    assert set(column(target, direction)) == {model.operation for model in models()}
+
+
+def test_the_page(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--rewrite-cases"):
+        found = {t: {d: results(t, d, models()) for d in DIRECTIONS} for t in PROMISED}
+        networks = {name: network_results(name, tmp_path / name) for name in SMALL}
+        PAGE.write_text(page(found, PROMISED, networks), "utf-8")
+    assert PAGE.exists()
+
+
+def network_results(name: str, folder: Path) -> dict[str, Verdict]:
+    """What the runtimes make of the backward graph of a network, by runtime."""
+    network = stored_network(name, folder / "model")
+    output = folder / "backward"
+    run(network.folder, "-o", output, "--target", "portable")
+    return network_verdicts(network, output, TARGETS["portable"])

@@ -1,0 +1,161 @@
+"""Lowered graphs compute what they did, and hold nothing that a runtime lacks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from support.checks import document
+from support.operation_models import Model, models
+
+import nnef_grad
+from nnef_grad.cli import main
+from nnef_grad.interpreter.random_values import random_values
+from nnef_grad.model import declared
+from nnef_grad.targets import TARGETS
+from nnef_grad.targets.runtimes import RUNTIMES
+
+LOWERED = [target for target in TARGETS if target != "nnef"]
+# The distribution function of the normal distribution is approximated.
+ROUGH = {"gelu": 1e-6}
+
+
+def evaluated(
+    graph: nnef_grad.Graph, values: Any, data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The outputs; integers are fed as numbers where they have become scalars."""
+    fed = {
+        t.name: values.inputs[t.name].astype(np.float64)
+        if t.dtype == "scalar"
+        else values.inputs[t.name]
+        for t in graph.inputs
+    }
+    return nnef_grad.evaluate(graph, fed, {**values.variables, **data})
+
+
+@pytest.mark.parametrize("target", LOWERED)
+@pytest.mark.parametrize("model", models(), ids=lambda model: model.name)
+def test_every_operation_computes_the_same(model: Model, target: str) -> None:
+    forward = nnef_grad.loads(model.text)
+    for graph in (forward, nnef_grad.differentiate(forward).graph):
+        values = random_values(graph, seed=2)
+        expected = evaluated(graph, values, {})
+        lowered = nnef_grad.lower(graph, target)
+        found = evaluated(lowered.graph, values, lowered.data)
+        # Data of constants are in single precision.
+        tolerance = ROUGH.get(model.operation, 1e-6 if lowered.data else 1e-11)
+        for name, wanted in expected.items():
+            assert found[name].shape == wanted.shape
+            np.testing.assert_allclose(
+                found[name].astype(float), wanted.astype(float), tolerance, tolerance
+            )
+        for runtime in TARGETS[target]:
+            lacking = [
+                op for op in lowered.graph.operations if RUNTIMES[runtime].lacks(op)
+            ]
+            assert lacking == []
+
+
+def test_the_interface_stays() -> None:
+    text = document(
+        "x = external(shape = [2, 3]);\nw = variable(shape = [1, 3], label = 'w');\nr = rcp(x);\ny = mul(r, w);"
+    )
+    backward = nnef_grad.differentiate(nnef_grad.loads(text)).graph
+    for target in LOWERED:
+        lowered = nnef_grad.lower(backward, target).graph
+        assert [t.name for t in lowered.inputs] == ["x", "grad_y"]
+        assert [t.name for t in lowered.outputs] == ["grad_x", "grad_w"]
+        assert [t.name for t in lowered.variables] == ["w"]
+
+
+def test_the_default_target_changes_nothing() -> None:
+    graph = nnef_grad.loads(document("x = external(shape = [2]);\ny = rcp(x);"))
+    assert nnef_grad.lower(graph, "nnef").graph is graph
+
+
+def test_an_unknown_target() -> None:
+    graph = nnef_grad.loads(document("x = external(shape = [2]);\ny = rcp(x);"))
+    with pytest.raises(
+        nnef_grad.UsageError, match="the target is one of nnef, khronos"
+    ):
+        nnef_grad.lower(graph, "cuda")
+
+
+# ---- The command line ----
+
+MODEL = document(
+    "x = external(shape = [2, 3]);\nr = rcp(x);\n[a, b] = split(r, axis = 1, ratios = [1, 2]);\ny = sqr(b);"
+)
+
+
+def test_the_option(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["-", "--target", "onnx"], input=MODEL)
+    assert result.exit_code == 0
+    graph = nnef_grad.loads(result.stdout)
+    assert graph.name == "net_backward"
+    assert "rcp" not in {op.name for op in graph.operations}
+
+
+# What is gathered is looked up in constants; the backward graph needs no bias.
+LOOKUP = document(
+    "x = external(shape = [4, 3]);\nrows = external<integer>(shape = [2]);\n"
+    "bias = variable(shape = [1, 3], label = 'bias');\n"
+    "found = gather(x, rows);\nsquare = sqr(found);\ny = add(square, bias);",
+    "x, rows",
+)
+
+
+def test_constants_of_tract_want_a_place_for_data(tmp_path: Path) -> None:
+    model = tmp_path / "model.nnef"
+    model.write_text(LOOKUP)
+    result = CliRunner().invoke(main, [str(model), "--target", "tract"])
+    assert result.exit_code == 2
+    assert "write a folder or an archive, which hold data" in result.stderr
+
+
+def test_constants_of_tract_are_data(tmp_path: Path) -> None:
+    """A model without data has none of what is trained; here nothing of that is used."""
+    model, out = tmp_path / "model.nnef", tmp_path / "out"
+    model.write_text(LOOKUP)
+    arguments = [str(model), "--target", "tract", "--check", "-o", str(out)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.stderr
+    graph, data = nnef_grad.load(out), nnef_grad.load_data(out)
+    assert list(data) == ["constants/1"]
+    inputs = {
+        "x": np.arange(12.0).reshape(4, 3),
+        "rows": np.array([3.0, 0.0]),
+        "grad_y": np.ones((2, 3)),
+    }
+    expected = np.array([[0.0, 2.0, 4.0], [0.0] * 3, [0.0] * 3, [18.0, 20.0, 22.0]])
+    found = nnef_grad.evaluate(graph, inputs, data)
+    np.testing.assert_allclose(found["grad_x"], expected)
+
+
+def test_constants_go_before_what_lies_about_in_a_model(tmp_path: Path) -> None:
+    folder, out = tmp_path / "model", tmp_path / "out"
+    ones = np.ones((1, 3), np.float32)
+    nnef_grad.save(nnef_grad.loads(LOOKUP), folder, data={"bias": ones})
+    (folder / "constants").mkdir()
+    shutil.copy(folder / "bias.dat", folder / "constants/1.dat")
+    arguments = [str(folder), "--target", "tract", "-o", str(out)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.stderr
+    assert nnef_grad.load_data(out)["constants/1"].tolist() == [[0.0, 1.0, 2.0, 3.0]]
+
+
+def test_constants_have_data_before_a_training(tmp_path: Path) -> None:
+    model, out = tmp_path / "model.nnef", tmp_path / "out"
+    model.write_text(LOOKUP.replace("add(", "mul("))
+    arguments = [str(model), "--target", "tract", "-o", str(out)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "warning: the model has no data for its variables" in result.stderr
+    assert list(nnef_grad.load_data(out)) == ["constants/1"]
+    labels = [v.label for v in declared(nnef_grad.load(out))]
+    assert labels == ["bias", "constants/1"]
