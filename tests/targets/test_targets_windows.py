@@ -499,11 +499,6 @@ def test_an_index_of_other_windows_is_looked_at() -> None:
             "'deconv' with more than 3 spatial axes",
         ),
         (
-            "conv(x, w, padding = [(-1, 0)])",
-            {"x": [1, 1, 4], "w": [1, 1, 1]},
-            "'conv' with negative padding",
-        ),
-        (
             "conv(x, w)",
             {"x": [2, 4], "w": [3, 4]},
             "'conv' without spatial axes",
