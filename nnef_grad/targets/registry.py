@@ -65,7 +65,7 @@ REFUSED: Sequence[tuple[str, Condition, str]] = (
         when.empty & when.ignoring,
         "with windows that have no element inside",
     ),
-    (f"{_POOLS} deconv", when.cropping, "with negative padding"),
+    (_POOLS, when.cropping, "with negative padding"),
     (
         _INDEXED,
         when.no_blocks & when.longer(300),

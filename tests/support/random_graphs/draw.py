@@ -73,6 +73,8 @@ class Draw:
         self.worlds: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
         self.odd_borders = self.chance(0.15)
         self.wide_padding = self.chance(0.3)
+        # No target has pools with negative padding: such graphs are few.
+        self.crops = self.chance(0.15)
         self.mostly_windows = self.chance(0.25)
 
     # ---- Choices ----

@@ -122,7 +122,8 @@ def _side(draw: Draw, size: int, dilation: int) -> int:
     """Padding on one side: as wide as a window or wider, where it is to be wide."""
     if draw.wide_padding and draw.chance(0.4):
         return draw.pick((size, size, (size - 1) * dilation + 1, size + 1))
-    return draw.pick(PADDING)
+    padding = draw.pick(PADDING)
+    return padding if draw.crops else max(padding, 0)
 
 
 def attributes(draw: Draw, axes: Sequence[Axis]) -> dict[str, Any]:
