@@ -143,8 +143,10 @@ class _Sweep:
 
     def _decompose(self, graph: Graph) -> tuple[Graph, set[Tensor]]:
         """The graph with those operations on the way decomposed that are differentiated
-        so, and its active tensors. What they are made of may be decomposed in its turn.
+        so, and its active tensors. What they are made of may be decomposed in its turn,
+        and shares no tensor that the user named: its gradient is that of its own uses.
         """
+        named = {*self.targets, *self.stopped}
         while True:
             active = active_tensors(
                 graph, self.targets, self.sources, self.rules, self.stopped
@@ -157,7 +159,7 @@ class _Sweep:
                 is_wanted = is_active(operation, active)
                 return derivation.decompose if is_wanted else None
 
-            decomposed = inline(graph, decomposition, self.rules.opset)
+            decomposed = inline(graph, decomposition, self.rules.opset, named)
             if decomposed is graph:
                 return graph, active
             graph = decomposed

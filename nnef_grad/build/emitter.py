@@ -213,10 +213,13 @@ class Emitter:
         dtype = None if definition.deduces_dtype else operation.dtype
         return self.emit_op(definition, bind(definition, values, dtype), hints=hints)
 
-    def append(self, operation: Operation) -> None:
-        """Adds an operation as it is."""
+    def append(self, operation: Operation, *, is_shared: bool = True) -> None:
+        """Adds an operation as it is. Equal ones that are emitted later are the same, if
+        it is shared.
+        """
         self._add(operation)
-        if self._simplify is not None and operation.name not in UNIQUE:
+        is_shared = is_shared and operation.name not in UNIQUE
+        if self._simplify is not None and is_shared:
             arguments = Arguments(
                 operation.operands, operation.settings, operation.dtype
             )

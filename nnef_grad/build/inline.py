@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import InvalidGraphError, located
-from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import assign_names, step_names
 from nnef_grad.ops.opset import OpSet, standard_opset
 
@@ -20,6 +20,7 @@ def inline(
     graph: Graph,
     body: Callable[[Operation], Decompose | None],
     opset: OpSet | None = None,
+    distinct: Set[Tensor] = frozenset(),
 ) -> Graph:
     """The graph with the bodies of some operations in their place.
 
@@ -29,6 +30,7 @@ def inline(
             each of its results; None for an operation that stays.
         opset: the operations that the bodies may hold besides those of the graph; the
             standard's, if not given.
+        distinct: tensors that no body may share, though it computes the same.
 
     Returns:
         The graph; the same one, if all operations stay.
@@ -43,7 +45,8 @@ def inline(
     emitter = Emitter(opset.extended(graph.fragments), simplify=simplify)
     for operation, build in zip(graph.operations, builds, strict=True):
         if build is None:
-            emitter.append(operation)
+            is_shared = distinct.isdisjoint(operation.outputs)
+            emitter.append(operation, is_shared=is_shared)
         else:
             _put(build, operation, emitter)
     operations = tuple(emitter.operations)

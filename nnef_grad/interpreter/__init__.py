@@ -156,8 +156,10 @@ def with_bodies(graph: Graph, rules: Rules, also: Container[str] = ()) -> Graph:
         is_wanted = name in also and name not in own
         return instantiate_body if has_body and (is_wanted or not is_known) else None
 
-    # Bodies may hold operations with bodies.
-    while (inlined := inline(graph, body, rules.opset)) is not graph:
+    # Bodies may hold operations with bodies. A tensor of the graph stays its own: when it
+    # is moved, a body that computes the same does not move.
+    own = frozenset(graph.tensors.values())
+    while (inlined := inline(graph, body, rules.opset, own)) is not graph:
         graph = inlined
     return graph
 

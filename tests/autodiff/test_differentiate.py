@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import nnef
+import numpy as np
 import pytest
 import torch
 from support import reference
@@ -437,6 +438,38 @@ def test_only_tensors_of_the_graph_are_stopped() -> None:
     with pytest.raises(UsageError) as caught:
         backward(STOPPED, stop=["missing"])
     assert caught.value.message == "the graph has no tensor 'missing'"
+
+
+# ---- Tensors that bodies compute, too ----
+
+SQUARES = """
+version 1.0;
+graph net( x ) -> ( y )
+{
+    x = external(shape = [1, 3, 4]);
+    z = sqr(x);
+    y = local_variance_normalization(x, size = [1, 3, 1], bias = 0.6);
+}
+"""
+
+
+def test_a_tensor_is_not_one_that_a_body_computes() -> None:
+    graph = nnef_grad.loads(SQUARES)
+    backward = nnef_grad.differentiate(graph, wrt=["x", "z"])
+    assert backward.warnings == ("'z' does not influence 'y': its gradient is zeros",)
+    assert nnef_grad.check(graph, backward).passed
+
+
+def test_what_is_stopped_is_not_what_a_body_computes() -> None:
+    graph = nnef_grad.loads(SQUARES)
+    backward = nnef_grad.differentiate(graph, wrt=["x"], stop=["z"])
+    feeds = {
+        "x": np.random.default_rng(1).standard_normal((1, 3, 4)),
+        "grad_y": np.random.default_rng(2).standard_normal((1, 3, 4)),
+    }
+    free = nnef_grad.differentiate(graph, wrt=["x"])
+    found, expected = (nnef_grad.evaluate(b, feeds)["grad_x"] for b in (backward, free))
+    np.testing.assert_allclose(found, expected)
 
 
 # ---- The same text every time ----
