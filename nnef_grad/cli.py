@@ -34,9 +34,7 @@ WRONG_GRADIENT = 1
 
 
 def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
-    """A mistake of the user's is told in its own words; anything else is ours, and asks
-    to be reported.
-    """
+    """Turns exceptions into messages and exit codes: the user's mistakes, and bugs."""
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
@@ -54,15 +52,16 @@ def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
             if os.environ.get("NNEF_GRAD_TRACEBACK"):
                 raise
             what = f"{type(error).__name__}: {error}"
-            message = f"error: this is a bug of nnef-grad ({what})"
-            _fail(f"{message}; NNEF_GRAD_TRACEBACK=1 shows where", INTERNAL_ERROR)
+            message = f"error: this is a bug in nnef-grad ({what})"
+            advice = "set NNEF_GRAD_TRACEBACK=1 to see where"
+            _fail(f"{message}; {advice}", INTERNAL_ERROR)
 
     return run
 
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """A program that is told to end removes first what it has half written."""
+    """Removes half-written output when the process is terminated."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -85,7 +84,7 @@ def _told(error: NnefGradError, report: str) -> str:
     return json.dumps({"errors": [p.as_data() for p in error.problems]})
 
 
-# How what is wrong can be had all the same.
+# The option that helps against a problem, by its remedy.
 _ADVICE = {
     "lenient": ", or read it with --lenient",
     "overwrite": ": use --force to replace it",
@@ -93,7 +92,7 @@ _ADVICE = {
 
 
 def _with_advice(problem: Problem) -> Problem:
-    """Says which option would help."""
+    """The problem, with the option that would help."""
     advice = "" if problem.remedy is None else _ADVICE[problem.remedy]
     return problem._replace(message=f"{problem.message}{advice}")
 
@@ -105,8 +104,8 @@ def _with_advice(problem: Problem) -> Problem:
     "--output",
     metavar="OUT",
     default=PIPE,
-    help="Where to write the backward graph: x.nnef, a text; x.tgz or x.tar, an archive; "
-    "x/ or x, a folder. '-' (the default) is stdout.",
+    help="Where to write the backward graph: a file x.nnef; an archive x.tgz or x.tar; "
+    "a folder x/ or x. '-' (the default) is stdout.",
 )
 @click.option(
     "--wrt",
@@ -131,15 +130,15 @@ def _with_advice(problem: Problem) -> Problem:
 @click.option(
     "--jacobian",
     is_flag=True,
-    help="Give the whole Jacobian of one output, in place of its product with a seed.",
+    help="Compute the whole Jacobian of one output, instead of its product with a seed.",
 )
 @click.option(
     "--seed",
     type=click.Choice(["input", "ones"]),
     default="input",
     show_default=True,
-    help="Take the gradient of each output as an input, or ones: the gradient of the "
-    "sum of all output elements.",
+    help="Take the gradient of each output as an input, or use ones, for the gradient "
+    "of the sum of all output elements.",
 )
 @click.option(
     "--with-outputs", is_flag=True, help="Return the outputs of the forward graph too."
@@ -160,33 +159,34 @@ def _with_advice(problem: Problem) -> Problem:
 @click.option(
     "--rules",
     metavar="FILE",
-    help="Take rules from FILE: fragments named <operation>_vjp.",
+    help="Read rules from FILE: fragments named <operation>_vjp.",
 )
 @click.option(
     "--expand",
     metavar="NAMES",
     multiple=True,
-    help="Put the bodies of these compound operations in their place.",
+    help="Replace these compound operations by their bodies.",
 )
 @click.option(
     "--gelu",
     type=click.Choice(["exact", "sigmoid"]),
     default="exact",
     show_default=True,
-    help="What gelu is: x * Phi(x), or the standard's body, x * sigmoid(1.702 * x).",
+    help="The definition of gelu: x * Phi(x), or the standard's body, "
+    "x * sigmoid(1.702 * x).",
 )
 @click.option(
     "--lenient",
     is_flag=True,
-    help="Repair what exporters are known to get wrong, with a warning for each repair.",
+    help="Repair known mistakes of exporters, with a warning for each repair.",
 )
 @click.option(
     "--target",
     type=click.Choice(["nnef", "khronos", "tract", "onnx", "portable"]),
     default="nnef",
     show_default=True,
-    help="Write a form that these runtimes have, and compute right: khronos is the "
-    "PyTorch interpreter and nnef.Session, portable all of them.",
+    help="Write a form that these runtimes support and compute correctly: khronos is "
+    "the PyTorch interpreter and nnef.Session, portable is all of them.",
 )
 @click.option(
     "--check",
@@ -209,7 +209,7 @@ def _with_advice(problem: Problem) -> Problem:
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How errors, warnings and the summary are written to stderr.",
+    help="The format of errors, warnings and the summary on stderr.",
 )
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
@@ -242,7 +242,7 @@ def main(
     MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of
     NNEF 1.0 text, or '-' for stdin. The backward graph is standard NNEF 1.0: its inputs
     are those of MODEL and the gradient of each output, its outputs the gradient of each
-    input and variable. A folder or an archive gets the data of its variables too.
+    input and variable. A folder or an archive also gets the data of its variables.
 
     \b
     Examples:
@@ -283,7 +283,7 @@ def main(
 
 
 def _refuse(output: str, model: str, force: bool) -> None:
-    """Says before anything is computed that OUT cannot be written."""
+    """Refuses an OUT that cannot be written, before anything is computed."""
     if output == PIPE:
         return
     if model != PIPE:
@@ -301,15 +301,15 @@ def _read(container: Container | None, **options: Any) -> nnef_grad.Graph:
 def _lowered(
     backward: nnef_grad.Backward, target: str, output: str
 ) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
-    """The backward graph in the form of a target, and the data of constants that are
-    variables there.
+    """The backward graph lowered for a target, and the data of the constants that became
+    variables.
     """
     if target == "nnef":
-        # To import the lowerings, and numpy with them, would take longer than to compile.
+        # Importing the lowerings, and numpy with them, takes longer than compiling.
         return backward, {}
     lowered = nnef_grad.lower(backward.graph, target)
     if lowered.data and _is_text(output):
-        message = f"the graph has constants, which target '{target}' has as variables"
+        message = f"target '{target}' stores the constants of the graph as variables"
         raise UsageError(f"{message}: write a folder or an archive, which hold data")
     return replace(backward, graph=lowered.graph), lowered.data
 
@@ -317,7 +317,7 @@ def _lowered(
 def _stored(
     graph: nnef_grad.Graph, container: Container | None
 ) -> nnef_grad.VariableData | None:
-    """The data of the model. There are none of one that comes before its training."""
+    """The data of the model; None for one without any, such as an untrained one."""
     if container is None:
         return None
     data = nnef_grad.VariableData(container)
@@ -335,7 +335,7 @@ def _write(
     if output == PIPE:
         click.echo(nnef_grad.dumps(backward), nl=False)
         return
-    # What lies about in the model is not to be taken for a constant.
+    # The constants come first: an unused file of the model may have the same label.
     found: Any = ChainMap(dict(constants), stored or {})  # type: ignore[arg-type]
     data = None if _is_text(output) else found
     partial = stored is None
@@ -343,7 +343,7 @@ def _write(
 
 
 def _is_text(output: str) -> bool:
-    """Whether OUT has no place for data."""
+    """Whether OUT is a text, which cannot hold data."""
     return output == PIPE or format_of(output) is ModelFormat.TEXT
 
 
@@ -355,9 +355,7 @@ def _warnings(
 ) -> list[Problem]:
     found = [*graph.warnings, *map(Problem, backward.warnings)]
     if stored is None and declared(graph) and not _is_text(output):
-        message = (
-            "the model has no data for its variables, and so OUT has none for them"
-        )
+        message = "the model has no data for its variables, so OUT has none either"
         found.append(Problem(message))
     return found
 
@@ -366,9 +364,7 @@ def _derivative(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:
     if not jacobian:
         return partial(nnef_grad.differentiate, seed=seed)  # type: ignore[arg-type]
     if seed != "input":
-        raise UsageError(
-            "--jacobian has no seed: it is the derivative for each of them"
-        )
+        raise UsageError("--jacobian takes no seed: leave out --seed")
     return nnef_grad.jacobian
 
 
@@ -380,7 +376,7 @@ def _check(
     rules: nnef_grad.Rules | None,
     report: str,
 ) -> None:
-    """Tells how the gradients compare; one that is wrong ends the program."""
+    """Reports how the gradients compare; a wrong one ends the program."""
     checked = nnef_grad.check(graph, backward, variables=values, seed=seed, rules=rules)
     if report == "json":
         click.echo(json.dumps({"check": checked.as_data()}), err=True)
@@ -408,7 +404,7 @@ def _split(values: Sequence[str]) -> list[str]:
 
 
 def _wrt(names: list[str]) -> Wrt:
-    """A word for a group stands alone; it would be ambiguous among names."""
+    """The name of a group, or a list of tensors; a group cannot be in the list."""
     if not names:
         return "all"
     return names[0] if len(names) == 1 else names
@@ -424,5 +420,5 @@ def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
         )
     except ValueError:
         raise UsageError(
-            f"--input-shape wants NAME=EXTENT,EXTENT,... and got '{text}'"
+            f"--input-shape expects NAME=EXTENT,EXTENT,... and got '{text}'"
         ) from None
