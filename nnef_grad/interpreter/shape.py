@@ -1,4 +1,4 @@
-"""Shapes: what moves elements about, joins tensors and takes parts of them."""
+"""Shape operations: moving elements, joining tensors and taking parts of them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from nnef_grad.ops.shape import reshape_shape, slice_positions
 
 @evaluation("reshape")
 def reshape(input: Array, **attributes: Any) -> Array:
-    """The elements in row-major order, under other indices."""
+    """The elements in row-major order, in another shape."""
     return input.reshape(reshape_shape(input.shape, **attributes))
 
 
 @evaluation("squeeze")
 def squeeze(input: Array, axes: tuple[int, ...]) -> Array:
-    """The axes, whose extents are 1, go."""
+    """The tensor without some axes of extent 1."""
     return np.squeeze(input, axes)
 
 
 @evaluation("unsqueeze")
 def unsqueeze(input: Array, axes: tuple[int, ...]) -> Array:
-    """The axes are those of the output, as numpy has them."""
+    """The tensor with new axes, which count in the output, as in numpy."""
     return np.expand_dims(input, axes)
 
 
 @evaluation("transpose")
 def transpose(input: Array, axes: tuple[int, ...]) -> Array:
-    """Axes beyond the list stay."""
+    """The tensor with permuted axes; axes beyond the list stay."""
     return input.transpose(*axes, *range(len(axes), input.ndim))
 
 
@@ -45,7 +45,7 @@ def transpose(input: Array, axes: tuple[int, ...]) -> Array:
 
 @evaluation("concat")
 def concat(values: Sequence[Array], axis: int) -> Array:
-    """One after the other along the axis."""
+    """The tensors, joined along the axis."""
     return np.concatenate(values, axis)
 
 
@@ -59,7 +59,7 @@ def split(value: Array, axis: int, ratios: tuple[int, ...]) -> list[Array]:
 
 @evaluation("stack")
 def stack(values: Sequence[Array], axis: int) -> Array:
-    """One after the other along a new axis."""
+    """The tensors, joined along a new axis."""
     return np.stack(values, axis)
 
 
@@ -85,8 +85,8 @@ def slice_(input: Array, **attributes: Any) -> Array:
 def pad(
     input: Array, padding: tuple[tuple[int, int], ...], border: str, value: float
 ) -> Array:
-    """The border, one axis after the other; a negative padding crops. The value is that
-    of a border 'ignore' too, which there is nobody to ignore.
+    """The tensor extended by its border along each axis; negative padding crops. The value
+    is also used for the border 'ignore', which has no effect here.
     """
     output = input
     for axis, (before, after) in enumerate(padding):
@@ -97,7 +97,7 @@ def pad(
 
 @evaluation("tile")
 def tile(input: Array, repeats: Shape) -> Array:
-    """The whole, several times along each axis."""
+    """The tensor, repeated along each axis."""
     return np.tile(input, repeats)
 
 

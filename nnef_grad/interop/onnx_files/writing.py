@@ -1,4 +1,4 @@
-"""A graph of NNEF to an ONNX file, by the converter of nnef_tools."""
+"""Writing an NNEF graph to an ONNX file, with the converter of nnef_tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nnef_grad.targets import lower
 
 
 def write(graph: Graph, path: PathLike, data: Data) -> None:
-    """Writes the form of a graph that ONNX Runtime computes rightly.
+    """Writes a graph, lowered for ONNX Runtime.
 
     Raises:
         UnsupportedError: ONNX, or the converter, does not have an operation.
@@ -50,7 +50,7 @@ def _refuse_missing(graph: Graph, data: Data) -> None:
 
 
 def _in_single_precision(data: Data) -> dict[str, Array]:
-    """ONNX has no operations of mixed types, and inputs are in single precision."""
+    """The data in single precision, like the inputs: ONNX does not mix types."""
     arrays = {label: np.asarray(array) for label, array in data.items()}
     return {
         label: array.astype(np.float32, copy=False)
@@ -61,8 +61,8 @@ def _in_single_precision(data: Data) -> dict[str, Array]:
 
 
 def _declare_as_constants(graph: Any) -> None:
-    """The writer lists variables among the inputs, which lets a caller replace them and
-    keeps a runtime from computing with them ahead.
+    """Removes variables from the inputs, where the writer lists them: a runtime could not
+    fold constants that a caller may replace.
     """
     variables = {initializer.name for initializer in graph.initializer}
     inputs = [fed for fed in graph.input if fed.name not in variables]
