@@ -301,8 +301,8 @@ def _read(container: Container | None, **options: Any) -> nnef_grad.Graph:
 def _lowered(
     backward: nnef_grad.Backward, target: str, output: str
 ) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
-    """The backward graph lowered for a target, and the data of the constants that became
-    variables.
+    """The backward graph lowered for a target, and the data of the constants that
+    became variables.
     """
     if target == "nnef":
         # Importing the lowerings, and numpy with them, takes longer than compiling.

@@ -35,7 +35,9 @@ class Formatted(NamedTuple):
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
+@click.option(
+    "--check", is_flag=True, help="Write nothing; exit 1 if files would change."
+)
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad-fmt")
 def main(files: tuple[str, ...], check: bool) -> None:
     """Bring NNEF files into canonical layout.

@@ -51,17 +51,17 @@ def load(
     variables.
 
     Args:
-        path: a folder with a graph.nnef and optionally a graph.quant; an archive of such
-            files, .tar or .tgz; or a text, x.nnef, optionally with an x.quant beside it.
-            The format is detected from the content, not from the name.
+        path: a folder with a graph.nnef and optionally a graph.quant; an archive of
+            such files, .tar or .tgz; or a text, x.nnef, optionally with an x.quant
+            beside it. The format is detected from the content, not from the name.
         input_shapes: shapes for external tensors, by name, in place of the declared
             ones; of the same rank.
         batch: the extent of dimension 0 of every external tensor, in place of the
             declared one.
         expand: compound operations of the standard to replace by their bodies; others
             are kept.
-        rules: the user's own rules; they give the shapes of operations that the document
-            declares without a body.
+        rules: the user's own rules; they give the shapes of operations that the
+            document declares without a body.
         lenient: whether known mistakes of exporters are repaired; the warnings of the
             graph list the repairs.
 
@@ -94,8 +94,8 @@ def loads(
     lenient: bool = False,
     quant: str | None = None,
 ) -> Graph:
-    """Reads a graph from a string; `name` is its name in error messages, `quant` a string
-    of quantization info. Otherwise as `load`.
+    """Reads a graph from a string; `name` is its name in error messages, `quant` a
+    string of quantization info. Otherwise as `load`.
     """
     return from_source(
         Source(name, text),
@@ -126,8 +126,8 @@ def save(
 
     Args:
         graph: the graph.
-        path: an archive, by its suffix: .tgz, .tar.gz or .tar; a folder, if it exists as
-            one, ends with a slash or has no suffix; otherwise a text.
+        path: an archive, by its suffix: .tgz, .tar.gz or .tar; a folder, if it exists
+            as one, ends with a slash or has no suffix; otherwise a text.
         data: an array for each variable of the graph, by label, for a folder or an
             archive; other labels are ignored. The files of `load_data` are shared or
             copied without being read. None writes no data files.
@@ -256,8 +256,8 @@ def load_rules(path: PathLike) -> Rules:
     """The standard rules, and those of a file, which take precedence.
 
     The file is a list of fragments: `<operation>_vjp` for an operation of the standard, or
-    for one that the file declares without a body; for the latter also `<operation>_shape`,
-    which returns tensors of the shapes of the operation's results.
+    for one that the file declares without a body; for the latter also
+    `<operation>_shape`, which returns tensors of the shapes of the operation's results.
 
     Raises:
         NnefGradError: the file cannot be read, is not a list of fragments, or a rule

@@ -1,3 +1,3 @@
-"""The flat graph, the intermediate representation. Nothing here depends on syntax trees,
-or on the meaning of operations.
+"""The flat graph, the intermediate representation. Nothing here depends on syntax
+trees, or on the meaning of operations.
 """

@@ -62,7 +62,8 @@ def assign_names(
 def step_names(
     pattern: str, own: Mapping[str, str] | None = None
 ) -> Callable[[str], str]:
-    """A function from the names of values inside a rule or a body to those in the graph.
+    """A function from the names of values inside a rule or a body to those in the
+    graph.
 
     Args:
         pattern: contains `{}` in place of the name of the value.

@@ -2,8 +2,8 @@
 
     "conv1": linear_quantize(min = 0.0, max = 1.0, bits = 8);
 
-An entry names a tensor of the graph and the operation that quantizes its values. It is a
-hint for the runtime, and does not change the meaning of the graph.
+An entry names a tensor of the graph and the operation that quantizes its values. It is
+a hint for the runtime, and does not change the meaning of the graph.
 """
 
 from __future__ import annotations

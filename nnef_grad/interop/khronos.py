@@ -117,8 +117,8 @@ def _identifiers(value: Operand) -> Any:
 
 
 def from_nnef_tools(graph: Any, *, fragments: str = "") -> Model:
-    """A flat graph from a `nnef_tools.model.Graph` of NNEF operations, such as those of the
-    readers and converters of nnef_tools.
+    """A flat graph from a `nnef_tools.model.Graph` of NNEF operations, such as those of
+    the readers and converters of nnef_tools.
 
     Args:
         graph: the graph.
@@ -226,7 +226,7 @@ def _tools_attributes(operation: Operation, made: Mapping[str, Any]) -> dict[str
 
 
 def _axes(operation: Operation) -> int:
-    """The number of axes of an operation's windows; the converters need an item for each."""
+    """The number of axes of an operation's windows: converters need an item for each."""
     if operation.name == "slice":
         axes = operation.attributes["axes"]
         return len(axes)
@@ -268,7 +268,9 @@ def _with_data(graph: Graph, data: Data) -> Iterator[tuple[Tensor, Array | None]
         for tensor in operation.outputs:
             array = labelled.get(label) if operation.name == "variable" else None
             if array is not None and array.shape != tensor.shape:
-                shapes = f"{list(array.shape)}, but the variable has {list(tensor.shape)}"
+                shapes = (
+                    f"{list(array.shape)}, but the variable has {list(tensor.shape)}"
+                )
                 raise UsageError(f"the data of '{label}' have the shape {shapes}")
             yield tensor, array
 

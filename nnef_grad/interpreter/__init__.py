@@ -1,8 +1,9 @@
 """The interpreter: the semantics of every standard operation, on numpy arrays.
 
 It is an executable definition, not a fast runtime. Each module evaluates the operations
-of the module of the same name in `nnef_grad.ops`; importing this package registers all of
-them. It needs numpy, which the compiler does not: no module of the compiler imports it.
+of the module of the same name in `nnef_grad.ops`; importing this package registers all
+of them. It needs numpy, which the compiler does not: no module of the compiler imports
+it.
 
     from nnef_grad.interpreter import evaluate
 
@@ -87,8 +88,8 @@ def evaluate(
             for a scalar tensor, integers for an integer one, bools for a logical one.
         variables: the same for each variable, by its label, ignoring case; labels that
             the graph does not have are ignored.
-        dtype: float64 or float32, the type of scalar tensors. Integer tensors are int64,
-            logical ones bool.
+        dtype: float64 or float32, the type of scalar tensors. Integer tensors are
+            int64, logical ones bool.
         rules: the evaluations of the user's own operations.
 
     Returns:
@@ -117,8 +118,8 @@ def results(
     dtype: npt.DTypeLike = np.float64,
     rules: Rules | None = None,
 ) -> Iterator[tuple[str, Array]]:
-    """Yields each output of a graph, by name, as soon as no operation reads it any more.
-    It is not kept here, but it may share memory with an input or variable.
+    """Yields each output of a graph, by name, as soon as no operation reads it any
+    more. It is not kept here, but it may share memory with an input or variable.
     """
     rules = rules if rules is not None else Rules()
     graph = with_bodies(graph, rules)

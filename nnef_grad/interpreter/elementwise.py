@@ -1,7 +1,8 @@
 """Element-wise operations: shapes align from the left, missing dimensions are trailing
 singletons.
 
-Where the body of an operation would overflow or cancel, an equivalent stable form is used.
+Where the body of an operation would overflow or cancel, an equivalent stable form is
+used.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ random direction v, the product <g, v> must be the slope of L(t + h v) at h = 0.
 graphs are evaluated in float64.
 
 Every decision of the forward graph, such as on which side of zero the operand of a relu
-lies, is held as it is at the point: see interpreter/held.py. So there are no kinks within
-a step, however many elements there are, and where the derivative is a choice it is the
-one of docs/conventions.md. Stopped tensors are constants.
+lies, is held as it is at the point: see interpreter/held.py. So there are no kinks
+within a step, however many elements there are, and where the derivative is a choice it
+is the one of docs/conventions.md. Stopped tensors are constants.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from nnef_grad.interpreter.slopes import Forward, Line, Point, point_of
 Array = npt.NDArray[Any]
 Verdict = Literal["ok", "FAILED", "not finite", "too small"]
 
-# The tolerated error of a correct gradient, besides rounding. A rule that is off by a tenth
-# of a percent is found even where other rules dilute its error.
+# The tolerated error of a correct gradient, besides rounding. A rule that is off by a
+# tenth of a percent is found even where other rules dilute its error.
 TOLERANCE = 3e-8
-# A wrong factor hardly shows along a direction of small slope: then another one is tried.
+# A wrong factor hardly shows along a direction of small slope: then another one is
+# tried.
 DIRECTIONS = 8
 TELLING = 0.1
-# The first step that agrees counts, or else the one with the least bound. A strongly curved
-# function, or one near the edge of its domain, needs a small step; a slope hidden by
-# rounding a large one. The user's own evaluations may have a kink within a step.
+# The first step that agrees counts, or else the one with the least bound. A strongly
+# curved function, or one near the edge of its domain, needs a small step; a slope
+# hidden by rounding a large one. The user's own evaluations may have a kink within a
+# step.
 STEPS = (3e-5, 1e-5, 1e-4, 3e-6, 3e-4, 1e-6, 1e-3, 3e-7)
 # How well the one-sided difference agrees if the function is straight.
 STRAIGHT = 1e-8
@@ -165,8 +167,8 @@ class _Comparison:
         return Checked(tuple(compared), self.seed)
 
     def _weights(self) -> dict[str, Array]:
-        """The weights of the elements of each output in the sum: random numbers, or ones
-        if the backward graph uses ones as seeds.
+        """The weights of the elements of each output in the sum: random numbers, or
+        ones if the backward graph uses ones as seeds.
         """
         generator = np.random.default_rng([self.seed, len(self.point.tensors)])
         is_free = self.backward.seeds or self.backward.is_jacobian
@@ -273,8 +275,8 @@ class _Expected:
 
 @dataclass(frozen=True)
 class _Measured:
-    """The distance of a slope from the expected one, and the possible rounding error, both
-    relative to its size.
+    """The distance of a slope from the expected one, and the possible rounding error,
+    both relative to its size.
     """
 
     error: float
@@ -286,17 +288,17 @@ class _Measured:
         return self.error + self.rounding
 
     def refutes_with(self, other: _Measured) -> bool:
-        """Whether two steps show the same error. Neither curvature nor a kink nor rounding
-        does that: then the gradient is wrong, and no more steps are tried.
+        """Whether two steps show the same error. Neither curvature nor a kink nor
+        rounding does that: then the gradient is wrong, and no more steps are tried.
         """
         is_wrong = self.verdict == other.verdict == "FAILED"
         return is_wrong and abs(self.error - other.error) <= SAME * self.error
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict. From one step to the next the error by curvature becomes 10 times
-        as large, and that by rounding a third: where their sum is least, curvature adds
-        at most 2.4 times as much as rounding.
+        """The verdict. From one step to the next the error by curvature becomes 10
+        times as large, and that by rounding a third: where their sum is least,
+        curvature adds at most 2.4 times as much as rounding.
         """
         if self.error > TOLERANCE + 4.0 * self.rounding:
             return "FAILED"

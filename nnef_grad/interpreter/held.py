@@ -9,8 +9,8 @@ A tie has no such neighbourhood. There the decision is the one of docs/conventio
 rounding is held as described there too: as a constant where it is alone, as an offset
 inside a quantization.
 
-Nothing here depends on the rules of differentiation, nor they on it: the rules are checked
-by it.
+Nothing here depends on the rules of differentiation, nor they on it: the rules are
+checked by it.
 
     step(operation, tensors, operations=hold(operation, tensors)) == step(operation, tensors)
 """
@@ -36,8 +36,8 @@ from nnef_grad.interpreter.registry import EVALUATIONS, Array, Evaluation, Funct
 from nnef_grad.interpreter.roi import held_maxima, held_resampling
 from nnef_grad.ops.traits import STEPS
 
-# A table entry is called like an evaluation, at the point; it returns the function of the
-# operands with the decisions made there.
+# A table entry is called like an evaluation, at the point; it returns the function of
+# the operands with the decisions made there.
 Hold = Callable[..., Evaluation]
 HELD: dict[str, Hold] = {}
 
@@ -55,8 +55,8 @@ BY_BODY = frozenset(
 
 
 def hold(operation: Operation, tensors: Mapping[str, Array]) -> Operations:
-    """The evaluation of an operation with its decisions held, by its name; empty for one
-    that makes no decision.
+    """The evaluation of an operation with its decisions held, by its name; empty for
+    one that makes no decision.
 
     Args:
         operation: an operation of a flat graph.
@@ -214,8 +214,8 @@ HELD.update(max_roi_pool=held_maxima, roi_resample=held_resampling)
 # ---- Quantizations ----
 #
 # The derivative passes straight through the rounding. The function that has this
-# derivative is the same quantization with two decisions held: the offset by the rounding,
-# and which elements are inside the range.
+# derivative is the same quantization with two decisions held: the offset by the
+# rounding, and which elements are inside the range.
 
 
 @_held("min_max_linear_quantize")

@@ -14,7 +14,7 @@ from nnef_grad.interpreter.registry import Array, evaluation
 def matmul(
     A: Array, B: Array, transposeA: bool = False, transposeB: bool = False
 ) -> Array:
-    """The matrix product. The ranks are equal, so numpy broadcasts batches as NNEF does."""
+    """The matrix product; ranks are equal, so numpy broadcasts batches as NNEF does."""
     left = A.swapaxes(-1, -2) if transposeA else A
     right = B.swapaxes(-1, -2) if transposeB else B
     product: Array = np.matmul(left, right)

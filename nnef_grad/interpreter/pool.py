@@ -41,7 +41,7 @@ def box(
 
 
 def _divisor(windows: Windows, border: str) -> Any:
-    """The number of elements of a window that count: all, or with 'ignore' those inside."""
+    """The number of elements of a window: all, or with 'ignore' those inside."""
     if border != "ignore":
         return prod(windows.size)
     counts = [np.array(along, np.float64) for along in counts_inside(windows)]
@@ -100,8 +100,8 @@ def argmax_pool(
 
 
 def _inside(index: Array, windows: Windows) -> Array:
-    """The index; if it is outside the input, that of the first element inside, as all of
-    those are equal to the border then.
+    """The index; if it is outside the input, that of the first element inside, as all
+    of those are equal to the border then.
     """
     inside = _flat(np.ones(windows.up, np.bool_), windows, "ignore", outside=False)
     return np.where(_taken(inside, index), index, inside.argmax(axis=-1))

@@ -191,8 +191,8 @@ _SHIFTS = {"add", "mul", "div"}
 
 
 def _uses(graph: Graph) -> dict[Tensor, Use]:
-    """For each tensor the first use that determines it, through operations that only move
-    elements.
+    """For each tensor the first use that determines it, through operations that only
+    move elements.
     """
     uses: dict[Tensor, Use] = {}
     for operation in reversed(graph.operations):

@@ -3,12 +3,12 @@
 An evaluation is a plain function of numpy arrays: the operands in declared order (a
 tuple of arrays for an array of tensors, an array of rank 0 for a literal), the
 attributes by keyword under their NNEF names. If the operands do not bind the generic
-data type of the operation, the numpy type is passed as `dtype`. It returns an array, or a
-list if there are several results or the result is an array of tensors.
+data type of the operation, the numpy type is passed as `dtype`. It returns an array, or
+a list if there are several results or the result is an array of tensors.
 
-Shapes and attributes were checked when the graph was built. Evaluations check conditions
-on the values of tensors, and raise `UndefinedError` for values without a specified
-result. Floating point follows IEEE 754, silently.
+Shapes and attributes were checked when the graph was built. Evaluations check
+conditions on the values of tensors, and raise `UndefinedError` for values without a
+specified result. Floating point follows IEEE 754, silently.
 """
 
 from __future__ import annotations

@@ -193,8 +193,8 @@ def _first_larger(pooled: Array, values: Array) -> Array:
 def held_resampling(
     input: Array, rois: Array, batch_index: Array, output_size: Shape, method: str
 ) -> Evaluation:
-    """`roi_resample` where each point stays between the same elements, an element and the
-    one after it for a point on an element, and a point at the edge stays there.
+    """`roi_resample` where each point stays between the same elements, an element and
+    the one after it for a point on an element, and a point at the edge stays there.
     """
     items = _items(input, batch_index)
     cells = [

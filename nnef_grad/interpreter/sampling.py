@@ -1,7 +1,7 @@
 """Down- and up-sampling along the spatial axes.
 
-Interpolation at points between elements is a step of its own, shared with the regions of
-interest.
+Interpolation at points between elements is a step of its own, shared with the regions
+of interest.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def slice_(input: Array, **attributes: Any) -> Array:
 def pad(
     input: Array, padding: tuple[tuple[int, int], ...], border: str, value: float
 ) -> Array:
-    """The tensor extended by its border along each axis; negative padding crops. The value
-    is also used for the border 'ignore', which has no effect here.
+    """The tensor extended by its border along each axis; negative padding crops. The
+    value is also used for the border 'ignore', which has no effect here.
     """
     output = input
     for axis, (before, after) in enumerate(padding):

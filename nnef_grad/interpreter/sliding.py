@@ -1,8 +1,8 @@
 """Sliding windows over arrays: the content of each, and sums where they overlap.
 
 Windows slide along the last axes of an array; the axes before them are independent. The
-arithmetic of positions is in `nnef_grad.ops.windows`: in its terms the larger side is up,
-and the side with an element for each window is down.
+arithmetic of positions is in `nnef_grad.ops.windows`: in its terms the larger side is
+up, and the side with an element for each window is down.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def overlapped(parts: Iterable[Array], windows: Windows) -> Array:
     """The sum of the windows over the up-scaled side: [..., X...].
 
     Args:
-        parts: for each element of a window, in row-major order, its value in all windows:
-            [..., x...].
+        parts: for each element of a window, in row-major order, its value in all
+            windows: [..., x...].
         windows: an item for each of the last axes. Elements outside the up-scaled side
             are left out.
     """
@@ -110,8 +110,8 @@ def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows
 
 
 def _read(windows: Windows, axis: int) -> tuple[int, int]:
-    """The range of elements along an axis whose windows overlap the up-scaled side; that
-    of the input if there are none.
+    """The range of elements along an axis whose windows overlap the up-scaled side;
+    that of the input if there are none.
     """
     place = np.arange(windows.up[axis])[:, np.newaxis] - windows.begin[axis]
     start = place - np.arange(windows.size[axis]) * windows.dilation[axis]

@@ -132,7 +132,7 @@ class Line:
 
 
 class Forward:
-    """The weighted sum of the outputs of a graph around a point, with all decisions held."""
+    """The weighted sum of a graph's outputs around a point, with decisions held."""
 
     def __init__(
         self,
@@ -160,8 +160,8 @@ class Forward:
         return sum(float(np.sum(change)) for change in changes)
 
     def _outputs(self, tensor: str, value: Array) -> dict[str, Array]:
-        """The weighted outputs for another value of a tensor: its dependents are computed
-        again, and kept as long as they are read.
+        """The weighted outputs for another value of a tensor: its dependents are
+        computed again, and kept as long as they are read.
         """
         moved = {tensor: value}
         tensors = ChainMap(moved, self.base)
@@ -185,7 +185,7 @@ class Forward:
         return {name: found[name] for name in moving}
 
     def _evaluations(self, operation: Operation) -> Operations:
-        """The evaluations with the decisions of an operation held; the user's are kept."""
+        """The evaluation with decisions held; the user's own is kept."""
         if operation.name in self.evaluations:
             return self.evaluations
         key = operation.outputs[0].name

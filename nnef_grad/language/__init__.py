@@ -1,1 +1,1 @@
-"""Parsing and checking: text to a checked syntax tree. Nothing here knows about graphs."""
+"""The front end: text to a checked syntax tree. Nothing here knows about graphs."""

@@ -41,9 +41,7 @@ def _check_header(document: Document) -> list[Problem]:
         message = f"'{version.name}' is not a version number: write 1.0"
         problems.append(Problem(message, version.span))
     elif float(version.name) > 1.0:
-        message = (
-            f"version {version.name} is not supported: nnef-grad reads NNEF 1.0"
-        )
+        message = f"version {version.name} is not supported: nnef-grad reads NNEF 1.0"
         problems.append(Problem(message, version.span))
     enabled = {e.name for e in document.extensions}
     for extension in document.extensions:

@@ -1,5 +1,5 @@
-"""The formatter: the canonical layout of a document. Only white space changes; words and
-comments keep their order.
+"""The formatter: the canonical layout of a document. Only white space changes; words
+and comments keep their order.
 
 - A statement, a signature, `{` and `}` each have a line. Statements are indented by 4.
 - Between words there is one space, or none: the table of roles below says where.
@@ -269,8 +269,8 @@ _ROLES: dict[str, _Role] = {
 
 
 def _assign_roles(kind: str, words: list[_Word]) -> None:
-    """Assigns roles from left to right. The targets of an assignment count as more deeply
-    nested than its value, which is broken first.
+    """Assigns roles from left to right. The targets of an assignment count as more
+    deeply nested than its value, which is broken first.
     """
     depth, before, end = 0, _Word("", ""), _Word("", "")
     targets = kind == "statement"

@@ -98,8 +98,8 @@ def _machinery() -> tuple[Lark, TreeBuilder, Lock]:
 
 
 def _cache_path() -> str | None:
-    """The file that caches the generated tables: generating them would take a third of a
-    run.
+    """The file that caches the generated tables: generating them would take a third of
+    a run.
 
     Lark compares a digest of the grammar with the file, and generates the tables again
     where it differs or cannot be read. None if the user has no cache folder.

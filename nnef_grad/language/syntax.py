@@ -163,9 +163,7 @@ def literal_value(expression: Expression) -> Value:
         return expression.value
     if isinstance(expression, (Array, Tuple)):
         return tuple(map(literal_value, expression.items))
-    raise InvalidGraphError(
-        "a default value must consist of literals", expression.span
-    )
+    raise InvalidGraphError("a default value must consist of literals", expression.span)
 
 
 @dataclass(frozen=True, slots=True)

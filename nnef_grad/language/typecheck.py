@@ -2,7 +2,8 @@
 
 Types follow from declarations alone, so that a document is checked as a whole: even
 fragments that are never called, and branches that are not taken. All problems are
-reported in one run; a faulty expression has an unknown type, which causes no more errors.
+reported in one run; a faulty expression has an unknown type, which causes no more
+errors.
 """
 
 from __future__ import annotations
@@ -216,7 +217,10 @@ class ExpressionChecker:
             message = "the index of a tuple must be a literal"
             return self.report(message, index.span)
         if not 0 <= index.value < len(value.items):
-            message = f"index {index.value} is out of range: the tuple has {len(value.items)} items"
+            count = len(value.items)
+            message = (
+                f"index {index.value} is out of range: the tuple has {count} items"
+            )
             return self.report(message, index.span)
         return value.items[index.value]
 
@@ -375,7 +379,7 @@ class ExpressionChecker:
         types: Types,
         generics: Generics,
     ) -> tuple[syntax.Expression, Type]:
-        """The innermost item of a literal array or tuple that does not fit, and its type."""
+        """The innermost written item that does not fit, and the type it should have."""
         while True:
             for item, type_ in _written_items(expression, wanted):
                 quiet = ExpressionChecker(self.library)
@@ -413,7 +417,8 @@ def _written_items(
     ):
         return [(item, wanted.item) for item in expression.items]
     if isinstance(expression, syntax.Tuple) and isinstance(wanted, TupleType):
-        # A tuple of another length is reported as a whole if no common item is at fault.
+        # A tuple of another length is reported as a whole if no common item is at
+        # fault.
         return list(zip(expression.items, wanted.items, strict=False))
     return []
 

@@ -126,8 +126,8 @@ class Generics:
 def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
     """Whether a value of one type can be used where another type is declared.
 
-    A primitive can be used as a tensor of its data type, any tensor as an unbound one, an
-    empty array as any array; arrays and tuples follow from their items.
+    A primitive can be used as a tensor of its data type, any tensor as an unbound one,
+    an empty array as any array; arrays and tuples follow from their items.
     """
     while isinstance(source, ArrayType) and isinstance(target, ArrayType):
         if NOTHING in (source.item, target.item):

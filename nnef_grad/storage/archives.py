@@ -1,8 +1,9 @@
 """Archives: tar, plain or compressed with gzip, read and written member by member.
 
-Nothing is ever extracted: a member is a range of bytes of the archive. An archive is read
-once from end to end when it is opened, so that a damaged or malicious one is refused
-before anything in it is used. The size of each read is bounded, whatever the headers say.
+Nothing is ever extracted: a member is a range of bytes of the archive. An archive is
+read once from end to end when it is opened, so that a damaged or malicious one is
+refused before anything in it is used. The size of each read is bounded, whatever the
+headers say.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def is_archive(head: bytes) -> bool:
 
 
 class Unpacked:
-    """The decompressed bytes of an archive. They are best read in order: going back in a
-    compressed archive starts over.
+    """The decompressed bytes of an archive. They are best read in order: going back in
+    a compressed archive starts over.
     """
 
     def __init__(self, name: str, file: BinaryIO) -> None:

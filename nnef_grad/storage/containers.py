@@ -183,8 +183,8 @@ class _Archive(Container):
         )
 
     def _add(self, member: Member) -> None:
-        """Adds a member. Reading its beginning, or a text, is cheap now: the stream is at
-        its position.
+        """Adds a member. Reading its beginning, or a text, is cheap now: the stream is
+        at its position.
         """
         name = "/".join(member.steps)
         file = MemberFile(self._bytes, member)

@@ -1,7 +1,7 @@
 """The data of variables: those of a stored model, and those to be stored with another.
 
-Data are read on demand, one tensor at a time. Files are passed from one model to another
-unread; an array is made only when a caller asks for one.
+Data are read on demand, one tensor at a time. Files are passed from one model to
+another unread; an array is made only when a caller asks for one.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class VariableData(Mapping[str, "Array"]):
     """The data of variables by label, ignoring case. Each lookup reads the file again;
     the array is read-only, and not cached.
 
-    Lookups raise `KeyError` if a label has no data, and `UsageError` if it is not a valid
-    label, or its file is not a tensor.
+    Lookups raise `KeyError` if a label has no data, and `UsageError` if it is not a
+    valid label, or its file is not a tensor.
     """
 
     def __init__(self, container: Container) -> None:
@@ -147,7 +147,8 @@ def parts_of(
 
 
 def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Array]:
-    """The arrays of the variables that have data, by label. Quantized codes are skipped.
+    """The arrays of the variables that have data, by label. Quantized codes are
+    skipped.
 
     Raises:
         UsageError: one does not fit its variable, or is not a tensor; the error lists

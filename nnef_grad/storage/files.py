@@ -248,8 +248,8 @@ def _claimed(path: Path, make: Callable[[Path], Path], stack: ExitStack) -> Path
 
 
 def _lock(draft: Path, stack: ExitStack) -> bool:
-    """Locks a draft until the stack is closed, and returns whether that was possible: it
-    still exists, and no other process holds it.
+    """Locks a draft until the stack is closed, and returns whether that was possible:
+    it still exists, and no other process holds it.
 
     Raises:
         OSError: the file system has no locks.

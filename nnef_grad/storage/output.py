@@ -39,8 +39,8 @@ _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 
 def format_of(path: PathLike) -> ModelFormat:
-    """The format to write at a path: an archive, by its suffix; a folder, if it exists as
-    one, ends with a separator or has no suffix; otherwise a text.
+    """The format to write at a path: an archive, by its suffix; a folder, if it exists
+    as one, ends with a separator or has no suffix; otherwise a text.
 
     Raises:
         UsageError: the suffix is that of another format.

@@ -1,9 +1,9 @@
 """Safe paths inside a model. No other module turns names of a model into paths.
 
 Labels, and the names of archive members, come from the author of the model, who is not
-trusted. A name that leads out of the model's folder is refused, and so is every symbolic
-link on the path. Each step is opened relative to the one before it, so that no link can
-be put in its place in between.
+trusted. A name that leads out of the model's folder is refused, and so is every
+symbolic link on the path. Each step is opened relative to the one before it, so that no
+link can be put in its place in between.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def member_steps(name: str) -> Steps:
 
 
 def same_in_lower_case(found: list[Steps], steps: Steps, where: str) -> Steps | None:
-    """The path among some that are equal but for case: the exact match, or the only one.
+    """The path among some that are equal but for case: the exact match, or the only
+    one.
 
     Raises:
         UsageError: there are several, and none matches exactly.
@@ -138,8 +139,8 @@ def open_inside(folder: Path, steps: Steps) -> BinaryIO:
 
 
 def link_inside(folder: Path, steps: Steps, target: Path) -> bool:
-    """Links a file in a folder to a new name, and returns whether that was possible: not
-    across file systems, nor for the file of another user.
+    """Links a file in a folder to a new name, and returns whether that was possible:
+    not across file systems, nor for the file of another user.
     """
     with (
         open_inside(folder, steps) as file,
@@ -175,8 +176,8 @@ def names_inside(folder: Path, steps: Steps = ()) -> list[str]:
 
 
 def files_inside(folder: Path) -> Iterator[Steps]:
-    """Every file in a folder and its subfolders, in order. Links are listed too; opening
-    one is an error.
+    """Every file in a folder and its subfolders, in order. Links are listed too;
+    opening one is an error.
 
     Raises:
         UsageError: they cannot be read, or are too many.

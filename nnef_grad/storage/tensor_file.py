@@ -31,8 +31,8 @@ VERSION = b"\x01\x00"
 MAX_RANK = 8
 HEADER = 128
 MAX_LENGTH = 2**32 - 1
-# Magic number, version, length of the data, rank, extents, bits per item, item type; the
-# rest is deprecated or reserved.
+# Magic number, version, length of the data, rank, extents, bits per item, item type;
+# the rest is deprecated or reserved.
 _FIELDS = struct.Struct("<2s2sII8III")
 assert _FIELDS.size + 76 == HEADER
 
@@ -155,9 +155,9 @@ def read_array(part: Part) -> Array:
 
 
 class _InOrder:
-    """A tensor file adapted to the reader of the nnef package: not seekable, so that the
-    reader accepts any source of bytes; and with bools of eight bits, which it does not
-    know, declared as numbers.
+    """A tensor file adapted to the reader of the nnef package: not seekable, so that
+    the reader accepts any source of bytes; and with bools of eight bits, which it does
+    not know, declared as numbers.
     """
 
     def __init__(self, file: Readable, header: Header) -> None:

@@ -1,5 +1,5 @@
-"""ONNX files: nnef_tools reads and writes them, except for operations that are converted
-here.
+"""ONNX files: nnef_tools reads and writes them, except for operations that are
+converted here.
 
 reading.py      a file to a model, and a model to a complete one
 folding.py      constant folding, of shapes too

@@ -75,8 +75,9 @@ def _refuse_operations(graph: Any, name: str) -> None:
 
 
 def _convert_operations(graph: Any, version: int, name: str) -> None:
-    """Converts in place the operations that have a function here. Each operation is moved
-    from the front to the end, where new ones are added, so that their order is kept.
+    """Converts in place the operations that have a function here. Each operation is
+    moved from the front to the end, where new ones are added, so that their order is
+    kept.
     """
     problems = []
     for operation in graph.operations[:]:
@@ -120,8 +121,8 @@ def _make_constants(graph: Any, named: Mapping[str, Array]) -> None:
 
 
 def _name_variables(graph: Any, named: Mapping[str, Array]) -> None:
-    """Gives variables the names of their data in the file. The labels are those names, in
-    characters that file names allow.
+    """Gives variables the names of their data in the file. The labels are those names,
+    in characters that file names allow.
     """
     labels = NameSupply()
     for operation in _variables(graph):

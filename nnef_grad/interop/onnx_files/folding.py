@@ -1,4 +1,4 @@
-"""Constant folding of an ONNX model. Exporters compute with shapes, which are known here."""
+"""Constant folding of an ONNX model: exporters compute with shapes, known here."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SHAPED_AS_INPUT = ("GroupNormalization", "MeanVarianceNormalization")
 
 
 def fold(model: Any) -> Any:
-    """The model with all shapes that can be inferred, and with computations on shapes and
-    constants folded.
+    """The model with all shapes that can be inferred, and with computations on shapes
+    and constants folded.
     """
     is_changed = True
     while is_changed:

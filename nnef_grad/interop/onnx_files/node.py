@@ -1,8 +1,9 @@
 """The view of an ONNX operation that the functions in operations/ get.
 
-A function is registered under the names of the operations that it converts. It is called
-with the node and its operands, None for one that is left out; it reads the attributes
-from the node, with the defaults of ONNX, and emits NNEF operations in place of the node.
+A function is registered under the names of the operations that it converts. It is
+called with the node and its operands, None for one that is left out; it reads the
+attributes from the node, with the defaults of ONNX, and emits NNEF operations in place
+of the node.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ def load(path: PathLike) -> Any:
         except OSError:
             raise
         except Exception as error:
-            # Protocol buffers, and onnx for external weights, raise errors of their own.
+            # Protocol buffers, and onnx for external weights, raise errors of their
+            # own.
             message = f"'{name}' cannot be read as an ONNX file"
             raise UsageError(f"{message}: {reason(error)}") from None
 
@@ -74,7 +75,8 @@ def _refuse_foreign(graph: Any, name: str) -> None:
     foreign = {n.domain: n.op_type for n in graph.node if n.domain not in DOMAINS}
     if foreign:
         named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
-        raise UnsupportedError(f"'{name}' has operations that are not standard ONNX: {named}")
+        message = f"'{name}' has operations that are not standard ONNX: {named}"
+        raise UnsupportedError(message)
 
 
 def _set_shapes(graph: Any, shapes: Shapes) -> None:
@@ -128,9 +130,7 @@ def refuse_unknown_shapes(model: Any, name: str) -> None:
         named = ", ".join(f"'{kind}'" for kind in dict.fromkeys(unknown))
         message = f"'{name}' has shapes that are not known before it is run"
         why = "".join(f"; {reason}" for reason in _shape_problems(model))
-        raise UnsupportedError(
-            f"{message}, from these operations: {named}{why}"
-        )
+        raise UnsupportedError(f"{message}, from these operations: {named}{why}")
 
 
 def _shape_problems(model: Any) -> list[str]:

@@ -14,7 +14,7 @@ _HEADING = re.compile(r"Found \d+ operator")
 
 
 def require_onnx() -> None:
-    """Raises `UsageError` if the package onnx, which nnef_tools does not need, is missing."""
+    """Raises `UsageError` if onnx, which nnef_tools does not need, is missing."""
     try:
         import_module("onnx")
     except ImportError:
@@ -24,8 +24,8 @@ def require_onnx() -> None:
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Turns the various exceptions of nnef_tools and onnx, and errors in the graphs that
-    nnef_tools makes, into an `UnsupportedError`. Errors of the system are kept.
+    """Turns the various exceptions of nnef_tools and onnx, and errors in the graphs
+    that nnef_tools makes, into an `UnsupportedError`. Errors of the system are kept.
     """
     try:
         yield

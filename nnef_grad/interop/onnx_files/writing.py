@@ -61,8 +61,8 @@ def _in_single_precision(data: Data) -> dict[str, Array]:
 
 
 def _declare_as_constants(graph: Any) -> None:
-    """Removes variables from the inputs, where the writer lists them: a runtime could not
-    fold constants that a caller may replace.
+    """Removes variables from the inputs, where the writer lists them: a runtime could
+    not fold constants that a caller may replace.
     """
     variables = {initializer.name for initializer in graph.initializer}
     inputs = [fed for fed in graph.input if fed.name not in variables]

@@ -210,8 +210,9 @@ The verdicts are those of the Khronos parser: **accepts**; **refuses**; **crashe
 process ends or runs out of memory; **differs**, both accept the document and make
 different graphs; **likewise**, both accept what the specification does not.
 
-This page is generated from [`differences.txt`](../tests/support/documents/differences.txt);
-a test runs both parsers on every document in it.
+This page is generated from
+[`differences.txt`](../tests/support/documents/differences.txt); a test runs both
+parsers on every document in it.
 """
 
 

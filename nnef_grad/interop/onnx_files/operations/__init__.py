@@ -1,5 +1,5 @@
-"""Conversions of the ONNX operations that nnef_tools does not convert, or not correctly in
-all settings and versions: a function for each, which emits its replacement in NNEF.
+"""Conversions of the ONNX operations that nnef_tools does not convert, or not correctly
+in all settings and versions: a function for each, which emits its replacement in NNEF.
 
 Importing this package registers all of them.
 """

@@ -23,7 +23,7 @@ _SOFTMAXES = {"LogSoftmax": "log_softmax", "Softmax": "softmax"}
 
 @conversion(*_REDUCTIONS)
 def reduction(node: Node, x: Tensor, *_: Tensor | None) -> None:
-    """A reduction; without axes, over all of them, unless the operation is a no-op then."""
+    """A reduction: over all axes if none are given, unless that is a no-op."""
     does_nothing = node.get("noop_with_empty_axes", 0)
     given = node.items("axes", 1, []) or ([] if does_nothing else range(x.rank))
     reduced = [axis % x.rank for axis in given]

@@ -70,8 +70,8 @@ def conv(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) -> None:
 
 @conversion("ConvTranspose")
 def conv_transpose(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) -> None:
-    """A transposed convolution. The padding is the difference between the extents that the
-    windows cover and the result, which accounts for the padding of the output.
+    """A transposed convolution. The padding is the difference between the extents that
+    the windows cover and the result, which accounts for the padding of the output.
     """
     axes = _axes(node, x, w.shape[2:])
     auto_pad = node.get("auto_pad", "NOTSET")
@@ -108,8 +108,8 @@ _POOLS = {"AveragePool": "avg_pool", "LpPool": "lp_pool", "MaxPool": "max_pool"}
 
 @conversion(*_POOLS)
 def pool(node: Node, x: Tensor) -> None:
-    """Pooling. If a size is rounded up, padding that counts in averages becomes a `pad`:
-    positions beyond it in the last windows do not count.
+    """Pooling. If a size is rounded up, padding that counts in averages becomes a
+    `pad`: positions beyond it in the last windows do not count.
     """
     node.require(node.get("storage_order", 0) == 0, "storage_order must be 0")
     node.require(not node.uses(1), "the indices must not be used")
@@ -132,8 +132,8 @@ def pool(node: Node, x: Tensor) -> None:
 
 
 def _rounded_up(axis: Axis, is_apart: bool) -> Pair:
-    """The padding for a size that is rounded up: more at the end, and nothing else if the
-    pads of the file became a `pad`.
+    """The padding for a size that is rounded up: more at the end, and nothing else if
+    the pads of the file became a `pad`.
     """
     before, after = axis.pads
     # A last window that begins after the end is dropped.
