@@ -21,8 +21,8 @@ import click
 import nnef_grad
 from nnef_grad.autodiff.backward import Wrt
 from nnef_grad.errors import NnefGradError, Problem, UsageError
-from nnef_grad.model import declared, from_source
-from nnef_grad.storage.containers import Container, opened
+from nnef_grad.model import declared_variables, from_source
+from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.data import arrays_of
 from nnef_grad.storage.files import text_of
 from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
@@ -39,10 +39,10 @@ def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
         try:
-            with _ended_in_order():
+            with _clean_up_when_terminated():
                 command(*arguments, **options)
         except NnefGradError as error:
-            _fail(_told(error, options["report"]), USER_ERROR)
+            _fail(_render(error, options["report"]), USER_ERROR)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(INTERNAL_ERROR)
@@ -60,7 +60,7 @@ def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
+def _clean_up_when_terminated() -> Iterator[None]:
     """Removes half-written output when the process is terminated."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -77,7 +77,7 @@ def _fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _told(error: NnefGradError, report: str) -> str:
+def _render(error: NnefGradError, report: str) -> str:
     error.problems = tuple(map(_with_advice, error.problems))
     if report == "text":
         return str(error)
@@ -252,7 +252,7 @@ def main(
       nnef-grad model.nnef --wrt image,conv1 --batch 8 | less
     """
     _refuse(output, model, force)
-    container = opened(model) if model != PIPE else None
+    container = open_container(model) if model != PIPE else None
     own_rules = nnef_grad.load_rules(rules) if rules is not None else None
     graph = _read(
         container,
@@ -262,7 +262,7 @@ def main(
         rules=own_rules,
         lenient=lenient,
     )
-    backward = _derivative(jacobian, seed)(
+    backward = _differentiation(jacobian, seed)(
         graph,
         wrt=_wrt(_split(wrt)),
         outputs=_split(outputs) or None,
@@ -270,10 +270,12 @@ def main(
         with_outputs=with_outputs,
         rules=own_rules,
     )
-    stored = _stored(graph, container)
-    backward, constants = _lowered(backward, target, output)
+    stored = _load_stored(graph, container)
+    backward, constants = _lower(backward, target, output)
     if is_checked:
-        known = arrays_of(declared(graph), stored) if stored is not None else {}
+        known = (
+            arrays_of(declared_variables(graph), stored) if stored is not None else {}
+        )
         values = {**known, **constants}
         _check(graph, backward, values, check_seed, own_rules, report)
     _write(backward, output, stored, constants, force)
@@ -298,7 +300,7 @@ def _read(container: Container | None, **options: Any) -> nnef_grad.Graph:
     return from_source(container.graph(), quant=quant, **options)
 
 
-def _lowered(
+def _lower(
     backward: nnef_grad.Backward, target: str, output: str
 ) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
     """The backward graph lowered for a target, and the data of the constants that
@@ -314,14 +316,14 @@ def _lowered(
     return replace(backward, graph=lowered.graph), lowered.data
 
 
-def _stored(
+def _load_stored(
     graph: nnef_grad.Graph, container: Container | None
 ) -> nnef_grad.VariableData | None:
     """The data of the model; None for one without any, such as an untrained one."""
     if container is None:
         return None
     data = nnef_grad.VariableData(container)
-    has_any = any(variable.label in data for variable in declared(graph))
+    has_any = any(variable.label in data for variable in declared_variables(graph))
     return data if has_any else None
 
 
@@ -354,13 +356,13 @@ def _warnings(
     output: str,
 ) -> list[Problem]:
     found = [*graph.warnings, *map(Problem, backward.warnings)]
-    if stored is None and declared(graph) and not _is_text(output):
+    if stored is None and declared_variables(graph) and not _is_text(output):
         message = "the model has no data for its variables, so OUT has none either"
         found.append(Problem(message))
     return found
 
 
-def _derivative(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:
+def _differentiation(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:
     if not jacobian:
         return partial(nnef_grad.differentiate, seed=seed)  # type: ignore[arg-type]
     if seed != "input":

@@ -25,7 +25,12 @@ from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
 from nnef_grad.source import Source, Span
-from nnef_grad.storage.containers import GRAPH, QUANTIZATION, opened, quantization_path
+from nnef_grad.storage.containers import (
+    GRAPH,
+    QUANTIZATION,
+    open_container,
+    quantization_path,
+)
 from nnef_grad.storage.data import Declared, parts_of
 from nnef_grad.storage.files import PathLike, read_source, write_texts
 from nnef_grad.storage.output import ModelFormat, format_of, write_archive, write_folder
@@ -71,7 +76,7 @@ def load(
     Raises:
         NnefGradError: it cannot be read, or its text is not a valid graph.
     """
-    container = opened(path)
+    container = open_container(path)
     return from_source(
         container.graph(),
         input_shapes=input_shapes,
@@ -148,7 +153,7 @@ def save(
     if graph.quantization:
         parts[QUANTIZATION,] = Text(print_quantization(graph.quantization))
     if data is not None:
-        parts |= parts_of(declared(graph), data, Path(path).parent, partial)
+        parts |= parts_of(declared_variables(graph), data, Path(path).parent, partial)
     write = write_folder if form is ModelFormat.FOLDER else write_archive
     write(path, parts, overwrite=overwrite)
 
@@ -167,7 +172,7 @@ def _save_text(
     write_texts(texts, overwrite=overwrite)
 
 
-def declared(graph: Graph) -> list[Declared]:
+def declared_variables(graph: Graph) -> list[Declared]:
     """The variables that a graph declares, to look up their data."""
     return [
         Declared(str(op.attributes["label"]), t.dtype, t.shape, op.span)

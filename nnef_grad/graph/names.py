@@ -55,7 +55,7 @@ def assign_names(
                     tensor, name=pinned.get(tensor) or supply.fresh(hints[tensor.name])
                 )
         operations.append(substitute(operation, final))
-    inputs, outputs = _substituted((graph.inputs, graph.outputs), final)
+    inputs, outputs = _substitute((graph.inputs, graph.outputs), final)
     return replace(graph, inputs=inputs, outputs=outputs, operations=tuple(operations))
 
 
@@ -75,18 +75,18 @@ def step_names(
 
 def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:
     """The operation with some of its tensors replaced."""
-    operands = _substituted(operation.operands, tensors)
-    results = _substituted(operation.results, tensors)
+    operands = _substitute(operation.operands, tensors)
+    results = _substitute(operation.results, tensors)
     if operands is operation.operands and results is operation.results:
         return operation
     return replace(operation, operands=operands, results=results)
 
 
-def _substituted(value: Any, tensors: Mapping[Tensor, Any]) -> Any:
+def _substitute(value: Any, tensors: Mapping[Tensor, Any]) -> Any:
     if isinstance(value, Tensor):
         return tensors.get(value, value)
     if isinstance(value, tuple):
-        items = tuple(_substituted(item, tensors) for item in value)
+        items = tuple(_substitute(item, tensors) for item in value)
         return (
             items
             if any(new is not old for new, old in zip(items, value, strict=True))

@@ -56,12 +56,12 @@ def _signature(graph: Graph) -> Iterator[str]:
         yield line
         return
     yield f"graph {graph.name}("
-    yield from _wrapped(f"{inputs} )")
+    yield from _wrap(f"{inputs} )")
     yield "-> ("
-    yield from _wrapped(f"{outputs} )")
+    yield from _wrap(f"{outputs} )")
 
 
-def _wrapped(words: str) -> Iterator[str]:
+def _wrap(words: str) -> Iterator[str]:
     return iter(
         wrap(
             words,

@@ -72,7 +72,9 @@ def from_nnef(graph: Any, *, fragments: str = "") -> Model:
 def to_nnef(graph: Graph, data: Data | None = None) -> Any:
     """A `nnef.Graph`, with the shapes of all tensors and the data of its variables."""
     found = {
-        t.name: nnef.Tensor(t.name, t.dtype, list(t.shape), array, _quantized(graph, t))
+        t.name: nnef.Tensor(
+            t.name, t.dtype, list(t.shape), array, _quantization_of(graph, t)
+        )
         for t, array in _with_data(graph, data or {})
     }
     return nnef.Graph(
@@ -155,7 +157,7 @@ def to_nnef_tools(graph: Graph, data: Data | None = None) -> Any:
             shape=t.shape,
             dtype=_numpy_type(t, array),
             data=array,
-            quant=_quantized(graph, t),
+            quant=_quantization_of(graph, t),
         )
         for t, array in _with_data(graph, data or {})
     }
@@ -279,7 +281,7 @@ def _is(array: Any) -> bool:
     return array is not None and np.size(array) > 0
 
 
-def _quantized(graph: Graph, tensor: Tensor) -> dict[str, Any]:
+def _quantization_of(graph: Graph, tensor: Tensor) -> dict[str, Any]:
     """The quantization info of a tensor in the form of the Khronos tools."""
     entry = graph.quantization.get(tensor.name)
     return {"op-name": entry.operation.name, **entry.attributes} if entry else {}

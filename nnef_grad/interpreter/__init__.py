@@ -37,7 +37,7 @@ from nnef_grad.interpreter import (
     tensors,
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
-from nnef_grad.interpreter.feeds import Data, collected
+from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
     Array,
@@ -124,7 +124,7 @@ def results(
     rules = rules if rules is not None else Rules()
     graph = with_bodies(graph, rules)
     outputs = set(graph.outputs)
-    found: dict[str, Array] = dict(collected(graph, inputs, variables))
+    found: dict[str, Array] = dict(collect_feeds(graph, inputs, variables))
     for operation, dead in zip(graph.operations, last_uses(graph), strict=True):
         found.update(step(operation, found, dtype, rules.evaluations))
         for tensor in dead - outputs:

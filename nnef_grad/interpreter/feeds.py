@@ -19,7 +19,7 @@ Data = Mapping[str, npt.ArrayLike]
 _KINDS = {"scalar": "fiu", "integer": "iu", "logical": "b", "string": "U"}
 
 
-def collected(graph: Graph, inputs: Data, variables: Data) -> dict[str, Array]:
+def collect_feeds(graph: Graph, inputs: Data, variables: Data) -> dict[str, Array]:
     """The data of the inputs and the variables of a graph, by the name of the tensor.
 
     Args:
@@ -78,10 +78,10 @@ def _data(operation: Operation, tensor: Tensor, inputs: Data, labelled: Data) ->
     what += f" of type {tensor.dtype} and shape {list(tensor.shape)}"
     if name not in source:
         raise UsageError(f"{what} has no data", operation.span)
-    return _checked(what, tensor, source[name], operation)
+    return _check(what, tensor, source[name], operation)
 
 
-def _checked(
+def _check(
     what: str, tensor: Tensor, data: npt.ArrayLike, operation: Operation
 ) -> Array:
     """The data as an array, checked against the tensor."""

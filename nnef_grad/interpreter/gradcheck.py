@@ -158,11 +158,11 @@ class _Comparison:
         for name, gradient in self._results():
             if name not in tensors:
                 continue
-            expected = self._expected(tensors[name], self._summed(gradient))
+            expected = self._expect(tensors[name], self._sum_jacobian(gradient))
             # It may be as large as all the others together.
             del gradient
-            measured = self._measured(expected) if expected is not None else None
-            found[name] = self._checked(tensors[name], name, measured)
+            measured = self._measure(expected) if expected is not None else None
+            found[name] = self._judge(tensors[name], name, measured)
         compared = (found[name] for name in tensors)
         return Checked(tuple(compared), self.seed)
 
@@ -187,14 +187,14 @@ class _Comparison:
             rules=self.rules,
         )
 
-    def _summed(self, result: Array) -> Array:
+    def _sum_jacobian(self, result: Array) -> Array:
         """The gradient of the weighted sum, where the result is a Jacobian."""
         if not self.backward.is_jacobian:
             return result
         (weight,) = self.weights.values()
         return np.asarray(np.tensordot(weight, result, weight.ndim))
 
-    def _expected(self, tensor: str, gradient: Array) -> _Expected | None:
+    def _expect(self, tensor: str, gradient: Array) -> _Expected | None:
         """The slope that the gradient predicts, along a direction where it is large
         enough; None if the gradient is not finite.
         """
@@ -212,7 +212,7 @@ class _Comparison:
                 break
         return _Expected(line, slope, size)
 
-    def _measured(self, expected: _Expected) -> _Measured:
+    def _measure(self, expected: _Expected) -> _Measured:
         """The slope measured by differences: the first that agrees, or the best."""
         found: list[_Measured] = []
         for measured in self._measurements(expected):
@@ -229,13 +229,13 @@ class _Comparison:
         line, rounding = expected.line, self.forward.rounding
         for step_ in STEPS:
             above = self.forward.difference(line, step_)
-            ahead = expected.compared(above / step_, rounding / step_)
+            ahead = expected.measure(above / step_, rounding / step_)
             if ahead.error <= STRAIGHT:
                 yield ahead
             below = self.forward.difference(line, -step_)
-            yield expected.compared((above - below) / (2 * step_), rounding / step_)
+            yield expected.measure((above - below) / (2 * step_), rounding / step_)
 
-    def _checked(
+    def _judge(
         self, tensor: str, name: str, measured: _Measured | None
     ) -> CheckedGradient:
         (shape,) = (t.shape for t in self.backward.graph.outputs if t.name == name)
@@ -263,7 +263,7 @@ class _Expected:
     slope: float
     size: float
 
-    def compared(self, slope: float, rounding: float) -> _Measured:
+    def measure(self, slope: float, rounding: float) -> _Measured:
         """The measurement by another slope: its distance from the expected one."""
         if not np.isfinite(slope):
             return _Measured(np.inf, 0.0)

@@ -79,12 +79,12 @@ def _at_least(x: Array, bound: float) -> Array:
 @evaluation("batch_normalization")
 def batch_normalization(*operands: Array, epsilon: float) -> Array:
     """offset + scale * (input - mean) / sqrt(variance + epsilon), broadcast."""
-    normalized: Array = _normalized(*operands, np.asarray(epsilon))
+    normalized: Array = _normalize(*operands, np.asarray(epsilon))
     return normalized
 
 
 @broadcasting
-def _normalized(
+def _normalize(
     x: Array,
     mean: Array,
     variance: Array,

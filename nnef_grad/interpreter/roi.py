@@ -36,7 +36,7 @@ def avg_roi_pool(
     """The mean of each cell; 0 for an empty one."""
     items = _items(input, batch_index)
     cells = _cells(input, rois, output_size)
-    total, count = _pooled(np.add, 0.0, input, items, cells)
+    total, count = _pool(np.add, 0.0, input, items, cells)
     return np.where(count > 0, total / count, 0.0)
 
 
@@ -47,7 +47,7 @@ def max_roi_pool(
     """The maximum of each cell; 0 for an empty one."""
     items = _items(input, batch_index)
     cells = _cells(input, rois, output_size)
-    highest, count = _pooled(np.maximum, -inf, input, items, cells)
+    highest, count = _pool(np.maximum, -inf, input, items, cells)
     return np.where(count > 0, highest, 0.0)
 
 
@@ -68,7 +68,7 @@ def _cells(input: Array, rois: Array, output_size: Shape) -> Cells:
     return cells
 
 
-def _pooled(
+def _pool(
     function: Callable[[Array, Array], Array],
     neutral: float,
     input: Array,
@@ -107,7 +107,7 @@ def roi_resample(
         _weighted_neighbours(points.clip(0, extent - 1))
         for points, extent in _points(input, rois, output_size, method)
     ]
-    return _interpolated(input, _items(input, batch_index), ways)
+    return _interpolate(input, _items(input, batch_index), ways)
 
 
 def _points(
@@ -128,7 +128,7 @@ def _weighted_neighbours(points: Array) -> Neighbours:
     return [(lower, 1.0 - (points - lower)), (upper, points - lower)]
 
 
-def _interpolated(input: Array, items: Array, ways: Sequence[Neighbours]) -> Array:
+def _interpolate(input: Array, items: Array, ways: Sequence[Neighbours]) -> Array:
     """The weighted sum of the elements around each point."""
     terms = (
         _grid([weight for _, weight in corner], np.multiply)
@@ -177,7 +177,7 @@ def held_maxima(
     def held(moved: Array, *_: Array) -> Array:
         # The channels that decide, and after them those that are taken.
         both = np.concatenate([input, moved], axis=1)
-        highest, count = _pooled(_first_larger, -inf, both, items, cells)
+        highest, count = _pool(_first_larger, -inf, both, items, cells)
         taken = np.split(highest, 2, axis=1)[1]
         return np.where(count > 0, taken, 0.0)
 
@@ -205,7 +205,7 @@ def held_resampling(
     def held(input: Array, rois: Array, _: Array) -> Array:
         columns = zip(cells, _points(input, rois, output_size, method), strict=True)
         ways = [_held_neighbours(*cell, points) for cell, (points, _) in columns]
-        return _interpolated(input, items, ways)
+        return _interpolate(input, items, ways)
 
     return held
 

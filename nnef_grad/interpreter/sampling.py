@@ -59,11 +59,11 @@ def multilinear_upsample(
     for axis, scale in enumerate(factor, 2):
         extent = input.shape[axis]
         points = POINTS[method](np.zeros(()), extent, extent * scale)
-        output = _interpolated(output, axis, points, border)
+        output = _interpolate(output, axis, points, border)
     return output
 
 
-def _interpolated(x: Array, axis: int, points: Array, border: str) -> Array:
+def _interpolate(x: Array, axis: int, points: Array, border: str) -> Array:
     """The tensor at points along an axis, linear between its elements."""
     lower, upper = neighbours(points)
     begin = int(lower.min())

@@ -20,7 +20,7 @@ from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.interpreter import last_uses, with_bodies
 from nnef_grad.interpreter.execution import Operations, step
-from nnef_grad.interpreter.feeds import Data, collected
+from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.interpreter.held import BY_BODY, can_move, hold
 from nnef_grad.interpreter.random_values import Values, between, normal, random_values
 
@@ -62,10 +62,10 @@ def point_of(
             {**drawn.inputs, **_as_arrays(inputs)},
             {**drawn.variables, **_as_arrays(labelled)},
         )
-        tensors = _evaluated(held, values, rules.evaluations)
+        tensors = _evaluate_all(held, values, rules.evaluations)
         outputs = (tensors[t.name] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
-            return Point(held, _as_computed(held, values, tensors), tensors)
+            return Point(held, _convert(held, values, tensors), tensors)
     message = f"the outputs of '{graph.name}' are not finite at random values"
     raise UsageError(f"{message}: give values at which they are")
 
@@ -74,17 +74,17 @@ def _as_arrays(data: Data) -> dict[str, Array]:
     return {name: np.asarray(value) for name, value in data.items()}
 
 
-def _evaluated(
+def _evaluate_all(
     graph: Graph, values: Values, evaluations: Operations
 ) -> dict[str, Array]:
     """Every tensor of a graph."""
-    found = collected(graph, values.inputs, values.variables)
+    found = collect_feeds(graph, values.inputs, values.variables)
     for operation in graph.operations:
         found.update(step(operation, found, operations=evaluations))
     return found
 
 
-def _as_computed(graph: Graph, values: Values, tensors: Mapping[str, Array]) -> Values:
+def _convert(graph: Graph, values: Values, tensors: Mapping[str, Array]) -> Values:
     """The values as converted by the evaluation: the same arrays, so that no large
     variable is stored in two precisions.
     """
@@ -168,13 +168,13 @@ class Forward:
         fixed = {tensor, *self.stopped}
         for operation, dead in self.operations:
             if any(t.name in moved for t in operation.inputs):
-                found = self._moved(operation, tensors)
+                found = self._recompute(operation, tensors)
                 moved.update((n, array) for n, array in found.items() if n not in fixed)
             for name in {t.name for t in dead}.difference(self.weights):
                 moved.pop(name, None)
         return {name: tensors[name] for name in self.weights}
 
-    def _moved(
+    def _recompute(
         self, operation: Operation, tensors: Mapping[str, Array]
     ) -> dict[str, Array]:
         """The results that can change."""

@@ -189,7 +189,7 @@ class _DefinitionChecker:
         self, statement: syntax.Assignment, types: Types, declared: Mapping[str, Type]
     ) -> None:
         found = self.expressions.type_of(statement.value, types)
-        for identifier, part in self._unpacked(statement.target, found):
+        for identifier, part in self._unpack(statement.target, found):
             if identifier.name not in declared:
                 self._check_array(identifier, part, statement.value)
             if identifier.name in types:
@@ -235,7 +235,7 @@ class _DefinitionChecker:
             message = f"'{identifier.name}' must be a tensor, but this is {part}"
         return self.expressions.report(message, identifier.span)
 
-    def _unpacked(
+    def _unpack(
         self, target: syntax.Expression, found: Inferred
     ) -> list[tuple[syntax.Identifier, Inferred]]:
         """The names of a target with the types of the parts that they are bound to."""

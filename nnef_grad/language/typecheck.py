@@ -84,10 +84,10 @@ class ExpressionChecker:
 
     def _visit(self, expression: syntax.Expression, types: Types) -> Any:
         if isinstance(expression, syntax.Invocation):
-            return self._chained(expression, types)
+            return self._nested_invocation(expression, types)
         return _VISIT[type(expression)](self, expression, types)
 
-    def _chained(self, invocation: syntax.Invocation, types: Types) -> Any:
+    def _nested_invocation(self, invocation: syntax.Invocation, types: Types) -> Any:
         """The type of an invocation inside an expression, whose results have no names."""
         found = self._invocation(invocation, types)
         if invocation.name == "external":

@@ -65,7 +65,7 @@ class Member(NamedTuple):
 
 def is_archive(head: bytes) -> bool:
     """Whether a file with this beginning is an archive."""
-    return head.startswith(GZIP) or _parsed(head[:BLOCK]) is not None
+    return head.startswith(GZIP) or _parse_header(head[:BLOCK]) is not None
 
 
 # ---- Reading ----
@@ -78,7 +78,7 @@ class Unpacked:
 
     def __init__(self, name: str, file: BinaryIO) -> None:
         self.name = name
-        self._stream = _without_compression(file)
+        self._stream = _decompress(file)
         # Seeking and reading must be atomic where threads share an archive.
         self._lock = Lock()
 
@@ -104,7 +104,7 @@ class Unpacked:
             self.fail(error.strerror or str(error))
 
 
-def _without_compression(file: BinaryIO) -> BinaryIO:
+def _decompress(file: BinaryIO) -> BinaryIO:
     file.seek(0)
     is_compressed = file.read(len(GZIP)) == GZIP
     file.seek(0)
@@ -179,7 +179,7 @@ def _header(archive: Unpacked, position: int) -> tarfile.TarInfo | None:
     block = archive.read(position, BLOCK)
     if block == END:
         return None
-    header = _parsed(block)
+    header = _parse_header(block)
     if header is None and position == 0:
         archive.fail("it does not contain a tar archive")
     if header is None:
@@ -188,7 +188,7 @@ def _header(archive: Unpacked, position: int) -> tarfile.TarInfo | None:
     return header
 
 
-def _parsed(block: bytes) -> tarfile.TarInfo | None:
+def _parse_header(block: bytes) -> tarfile.TarInfo | None:
     try:
         header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except tarfile.TarError:

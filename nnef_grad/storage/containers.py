@@ -205,7 +205,7 @@ _FOREIGN = {
 }
 
 
-def opened(path: PathLike) -> Container:
+def open_container(path: PathLike) -> Container:
     """The container at a path, detected from its content, not from its name.
 
     Raises:

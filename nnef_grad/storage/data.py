@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from nnef_grad.errors import Problem, UsageError
 from nnef_grad.source import Span
-from nnef_grad.storage.containers import Container, opened
+from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.parts import Part
 from nnef_grad.storage.paths import Steps, data_steps, is_label, label_of
@@ -47,7 +47,7 @@ def load_data(path: PathLike) -> VariableData:
     Raises:
         NnefGradError: the path is not a model, or it is damaged.
     """
-    return VariableData(opened(path))
+    return VariableData(open_container(path))
 
 
 class VariableData(Mapping[str, "Array"]):
@@ -142,7 +142,7 @@ def parts_of(
             raise UsageError(f"{variable} has no data")
         return part
 
-    found = [(data_steps(v.label), part) for v, part in _found(declared, find)]
+    found = [(data_steps(v.label), part) for v, part in _find_all(declared, find)]
     return dict(sorted(found, key=lambda item: (item[1].order, item[0])))
 
 
@@ -154,7 +154,7 @@ def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Arr
         UsageError: one does not fit its variable, or is not a tensor; the error lists
             all problems.
     """
-    parts = _found(declared, _stored(data))
+    parts = _find_all(declared, _stored_finder(data))
     return {
         variable.label: read_array(part)
         for variable, part in sorted(parts, key=lambda item: item[1].order)
@@ -162,7 +162,7 @@ def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Arr
     }
 
 
-def _found(declared: Iterable[Declared], find: Find) -> list[tuple[Declared, Part]]:
+def _find_all(declared: Iterable[Declared], find: Find) -> list[tuple[Declared, Part]]:
     """The variables with data, and the data; all problems are reported at once."""
     found: list[tuple[Declared, Part]] = []
     problems: list[Problem] = []
@@ -182,7 +182,11 @@ def _sources(data: Data, near: Path) -> list[Find]:
     """The lookups to try, in order."""
     if isinstance(data, ChainMap):
         return [find for map_ in data.maps for find in _sources(map_, near)]
-    return [_stored(data) if isinstance(data, VariableData) else _given(data, near)]
+    return [
+        _stored_finder(data)
+        if isinstance(data, VariableData)
+        else _given_finder(data, near)
+    ]
 
 
 def _first(variable: Declared, sources: Iterable[Find]) -> Part | None:
@@ -190,7 +194,7 @@ def _first(variable: Declared, sources: Iterable[Find]) -> Part | None:
     return next((part for part in parts if part is not None), None)
 
 
-def _stored(data: VariableData) -> Find:
+def _stored_finder(data: VariableData) -> Find:
     def find(variable: Declared) -> Part | None:
         part = data.find(variable.label)
         if part is not None:
@@ -200,7 +204,7 @@ def _stored(data: VariableData) -> Find:
     return find
 
 
-def _given(data: Data, near: Path) -> Find:
+def _given_finder(data: Data, near: Path) -> Find:
     labels: dict[str, str] = {}
     for label in data:
         if labels.setdefault(_key(label), label) != label:

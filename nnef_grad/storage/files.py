@@ -77,11 +77,11 @@ def read_source(path: PathLike) -> Source:
 
 def reading(path: PathLike) -> AbstractContextManager[None]:
     """Turns operating system errors into errors about a file that cannot be read."""
-    return _told("read", path)
+    return _translate_errors("read", path)
 
 
 @contextmanager
-def _told(verb: str, path: PathLike) -> Iterator[None]:
+def _translate_errors(verb: str, path: PathLike) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -165,7 +165,7 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 def writing(path: PathLike) -> AbstractContextManager[None]:
     """Turns operating system errors into errors about a file that cannot be written."""
-    return _told("write", path)
+    return _translate_errors("write", path)
 
 
 # ---- Drafts ----
@@ -228,11 +228,11 @@ def _prefix(path: Path) -> str:
 def _unfinished(path: Path, make: Callable[[Path], Path]) -> Iterator[Path]:
     _remove_leftovers(path, UNFINISHED)
     with ExitStack() as stack:
-        yield _claimed(path, make, stack)
+        yield _claim(path, make, stack)
     _remove_leftovers(path, REPLACED)
 
 
-def _claimed(path: Path, make: Callable[[Path], Path], stack: ExitStack) -> Path:
+def _claim(path: Path, make: Callable[[Path], Path], stack: ExitStack) -> Path:
     """Makes a new draft, which is locked, and removed at the end."""
     while True:
         draft = make(path)

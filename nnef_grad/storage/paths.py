@@ -126,7 +126,7 @@ def open_inside(folder: Path, steps: Steps) -> BinaryIO:
         UsageError: it is not a file, or cannot be read.
     """
     place = folder.joinpath(*steps)
-    with reading(place), _opened(folder, steps[:-1]) as parent:
+    with reading(place), _open_folder(folder, steps[:-1]) as parent:
         where = _at(parent, steps[-1])
         _refuse_other(place, os.stat(**where, follow_symlinks=False), stat.S_IFREG)
         file = os.fdopen(os.open(**where, flags=_FILE), "rb")
@@ -144,7 +144,7 @@ def link_inside(folder: Path, steps: Steps, target: Path) -> bool:
     """
     with (
         open_inside(folder, steps) as file,
-        _opened(folder, steps[:-1]) as parent,
+        _open_folder(folder, steps[:-1]) as parent,
     ):
         where = _at(parent, steps[-1], "src")
         try:
@@ -167,7 +167,7 @@ def names_inside(folder: Path, steps: Steps = ()) -> list[str]:
     place = folder.joinpath(*steps)
     with reading(place):
         try:
-            with _opened(folder, steps) as opened, os.scandir(opened) as entries:
+            with _open_folder(folder, steps) as opened, os.scandir(opened) as entries:
                 return sorted(entry.name for entry in entries)
         except (FileNotFoundError, NotADirectoryError):
             if not steps:
@@ -182,7 +182,7 @@ def files_inside(folder: Path) -> Iterator[Steps]:
     Raises:
         UsageError: they cannot be read, or are too many.
     """
-    entries = _bounded(_entries(folder, ()), folder)
+    entries = _limit(_entries(folder, ()), folder)
     return (steps for steps, is_folder in entries if not is_folder)
 
 
@@ -200,19 +200,19 @@ def _entries(folder: Path, above: Steps) -> Iterator[tuple[Steps, bool]]:
 def _children(folder: Path, steps: Steps) -> list[tuple[Steps, bool]]:
     with (
         reading(folder.joinpath(*steps)),
-        _opened(folder, steps) as opened,
+        _open_folder(folder, steps) as opened,
         os.scandir(opened) as entries,
     ):
         return sorted(
             ((*steps, entry.name), entry.is_dir(follow_symlinks=False))
-            for entry in _bounded(entries, folder)
+            for entry in _limit(entries, folder)
         )
 
 
 T = TypeVar("T")
 
 
-def _bounded(entries: Iterator[T], folder: Path) -> Iterator[T]:
+def _limit(entries: Iterator[T], folder: Path) -> Iterator[T]:
     for count, entry in enumerate(entries):
         if count >= MAX_FILES:
             raise UsageError(f"'{folder}' contains more than {MAX_FILES} files")
@@ -220,10 +220,10 @@ def _bounded(entries: Iterator[T], folder: Path) -> Iterator[T]:
 
 
 @contextmanager
-def _opened(folder: Path, steps: Steps) -> Iterator[Opened]:
+def _open_folder(folder: Path, steps: Steps) -> Iterator[Opened]:
     """Opens a subfolder without following links."""
     if not _BY_DESCRIPTOR:
-        yield _checked(folder, steps)
+        yield _check_folder(folder, steps)
         return
     flags = os.O_RDONLY | _FOLDER
     descriptor, place = os.open(folder, flags), folder
@@ -240,7 +240,7 @@ def _opened(folder: Path, steps: Steps) -> Iterator[Opened]:
         os.close(descriptor)
 
 
-def _checked(folder: Path, steps: Steps) -> Path:
+def _check_folder(folder: Path, steps: Steps) -> Path:
     for step in steps:
         folder /= step
         _refuse_other(folder, folder.lstat(), stat.S_IFDIR)

@@ -15,7 +15,7 @@ from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import Array, Data, to_nnef_tools
 from nnef_grad.interop.onnx_files.refusals import translate_errors
-from nnef_grad.model import declared
+from nnef_grad.model import declared_variables
 from nnef_grad.storage.files import PathLike, commit, unfinished_file, writing
 from nnef_grad.targets import lower
 
@@ -43,7 +43,9 @@ def write(graph: Graph, path: PathLike, data: Data) -> None:
 
 def _refuse_missing(graph: Graph, data: Data) -> None:
     there = {label.lower() for label in data}
-    missing = [v.label for v in declared(graph) if v.label.lower() not in there]
+    missing = [
+        v.label for v in declared_variables(graph) if v.label.lower() not in there
+    ]
     if missing:
         named = ", ".join(f"'{label}'" for label in missing)
         raise UsageError(f"there are no data for the variables with the labels {named}")
