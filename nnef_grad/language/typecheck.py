@@ -367,7 +367,7 @@ class ExpressionChecker:
         expected = substitute(parameter.type, dtype) if dtype else parameter.type
         culprit, wanted = self._culprit(expression, expected, types, generics)
         advice = _advice(culprit, wanted)
-        message = f"argument '{parameter.name}' of '{fragment.name}' must be {expected}, but is {found}"
+        message = f"argument '{parameter.name}' of '{fragment.name}' wants {expected}, got {found}"
         self.report(
             f"{message}{advice}", culprit.span, remedy="lenient" if advice else None
         )

@@ -406,7 +406,7 @@ def test_extents_that_are_left_open_are_given(tmp_path: Path) -> None:
         ([("Dropout", ("x", "r", "t"), "y", {})], "'Dropout' is not .* must not train"),
         (
             [("Resize", ("x", "", "f"), "y", {"nearest_mode": "ceil"})],
-            "'Resize' is not possible: other elements are nearest",
+            "'Resize' is not possible: the nearest elements must be those of NNEF",
         ),
         ([("Relu", ("x",), "y", {})], "an output is what the file holds"),
     ],
@@ -441,8 +441,8 @@ def test_files_that_are_none_of_onnx(tmp_path: Path) -> None:
     (tmp_path / "empty.onnx").write_text("")
     for name, message in (
         ("missing.onnx", "cannot read .*missing.onnx': No such file"),
-        ("text.onnx", "text.onnx' is no ONNX file that can be read"),
-        ("empty.onnx", "empty.onnx' is no ONNX file: it holds no graph"),
+        ("text.onnx", "text.onnx' cannot be read as an ONNX file"),
+        ("empty.onnx", "empty.onnx' is not an ONNX file: it has no graph"),
         ("", "cannot read"),
     ):
         with pytest.raises(nnef_grad.UsageError, match=message):
