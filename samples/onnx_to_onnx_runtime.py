@@ -35,7 +35,7 @@ def main() -> None:
         onnx.save(model(weights), folder / "model.onnx")
         gradients = backward(folder / "model.onnx", folder / "backward.onnx")
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # The writer lists weights as inputs.
+        options.log_severity_level = 3  # The writer lists weights among the inputs.
         session = onnxruntime.InferenceSession(folder / "backward.onnx", options)
         found = session.run(list(gradients), {"x": x, "grad_y": seed})
 
