@@ -154,7 +154,7 @@ class Grammar:
 
 
 class _Start(Symbol):  # type: ignore[type-arg, unused-ignore]
-    """Where an expansion begins."""
+    """The start of an expansion."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

@@ -142,7 +142,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How a tensor is quantized.
+    """The quantization of a tensor.
 
     Attributes:
         tensor: the name of the tensor.

@@ -29,7 +29,7 @@ class Part(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many bytes it has."""
+        """The number of bytes."""
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Readable]:
@@ -56,7 +56,7 @@ class FileInFolder(Part):
 
     @cached_property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The number of bytes."""
         with open_inside(self._folder, self._steps) as file:
             return os.fstat(file.fileno()).st_size
 
@@ -82,7 +82,7 @@ class MemberOfArchive(Part):
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The number of bytes."""
         return self._member.size
 
     def open(self) -> AbstractContextManager[Readable]:
@@ -103,7 +103,7 @@ class Text(Part):
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The number of bytes."""
         return len(self._bytes)
 
     def open(self) -> BytesIO:

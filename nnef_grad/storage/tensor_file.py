@@ -68,7 +68,7 @@ class Header(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many bytes the data take."""
+        """The number of bytes of the data."""
         return (prod(self.shape) * self.bits + 7) // 8
 
 
