@@ -401,7 +401,10 @@ def test_extents_that_are_left_open_are_given(tmp_path: Path) -> None:
         ),
         ([("Relu", ("z",), "y", {})], "has shapes that are not known before .* 'Relu'"),
         ([("NonZero", ("x",), "y", {})], "the ONNX operations 'NonZero'"),
-        ([("Gelu", ("x",), "y", {"domain": "com.own"})], "not standard ONNX: 'com.own.Gelu'"),
+        (
+            [("Gelu", ("x",), "y", {"domain": "com.own"})],
+            "not standard ONNX: 'com.own.Gelu'",
+        ),
         ([("Pad", ("x", "p"), "y", {"mode": "wrap"})], "mode must not be wrap"),
         ([("Dropout", ("x", "r", "t"), "y", {})], "'Dropout' is not .* must not train"),
         (
