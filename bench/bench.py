@@ -1,17 +1,17 @@
 """Speed and memory of the compiler, as ratios against peers in the same run.
 
-`make bench` prints, each a median of several runs in turn:
+`make bench` prints medians of several interleaved runs:
 
-- a whole `nnef-grad` process on a graph of the size of ResNet-50, beside a Python that
-  imports lark and click alone;
-- the same of a model folder with 256 MiB of data to a folder, to an archive and to a
-  compressed one, in seconds and in memory, beside tarfile of the standard library;
+- a whole `nnef-grad` process on a graph of the size of ResNet-50, compared with a Python
+  process that only imports lark and click;
+- the same for a model folder with 256 MiB of data, to a folder, an archive and a
+  compressed archive, in seconds and memory, compared with tarfile of the standard library;
 - reading, differentiating, lowering for all runtimes, and writing chains of 1,000 to
-  100,000 operations, in seconds for 10,000 operations of the chain, beside
-  `nnef.parse_string` on the same text: the work is linear where the figures stay.
+  100,000 operations, in seconds per 10,000 operations, compared with
+  `nnef.parse_string` on the same text: constant figures mean linear time.
 
-Give it the path of a model to take that in place of the generated one: `python
-bench/bench.py model.nnef`.
+Pass the path of a model to use it instead of the generated one: `python bench/bench.py
+model.nnef`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ RUNS = 7
 
 
 def residual_network(blocks: int) -> str:
-    """Residual blocks of convolutions, normalization and activations: six operations
-    and seven variables each.
+    """Residual blocks of convolutions, normalization and activations, each with six
+    operations and seven variables.
     """
     lines = ["h0 = external(shape = [1, 64, 56, 56]);"]
     for i in range(blocks):
@@ -63,7 +63,7 @@ def residual_network(blocks: int) -> str:
 
 
 def chain(operations: int) -> str:
-    """Element-wise operations in a row."""
+    """A chain of element-wise operations."""
     steps = (
         "h{1} = mul(h{0}, w);",
         "h{1} = tanh(h{0});",
@@ -85,8 +85,8 @@ def _document(lines: list[str], inputs: str, outputs: str) -> str:
 
 
 def seconds(*functions: Callable[[], object], runs: int = RUNS) -> list[float]:
-    """The median time of each function, called in turn so that a slow moment of the
-    machine meets all of them.
+    """The median time of each function, with interleaved calls, so that a slow phase of
+    the machine affects all of them.
     """
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(runs):
@@ -135,7 +135,7 @@ def bench_data(folder: Path) -> None:
     for name in ("out", "out.tar", "out.tgz"):
         arguments = (str(model), "-o", str(folder / name), "--force", "-q")
         (taken,) = seconds(process("-m", "nnef_grad", *arguments), runs=3)
-        print(f"to {name}: {taken:.2f} s, {peak(*arguments)} MiB of memory at the most")
+        print(f"to {name}: {taken:.2f} s, {peak(*arguments)} MiB of memory at most")
 
 
 def heavy(layers: int) -> str:
@@ -151,7 +151,7 @@ def heavy(layers: int) -> str:
 
 
 def peak(*arguments: str) -> int:
-    """The memory that a process has taken, in MiB."""
+    """The peak memory of a process, in MiB."""
     code = (
         "import resource, sys; from nnef_grad.cli import main;"
         " main(sys.argv[1:], standalone_mode=False);"

@@ -1,7 +1,7 @@
-"""Documents at random: from the grammar, from the declarations of the operations, from
-the documents of the tests by mutation, and the known ways to be too much.
+"""Random documents: from the grammar, from the declarations of the operations, by mutation
+of the documents of the tests, and of excessive size or depth.
 
-An input is a function of its seed alone, so that a number is enough to name it.
+An input is a function of its seed, so that a number identifies it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_BYTES = 500_000
 
 @dataclass(frozen=True)
 class Input:
-    """The bytes of a file, the options they are compiled with, and where they are from."""
+    """The bytes of a file, the options to compile them with, and their origin."""
 
     data: bytes
     options: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Input:
 
 
 def make_input(seed: str, kinds: Sequence[str] | None = None) -> Input:
-    """The input that a seed stands for, of one of some kinds."""
+    """The input of a seed, of one of the given kinds."""
     rng = Random(seed)
     names = list(kinds or KINDS)
     kind = rng.choices(names, [KINDS[name][0] for name in names])[0]
@@ -78,7 +78,7 @@ def grammar() -> Grammar:
 
 
 class Grammar:
-    """The rules by what they expand, with the least height of a tree of each."""
+    """The rules by the symbol that they expand, with the least height of their trees."""
 
     START = ("document", "library", "expression", "body", "fragment")
 
@@ -98,7 +98,7 @@ class Grammar:
         self._measure()
 
     def _measure(self) -> None:
-        """A tree is higher by one than the highest of its children."""
+        """The least heights: a tree is one higher than the highest of its children."""
         before = None
         while before != self.height:
             before = dict(self.height)
@@ -132,8 +132,8 @@ class Grammar:
 
     @cache  # noqa: B019
     def _weights(self, name: str) -> list[float]:
-        """What branches is rare, as a sentence would have no end otherwise, and what is
-        written in several ways is not more frequent for that.
+        """Weights that make branching rules rare, so that sentences end, and that do not
+        favour rules with several alternatives.
         """
         rules = self.rules[name]
         ways = Counter(rule.alias for rule in rules if len(rule.expansion) > 1)
@@ -154,7 +154,7 @@ class Grammar:
 
 
 class _Start(Symbol):  # type: ignore[type-arg, unused-ignore]
-    """Where an expansion begins."""
+    """The start of an expansion."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -185,7 +185,7 @@ class Scope:
         self.calls: list[tuple[str, str]] = []
 
     def name(self, rng: Random, parent: str) -> str:
-        """A name that is likely where it stands, seldom another one."""
+        """A name that is likely in its place, rarely another one."""
         if rng.random() < 0.1:
             return rng.choice(NAMES)
         if parent == "invocation":
@@ -199,14 +199,14 @@ class Scope:
         return rng.choice(list(self.tensors))
 
     def tensor(self, rng: Random, dtype: str | None) -> str:
-        """A tensor of a data type, or nearly always; often one of the usual shape."""
+        """A tensor, nearly always of a data type, and often of the usual shape."""
         if dtype == "scalar" and rng.random() < 0.4:
             return rng.choice(["x", "w"])
         known = [n for n, d in self.tensors.items() if dtype in (None, "?", d)]
         return rng.choice(known if known and rng.random() < 0.98 else NAMES)
 
     def last(self) -> str:
-        """What to return: a tensor that has a gradient."""
+        """The tensor to return, which has a gradient."""
         return [n for n, dtype in self.tensors.items() if dtype == "scalar"][-1]
 
 
@@ -220,7 +220,7 @@ def operations() -> list[str]:
 
 
 def from_grammar(rng: Random) -> str:
-    """A sentence of the grammar; most have no meaning."""
+    """A sentence of the grammar; most are not valid documents."""
     return grammar().expand(rng.choice(["document", "library"]), rng, Scope(), 300)
 
 
@@ -239,7 +239,7 @@ TENSORS = """    x = external(shape = [2, 4, 4, 4]);
 
 
 def network(rng: Random) -> str:
-    """A graph of operations whose arguments are of the declared types, or nearly."""
+    """A graph of operations with arguments of the declared types, for the most part."""
     scope = Scope()
     fragments = [_fragment(rng, scope, i) for i in range(rng.choice([0, 0, 0, 1, 2]))]
     body = _body(rng, scope, rng.randint(1, 6))
@@ -253,7 +253,7 @@ def _body(rng: Random, scope: Scope, count: int) -> str:
 
 
 def _fragment(rng: Random, outer: Scope, number: int) -> str:
-    """A fragment that takes all tensors there are, so that its call is easily made."""
+    """A fragment that takes all tensors, so that it is easy to call."""
     inner = Scope()
     parameters = ", ".join(f"{n}: tensor<{d}>" for n, d in inner.tensors.items())
     call = f"f{number}({', '.join(inner.tensors)})"
@@ -386,7 +386,7 @@ _VALUES = {
 
 @lru_cache(maxsize=1)
 def corpus() -> list[str]:
-    """The documents of the tests and the samples, and some made for the purpose."""
+    """The documents of the tests and the samples, and a few more."""
     folders = (ROOT / "tests" / "cases", ROOT / "samples")
     paths = sorted(path for folder in folders for path in folder.rglob("*.nnef"))
     texts = [re.split("# ---- nnef-grad", path.read_text("utf-8"))[0] for path in paths]
@@ -426,7 +426,7 @@ def _swap(rng: Random, pieces: list[str]) -> None:
 
 
 def _replace(rng: Random, pieces: list[str]) -> None:
-    """A word by one of the same kind."""
+    """Replaces a word by one of the same kind."""
     words = [i for i, piece in enumerate(pieces) if piece[:1].isalnum()]
     if words:
         place = rng.choice(words)
@@ -450,7 +450,7 @@ def _insert_expression(rng: Random, pieces: list[str]) -> None:
 
 
 def _repeat(rng: Random, pieces: list[str]) -> None:
-    """A piece as often as it fits."""
+    """Repeats a piece as often as it fits."""
     start = _place(rng, pieces)
     piece = "".join(pieces[start : start + rng.choice([1, 2, 5, 20])]) or "("
     times = min(rng.choice([2, 100, 10000]), MAX_BYTES // 8 // len(piece) + 1)
@@ -458,7 +458,7 @@ def _repeat(rng: Random, pieces: list[str]) -> None:
 
 
 def _splice(rng: Random, pieces: list[str]) -> None:
-    """The beginning of one document and the end of another."""
+    """Joins the beginning of one document and the end of another."""
     other = _TOKEN.findall(rng.choice(corpus()))
     pieces[_place(rng, pieces) :] = other[_place(rng, other) :]
 
@@ -480,7 +480,7 @@ def _flip(rng: Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
-# ---- Too much ----
+# ---- Excessive documents ----
 
 SIZES = [10, 100, 1000, 5000, 20000, 50000]
 
@@ -581,7 +581,7 @@ def _large(rng: Random) -> str:
 
 
 def _mixed(rng: Random) -> str:
-    """Some nesting in some other nesting, in an expression of the grammar."""
+    """Nesting of one kind inside nesting of another, in an expression of the grammar."""
     text = "x"
     for _ in range(rng.randint(2, 5)):
         nest = EXPRESSIONS[rng.choice(list(EXPRESSIONS))]
@@ -762,7 +762,7 @@ _TOO_MUCH: list[tuple[int, Callable[[Random], str]]] = [
 
 
 def too_much(rng: Random) -> str:
-    """Something that is deep, long, large or without end."""
+    """A document that is deep, long, large or infinitely recursive."""
     weights = [weight for weight, _ in _TOO_MUCH]
     return rng.choices(_TOO_MUCH, weights)[0][1](rng)
 
@@ -771,7 +771,7 @@ def too_much(rng: Random) -> str:
 
 
 def _options(rng: Random) -> dict[str, Any]:
-    """Mostly none."""
+    """Random options, mostly none."""
     if rng.random() < 0.6:
         return {}
     names = list(_OPTIONS)

@@ -1,8 +1,8 @@
-"""The fuzzer: no input leads to another exception than an NnefGradError, to more than
-five seconds for one of the steps (and for 100 kB), or to more than 1 GiB.
+"""The fuzzer: no input may raise an exception other than NnefGradError, take more than
+five seconds per step and 100 kB, or use more than 1 GiB of memory.
 
-`make fuzz MINUTES=30`, or `python -m fuzz.fuzz --minutes 30 --jobs 4`. What fails is
-saved in fuzz/failures, as it was and made smaller; `--replay FILE...` runs such files
+`make fuzz MINUTES=30`, or `python -m fuzz.fuzz --minutes 30 --jobs 4`. Failing inputs are
+saved in fuzz/failures, as they are and minimised; `--replay FILE...` runs such files
 again. An input is a function of the seed and its number.
 """
 
@@ -34,7 +34,7 @@ from fuzz.worker import ACCEPTED, item_of, request_of
 ROOT = Path(__file__).parents[1]
 FAILURES = Path(__file__).parent / "failures"
 SECONDS = 5.0
-# A worker that says nothing for so long is stuck without using the processor.
+# A worker without a reply for this long is stuck without using the processor.
 PATIENCE = 600.0
 INPUTS_PER_WORKER = 2000
 SECONDS_TO_MINIMISE = 15.0
@@ -43,7 +43,7 @@ MARK = b"\n# fuzz "
 
 
 class Failure(NamedTuple):
-    """A bug that an input has shown: what happened, in which function."""
+    """A bug that an input shows: the outcome and the function."""
 
     outcome: str
     place: str
@@ -58,14 +58,14 @@ class Failure(NamedTuple):
 
 
 class Worker:
-    """A process for many inputs. After a death there is a new one."""
+    """A process for many inputs, which is replaced when it dies."""
 
     def __init__(self) -> None:
         self.inputs = 0
         self.process: subprocess.Popen[str] | None = None
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a request, or what the process died of."""
+        """The reply to a request, or the cause of the process's death."""
         process = self._ready()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -108,8 +108,8 @@ class Worker:
         return {"outcome": outcome, "kind": "", "what": what, "place": place}
 
     def stop(self) -> tuple[int | None, str]:
-        """Ends the process: its exit code, None where it was still at work, and what it
-        said on stderr.
+        """Ends the process, and returns its exit code (None if it was still running) and
+        its stderr.
         """
         process, self.process = self.process, None
         if process is None:
@@ -127,7 +127,7 @@ class Worker:
 
 
 def failure_of(reply: dict[str, Any]) -> Failure | None:
-    """The bug that a reply tells of."""
+    """The bug in a reply, if any."""
     if "place" not in reply:
         return None
     return Failure(reply["outcome"], reply["place"], reply["what"])
@@ -137,8 +137,8 @@ def failure_of(reply: dict[str, Any]) -> Failure | None:
 
 
 def minimise(data: bytes, fails: Callable[[bytes], bool], seconds: float) -> bytes:
-    """A smaller input that fails too: without lines, then without pieces of lines. Some
-    seconds are enough for each of the two.
+    """A smaller input that fails too: without lines, then without parts of lines. Each of
+    the two steps takes a few seconds at most.
     """
     lines = _reduce(data.splitlines(keepends=True), fails, seconds)
     letters = [bytes([byte]) for byte in b"".join(lines)]
@@ -163,7 +163,7 @@ def _reduce(
 
 
 def _same_bug(worker: Worker, item: Input, failure: Failure) -> Callable[[bytes], bool]:
-    """Whether other bytes show the bug too. Where a hang is met is chance."""
+    """Whether other bytes show the same bug; the place of a hang does not count."""
 
     def fails(data: bytes) -> bool:
         found = failure_of(worker.run(request_of(Input(data, item.options))))
@@ -187,7 +187,7 @@ def save(item: Input, suffix: str = "") -> Path:
 
 
 def read(path: Path) -> Input:
-    """The input of a file, one of ours or any other."""
+    """The input in a file, saved here or not."""
     data = path.read_bytes()
     text, mark, options = data.rpartition(MARK)
     return Input(text, json.loads(options)) if mark else Input(data)
@@ -198,7 +198,7 @@ def read(path: Path) -> Input:
 
 @dataclass
 class Run:
-    """What a run has seen so far."""
+    """The state of a run."""
 
     seed: int
     kinds: Sequence[str]
@@ -210,7 +210,7 @@ class Run:
     lock: Lock = field(default_factory=Lock)
 
     def work(self) -> None:
-        """One job: inputs until the time is over."""
+        """Runs inputs until the time is up."""
         worker = Worker()
         while time.monotonic() < self.end:
             self._one(worker)
@@ -247,7 +247,7 @@ class Run:
             save(Input(data, item.options), f".{path.stem}.min")
 
     def summary(self, seconds: float) -> str:
-        """What was seen, in some lines."""
+        """The results, in a few lines."""
         total = sum(self.outcomes.values())
         lines = [f"{total} inputs, {total / seconds:.1f} a second, seed {self.seed}"]
         lines += [f"{count:8} {name}" for name, count in self.outcomes.most_common()]
@@ -259,7 +259,7 @@ class Run:
 
 
 def fuzz(seconds: float, seed: int, jobs: int, kinds: Sequence[str]) -> Run:
-    """Some jobs side by side for some time."""
+    """Runs jobs in parallel for some time."""
     run = Run(seed, kinds, time.monotonic() + seconds)
     with ThreadPoolExecutor(jobs) as pool:
         for future in [pool.submit(run.work) for _ in range(jobs)]:
@@ -268,7 +268,7 @@ def fuzz(seconds: float, seed: int, jobs: int, kinds: Sequence[str]) -> Run:
 
 
 def replay(paths: Sequence[Path]) -> int:
-    """What becomes of the inputs of some files now; the number of those that fail."""
+    """Runs the inputs of files again, and returns the number of failures."""
     worker, failures = Worker(), 0
     for path in paths:
         reply = worker.run(request_of(read(path)))
@@ -279,7 +279,7 @@ def replay(paths: Sequence[Path]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code is 1 where something failed."""
+    """Runs the fuzzer; the exit code is 1 if an input failed."""
     parser = argparse.ArgumentParser(description="Fuzz the compiler.")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))

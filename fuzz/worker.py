@@ -1,8 +1,8 @@
-"""One process that compiles input after input, within limits of time and memory.
+"""A process that compiles input after input, within limits of time and memory.
 
 Requests are lines of JSON on stdin, replies are lines on stdout. A process that runs out
-of processor time is killed by SIGPROF, and says on stderr where it was; the clock of the
-wall would accuse a busy machine's innocent inputs.
+of processor time is killed by SIGPROF, and prints its stack on stderr; wall-clock time
+would blame innocent inputs on a busy machine.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from nnef_grad.source import Source
 from nnef_grad.storage.files import decode
 
 MEMORY = 2**30
-# What the seconds are for; a larger text has more of them, in proportion.
+# The size of text that the seconds are for; a larger text gets proportionally more.
 BYTES = 100_000
 BYTES_OF_AN_OPERATION = 100
 ACCEPTED = "accepted"
-# What is written may be much longer than what is read; it is not read again then.
+# The output may be much longer than the input; then it is not read again.
 LONG = 2_000_000
 
 Clock = Callable[[int], None]
 
 
 class Broken(Exception):
-    """Something does not hold that must hold of every document."""
+    """A property that every document must have does not hold."""
 
 
 # ---- The property ----
 
 
 def examine(item: Input, clock: Clock = lambda size: None) -> str:
-    """What becomes of an input: `accepted`, or the class of the error it was told. The
-    clock is told of each step that has its own time, and the size of what it reads.
+    """The outcome of an input: `accepted`, or the class of its error. The clock is
+    restarted at each timed step, with the size of its input.
 
     Raises:
-        Exception: it is neither, which is a bug of the compiler.
+        Exception: it is neither, which is a bug in the compiler.
     """
     try:
         _compile(item, clock)
     except NnefGradError as error:
-        # An error tells the whole way from the call to the place, which may be long.
+        # An error shows the whole chain of calls, which may be long.
         _ = str(error)
         return type(error).__name__
     return ACCEPTED
@@ -68,7 +68,7 @@ def _compile(item: Input, clock: Clock) -> None:
     clock(size)
     graph = nnef_grad.loads(source.text, **_known(nnef_grad.loads, item.options))
     if formatted is None:
-        raise Broken("the formatter refuses what the compiler takes")
+        raise Broken("the formatter refuses a document that the compiler accepts")
     clock(max(size, len(graph.operations) * BYTES_OF_AN_OPERATION))
     options = _known(nnef_grad.differentiate, item.options)
     backward = nnef_grad.dumps(nnef_grad.differentiate(graph, **options))
@@ -82,13 +82,13 @@ def _compile(item: Input, clock: Clock) -> None:
 
 
 def _known(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The options that are a function's own."""
+    """The options that a function has."""
     parameters = inspect.signature(function).parameters
     return {name: value for name, value in options.items() if name in parameters}
 
 
 def _format(source: Source) -> str | None:
-    """The layout, which must be its own; None for what is no document."""
+    """The canonical layout, which must be stable; None if the text is not a document."""
     try:
         formatted = format_text(source)
     except NnefGradError:
@@ -97,17 +97,19 @@ def _format(source: Source) -> str | None:
         if format_text(Source("<formatted>", formatted)) == formatted:
             return formatted
     except NnefGradError as error:
-        raise Broken(f"what was formatted is no document: {error.message}") from error
-    raise Broken("what was formatted has another layout")
+        raise Broken(
+            f"the formatted text is not a document: {error.message}"
+        ) from error
+    raise Broken("the formatted text has another layout")
 
 
 def _read_again(text: str) -> list[str]:
-    """The statements of a text of the compiler's own, which must be what it reads."""
+    """The statements of a text that the compiler wrote, and must be able to read."""
     try:
         written = nnef_grad.dumps(nnef_grad.loads(text))
         format_text(Source("<written>", text))
     except NnefGradError as error:
-        raise Broken(f"what was written is refused: {error.message}") from error
+        raise Broken(f"the written text is refused: {error.message}") from error
     return _statements(written)
 
 
@@ -130,26 +132,26 @@ def main() -> None:
 
 
 def _limit_memory() -> None:
-    """Beyond what the interpreter with all its modules takes."""
+    """Limits the memory, beyond that of Python with all modules loaded."""
     pages = Path("/proc/self/statm").read_text().split()[0]
     limit = int(pages) * os.sysconf("SC_PAGE_SIZE") + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def item_of(request: dict[str, Any]) -> Input:
-    """The input of a request, which names a seed or holds the bytes."""
+    """The input of a request, which has a seed or the bytes."""
     if "seed" in request:
         return make_input(request["seed"], request["kinds"])
     return Input(request["data"].encode("latin-1"), request["options"])
 
 
 def request_of(item: Input) -> dict[str, Any]:
-    """The request that holds an input."""
+    """The request for an input."""
     return {"data": item.data.decode("latin-1"), "options": item.options}
 
 
 def reply(item: Input, seconds: float) -> dict[str, Any]:
-    """What became of an input; `place` is there where it is a bug."""
+    """The outcome of an input, with a `place` if it is a bug."""
 
     def clock(size: int) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds * max(1.0, size / BYTES))
@@ -165,7 +167,7 @@ def reply(item: Input, seconds: float) -> dict[str, Any]:
 
 
 def _place(error: Exception) -> str:
-    """The innermost function of the compiler that the error passed."""
+    """The innermost function of the compiler in the traceback of the error."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     codes = [
         frame.f_code for frame in frames if "nnef_grad" in frame.f_code.co_filename

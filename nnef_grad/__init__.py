@@ -72,7 +72,7 @@ __all__ = [
     "summary",
 ]
 
-# What computes numbers wants numpy, which compiling a graph does without.
+# Evaluation needs numpy; compiling a graph does not.
 _NUMERIC = {
     "Checked": "nnef_grad.interpreter.gradcheck",
     "CheckedGradient": "nnef_grad.interpreter.gradcheck",

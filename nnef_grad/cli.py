@@ -21,8 +21,8 @@ import click
 import nnef_grad
 from nnef_grad.autodiff.backward import Wrt
 from nnef_grad.errors import NnefGradError, Problem, UsageError
-from nnef_grad.model import declared, from_source
-from nnef_grad.storage.containers import Container, opened
+from nnef_grad.model import declared_variables, from_source
+from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.data import arrays_of
 from nnef_grad.storage.files import text_of
 from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
@@ -34,17 +34,15 @@ WRONG_GRADIENT = 1
 
 
 def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
-    """A mistake of the user's is told in its own words; anything else is ours, and asks
-    to be reported.
-    """
+    """Turns exceptions into messages and exit codes: the user's mistakes, and bugs."""
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
         try:
-            with _ended_in_order():
+            with _clean_up_when_terminated():
                 command(*arguments, **options)
         except NnefGradError as error:
-            _fail(_told(error, options["report"]), USER_ERROR)
+            _fail(_render(error, options["report"]), USER_ERROR)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(INTERNAL_ERROR)
@@ -54,15 +52,16 @@ def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
             if os.environ.get("NNEF_GRAD_TRACEBACK"):
                 raise
             what = f"{type(error).__name__}: {error}"
-            message = f"error: this is a bug of nnef-grad ({what})"
-            _fail(f"{message}; NNEF_GRAD_TRACEBACK=1 shows where", INTERNAL_ERROR)
+            message = f"error: this is a bug in nnef-grad ({what})"
+            advice = "set NNEF_GRAD_TRACEBACK=1 to see where"
+            _fail(f"{message}; {advice}", INTERNAL_ERROR)
 
     return run
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """A program that is told to end removes first what it has half written."""
+def _clean_up_when_terminated() -> Iterator[None]:
+    """Removes half-written output when the process is terminated."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -78,14 +77,14 @@ def _fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _told(error: NnefGradError, report: str) -> str:
+def _render(error: NnefGradError, report: str) -> str:
     error.problems = tuple(map(_with_advice, error.problems))
     if report == "text":
         return str(error)
     return json.dumps({"errors": [p.as_data() for p in error.problems]})
 
 
-# How what is wrong can be had all the same.
+# The option that helps against a problem, by its remedy.
 _ADVICE = {
     "lenient": ", or read it with --lenient",
     "overwrite": ": use --force to replace it",
@@ -93,7 +92,7 @@ _ADVICE = {
 
 
 def _with_advice(problem: Problem) -> Problem:
-    """Says which option would help."""
+    """The problem, with the option that would help."""
     advice = "" if problem.remedy is None else _ADVICE[problem.remedy]
     return problem._replace(message=f"{problem.message}{advice}")
 
@@ -105,8 +104,8 @@ def _with_advice(problem: Problem) -> Problem:
     "--output",
     metavar="OUT",
     default=PIPE,
-    help="Where to write the backward graph: x.nnef, a text; x.tgz or x.tar, an archive; "
-    "x/ or x, a folder. '-' (the default) is stdout.",
+    help="Where to write the backward graph: a file x.nnef; an archive x.tgz or x.tar; "
+    "a folder x/ or x. '-' (the default) is stdout.",
 )
 @click.option(
     "--wrt",
@@ -131,15 +130,15 @@ def _with_advice(problem: Problem) -> Problem:
 @click.option(
     "--jacobian",
     is_flag=True,
-    help="Give the whole Jacobian of one output, in place of its product with a seed.",
+    help="Compute the whole Jacobian of one output, instead of its product with a seed.",
 )
 @click.option(
     "--seed",
     type=click.Choice(["input", "ones"]),
     default="input",
     show_default=True,
-    help="Take the gradient of each output as an input, or ones: the gradient of the "
-    "sum of all output elements.",
+    help="Take the gradient of each output as an input, or use ones, for the gradient "
+    "of the sum of all output elements.",
 )
 @click.option(
     "--with-outputs", is_flag=True, help="Return the outputs of the forward graph too."
@@ -160,33 +159,34 @@ def _with_advice(problem: Problem) -> Problem:
 @click.option(
     "--rules",
     metavar="FILE",
-    help="Take rules from FILE: fragments named <operation>_vjp.",
+    help="Read rules from FILE: fragments named <operation>_vjp.",
 )
 @click.option(
     "--expand",
     metavar="NAMES",
     multiple=True,
-    help="Put the bodies of these compound operations in their place.",
+    help="Replace these compound operations by their bodies.",
 )
 @click.option(
     "--gelu",
     type=click.Choice(["exact", "sigmoid"]),
     default="exact",
     show_default=True,
-    help="What gelu is: x * Phi(x), or the standard's body, x * sigmoid(1.702 * x).",
+    help="The definition of gelu: x * Phi(x), or the standard's body, "
+    "x * sigmoid(1.702 * x).",
 )
 @click.option(
     "--lenient",
     is_flag=True,
-    help="Repair what exporters are known to get wrong, with a warning for each repair.",
+    help="Repair known mistakes of exporters, with a warning for each repair.",
 )
 @click.option(
     "--target",
     type=click.Choice(["nnef", "khronos", "tract", "onnx", "portable"]),
     default="nnef",
     show_default=True,
-    help="Write a form that these runtimes have, and compute right: khronos is the "
-    "PyTorch interpreter and nnef.Session, portable all of them.",
+    help="Write a form that these runtimes support and compute correctly: khronos is "
+    "the PyTorch interpreter and nnef.Session, portable is all of them.",
 )
 @click.option(
     "--check",
@@ -209,7 +209,7 @@ def _with_advice(problem: Problem) -> Problem:
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How errors, warnings and the summary are written to stderr.",
+    help="The format of errors, warnings and the summary on stderr.",
 )
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
@@ -242,7 +242,7 @@ def main(
     MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of
     NNEF 1.0 text, or '-' for stdin. The backward graph is standard NNEF 1.0: its inputs
     are those of MODEL and the gradient of each output, its outputs the gradient of each
-    input and variable. A folder or an archive gets the data of its variables too.
+    input and variable. A folder or an archive also gets the data of its variables.
 
     \b
     Examples:
@@ -252,7 +252,7 @@ def main(
       nnef-grad model.nnef --wrt image,conv1 --batch 8 | less
     """
     _refuse(output, model, force)
-    container = opened(model) if model != PIPE else None
+    container = open_container(model) if model != PIPE else None
     own_rules = nnef_grad.load_rules(rules) if rules is not None else None
     graph = _read(
         container,
@@ -262,7 +262,7 @@ def main(
         rules=own_rules,
         lenient=lenient,
     )
-    backward = _derivative(jacobian, seed)(
+    backward = _differentiation(jacobian, seed)(
         graph,
         wrt=_wrt(_split(wrt)),
         outputs=_split(outputs) or None,
@@ -270,10 +270,12 @@ def main(
         with_outputs=with_outputs,
         rules=own_rules,
     )
-    stored = _stored(graph, container)
-    backward, constants = _lowered(backward, target, output)
+    stored = _load_stored(graph, container)
+    backward, constants = _lower(backward, target, output)
     if is_checked:
-        known = arrays_of(declared(graph), stored) if stored is not None else {}
+        known = (
+            arrays_of(declared_variables(graph), stored) if stored is not None else {}
+        )
         values = {**known, **constants}
         _check(graph, backward, values, check_seed, own_rules, report)
     _write(backward, output, stored, constants, force)
@@ -283,7 +285,7 @@ def main(
 
 
 def _refuse(output: str, model: str, force: bool) -> None:
-    """Says before anything is computed that OUT cannot be written."""
+    """Refuses an OUT that cannot be written, before anything is computed."""
     if output == PIPE:
         return
     if model != PIPE:
@@ -298,30 +300,30 @@ def _read(container: Container | None, **options: Any) -> nnef_grad.Graph:
     return from_source(container.graph(), quant=quant, **options)
 
 
-def _lowered(
+def _lower(
     backward: nnef_grad.Backward, target: str, output: str
 ) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
-    """The backward graph in the form of a target, and the data of constants that are
-    variables there.
+    """The backward graph lowered for a target, and the data of the constants that
+    became variables.
     """
     if target == "nnef":
-        # To import the lowerings, and numpy with them, would take longer than to compile.
+        # Importing the lowerings, and numpy with them, takes longer than compiling.
         return backward, {}
     lowered = nnef_grad.lower(backward.graph, target)
     if lowered.data and _is_text(output):
-        message = f"the graph has constants, which target '{target}' has as variables"
+        message = f"target '{target}' stores the constants of the graph as variables"
         raise UsageError(f"{message}: write a folder or an archive, which hold data")
     return replace(backward, graph=lowered.graph), lowered.data
 
 
-def _stored(
+def _load_stored(
     graph: nnef_grad.Graph, container: Container | None
 ) -> nnef_grad.VariableData | None:
-    """The data of the model. There are none of one that comes before its training."""
+    """The data of the model; None for one without any, such as an untrained one."""
     if container is None:
         return None
     data = nnef_grad.VariableData(container)
-    has_any = any(variable.label in data for variable in declared(graph))
+    has_any = any(variable.label in data for variable in declared_variables(graph))
     return data if has_any else None
 
 
@@ -335,7 +337,7 @@ def _write(
     if output == PIPE:
         click.echo(nnef_grad.dumps(backward), nl=False)
         return
-    # What lies about in the model is not to be taken for a constant.
+    # The constants come first: an unused file of the model may have the same label.
     found: Any = ChainMap(dict(constants), stored or {})  # type: ignore[arg-type]
     data = None if _is_text(output) else found
     partial = stored is None
@@ -343,7 +345,7 @@ def _write(
 
 
 def _is_text(output: str) -> bool:
-    """Whether OUT has no place for data."""
+    """Whether OUT is a text, which cannot hold data."""
     return output == PIPE or format_of(output) is ModelFormat.TEXT
 
 
@@ -354,21 +356,17 @@ def _warnings(
     output: str,
 ) -> list[Problem]:
     found = [*graph.warnings, *map(Problem, backward.warnings)]
-    if stored is None and declared(graph) and not _is_text(output):
-        message = (
-            "the model has no data for its variables, and so OUT has none for them"
-        )
+    if stored is None and declared_variables(graph) and not _is_text(output):
+        message = "the model has no data for its variables, so OUT has none either"
         found.append(Problem(message))
     return found
 
 
-def _derivative(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:
+def _differentiation(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:
     if not jacobian:
         return partial(nnef_grad.differentiate, seed=seed)  # type: ignore[arg-type]
     if seed != "input":
-        raise UsageError(
-            "--jacobian has no seed: it is the derivative for each of them"
-        )
+        raise UsageError("--jacobian takes no seed: leave out --seed")
     return nnef_grad.jacobian
 
 
@@ -380,7 +378,7 @@ def _check(
     rules: nnef_grad.Rules | None,
     report: str,
 ) -> None:
-    """Tells how the gradients compare; one that is wrong ends the program."""
+    """Reports how the gradients compare; a wrong one ends the program."""
     checked = nnef_grad.check(graph, backward, variables=values, seed=seed, rules=rules)
     if report == "json":
         click.echo(json.dumps({"check": checked.as_data()}), err=True)
@@ -408,7 +406,7 @@ def _split(values: Sequence[str]) -> list[str]:
 
 
 def _wrt(names: list[str]) -> Wrt:
-    """A word for a group stands alone; it would be ambiguous among names."""
+    """The name of a group, or a list of tensors; a group cannot be in the list."""
     if not names:
         return "all"
     return names[0] if len(names) == 1 else names
@@ -424,5 +422,5 @@ def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
         )
     except ValueError:
         raise UsageError(
-            f"--input-shape wants NAME=EXTENT,EXTENT,... and got '{text}'"
+            f"--input-shape expects NAME=EXTENT,EXTENT,... and got '{text}'"
         ) from None

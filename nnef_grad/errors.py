@@ -1,7 +1,7 @@
 """The one family of errors.
 
-An `NnefGradError` is a mistake of the user, or a model outside of what the compiler can
-do. Anything else that is raised is a bug of the compiler.
+An `NnefGradError` is a mistake of the user, or a model that the compiler does not
+support. Any other exception is a bug in the compiler.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Any, Literal, NamedTuple
 
 from nnef_grad.source import Span
 
-# How many problems are told in one run, and how many steps of the way to each.
+# The most problems reported in one run, and the most callers shown for each.
 MAX_PROBLEMS = 20
 MAX_CALLERS = 5
 
 
-# A list that somebody wrote can be longer than a message should be.
+# Messages that quote the user's text may get too long.
 LONG_MESSAGE = 400
 
 
 def brief(message: str) -> str:
-    """The message, cut where it goes on for too long."""
+    """The message, truncated if it is too long."""
     return message if len(message) <= LONG_MESSAGE else f"{message[:LONG_MESSAGE]}..."
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """`; did you mean 'x'?` where a known name is near, otherwise nothing."""
+    """`; did you mean 'x'?` if a known name is similar, otherwise nothing."""
     near = get_close_matches(name, known, n=1, cutoff=0.7)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-# Reading that repairs what exporters are known to get wrong; replacing what is there.
+# Lenient reading repairs known mistakes of exporters; overwriting replaces a file.
 Remedy = Literal["lenient", "overwrite"]
 
 
@@ -43,7 +43,7 @@ class Problem(NamedTuple):
     Attributes:
         message: what is wrong, and what to do about it where that is known.
         span: the place in the source, or None where there is no text to point at.
-        remedy: how it can be had all the same, if it can.
+        remedy: the option that would help, if there is one.
     """
 
     message: str
@@ -51,14 +51,14 @@ class Problem(NamedTuple):
     remedy: Remedy | None = None
 
     def position(self) -> int:
-        """Where it is in its source, to sort by."""
+        """The offset in its source, to sort by."""
         return self.span.start if self.span is not None else 0
 
     def __str__(self) -> str:
         return self.render("error")
 
     def render(self, kind: str) -> str:
-        """The message with its place, the line and the way there; `kind` is error, or
+        """The message with its place, the line and the callers; `kind` is error or
         warning.
         """
         if self.span is None:
@@ -72,7 +72,7 @@ class Problem(NamedTuple):
         return "\n".join(lines)
 
     def as_data(self) -> dict[str, Any]:
-        """The same for programs: a message, and its places, the way there after it."""
+        """The same for programs: the message, its place, and those of its callers."""
         places = [] if self.span is None else [self.span, *self.span.callers]
         return {
             "message": self.message,
@@ -81,12 +81,12 @@ class Problem(NamedTuple):
 
 
 class NnefGradError(Exception):
-    """A mistake of the user's making.
+    """A mistake of the user, or an unsupported model.
 
     Attributes:
         message: what is wrong, and what to do about it where that is known.
         span: the place in the source, or None where there is no text to point at.
-        problems: all that was found, the first of which gives `message` and `span`.
+        problems: all problems; the first one gives `message` and `span`.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class NnefGradError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong first of all."""
+        """The message of the first problem."""
         return self.problems[0].message
 
     @property
     def span(self) -> Span | None:
-        """Where that is."""
+        """The place of the first problem."""
         return self.problems[0].span
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ class NnefGradError(Exception):
         return "\n".join(lines)
 
     def called_from(self, caller: Span | None) -> None:
-        """Notes the invocation whose expansion met the error, where it was not yet."""
+        """Adds the invocation whose expansion met the error to problems without one."""
         self.problems = tuple(
             p._replace(span=p.span._replace(caller=caller))
             if p.span is not None and p.span.caller is None
@@ -137,7 +137,7 @@ class NnefSyntaxError(NnefGradError):
 
 
 class InvalidGraphError(NnefGradError):
-    """The text is well-formed, and breaks a rule of the language or of an operation."""
+    """The text is well-formed, but breaks a rule of the language or of an operation."""
 
 
 class NoDerivativeError(NnefGradError):
@@ -149,14 +149,12 @@ class UnsupportedError(NnefGradError):
 
 
 class UsageError(NnefGradError):
-    """What was asked for does not fit the model: a name that it does not have, an
-    option out of range.
-    """
+    """A request does not fit the model: an unknown name, an option out of range."""
 
 
 @contextmanager
 def located(span: Span | None) -> Iterator[None]:
-    """What is told without a place inside is told at this one."""
+    """Gives errors that are raised inside without a place this one."""
     try:
         yield
     except InvalidGraphError as error:
@@ -167,8 +165,8 @@ def located(span: Span | None) -> Iterator[None]:
 
 @contextmanager
 def bounded_nesting(span: Span) -> Iterator[None]:
-    """What is nested too deeply for Python's recursion is refused. Hundreds of levels are
-    left, which nobody writes, and shallow texts do not pay for deep ones.
+    """Refuses a text nested too deeply for Python's recursion limit. The limit leaves
+    hundreds of levels, and ordinary texts do not pay for deep ones.
 
     Raises:
         InvalidGraphError: it is nested too deeply.

@@ -21,7 +21,7 @@ USER_ERROR = 2
 
 
 class Formatted(NamedTuple):
-    """A file, as it is and as it is to be."""
+    """A file and its canonical text."""
 
     name: str
     source: Source
@@ -29,19 +29,21 @@ class Formatted(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether the layout was another one."""
+        """Whether the file is not in canonical layout."""
         return self.text != self.source.text
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--check", is_flag=True, help="Write nothing; exit 1 if a file would.")
+@click.option(
+    "--check", is_flag=True, help="Write nothing; exit 1 if files would change."
+)
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad-fmt")
 def main(files: tuple[str, ...], check: bool) -> None:
-    """Bring NNEF files into their canonical layout.
+    """Bring NNEF files into canonical layout.
 
-    Only white space changes. A FILE is rewritten in place; '-' is stdin, and goes to
-    stdout. Where one of the files has a mistake, none is written.
+    Only white space changes. Files are rewritten in place; '-' reads stdin and writes
+    stdout. If one of the files has a mistake, none is written.
 
     \b
     Examples:
@@ -75,7 +77,7 @@ def _report(formatted: Sequence[Formatted]) -> None:
 
 
 def _write(formatted: Sequence[Formatted]) -> None:
-    """A link stays one: what it leads to is rewritten."""
+    """Rewrites the files; the target of a symbolic link, not the link."""
     for file in formatted:
         if file.name == PIPE:
             click.echo(file.text, nl=False)

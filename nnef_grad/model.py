@@ -25,7 +25,12 @@ from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
 from nnef_grad.source import Source, Span
-from nnef_grad.storage.containers import GRAPH, QUANTIZATION, opened, quantization_path
+from nnef_grad.storage.containers import (
+    GRAPH,
+    QUANTIZATION,
+    open_container,
+    quantization_path,
+)
 from nnef_grad.storage.data import Declared, parts_of
 from nnef_grad.storage.files import PathLike, read_source, write_texts
 from nnef_grad.storage.output import ModelFormat, format_of, write_archive, write_folder
@@ -47,23 +52,23 @@ def load(
     rules: Rules | None = None,
     lenient: bool = False,
 ) -> Graph:
-    """Reads a graph, with its quantization info. The data of its variables are read by
-    `load_data`.
+    """Reads a graph, with its quantization info. `load_data` reads the data of its
+    variables.
 
     Args:
-        path: a folder with a graph.nnef and maybe a graph.quant; an archive of such
-            files, .tar or .tgz; or a text, x.nnef, with an x.quant beside it maybe.
-            What it is counts, and not what it is called.
+        path: a folder with a graph.nnef and optionally a graph.quant; an archive of
+            such files, .tar or .tgz; or a text, x.nnef, optionally with an x.quant
+            beside it. The format is detected from the content, not from the name.
         input_shapes: shapes for external tensors, by name, in place of the declared
             ones; of the same rank.
         batch: the extent of dimension 0 of every external tensor, in place of the
             declared one.
-        expand: compound operations of the standard to put the bodies of in their place;
-            without it they stay as they are written.
-        rules: rules of the user's own; they know the shapes of operations that the
+        expand: compound operations of the standard to replace by their bodies; others
+            are kept.
+        rules: the user's own rules; they give the shapes of operations that the
             document declares without a body.
-        lenient: whether what exporters are known to get wrong is repaired; what was done
-            is told by the warnings of the graph.
+        lenient: whether known mistakes of exporters are repaired; the warnings of the
+            graph list the repairs.
 
     Returns:
         The flat graph, checked, with the shape of every tensor.
@@ -71,7 +76,7 @@ def load(
     Raises:
         NnefGradError: it cannot be read, or its text is not a valid graph.
     """
-    container = opened(path)
+    container = open_container(path)
     return from_source(
         container.graph(),
         input_shapes=input_shapes,
@@ -94,8 +99,8 @@ def loads(
     lenient: bool = False,
     quant: str | None = None,
 ) -> Graph:
-    """Reads a graph from a text; `name` is what error messages call it, `quant` a text of
-    quantization info. Otherwise as `load`.
+    """Reads a graph from a string; `name` is its name in error messages, `quant` a
+    string of quantization info. Otherwise as `load`.
     """
     return from_source(
         Source(name, text),
@@ -121,23 +126,22 @@ def save(
     partial: bool = False,
     overwrite: bool = True,
 ) -> None:
-    """Writes a graph, with its quantization info, if it has any. What is written appears
-    whole or not at all.
+    """Writes a graph, with its quantization info, if any. Writing is atomic: the output
+    appears whole or not at all.
 
     Args:
-        graph: what to write.
-        path: an archive, by its ending: .tgz, .tar.gz or .tar; a folder, where there is
-            one, or where the path ends with a slash or has no suffix; or a text.
+        graph: the graph.
+        path: an archive, by its suffix: .tgz, .tar.gz or .tar; a folder, if it exists
+            as one, ends with a slash or has no suffix; otherwise a text.
         data: an array for each variable of the graph, by label, for a folder or an
-            archive; those of other variables are not written. What `load_data` gives is
-            not read: its files are shared or copied. Without it there are no data files.
-        partial: whether variables that `data` has nothing for go without: somebody else
-            is to give them theirs.
-        overwrite: whether a file that exists is replaced, or a folder that holds a model
+            archive; other labels are ignored. The files of `load_data` are shared or
+            copied without being read. None writes no data files.
+        partial: whether variables may have no data.
+        overwrite: whether to replace an existing file, or a folder that holds a model
             and nothing else.
 
     Raises:
-        NnefGradError: data are missing, or do not fit their variable; something exists
+        NnefGradError: data are missing, or do not fit their variable; the output exists
             and must not be replaced, or cannot be written.
     """
     graph = _graph(graph)
@@ -149,7 +153,7 @@ def save(
     if graph.quantization:
         parts[QUANTIZATION,] = Text(print_quantization(graph.quantization))
     if data is not None:
-        parts |= parts_of(declared(graph), data, Path(path).parent, partial)
+        parts |= parts_of(declared_variables(graph), data, Path(path).parent, partial)
     write = write_folder if form is ModelFormat.FOLDER else write_archive
     write(path, parts, overwrite=overwrite)
 
@@ -158,18 +162,18 @@ def _save_text(
     graph: Graph, path: PathLike, data: Data | None, overwrite: bool
 ) -> None:
     if data is not None:
-        message = f"'{path}' is a text, which has no data"
+        message = f"'{path}' is a text, which cannot hold data"
         raise UsageError(f"{message}: write a folder or an archive")
     texts = {Path(path): print_graph(graph)}
     beside = quantization_path(path)
     if graph.quantization or beside.exists():
-        # Info that was left from another graph would be about tensors that are not here.
+        # Old info would be about the tensors of another graph.
         texts[beside] = print_quantization(graph.quantization)
     write_texts(texts, overwrite=overwrite)
 
 
-def declared(graph: Graph) -> list[Declared]:
-    """The variables of a graph, for those who look for their data."""
+def declared_variables(graph: Graph) -> list[Declared]:
+    """The variables that a graph declares, to look up their data."""
     return [
         Declared(str(op.attributes["label"]), t.dtype, t.shape, op.span)
         for op in graph.operations
@@ -237,14 +241,14 @@ def _shape(
     if len(shape) != len(declared):
         message = (
             f"input '{name}' has rank {len(declared)},"
-            f" and the shape {list(shape)} has rank {len(shape)}"
+            f" but the shape {list(shape)} has rank {len(shape)}"
         )
         raise UsageError(message)
     if batch is not None and name not in wanted:
         shape = (batch, *shape[1:]) if shape else shape
     if any(extent < 1 for extent in shape) and shape != declared:
         message = (
-            f"the extents of input '{name}' must be positive, and are {list(shape)}"
+            f"the extents of input '{name}' must be positive, but are {list(shape)}"
         )
         raise UsageError(message)
     return shape
@@ -254,21 +258,21 @@ def _shape(
 
 
 def load_rules(path: PathLike) -> Rules:
-    """The standard rules, and those of a file, which go first.
+    """The standard rules, and those of a file, which take precedence.
 
     The file is a list of fragments: `<operation>_vjp` for an operation of the standard, or
-    for one that the file declares without a body; of the latter `<operation>_shape` too,
-    which returns tensors of the shapes that the operation's results have.
+    for one that the file declares without a body; for the latter also
+    `<operation>_shape`, which returns tensors of the shapes of the operation's results.
 
     Raises:
-        NnefGradError: the file cannot be read, is no list of fragments, or a rule does
-            not fit its operation.
+        NnefGradError: the file cannot be read, is not a list of fragments, or a rule
+            does not fit its operation.
     """
     return _rules(read_source(path))
 
 
 def loads_rules(text: str, *, name: str = "<string>") -> Rules:
-    """As `load_rules`, from a text; `name` is what error messages call it."""
+    """As `load_rules`, from a string; `name` is its name in error messages."""
     return _rules(Source(name, text))
 
 

@@ -1,7 +1,6 @@
 """Texts and places in them.
 
-Everything that was parsed knows its `Span`; only an error message ever asks a span for
-its line and column.
+Everything that was parsed has a `Span`; line and column are computed only for messages.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ LONG_LINE = 160
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A text and the name that error messages call it by: a path, `<stdin>` or
-    `<string>`.
-    """
+    """A text and its name in error messages: a path, `<stdin>` or `<string>`."""
 
     name: str
     text: str = field(repr=False)
@@ -31,8 +28,7 @@ class Source:
 class Span(NamedTuple):
     """The characters `start` (inclusive) to `end` (exclusive) of a source.
 
-    `caller` is the place of the invocation that what stands here was expanded from,
-    where there is one.
+    `caller` is the place of the invocation that this was expanded from, if any.
     """
 
     source: Source
@@ -79,7 +75,7 @@ class Span(NamedTuple):
 
     def excerpt(self) -> str:
         """The line of the span with a caret under its first character and a tilde under
-        each further one. Of a long line the part around the span is shown.
+        each further one. A long line is cut to the part around the span.
         """
         line, column = self.source.line(self.line), self.column - 1
         start = 0 if len(line) <= LONG_LINE else max(0, column - LONG_LINE // 2)

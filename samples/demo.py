@@ -1,6 +1,4 @@
-"""Compiles each sample, prints what happened, and shows the smallest backward graph
-whole.
-"""
+"""Compiles each sample, prints a summary, and shows the smallest backward graph."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""From an ONNX file to its gradients in ONNX Runtime, for authors of converters: the
-graphs of nnef_tools are taken and given in memory, between its readers and writers.
+"""From an ONNX file to its gradients in ONNX Runtime, for authors of converters: graphs
+of nnef_tools are converted in memory, between its readers and writers.
 
     ONNX -> nnef_tools -> nnef_grad -> nnef_tools -> ONNX
 
@@ -35,7 +35,7 @@ def main() -> None:
         onnx.save(model(weights), folder / "model.onnx")
         gradients = backward(folder / "model.onnx", folder / "backward.onnx")
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # The writer lists weights as inputs.
+        options.log_severity_level = 3  # The writer lists weights among the inputs.
         session = onnxruntime.InferenceSession(folder / "backward.onnx", options)
         found = session.run(list(gradients), {"x": x, "grad_y": seed})
 
@@ -70,7 +70,7 @@ def model(weights: dict[str, np.ndarray]) -> onnx.ModelProto:
 
 
 def backward(source: Path, target: Path) -> list[str]:
-    """Writes the backward graph of an ONNX file; its outputs are returned."""
+    """Writes the backward graph of an ONNX file, and returns its outputs."""
     converted = onnx_to_nnef.Converter(keep_io_names=True)(Reader()(str(source)))
     graph, data = interop.from_nnef_tools(converted)
     derived = nnef_grad.differentiate(graph)

@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent / "own"
 
 
 def by_its_body() -> tuple[nnef_grad.Graph, nnef_grad.Rules]:
-    """The body is differentiated: there is nothing to do."""
+    """The body is differentiated; no rules are needed."""
     return nnef_grad.load(FOLDER / "swish_with_body.nnef"), nnef_grad.Rules()
 
 
@@ -25,7 +25,7 @@ def by_rules_in_a_file() -> tuple[nnef_grad.Graph, nnef_grad.Rules]:
 
 
 def by_functions() -> tuple[nnef_grad.Graph, nnef_grad.Rules]:
-    """Functions of shapes and of gradients are entered in the rules."""
+    """Functions for shapes and gradients are registered as rules."""
     rules = nnef_grad.Rules()
 
     @rules.shape("swish")
@@ -51,7 +51,7 @@ def main() -> None:
     for way in (by_its_body, by_rules_in_a_file, by_functions):
         graph, rules = way()
 
-        # What nnef_grad.evaluate and nnef_grad.check compute where there is no body.
+        # nnef_grad.evaluate and nnef_grad.check need an evaluation if there is no body.
         @rules.evaluation("swish")
         def swish(x, beta):
             return x / (1.0 + np.exp(-beta * x))

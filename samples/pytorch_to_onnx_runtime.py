@@ -1,6 +1,6 @@
-"""From a PyTorch module to its gradients in ONNX Runtime, without a training edition of
-either: the module is exported to ONNX, converted to NNEF by nnef_tools, differentiated,
-and converted back.
+"""From a PyTorch module to its gradients in ONNX Runtime, without its training edition:
+the module is exported to ONNX, converted to NNEF by nnef_tools, differentiated, and
+converted back.
 
     pip install '.[onnx]' onnxruntime torch
 """

@@ -256,15 +256,15 @@ def test_a_failing_write_leaves_the_old_file(
         ),
         (
             ["-", "--input-shape", "x"],
-            "error: --input-shape wants NAME=EXTENT,EXTENT,... and got 'x'\n",
+            "error: --input-shape expects NAME=EXTENT,EXTENT,... and got 'x'\n",
         ),
         (
             ["-", "--input-shape", "x=2,a"],
-            "error: --input-shape wants NAME=EXTENT,EXTENT,... and got 'x=2,a'\n",
+            "error: --input-shape expects NAME=EXTENT,EXTENT,... and got 'x=2,a'\n",
         ),
         (
             ["-", "--input-shape", "x=0,3"],
-            "error: the extents of input 'x' must be positive, and are [0, 3]\n",
+            "error: the extents of input 'x' must be positive, but are [0, 3]\n",
         ),
         (["-", "--input-shape", "xx=2,3"], "error: the graph has no input 'xx'\n"),
     ],
@@ -299,11 +299,11 @@ def test_mistakes_in_the_options(arguments: list[str]) -> None:
         (b"", "<stdin>:1:1: error: the text ends too early; expected 'version'\n"),
         (
             b"\xff\xfe\x00",
-            "<stdin>:1:1: error: this is not a text of NNEF: it is not UTF-8\n",
+            "<stdin>:1:1: error: this is not NNEF text: it is not UTF-8\n",
         ),
         (
             b"PK\x03\x04",
-            "<stdin>:1:3: error: this is not a text of NNEF: it holds a control character\n",
+            "<stdin>:1:3: error: this is not NNEF text: it contains a control character\n",
         ),
         (
             b"version 1.0;\r\ngraph",
@@ -334,7 +334,7 @@ def test_a_bug_of_ours_is_called_one(
     assert result.exit_code == 1
     assert (
         result.stderr
-        == "error: this is a bug of nnef-grad (RuntimeError: oh); NNEF_GRAD_TRACEBACK=1 shows where\n"
+        == "error: this is a bug in nnef-grad (RuntimeError: oh); set NNEF_GRAD_TRACEBACK=1 to see where\n"
     )
 
 
@@ -436,7 +436,7 @@ def test_stop_jacobian_and_gelu(model: Path, tmp_path: Path) -> None:
     assert [t.shape for t in graph_in(jacobian.stdout).outputs] == [(2, 3, 2)]
     refused = run(model, "--jacobian", "--seed", "ones")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "--jacobian has no seed" in refused.stderr
+    assert "--jacobian takes no seed" in refused.stderr
 
     text = MODEL.replace("add(h, v)", "gelu(h)")
     assert "gelu" in run("-", text=text).stdout

@@ -1,3 +1,3 @@
-"""The flat graph: what is differentiated, transformed and written. Nothing here knows of
-syntax trees, or of what an operation means.
+"""The flat graph, the intermediate representation. Nothing here depends on syntax
+trees, or on the meaning of operations.
 """

@@ -1,14 +1,14 @@
-"""The flat graph: what is differentiated, transformed and written.
+"""The flat graph, the intermediate representation of the compiler.
 
     Graph     ::= name, inputs, Operation*, outputs
     Operation ::= definition, Operand*, attributes, results
     Operand   ::= Tensor | literal | Operand*
     Tensor    ::= name, data type, shape
 
-Everything is frozen. An operation stands after the operations that make its operands,
-so the order of `operations` is an order of evaluation. Who uses a tensor is computed
-when it is wanted: there are no use lists to keep. Nothing here knows how text is read
-or written, or what an operation means.
+Everything is frozen. An operation comes after those that produce its operands, so the
+order of `operations` is an order of evaluation. The uses of a tensor are computed on
+demand: there are no use lists to maintain. Nothing here depends on how text is read or
+written, or on the meaning of operations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A tensor of the graph. `dtype` is scalar, integer, logical or string; `shape` has
-    one extent a dimension.
+    an extent for each axis.
     """
 
     name: str
@@ -40,18 +40,17 @@ class Tensor:
 
     @property
     def rank(self) -> int:
-        """The number of dimensions."""
+        """The number of axes."""
         return len(self.shape)
 
 
-# A literal operand stands for a constant tensor of rank 0.
+# A literal operand is a constant tensor of rank 0.
 Operand = Union[Tensor, bool, int, float, str, "tuple[Operand, ...]"]
 # A result that is declared as an array of tensors is a tuple of them.
 Result = Union[Tensor, "tuple[Tensor, ...]"]
 
 
-# What the attributes of the standard's operations are. An operation of the user's own may
-# have others.
+# The types of the attributes of standard operations. The user's own may have others.
 Attributes = TypedDict(
     "Attributes",
     {
@@ -89,7 +88,7 @@ Attributes = TypedDict(
         "times": int,
         "transposeA": bool,
         "transposeB": bool,
-        # One number for pad, a list of them for a constant.
+        # A number for pad, a list of numbers for a constant.
         "value": Any,
     },
     total=False,
@@ -101,18 +100,18 @@ class Operation:
     """One invocation.
 
     Attributes:
-        definition: the declaration of the operation, standard or the document's own.
-        operands: a value for each tensor parameter of the declaration, in its order,
+        definition: the declaration of the operation, from the standard or the document.
+        operands: a value for each tensor parameter of the declaration, in order, with
             defaults filled in.
-        attributes: a value for each other parameter, by name, defaults filled in.
+        attributes: a value for each other parameter, by name, with defaults filled in.
         results: a value for each declared result.
-        dtype: what the generic data type `?` of the declaration stands for, or None.
-        span: the name of the operation in the source text; None where the compiler made
+        dtype: the binding of the generic data type `?` of the declaration, or None.
+        span: the name of the operation in the source text; None if the compiler made
             the operation.
-        origin: the operation of the forward graph whose derivative this one is part of,
-            or None in a forward graph.
-        inputs: the tensors among the operands, in order; one that is used twice comes
-            twice.
+        origin: the forward operation whose derivative this one is part of, or None in a
+            forward graph.
+        inputs: the tensors among the operands, in order; one that is used twice is
+            listed twice.
         outputs: the result tensors, in order.
     """
 
@@ -137,21 +136,21 @@ class Operation:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The attributes, for those who do not know which there are."""
+        """The attributes, untyped: for code that handles any operation."""
         return cast("Mapping[str, Any]", self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How a tensor is quantized.
+    """The quantization of a tensor.
 
     Attributes:
         tensor: the name of the tensor.
-        operation: the declaration of the operation, standard or the document's own.
+        operation: the declaration of the operation, from the standard or the document.
         attributes: a value for each parameter but the first, by name, in declared
-            order, defaults filled in. The value of a tensor parameter is a number, or
-            nested tuples of numbers: a constant tensor, of one value a channel say.
-        span: the name of the tensor in the source text; None where there is none.
+            order, with defaults filled in. The value of a tensor parameter is a number,
+            or a constant tensor as nested tuples, for example with a value per channel.
+        span: the name of the tensor in the source text; None if there is none.
     """
 
     tensor: str
@@ -166,15 +165,15 @@ class Graph:
 
     Attributes:
         name: the name of the graph.
-        inputs: the tensors fed from outside, in the order of the signature.
+        inputs: the inputs, in the order of the signature.
         outputs: the results, in the order of the signature.
-        operations: all operations in an order of evaluation; `external` and `variable`
-            are operations too.
-        declared: the names of the operations that the document it comes from declares,
-            those too that are not in it: their bodies took their place.
+        operations: all operations in an order of evaluation, including `external` and
+            `variable`.
+        declared: the names of all operations declared in the source document, including
+            those that were replaced by their bodies.
         quantization: how tensors are quantized, by name, in the order of the tensors.
-        notes: lines for the reader, written as comments at the head of the text.
-        warnings: what was repaired in reading, a message with its place each.
+        notes: lines for the reader, printed as comments at the head of the text.
+        warnings: the repairs of lenient reading, each a message with its place.
     """
 
     name: str
@@ -188,14 +187,14 @@ class Graph:
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
-        """The declarations of the operations in it that are not the standard's."""
+        """The declarations of the operations in the graph that are not standard."""
         own = {op.name: op.definition for op in self.operations}
         return tuple(f for name, f in own.items() if name not in standard())
 
     @property
     def custom_operations(self) -> frozenset[str]:
-        """The names of the operations that are not the standard's, in the graph or in
-        the document that it comes from.
+        """The names of the operations that are not standard, in the graph or its source
+        document.
         """
         return self.declared.union(f.name for f in self.fragments)
 
@@ -213,7 +212,7 @@ class Graph:
 
 
 def tensors(values: Iterable[object]) -> tuple[Tensor, ...]:
-    """The tensors among some values, in nested ones too, in order."""
+    """The tensors among values, including nested ones, in order."""
     found: list[Tensor] = []
     for value in values:
         if type(value) is Tensor:

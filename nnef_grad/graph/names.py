@@ -1,6 +1,4 @@
-"""The one authority for names: fresh ones never collide, and the names that the user
-chose are never changed.
-"""
+"""Fresh names: they never collide, and names that the user chose are never changed."""
 
 from __future__ import annotations
 
@@ -13,14 +11,14 @@ from nnef_grad.language.lexical import KEYWORDS
 
 
 class NameSupply:
-    """Gives out names that nobody else has."""
+    """Generates unique names."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.taken = {*KEYWORDS, *taken}
         self._next: dict[str, int] = {}
 
     def fresh(self, wish: str) -> str:
-        """The name wished for, or with the first numeric suffix that is free."""
+        """The wished name, with the first free numeric suffix if it is taken."""
         name, number = wish, self._next.get(wish, 1)
         while name in self.taken:
             name, number = f"{wish}_{number}", number + 1
@@ -35,14 +33,14 @@ def assign_names(
     pinned: Mapping[Tensor, str],
     reserved: Iterable[str] = (),
 ) -> Graph:
-    """Gives each tensor with a provisional name its final one, in the order of the
-    operations.
+    """The graph with final names for the tensors with provisional ones, assigned in the
+    order of the operations.
 
     Args:
         graph: a graph, some tensors of which have provisional names.
-        hints: the name to strive for, by provisional name.
-        pinned: the name to give, no other, by tensor.
-        reserved: names that are not to be given.
+        hints: the preferred name, by provisional name.
+        pinned: the required name, by tensor.
+        reserved: names that must not be assigned.
     """
     kept = (
         t.name for op in graph.operations for t in op.outputs if t.name not in hints
@@ -57,37 +55,38 @@ def assign_names(
                     tensor, name=pinned.get(tensor) or supply.fresh(hints[tensor.name])
                 )
         operations.append(substitute(operation, final))
-    inputs, outputs = _substituted((graph.inputs, graph.outputs), final)
+    inputs, outputs = _substitute((graph.inputs, graph.outputs), final)
     return replace(graph, inputs=inputs, outputs=outputs, operations=tuple(operations))
 
 
 def step_names(
     pattern: str, own: Mapping[str, str] | None = None
 ) -> Callable[[str], str]:
-    """What values inside a rule or a body are called in the graph.
+    """A function from the names of values inside a rule or a body to those in the
+    graph.
 
     Args:
-        pattern: holds `{}` in place of the name of the value.
-        own: names of their own that some of them have.
+        pattern: contains `{}` in place of the name of the value.
+        own: exceptions, by the name of the value.
     """
     known = own or {}
     return lambda name: known.get(name) or pattern.format(name)
 
 
 def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:
-    """The operation with other tensors in place of some of its own."""
-    operands = _substituted(operation.operands, tensors)
-    results = _substituted(operation.results, tensors)
+    """The operation with some of its tensors replaced."""
+    operands = _substitute(operation.operands, tensors)
+    results = _substitute(operation.results, tensors)
     if operands is operation.operands and results is operation.results:
         return operation
     return replace(operation, operands=operands, results=results)
 
 
-def _substituted(value: Any, tensors: Mapping[Tensor, Any]) -> Any:
+def _substitute(value: Any, tensors: Mapping[Tensor, Any]) -> Any:
     if isinstance(value, Tensor):
         return tensors.get(value, value)
     if isinstance(value, tuple):
-        items = tuple(_substituted(item, tensors) for item in value)
+        items = tuple(_substitute(item, tensors) for item in value)
         return (
             items
             if any(new is not old for new, old in zip(items, value, strict=True))

@@ -1,4 +1,4 @@
-"""Puts operations into the order that readers expect."""
+"""The order of operations that consumers of a graph expect."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from nnef_grad.graph.ir import Graph
 
 
 def put_inputs_first(graph: Graph) -> Graph:
-    """The graph with its externals in front, in the order of the signature: there are
-    consumers that bind inputs by it.
+    """The graph with its externals first, in the order of the signature: some consumers
+    bind inputs by it.
     """
     externals = {
         t: op for op in graph.operations if op.name == "external" for t in op.outputs

@@ -1,7 +1,6 @@
-"""Graphs to text: the only file that knows how NNEF is written.
+"""The printer: graphs to text. No other module writes NNEF.
 
-Tensors stand in their positional place, attributes have their keyword, and what is the
-standard's default is left out.
+Operands are positional, attributes have their keyword, and defaults are left out.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from nnef_grad.language.types import GENERIC, ArrayType, TupleType, Type
 def print_graph(graph: Graph) -> str:
     """The text of a flat document.
 
-    An operation that is part of a derivative stands under a comment that shows the
-    forward operation it belongs to.
+    The operations of a derivative are grouped under a comment that shows the forward
+    operation.
     """
     return "\n".join(_document(graph)) + "\n"
 
@@ -48,19 +47,21 @@ def _document(graph: Graph) -> Iterator[str]:
 
 
 def _signature(graph: Graph) -> Iterator[str]:
-    """On one line where that is short; gradients of a real network are many."""
+    """The signature of the graph, wrapped if it is long: real networks have many
+    gradients.
+    """
     inputs, outputs = _names(graph.inputs), _names(graph.outputs)
     line = f"graph {graph.name}( {inputs} ) -> ( {outputs} )"
     if len(line) <= WIDTH:
         yield line
         return
     yield f"graph {graph.name}("
-    yield from _wrapped(f"{inputs} )")
+    yield from _wrap(f"{inputs} )")
     yield "-> ("
-    yield from _wrapped(f"{outputs} )")
+    yield from _wrap(f"{outputs} )")
 
 
-def _wrapped(words: str) -> Iterator[str]:
+def _wrap(words: str) -> Iterator[str]:
     return iter(
         wrap(
             words,
@@ -105,8 +106,8 @@ def _result(result: Tensor | tuple[Tensor, ...]) -> str:
 
 
 def _dtype(operation: Operation) -> str:
-    """The explicit data type: where it is not the default of the declaration, and where
-    no operand tells it.
+    """The explicit data type, if it is neither the default of the declaration nor
+    deduced from an operand.
     """
     definition = operation.definition
     if (
@@ -135,13 +136,13 @@ def _attributes(operation: Operation) -> Iterator[str]:
 
 
 def _is_default(operation: Operation, name: str, value: Operand | Value) -> bool:
-    """`repr` tells 1 from 1.0 from true, and 0.0 from -0.0."""
+    """Whether a value is the default. `repr` distinguishes 1, 1.0, True, 0.0 and -0.0."""
     defaults = operation.definition.defaults
     return name in defaults and repr(defaults[name]) == repr(value)
 
 
 def print_value(type_: Type, value: Operand | Value) -> str:
-    """A tensor's name, or a literal; the type tells an array from a tuple."""
+    """A tensor's name, or a literal; the type distinguishes arrays from tuples."""
     if isinstance(value, Tensor):
         return value.name
     if isinstance(value, tuple) and isinstance(type_, ArrayType):
@@ -161,9 +162,7 @@ def print_value(type_: Type, value: Operand | Value) -> str:
 
 
 def print_string(value: str) -> str:
-    """Quoted; a quote inside is escaped only where the other kind of quotes does not
-    do.
-    """
+    """A string literal, with escapes only where the other quotes do not help."""
     if "'" in value and '"' not in value and "\\" not in value:
         return f'"{value}"'
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")

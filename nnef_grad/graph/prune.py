@@ -1,4 +1,4 @@
-"""Removes what the results do not need."""
+"""Dead code elimination."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from nnef_grad.graph.ir import Graph, Operation
 
 
 def prune(graph: Graph) -> Graph:
-    """The graph without the operations whose results nobody reads.
+    """The graph without the operations whose results are not used.
 
-    Ensures: an operation that stays is on the way to an output, or makes an input of
-    the graph.
+    Ensures: each remaining operation contributes to an output, or is an external.
     """
     needed = set(graph.outputs)
     kept: list[Operation] = []

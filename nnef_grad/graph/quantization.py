@@ -1,9 +1,9 @@
-"""Quantization info of a graph: it belongs to tensors, by name.
+"""Quantization info of a graph, by the names of tensors.
 
     "conv1": linear_quantize(min = 0.0, max = 1.0, bits = 8);
 
-An entry names a tensor of the graph and the operation that its values are meant to have
-gone through. It is a hint for who runs the graph: the graph itself is the same without.
+An entry names a tensor of the graph and the operation that quantizes its values. It is
+a hint for the runtime, and does not change the meaning of the graph.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from nnef_grad.language.types import TensorType, Type
 def carry_quantization(
     entries: Mapping[str, Quantization], graph: Graph
 ) -> dict[str, Quantization]:
-    """The entries for tensors that a graph has, in the order of its tensors.
+    """The entries for the tensors of a graph, in the order of its tensors.
 
-    A tensor of a forward graph has its name in the backward graph too, and the compiler
-    gives no other tensor a name of the forward graph: the name tells the tensor.
+    A forward tensor keeps its name in the backward graph, and no other tensor gets a
+    name of the forward graph: the name identifies the tensor.
     """
     return {name: entries[name] for name in graph.tensors if name in entries}
 
 
 def print_quantization(entries: Mapping[str, Quantization]) -> str:
-    """The text of a file of quantization info, an entry a line.
+    """The text of a file of quantization info, one entry per line.
 
-    What is written is a flat graph, without the fragments of the document: an entry
-    whose operation is one of them becomes a comment.
+    It accompanies a flat graph without the fragments of the document: an entry whose
+    operation is one of them becomes a comment.
     """
     return "".join(f"{_line(entry)}\n" for entry in entries.values())
 
@@ -48,7 +48,7 @@ def _line(entry: Quantization) -> str:
 
 
 def _print(type_: Type, value: Value) -> str:
-    """A constant tensor is written as arrays, which only this file has."""
+    """A literal; a constant tensor is written as nested arrays, in these files only."""
     if isinstance(type_, TensorType) and isinstance(value, tuple):
         return f"[{', '.join(_print(type_, item) for item in value)}]"
     return print_value(type_, value)

@@ -1,4 +1,4 @@
-"""Checks what the compiler itself made. A failure here is a bug of the compiler."""
+"""The verifier of graphs made by the compiler. A failure is a bug in the compiler."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from nnef_grad.graph.ir import Graph
 
 
 def verify(graph: Graph) -> None:
-    """Checks that each tensor is defined once, before it is used, and that the
-    interface is one that parsers accept.
+    """Checks that each tensor is defined once, before it is used, and that parsers
+    accept the interface.
 
     Raises:
         AssertionError: the graph is not well-formed.

@@ -1,10 +1,10 @@
-"""Graphs of others, for converters: those of the Khronos tools in memory, and ONNX files.
+"""Conversion from and to graphs of the Khronos tools in memory, and ONNX files.
 
     graph, data = interop.from_nnef_tools(converted)
     backward = nnef_grad.differentiate(graph)
     result = interop.to_nnef_tools(backward.graph, data)
 
-Data are the values of variables, by label: arrays are handed on, and not copied.
+Data are the values of variables, by label; arrays are passed on without being copied.
 """
 
 from nnef_grad.interop.khronos import (

@@ -1,6 +1,6 @@
 """Graphs of the Khronos tools: nnef.Graph and nnef_tools.model.Graph.
 
-What comes from outside goes through its text, so that it is checked as any document is.
+Graphs are read through their text, so that they are checked like any document.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nnef_grad.source import Source
 Array = npt.NDArray[Any]
 Data = Mapping[str, Array]
 
-# Of single precision.
+# The largest number of single precision.
 _LARGEST = float(np.finfo(np.float32).max)
 
 _EXTENSIONS = """\
@@ -45,14 +45,14 @@ class Model(NamedTuple):
 
 
 def from_nnef(graph: Any, *, fragments: str = "") -> Model:
-    """A flat graph from a `nnef.Graph`, as `nnef.load_graph` and `parse_string` make it.
+    """A flat graph from a `nnef.Graph`, such as those of `nnef.load_graph`.
 
     Args:
         graph: the graph.
-        fragments: definitions of operations that are not of the standard, in NNEF.
+        fragments: definitions of operations that are not standard, in NNEF.
 
     Raises:
-        NnefGradError: it is no valid graph.
+        NnefGradError: it is not a valid graph.
     """
     body = nnef.format_graph(
         graph.name, graph.inputs, graph.outputs, graph.operations, graph.tensors
@@ -72,7 +72,9 @@ def from_nnef(graph: Any, *, fragments: str = "") -> Model:
 def to_nnef(graph: Graph, data: Data | None = None) -> Any:
     """A `nnef.Graph`, with the shapes of all tensors and the data of its variables."""
     found = {
-        t.name: nnef.Tensor(t.name, t.dtype, list(t.shape), array, _quantized(graph, t))
+        t.name: nnef.Tensor(
+            t.name, t.dtype, list(t.shape), array, _quantization_of(graph, t)
+        )
         for t, array in _with_data(graph, data or {})
     }
     return nnef.Graph(
@@ -117,21 +119,21 @@ def _identifiers(value: Operand) -> Any:
 
 
 def from_nnef_tools(graph: Any, *, fragments: str = "") -> Model:
-    """A flat graph from a `nnef_tools.model.Graph` of NNEF operations, as the readers and
-    converters of nnef_tools make it.
+    """A flat graph from a `nnef_tools.model.Graph` of NNEF operations, such as those of
+    the readers and converters of nnef_tools.
 
     Args:
         graph: the graph.
-        fragments: definitions of operations that are not of the standard, in NNEF.
+        fragments: definitions of operations that are not standard, in NNEF.
 
     Raises:
-        NnefGradError: it is no valid graph, or has operations that nobody defines.
+        NnefGradError: it is not a valid graph, or has undefined operations.
     """
     source = Source("<fragments>", fragments)
     library = with_fragments(parse_fragments(source) if fragments else ())
     unnamed = [op.type for op in graph.operations if op.type not in library]
     if unnamed:
-        raise UsageError(f"'{unnamed[0]}' is no standard operation of NNEF")
+        raise UsageError(f"'{unnamed[0]}' is not a standard operation of NNEF")
     found = {
         t.name: nnef.Tensor(
             t.name, _NNEF_TYPES[np.dtype(t.dtype).kind], t.shape, t.data, t.quant
@@ -155,7 +157,7 @@ def to_nnef_tools(graph: Graph, data: Data | None = None) -> Any:
             shape=t.shape,
             dtype=_numpy_type(t, array),
             data=array,
-            quant=_quantized(graph, t),
+            quant=_quantization_of(graph, t),
         )
         for t, array in _with_data(graph, data or {})
     }
@@ -188,7 +190,7 @@ def _from_tools(operation: Any, library: Library) -> Any:
 
 
 def _parameters(declared: Sequence[Any], values: Any) -> OrderedDict[str, Any]:
-    """Tensors by the names of the parameters; what is no tuple is one parameter. The
+    """Tensors by the names of the parameters; anything but a tuple is a single one. The
     last ones may be left out.
     """
     items = values if isinstance(values, tuple) else [list(values)]
@@ -206,7 +208,7 @@ def _reference(value: Any) -> Any:
 
 
 def finite(number: Any) -> Any:
-    """NNEF writes no infinite numbers; masks are made of them, and of the largest."""
+    """The number, or the largest finite one for an infinity, which NNEF cannot write."""
     if not isinstance(number, float) or number != number:
         return number
     return min(max(number, -_LARGEST), _LARGEST)
@@ -226,9 +228,7 @@ def _tools_attributes(operation: Operation, made: Mapping[str, Any]) -> dict[str
 
 
 def _axes(operation: Operation) -> int:
-    """How many axes the windows of an operation have; the converters want an item for
-    each.
-    """
+    """The number of axes of an operation's windows: converters need an item for each."""
     if operation.name == "slice":
         axes = operation.attributes["axes"]
         return len(axes)
@@ -237,7 +237,7 @@ def _axes(operation: Operation) -> int:
 
 
 def _tools_values(graph: Any, values: Any, made: Mapping[str, Any]) -> Any:
-    """A tuple of tensors; a list, where the one parameter is an array."""
+    """A tuple of tensors, or a list if the only parameter is an array."""
     if len(values) == 1 and isinstance(values[0], tuple):
         return [made[t.name] for t in tensors(values)]
     return tuple(
@@ -246,7 +246,7 @@ def _tools_values(graph: Any, values: Any, made: Mapping[str, Any]) -> Any:
 
 
 def _constant(graph: Any, value: Any) -> Any:
-    """A number is a tensor that nothing produces."""
+    """A constant tensor without a producer, for a number."""
     dtype = np.float32 if isinstance(value, float) else None
     array = np.array(value, dtype)
     return tools.Tensor(graph, shape=(), dtype=array.dtype.type, data=array)
@@ -263,14 +263,16 @@ def _numpy_type(tensor: Tensor, array: Array | None) -> Any:
 
 
 def _with_data(graph: Graph, data: Data) -> Iterator[tuple[Tensor, Array | None]]:
-    """Each tensor, with its data if it is a variable that has some."""
+    """Each tensor, with its data if it is a variable that has any."""
     labelled = {label.lower(): array for label, array in data.items()}
     for operation in graph.operations:
         label = str(operation.attributes.get("label", "")).lower()
         for tensor in operation.outputs:
             array = labelled.get(label) if operation.name == "variable" else None
             if array is not None and array.shape != tensor.shape:
-                shapes = f"{list(array.shape)}, and the variable {list(tensor.shape)}"
+                shapes = (
+                    f"{list(array.shape)}, but the variable has {list(tensor.shape)}"
+                )
                 raise UsageError(f"the data of '{label}' have the shape {shapes}")
             yield tensor, array
 
@@ -279,7 +281,7 @@ def _is(array: Any) -> bool:
     return array is not None and np.size(array) > 0
 
 
-def _quantized(graph: Graph, tensor: Tensor) -> dict[str, Any]:
+def _quantization_of(graph: Graph, tensor: Tensor) -> dict[str, Any]:
     """The quantization info of a tensor in the form of the Khronos tools."""
     entry = graph.quantization.get(tensor.name)
     return {"op-name": entry.operation.name, **entry.attributes} if entry else {}

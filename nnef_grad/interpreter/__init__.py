@@ -1,8 +1,9 @@
 """The interpreter: the semantics of every standard operation, on numpy arrays.
 
-It is a definition that runs, and no fast runtime. Each module evaluates the operations
-of the module of `nnef_grad.ops` that has its name; importing this package enters all of
-them. It wants numpy, which the compiler does without: nothing that compiles imports it.
+It is an executable definition, not a fast runtime. Each module evaluates the operations
+of the module of the same name in `nnef_grad.ops`; importing this package registers all
+of them. It needs numpy, which the compiler does not: no module of the compiler imports
+it.
 
     from nnef_grad.interpreter import evaluate
 
@@ -39,7 +40,7 @@ from nnef_grad.interpreter import (
     tensors,
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
-from nnef_grad.interpreter.feeds import Data, collected
+from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
     Array,
@@ -91,22 +92,21 @@ def evaluate(
         graph: a flat graph, or the backward graph of one.
         inputs: an array for each input, by name: of its shape, and of floats or integers
             for a scalar tensor, integers for an integer one, bools for a logical one.
-        variables: the same for each variable, by its label; upper and lower case are one,
-            and labels that the graph does not have are passed over.
-        dtype: float64 or float32, in which scalar tensors are computed. Integer tensors
-            are int64, logical ones bool.
-        rules: they have the evaluations of the user's own operations.
+        variables: the same for each variable, by its label, ignoring case; labels that
+            the graph does not have are ignored.
+        dtype: float64 or float32, the type of scalar tensors. Integer tensors are
+            int64, logical ones bool.
+        rules: the evaluations of the user's own operations.
 
     Returns:
-        An array for each output, of the output's shape, which shares no memory with what
-        was fed. What `update` gives is no more than its result: it is the caller who
-        feeds it in the next run.
+        An array for each output, of the output's shape, which shares no memory with the
+        inputs and variables. `update` changes no variable: the caller passes its result
+        to the next run.
 
     Raises:
         UsageError: data are missing or do not fit; an operation has no evaluation, or
             none for the values of its operands, such as an index out of range; an
-            evaluation gives something else than the results, or is for an operation
-            that is not known.
+            evaluation returns wrong results, or is for an unknown operation.
     """
     dtype = _scalar_type(dtype)
     rules = rules if rules is not None else Rules()
@@ -124,13 +124,13 @@ def results(
     dtype: npt.DTypeLike = np.float64,
     rules: Rules | None = None,
 ) -> Iterator[tuple[str, Array]]:
-    """Each output of a graph as soon as nothing reads it any more, by name. Then it is
-    the caller's: it takes memory here no longer. But it may share it with what was fed.
+    """Yields each output of a graph, by name, as soon as no operation reads it any
+    more. It is not kept here, but it may share memory with an input or variable.
     """
     rules = rules if rules is not None else Rules()
     graph = with_bodies(graph, rules)
     outputs = set(graph.outputs)
-    found: dict[str, Array] = dict(collected(graph, inputs, variables))
+    found: dict[str, Array] = dict(collect_feeds(graph, inputs, variables))
     for operation, dead in zip(graph.operations, last_uses(graph), strict=True):
         found.update(step(operation, found, dtype, rules.evaluations))
         for tensor in dead - outputs:
@@ -140,13 +140,13 @@ def results(
 
 
 def with_bodies(graph: Graph, rules: Rules, also: Container[str] = ()) -> Graph:
-    """The graph with the bodies of those operations in their place that have a body and
-    no evaluation. Every tensor keeps its name.
+    """The graph with operations that have a body and no evaluation replaced by their
+    bodies. Every tensor keeps its name.
 
     Args:
         graph: a flat graph.
-        rules: they have the evaluations and shapes of the user's own operations.
-        also: names of operations of the standard whose bodies are wanted all the same.
+        rules: the evaluations and shapes of the user's own operations.
+        also: names of further standard operations to expand.
     """
 
     def body(operation: Operation) -> Decompose | None:
@@ -156,8 +156,8 @@ def with_bodies(graph: Graph, rules: Rules, also: Container[str] = ()) -> Graph:
         is_wanted = name in also and name not in own
         return instantiate_body if has_body and (is_wanted or not is_known) else None
 
-    # Bodies may hold operations with bodies. A tensor of the graph stays its own: when it
-    # is moved, a body that computes the same does not move.
+    # Bodies may contain operations with bodies. They share no tensor of the graph, though
+    # they compute the same: when the check moves it, the body must not move.
     own = frozenset(graph.tensors.values())
     while (inlined := inline(graph, body, rules.opset, own)) is not graph:
         graph = inlined

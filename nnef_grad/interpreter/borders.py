@@ -1,4 +1,4 @@
-"""What lies outside of a tensor: its border extends it without end."""
+"""Borders, which extend a tensor indefinitely."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ import numpy as np
 
 from nnef_grad.interpreter.registry import Array, require
 
-# Borders that hold one value everywhere; 'ignore' leaves it open which, and each
-# operation takes one that does not count.
+# Borders of one value everywhere; for 'ignore' each operation chooses a neutral value.
 UNIFORM = ("constant", "ignore")
 
 
 def extended(
     x: Array, axis: int, begin: int, end: int, border: str, outside: float = 0.0
 ) -> Array:
-    """The elements from begin to end along an axis of a tensor that its border extends.
+    """The elements from begin to end along an axis of a tensor extended by its border.
 
     Args:
         x: the tensor.
-        axis: where it is extended, or cropped.
+        axis: the axis along which it is extended, or cropped.
         begin, end: positions; 0 is the first element of the tensor.
-        border: one of the standard's.
+        border: a border of the standard.
         outside: the value of a uniform border.
 
     Raises:
-        UndefinedError: a reflecting border is not as wide as what is read of it.
+        UndefinedError: the positions are beyond a reflecting border.
     """
     if (begin, end) == (0, x.shape[axis]):
         return x
@@ -36,7 +35,7 @@ def extended(
 
 
 def _among(x: Array, axis: int, begin: int, end: int, outside: float) -> Array:
-    """The part of the tensor that lies between begin and end, among outside values."""
+    """The part of the tensor between begin and end, padded with outside values."""
     first = max(begin, 0)
     last = max(min(end, x.shape[axis]), first)
     shape = (*x.shape[:axis], end - begin, *x.shape[axis + 1 :])
@@ -47,7 +46,7 @@ def _among(x: Array, axis: int, begin: int, end: int, outside: float) -> Array:
 
 
 def _sources(begin: int, end: int, extent: int, border: str) -> Array:
-    """The positions inside of the tensor from which the border takes its values."""
+    """The positions in the tensor from which the border takes its values."""
     sources = _REPEATED[border](np.arange(begin, end), extent)
     inside = (sources >= 0) & (sources < extent)
     require(
@@ -62,13 +61,13 @@ def _replicate(position: Array, extent: int) -> Array:
 
 
 def _reflect(position: Array, extent: int) -> Array:
-    """The edge is the mirror."""
+    """Reflects positions at the edge, which is not repeated."""
     after = 2 * (extent - 1) - position
     return np.where(position < extent, np.abs(position), after)
 
 
 def _reflect_even(position: Array, extent: int) -> Array:
-    """The mirror stands outside of the edge, which comes twice."""
+    """Reflects positions outside the edge, which is repeated."""
     before, after = -1 - position, 2 * extent - 1 - position
     return np.where(position < extent, np.maximum(position, before), after)
 

@@ -34,13 +34,13 @@ def conv(
     dilation: Shape = (),
     groups: int = 1,
 ) -> Array:
-    """[B, C, X...] and [c, C / groups, f...] give [B, c, x...]: a correlation."""
+    """A correlation: [B, C, X...] and [c, C / groups, f...] give [B, c, x...]."""
     size = filter.shape[2:]
     windows = downscaling(input.shape[2:], size, padding, stride, dilation)
     kernels = _by_group(filter, conv_groups(input.shape, groups))
     content = _elements_first(contents(input, windows, border), len(size))
     elements = (slice(None),) * (2 + len(size))
-    # Without axes to move along there is one position: a band of one row.
+    # Without spatial axes there is a single position: a band of one row.
     rows, *others = windows.down or (1,)
     shape = (len(input), *_outputs(kernels), rows * prod(others))
     output = np.empty(shape, np.result_type(input, filter))
@@ -64,8 +64,8 @@ def deconv(
     output_shape: Shape = (),
     groups: int = 1,
 ) -> Array:
-    """[B, c, x...] and [c, C / groups, f...] give [B, C, X...]: each element puts the
-    filter, times its value, on its window.
+    """The transpose of conv: [B, c, x...] and [c, C / groups, f...] give [B, C, X...].
+    Each element adds the filter, times its value, to its window.
     """
     size, shape = filter.shape[2:], output_shape[2:]
     windows = upscaling(input.shape[2:], size, padding, stride, dilation, shape)
@@ -100,18 +100,18 @@ def _elements_first(content: Array, spatial: int) -> Array:
     return content.transpose(0, 1, *elements, *windows)
 
 
-# How many elements are copied out of windows at once: what a cache holds.
+# How many elements are copied out of windows at once: they should fit in a cache.
 _BAND = 1 << 20
 
 
 def _bands(content: Array, rows: int) -> Iterator[tuple[int, int]]:
-    """Where parts of the first axis of the windows begin and end."""
+    """The bounds of parts of the first axis of the windows."""
     step = max(_BAND * rows // max(content.size, 1), 1)
     return ((first, min(first + step, rows)) for first in range(0, rows, step))
 
 
 def _with_bias(output: Array, bias: Array) -> Array:
-    """The output, which is nobody else's, with the bias added to it."""
+    """The output with the bias added in place; it must not be shared."""
     output += bias.reshape(bias.shape + (1,) * (output.ndim - bias.ndim))
     return output
 

@@ -1,8 +1,8 @@
-"""Element by element: shapes align from the left, missing dimensions are trailing
+"""Element-wise operations: shapes align from the left, missing dimensions are trailing
 singletons.
 
-Where the body of an operation would overflow, or cancel, an equal form stands here that
-does not.
+Where the body of an operation would overflow or cancel, an equivalent stable form is
+used.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from nnef_grad.interpreter.registry import Array, enter_all, evaluation
 
 
 def aligned(*operands: Array) -> list[Array]:
-    """The operands in one rank: trailing axes of extent 1 are appended."""
+    """The operands, with trailing axes of extent 1 up to a common rank."""
     rank = max(x.ndim for x in operands)
     return [x.reshape(x.shape + (1,) * (rank - x.ndim)) for x in operands]
 
 
 def broadcasting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function on operands that are broadcast as NNEF does, from the left."""
+    """The function with operands broadcast as in NNEF, from the left."""
     return lambda *operands: function(*aligned(*operands))
 
 
-# ---- Of one operand ----
+# ---- Unary ----
 
 enter_all(
     {
@@ -66,27 +66,27 @@ enter_all(
 
 @evaluation("round")
 def rounded(x: Array) -> Array:
-    """Halves go up."""
+    """Rounding to the nearest integer; halves go up."""
     return np.floor(x + 0.5)
 
 
-# ---- Of several operands ----
+# ---- Binary and ternary ----
 
 
 @broadcasting
 def minimum(x: Array, y: Array) -> Array:
-    """The smaller one; y at a tie, and where one is no number."""
+    """The smaller one; y at a tie, and if one is NaN."""
     return np.where(x < y, x, y)
 
 
 @broadcasting
 def maximum(x: Array, y: Array) -> Array:
-    """The larger one; y at a tie, and where one is no number."""
+    """The larger one; y at a tie, and if one is NaN."""
     return np.where(x > y, x, y)
 
 
 def clamp(x: Array, a: Array, b: Array) -> Array:
-    """The lower bound a has the last word."""
+    """max(min(x, b), a): the lower bound wins."""
     bounded: Array = maximum(minimum(x, b), a)
     return bounded
 
@@ -133,7 +133,7 @@ def copy_n(x: Array, times: int) -> list[Array]:
 
 @evaluation("sigmoid")
 def sigmoid(x: Array) -> Array:
-    """An exponential that overflows leaves zero, which is right."""
+    """1 / (1 + exp(-x)); an exponential that overflows correctly gives zero."""
     return 1.0 / (1.0 + np.exp(-x))
 
 
@@ -164,14 +164,14 @@ def elu(x: Array, alpha: float) -> Array:
 
 @evaluation("selu")
 def selu(x: Array, alpha: float, **attributes: float) -> Array:
-    """An elu times lambda, which is no name in Python."""
+    """elu times lambda, which is a keyword of Python."""
     scaled: Array = attributes["lambda"] * elu(x, alpha)
     return scaled
 
 
 @evaluation("gelu")
 def gelu(x: Array) -> Array:
-    """The exact x * Phi(x). What is left of a tail of Phi is erfc, not 1 + erf."""
+    """The exact x * Phi(x), by erfc: 1 + erf would cancel in the tail."""
     probability: Array = 0.5 * _erfc(-sqrt(0.5) * x)
     return x * probability
 
@@ -187,7 +187,7 @@ def silu(x: Array) -> Array:
 
 @evaluation("softplus")
 def softplus(x: Array) -> Array:
-    """log(exp(x) + exp(0)), where the larger exponential is kept out."""
+    """log(exp(x) + exp(0)), with the larger exponential factored out."""
     return np.logaddexp(x, np.zeros_like(x))
 
 
@@ -199,6 +199,6 @@ def softabs(x: Array, epsilon: float) -> Array:
 
 @evaluation("softmax")
 def softmax(x: Array, axes: tuple[int, ...]) -> Array:
-    """The maximum cancels out, and keeps exp from overflowing."""
+    """exp(x) / sum(exp(x)); subtracting the maximum keeps exp from overflowing."""
     powers: Array = np.exp(x - max_reduce(x, axes))
     return powers / sum_reduce(powers, axes)

@@ -1,4 +1,4 @@
-"""One operation at a time, on arrays."""
+"""Execution of single operations on arrays."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def step(
     Args:
         operation: an operation of a flat graph.
         tensors: the tensors that it reads, by name; for one that introduces a tensor,
-            what is fed for that.
+            the array fed for it.
         dtype, operations: see `execute`.
 
     Raises:
@@ -69,9 +69,9 @@ def execute(
     Args:
         operation: an operation of a flat graph.
         operands: an array of the right shape for each operand; a tuple of arrays for an
-            array of tensors. What is fed, for an operation that introduces a tensor.
+            array of tensors; the array fed for an operation that introduces a tensor.
         dtype: the numpy data type of scalar tensors.
-        operations: evaluations that go before those of the standard, by name.
+        operations: evaluations that take precedence over the standard ones, by name.
 
     Returns:
         For each result an array of its shape, or a tuple of them. They may share memory
@@ -79,7 +79,7 @@ def execute(
 
     Raises:
         UsageError: the operation has no evaluation, or no result for these values; or
-            an evaluation of the user's does not give its results.
+            an evaluation of the user returns wrong results.
     """
     evaluation = find_evaluation(operation.name, operations)
     if evaluation is None:
@@ -101,12 +101,12 @@ def execute(
 
 
 def find_evaluation(name: str, operations: Operations | None) -> Evaluation | None:
-    """The evaluation of an operation: the user's, or else the standard's."""
+    """The evaluation of an operation: the user's, or else the standard one."""
     return (operations or {}).get(name) or EVALUATIONS.get(name)
 
 
 def _generic_type(operation: Operation, dtype: npt.DTypeLike) -> dict[str, Any]:
-    """The data type for which the operation is called, if its operands do not tell."""
+    """The explicit generic data type of an operation, if its operands do not bind it."""
     definition = operation.definition
     if definition.generic is None or definition.deduces_dtype:
         return {}
@@ -144,10 +144,10 @@ def _value(
 
 
 class _MisfitError(ValueError):
-    """An evaluation gives something else than the results; the message says what."""
+    """The results of an evaluation do not fit; the message describes them."""
 
 
-# The kinds of numpy's data types that the tensors of a data type can come as.
+# The kinds of numpy data types allowed for the tensors of a data type.
 _KINDS = {"scalar": "fiu", "integer": "iu", "logical": "b", "string": "U"}
 
 
@@ -188,7 +188,7 @@ def _fitting_array(tensor: Tensor, value: Any, dtype: npt.DTypeLike) -> Array:
 
 
 def _as_array(tensor: Tensor, value: Any) -> Array:
-    """An array of any data type; numpy makes one of objects of what is no array."""
+    """An array of any data type; numpy makes an object array of anything else."""
     try:
         array = np.asarray(value)
     except ValueError:

@@ -1,6 +1,4 @@
-"""What is fed to a graph: the data of its inputs by name, and of its variables by
-label.
-"""
+"""The feeds of a graph: the data of its inputs by name, and of its variables by label."""
 
 from __future__ import annotations
 
@@ -16,23 +14,23 @@ from nnef_grad.ops.traits import FED
 
 Data = Mapping[str, npt.ArrayLike]
 
-# The kinds of numpy data types that do for a data type. Nothing is converted silently
-# but integers to scalars, and one precision to another.
+# The kinds of numpy data types allowed for a data type. The only silent conversions are
+# from integers to scalars, and between precisions.
 _KINDS = {"scalar": "fiu", "integer": "iu", "logical": "b", "string": "U"}
 
 
-def collected(graph: Graph, inputs: Data, variables: Data) -> dict[str, Array]:
+def collect_feeds(graph: Graph, inputs: Data, variables: Data) -> dict[str, Array]:
     """The data of the inputs and the variables of a graph, by the name of the tensor.
 
     Args:
         graph: a flat graph.
         inputs: the data of each input, by its name.
         variables: the data of each variable, by its label, in upper or lower case.
-            Labels that the graph does not have may be those of other graphs.
+            Labels that the graph does not have are ignored.
 
     Raises:
-        UsageError: data are missing, or are for no input, or have another shape or type
-            than the tensor; the error tells all that is wrong.
+        UsageError: data are missing, or for an unknown input, or of another shape or
+            type than the tensor; the error lists all problems.
     """
     problems = _unknown(graph, inputs)
     labelled = _by_lower_case(variables)
@@ -60,7 +58,7 @@ def _unknown(graph: Graph, inputs: Data) -> list[Problem]:
 
 
 def _by_lower_case(variables: Data) -> dict[str, npt.ArrayLike]:
-    """Labels are the same in upper and lower case."""
+    """The data with labels in lower case: labels ignore case."""
     labelled: dict[str, npt.ArrayLike] = {}
     for label, data in variables.items():
         if label.lower() in labelled:
@@ -80,17 +78,17 @@ def _data(operation: Operation, tensor: Tensor, inputs: Data, labelled: Data) ->
     what += f" of type {tensor.dtype} and shape {list(tensor.shape)}"
     if name not in source:
         raise UsageError(f"{what} has no data", operation.span)
-    return _checked(what, tensor, source[name], operation)
+    return _check(what, tensor, source[name], operation)
 
 
-def _checked(
+def _check(
     what: str, tensor: Tensor, data: npt.ArrayLike, operation: Operation
 ) -> Array:
-    """The data as an array that fits the tensor."""
+    """The data as an array, checked against the tensor."""
     try:
         array = np.asarray(data)
     except ValueError as error:
-        message = f"the data of {what} are no array: {error}"
+        message = f"the data of {what} are not an array: {error}"
         raise UsageError(message, operation.span) from None
     if array.shape != tensor.shape:
         message = f"{what} is given data of shape {list(array.shape)}"

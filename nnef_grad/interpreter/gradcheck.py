@@ -1,13 +1,13 @@
-"""Checks gradients numerically: each against central differences of the forward graph.
+"""The gradient check: each gradient against central differences of the forward graph.
 
 For a gradient g of the weighted sum L of the outputs with respect to a tensor t, and a
 random direction v, the product <g, v> must be the slope of L(t + h v) at h = 0. Both
 graphs are evaluated in float64.
 
 Every decision of the forward graph, such as on which side of zero the operand of a relu
-lies, stays as it is at the point: see interpreter/held.py. So there are no kinks on the
-way, however many elements there are, and where the derivative is a choice it is the one
-of docs/conventions.md. What is stopped is a constant.
+lies, is held as it is at the point: see interpreter/held.py. So there are no kinks
+within a step, however many elements there are, and where the derivative is a choice it
+is the one of docs/conventions.md. Stopped tensors are constants.
 """
 
 from __future__ import annotations
@@ -29,36 +29,37 @@ from nnef_grad.interpreter.slopes import Forward, Line, Point, point_of
 Array = npt.NDArray[Any]
 Verdict = Literal["ok", "FAILED", "not finite", "too small"]
 
-# How far a right gradient may be off besides what rounding does. A rule that is wrong by a
-# tenth of a percent may be seen through others that dilute it: it shows all the same.
+# The tolerated error of a correct gradient, besides rounding. A rule that is off by a
+# tenth of a percent is found even where other rules dilute its error.
 TOLERANCE = 3e-8
-# A direction along which the slope is small says little of a wrong factor: then another
-# one is tried.
+# A wrong factor hardly shows along a direction of small slope: then another one is
+# tried.
 DIRECTIONS = 8
 TELLING = 0.1
-# The first one that agrees counts, or else the one with the least bound. Where a function
-# bends much, or ends, a step must be small; where rounding hides a slope, large. A user's
-# own evaluation may have a kink within a step.
+# The first step that agrees counts, or else the one with the least bound. A strongly
+# curved function, or one near the edge of its domain, needs a small step; a slope
+# hidden by rounding a large one. The user's own evaluations may have a kink within a
+# step.
 STEPS = (3e-5, 1e-5, 1e-4, 3e-6, 3e-4, 1e-6, 1e-3, 3e-7)
-# How well the difference to one side agrees if there is no bend.
+# How well the one-sided difference agrees if the function is straight.
 STRAIGHT = 1e-8
-# By what part errors of two steps may differ that are the same.
+# The relative difference between the errors of two steps that are taken for equal.
 SAME = 1e-2
-# What part of a slope may be rounding before nothing can be said about it.
+# The part of a slope that may be rounding before it counts as too small.
 MEASURABLE = 1e-5
 
 
 @dataclass(frozen=True)
 class CheckedGradient:
-    """One gradient, compared.
+    """The comparison of a gradient.
 
     Attributes:
         tensor: the tensor differentiated with respect to.
         gradient: the output of the backward graph.
         shape: the shape of the gradient.
         error: the relative error of the slope along a random direction.
-        verdict: "ok"; "FAILED"; "not finite" where the gradient has an infinity or what
-            is not a number (a failure too); "too small" where rounding hides it.
+        verdict: "ok"; "FAILED"; "not finite" if the gradient has an infinity or a NaN
+            (a failure too); "too small" if rounding hides it.
     """
 
     tensor: str
@@ -85,7 +86,7 @@ class Checked:
         return [asdict(gradient) for gradient in self.gradients]
 
     def __str__(self) -> str:
-        """A table, a gradient a line, and a line that says how it went."""
+        """A table with a line per gradient, and a summary."""
         rows = [("gradient", "shape", "error", "verdict")]
         rows += [
             (g.gradient, str(list(g.shape)), f"{g.error:.1e}", g.verdict)
@@ -117,11 +118,11 @@ def check(
 
     Args:
         graph: the forward graph.
-        backward: what `differentiate` or `jacobian` made of it.
+        backward: its derivative, from `differentiate` or `jacobian`.
         inputs: values for some inputs, by name; the others are random.
         variables: values for some variables, by label; the others are random.
-        seed: of the random numbers.
-        rules: know how the user's own operations are computed.
+        seed: the seed of the random numbers.
+        rules: the evaluations of the user's own operations.
 
     Raises:
         UsageError: a value does not fit its tensor, an operation cannot be evaluated,
@@ -151,23 +152,23 @@ class _Comparison:
         self.forward = Forward(point, self.weights, backward.stopped, rules.evaluations)
 
     def run(self) -> Checked:
-        """Each gradient, compared as soon as it is computed."""
+        """Compares each gradient as soon as it is computed."""
         tensors = {name: t for t, name in self.backward.gradients.items()}
         found: dict[str, CheckedGradient] = {}
         for name, gradient in self._results():
             if name not in tensors:
                 continue
-            expected = self._expected(tensors[name], self._summed(gradient))
-            # It may be as large as all the rest.
+            expected = self._expect(tensors[name], self._sum_jacobian(gradient))
+            # It may be as large as all the others together.
             del gradient
-            measured = self._measured(expected) if expected is not None else None
-            found[name] = self._checked(tensors[name], name, measured)
+            measured = self._measure(expected) if expected is not None else None
+            found[name] = self._judge(tensors[name], name, measured)
         compared = (found[name] for name in tensors)
         return Checked(tuple(compared), self.seed)
 
     def _weights(self) -> dict[str, Array]:
-        """What the elements of each output are weighted by in the sum: random numbers,
-        but ones where the backward graph takes ones.
+        """The weights of the elements of each output in the sum: random numbers, or
+        ones if the backward graph uses ones as seeds.
         """
         generator = np.random.default_rng([self.seed, len(self.point.tensors)])
         is_free = self.backward.seeds or self.backward.is_jacobian
@@ -176,7 +177,7 @@ class _Comparison:
         return {output: np.asarray(draw(shape)) for output, shape in shapes}
 
     def _results(self) -> Iterator[tuple[str, Array]]:
-        """What the backward graph computes, in the order in which it does."""
+        """The results of the backward graph, in the order in which they are computed."""
         seeds = {s: self.weights[o] for o, s in self.backward.seeds.items()}
         values = self.point.values
         return results(
@@ -186,16 +187,16 @@ class _Comparison:
             rules=self.rules,
         )
 
-    def _summed(self, result: Array) -> Array:
+    def _sum_jacobian(self, result: Array) -> Array:
         """The gradient of the weighted sum, where the result is a Jacobian."""
         if not self.backward.is_jacobian:
             return result
         (weight,) = self.weights.values()
         return np.asarray(np.tensordot(weight, result, weight.ndim))
 
-    def _expected(self, tensor: str, gradient: Array) -> _Expected | None:
-        """What the gradient says of a direction along which it says enough; None where
-        it is not finite.
+    def _expect(self, tensor: str, gradient: Array) -> _Expected | None:
+        """The slope that the gradient predicts, along a direction where it is large
+        enough; None if the gradient is not finite.
         """
         if not np.isfinite(gradient).all():
             return None
@@ -211,8 +212,8 @@ class _Comparison:
                 break
         return _Expected(line, slope, size)
 
-    def _measured(self, expected: _Expected) -> _Measured:
-        """What differences say of it: the first that agrees, or the best."""
+    def _measure(self, expected: _Expected) -> _Measured:
+        """The slope measured by differences: the first that agrees, or the best."""
         found: list[_Measured] = []
         for measured in self._measurements(expected):
             settled = [m for m in found if m.refutes_with(measured)]
@@ -222,19 +223,19 @@ class _Comparison:
         return min(found, key=lambda measured: measured.bound)
 
     def _measurements(self, expected: _Expected) -> Iterator[_Measured]:
-        """Central differences; but where a function is straight, that to one side tells
-        as much, and takes half the time.
+        """Central differences; where the function is straight a one-sided difference is
+        as good, and takes half the time.
         """
         line, rounding = expected.line, self.forward.rounding
         for step_ in STEPS:
             above = self.forward.difference(line, step_)
-            ahead = expected.compared(above / step_, rounding / step_)
+            ahead = expected.measure(above / step_, rounding / step_)
             if ahead.error <= STRAIGHT:
                 yield ahead
             below = self.forward.difference(line, -step_)
-            yield expected.compared((above - below) / (2 * step_), rounding / step_)
+            yield expected.measure((above - below) / (2 * step_), rounding / step_)
 
-    def _checked(
+    def _judge(
         self, tensor: str, name: str, measured: _Measured | None
     ) -> CheckedGradient:
         (shape,) = (t.shape for t in self.backward.graph.outputs if t.name == name)
@@ -244,26 +245,26 @@ class _Comparison:
 
 
 def _size(value: Array) -> float:
-    """The size of the elements of a tensor; 1 where there is none to go by."""
+    """The size of the elements of a tensor; 1 if there is none."""
     return float(np.linalg.norm(value)) / value.size**0.5 if np.any(value) else 1.0
 
 
 @dataclass(frozen=True)
 class _Expected:
-    """What a gradient says.
+    """The slope that a gradient predicts.
 
     Attributes:
-        line: what the tensor moves along.
-        slope: the slope there.
-        size: that of the slopes along all lines, in the mean.
+        line: the line that the tensor moves along.
+        slope: the slope along it.
+        size: the mean size of the slopes along all lines.
     """
 
     line: Line
     slope: float
     size: float
 
-    def compared(self, slope: float, rounding: float) -> _Measured:
-        """How far another slope is from it."""
+    def measure(self, slope: float, rounding: float) -> _Measured:
+        """The measurement by another slope: its distance from the expected one."""
         if not np.isfinite(slope):
             return _Measured(np.inf, 0.0)
         scale = max(self.size, abs(slope))
@@ -274,8 +275,8 @@ class _Expected:
 
 @dataclass(frozen=True)
 class _Measured:
-    """How far a slope is from the expected one, and what rounding may do; both relative
-    to its size.
+    """The distance of a slope from the expected one, and the possible rounding error,
+    both relative to its size.
     """
 
     error: float
@@ -283,21 +284,21 @@ class _Measured:
 
     @property
     def bound(self) -> float:
-        """How far the right slope may be from the expected one."""
+        """The largest possible distance of the right slope from the expected one."""
         return self.error + self.rounding
 
     def refutes_with(self, other: _Measured) -> bool:
-        """Whether two steps tell of the same error: no bend or kink does, and rounding
-        does not. Then it is one, and others need not be tried.
+        """Whether two steps show the same error. Neither curvature nor a kink nor
+        rounding does that: then the gradient is wrong, and no more steps are tried.
         """
         is_wrong = self.verdict == other.verdict == "FAILED"
         return is_wrong and abs(self.error - other.error) <= SAME * self.error
 
     @property
     def verdict(self) -> Verdict:
-        """From one step to the next, what a bend does becomes 10 times as much, and what
-        rounding does a third: where their sum is the least, the bend does no more than
-        2.4 times as much as rounding.
+        """The verdict. From one step to the next the error by curvature becomes 10
+        times as large, and that by rounding a third: where their sum is least,
+        curvature adds at most 2.4 times as much as rounding.
         """
         if self.error > TOLERANCE + 4.0 * self.rounding:
             return "FAILED"

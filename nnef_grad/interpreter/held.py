@@ -1,16 +1,16 @@
 """Operations with their decisions held as they are at one point.
 
-Where an operation decides, its function has kinks: which operand is the larger one, which
+An operation that makes a decision has kinks: which operand is the larger one, which
 element of a window is the maximum, on which side of zero x lies. With the decision held,
-what is left is smooth. It is the same function at the point, and around it up to the
-next kink; so it has the same derivative there, and a step of any size has no kink in it.
+the function is smooth. It is the same function at the point, and around it up to the
+next kink; so it has the same derivative there, and a step of any size crosses no kink.
 
-A tie has no such surroundings. There the decision is what docs/conventions.md says the
-derivative is that of. A rounding is held in the way that is said there too: as a constant
-where it stands alone, as an offset inside of a quantization.
+A tie has no such neighbourhood. There the decision is the one of docs/conventions.md. A
+rounding is held as described there too: as a constant where it is alone, as an offset
+inside a quantization.
 
-Nothing here knows a rule of differentiation, or is known to one: it is what the rules are
-checked by.
+Nothing here depends on the rules of differentiation, nor they on it: the rules are
+checked by it.
 
     step(operation, tensors, operations=hold(operation, tensors)) == step(operation, tensors)
 """
@@ -36,15 +36,15 @@ from nnef_grad.interpreter.registry import EVALUATIONS, Array, Evaluation, Funct
 from nnef_grad.interpreter.roi import held_maxima, held_resampling
 from nnef_grad.ops.traits import STEPS
 
-# A table entry is called as an evaluation is, at the point; it returns the function of the
-# operands with the decisions that are made there.
+# A table entry is called like an evaluation, at the point; it returns the function of
+# the operands with the decisions made there.
 Hold = Callable[..., Evaluation]
 HELD: dict[str, Hold] = {}
 
-# What the results of two forms of a function may differ by.
+# The tolerated difference between the results of two forms of a function.
 ROUNDING = 1e-9
 
-# What their bodies decide is decided by operations of this table.
+# Their decisions are made by the operations in their bodies, which are in this table.
 BY_BODY = frozenset(
     {
         *("l1_normalization", "l2_normalization"),
@@ -55,8 +55,8 @@ BY_BODY = frozenset(
 
 
 def hold(operation: Operation, tensors: Mapping[str, Array]) -> Operations:
-    """The evaluation of an operation with its decisions held, by its name; nothing for
-    one that decides nothing.
+    """The evaluation of an operation with its decisions held, by its name; empty for
+    one that makes no decision.
 
     Args:
         operation: an operation of a flat graph.
@@ -76,7 +76,7 @@ def hold(operation: Operation, tensors: Mapping[str, Array]) -> Operations:
 
 
 def _is_same(found: Array, result: Array, operands: Sequence[Any]) -> bool:
-    """Whether results agree, up to roundings of what they are computed from."""
+    """Whether results agree, up to the rounding of their operands."""
     size = max(map(_largest, [result, *operands]))
     with np.errstate(all="ignore"):
         errors = np.abs(found - result)[np.isfinite(result)]
@@ -89,14 +89,14 @@ def _largest(x: Array) -> float:
 
 
 def can_move(operation: Operation, result: Tensor) -> bool:
-    """Whether a result changes at all with the operands: a step function stays as it is,
-    and so does what decides, of whatever operation, as it has no scalars for results.
+    """Whether a result changes at all with the operands: a step function does not, nor
+    do results that are not scalars, which are decisions.
     """
     return result.dtype == "scalar" and operation.name not in STEPS
 
 
 def _held(*names: str) -> Callable[[Function], Function]:
-    """Enters what holds the decisions of the named operations."""
+    """Registers the function that holds the decisions of the named operations."""
 
     def enter(function: Function) -> Function:
         HELD.update(dict.fromkeys(names, function))
@@ -171,7 +171,7 @@ def _clamp(x: Array, a: Array, b: Array) -> Evaluation:
 
 
 def _shared(extremum: Callable[[Array, Axes], Array]) -> Hold:
-    """The mean of the elements that are the extremum."""
+    """The mean of the elements equal to the extremum."""
 
     def hold_ties(input: Array, axes: Axes) -> Evaluation:
         ties = input == extremum(input, axes)
@@ -203,7 +203,7 @@ def _max_pool_with_index(input: Array, **attributes: Any) -> Evaluation:
 def _avg_roi_pool(
     input: Array, rois: Array, batch_index: Array, **attributes: Any
 ) -> Evaluation:
-    """The corners are rounded, and so do not move."""
+    """`avg_roi_pool` with fixed regions: their corners are rounded."""
     pool = EVALUATIONS["avg_roi_pool"]
     return lambda x, *_: pool(x, rois, batch_index, **attributes)
 
@@ -214,8 +214,8 @@ HELD.update(max_roi_pool=held_maxima, roi_resample=held_resampling)
 # ---- Quantizations ----
 #
 # The derivative passes straight through the rounding. The function that has this
-# derivative is the same quantization with the offset by the rounding held, and so is what
-# is inside the range.
+# derivative is the same quantization with two decisions held: the offset by the
+# rounding, and which elements are inside the range.
 
 
 @_held("min_max_linear_quantize")

@@ -14,7 +14,7 @@ from nnef_grad.interpreter.registry import Array, evaluation
 def matmul(
     A: Array, B: Array, transposeA: bool = False, transposeB: bool = False
 ) -> Array:
-    """The ranks are equal, so numpy broadcasts the batches as NNEF does."""
+    """The matrix product; ranks are equal, so numpy broadcasts batches as NNEF does."""
     left = A.swapaxes(-1, -2) if transposeA else A
     right = B.swapaxes(-1, -2) if transposeB else B
     product: Array = np.matmul(left, right)
@@ -23,6 +23,6 @@ def matmul(
 
 @evaluation("linear")
 def linear(input: Array, filter: Array, bias: Array) -> Array:
-    """The product with the transposed filter, and the bias."""
+    """The product with the transposed filter, plus the bias."""
     output: Array = add(matmul(input, filter, transposeB=True), bias)
     return output

@@ -1,4 +1,4 @@
-"""Normalizations, as their bodies say."""
+"""Normalizations, as defined by their bodies."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from nnef_grad.interpreter.pool import box
 from nnef_grad.interpreter.reduce import Axes, sum_reduce
 from nnef_grad.interpreter.registry import Array, evaluation
 
-# ---- By what is near ----
+# ---- By neighbours ----
 
 
 @evaluation("local_response_normalization")
 def local_response_normalization(
     input: Array, size: Shape, alpha: float, beta: float, bias: float
 ) -> Array:
-    """input / (bias + alpha * mean(input^2))^beta, the mean being that around it."""
+    """input / (bias + alpha * mean(input^2))^beta, with the local mean."""
     sigma = bias + alpha * _local_mean(np.square(input), size)
     return input / np.power(sigma, beta)
 
 
 @evaluation("local_mean_normalization")
 def local_mean_normalization(input: Array, size: Shape) -> Array:
-    """input - mean(input), the mean being that around it."""
+    """input - mean(input), with the local mean."""
     return input - _local_mean(input, size)
 
 
@@ -34,20 +34,20 @@ def local_mean_normalization(input: Array, size: Shape) -> Array:
 def local_variance_normalization(
     input: Array, size: Shape, bias: float, epsilon: float
 ) -> Array:
-    """input / sqrt(mean(input^2)), the mean being that around it."""
+    """input / sqrt(mean(input^2)), with the local mean."""
     deviation = np.sqrt(_local_mean(np.square(input), size))
     return input / _at_least(deviation + bias, epsilon)
 
 
 @evaluation("local_contrast_normalization")
 def local_contrast_normalization(input: Array, size: Shape, **attributes: Any) -> Array:
-    """First by the mean, then by the variance."""
+    """Local mean, then local variance normalization."""
     centered = local_mean_normalization(input, size)
     return local_variance_normalization(centered, size, **attributes)
 
 
 def _local_mean(x: Array, size: Shape) -> Array:
-    """The mean around each element; there are zeros outside, and they count."""
+    """The mean around each element, including zeros outside the input."""
     return box(x, size, normalize=True)
 
 
@@ -79,12 +79,12 @@ def _at_least(x: Array, bound: float) -> Array:
 @evaluation("batch_normalization")
 def batch_normalization(*operands: Array, epsilon: float) -> Array:
     """offset + scale * (input - mean) / sqrt(variance + epsilon), broadcast."""
-    normalized: Array = _normalized(*operands, np.asarray(epsilon))
+    normalized: Array = _normalize(*operands, np.asarray(epsilon))
     return normalized
 
 
 @broadcasting
-def _normalized(
+def _normalize(
     x: Array,
     mean: Array,
     variance: Array,

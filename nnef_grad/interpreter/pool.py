@@ -1,5 +1,5 @@
-"""Box filters, pooling and sampling: windows that slide along every axis, batch and
-channels included.
+"""Box filters, pooling and sampling: windows that slide along every axis, including
+batch and channels.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def box(
 
 
 def _divisor(windows: Windows, border: str) -> Any:
-    """How many elements of a window count: all, or with 'ignore' those inside."""
+    """The number of elements of a window: all, or with 'ignore' those inside."""
     if border != "ignore":
         return prod(windows.size)
     counts = [np.array(along, np.float64) for along in counts_inside(windows)]
@@ -59,7 +59,9 @@ def debox(
     output_shape: Shape = (),
     normalize: bool = False,
 ) -> Array:
-    """Each element puts its value on its whole window: [x...] gives [X...]."""
+    """The transpose of box: each element is added to its whole window; [x...] gives
+    [X...].
+    """
     windows = upscaling(input.shape, size, padding, stride, dilation, output_shape)
     x, windows = with_border(input, windows, border)
     volume = prod(size)
@@ -98,8 +100,8 @@ def argmax_pool(
 
 
 def _inside(index: Array, windows: Windows) -> Array:
-    """The index, but that of the first element inside of the input where it leads out
-    of it: all elements inside are as low as the border then.
+    """The index; if it is outside the input, that of the first element inside, as all
+    of those are equal to the border then.
     """
     inside = _flat(np.ones(windows.up, np.bool_), windows, "ignore", outside=False)
     return np.where(_taken(inside, index), index, inside.argmax(axis=-1))
@@ -115,7 +117,7 @@ def sample(
     stride: Shape,
     dilation: Shape,
 ) -> Array:
-    """From each window the element at its index."""
+    """The element at the index of each window."""
     volume = prod(size)
     require(
         np.all((index >= 0) & (index < volume)),
@@ -136,7 +138,7 @@ def desample(
     dilation: Shape,
     output_shape: Shape,
 ) -> Array:
-    """Each element goes to its index in its window; those that meet are added."""
+    """The transpose of sample: each element goes to its index; overlaps are added."""
     windows = upscaling(input.shape, size, padding, stride, dilation, output_shape)
     parts = (np.where(index == element, input, 0.0) for element in range(prod(size)))
     return overlapped(parts, windows)
@@ -158,8 +160,8 @@ def max_pool(input: Array, **attributes: Any) -> Array:
 def _flat(
     x: Array, windows: Windows, border: str, outside: float | None = None
 ) -> Array:
-    """What the windows hold, in row-major order: [x..., volume of a window]. With
-    'ignore' the border is the maximum of nothing.
+    """The contents of the windows, in row-major order: [x..., volume of a window]. With
+    'ignore' the border is minus infinity, the maximum of nothing.
     """
     if outside is None:
         outside = -inf if border == "ignore" else 0.0

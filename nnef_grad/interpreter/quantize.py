@@ -1,6 +1,4 @@
-"""Quantizations, as their bodies say: each rounds to a grid and goes back to its
-scale.
-"""
+"""Quantizations, as defined by their bodies: each rounds to a grid and scales back."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ def min_max_linear_quantize(
 
 @evaluation("linear_quantize")
 def linear_quantize(x: Array, min: Array, max: Array, bits: int) -> Array:
-    """The old name."""
+    """The old name of min_max_linear_quantize."""
     return min_max_linear_quantize(x, min, max, bits, signed=False, symmetric=False)
 
 
@@ -33,7 +31,7 @@ def linear_quantize(x: Array, min: Array, max: Array, bits: int) -> Array:
 def zero_point_linear_quantize(
     x: Array, zero_point: Array, scale: Array, bits: int, signed: bool, symmetric: bool
 ) -> Array:
-    """Steps of the scale, as many as the bits have numbers."""
+    """Steps of the scale, one for each number of the given bits."""
     x, zero, scale = aligned(x, zero_point, scale)
     highest = _power_of_two(bits - 1 if signed else bits) - 1.0
     lowest = -highest - (not symmetric) if signed else 0.0
@@ -44,7 +42,7 @@ def zero_point_linear_quantize(
 
 @evaluation("logarithmic_quantize")
 def logarithmic_quantize(x: Array, max: Array, bits: int) -> Array:
-    """Powers of two, and zero; the sign is kept aside."""
+    """Powers of two, and zero; the sign is stored separately."""
     x, bound = aligned(x, max)
     highest = np.ceil(np.log2(bound))
     lowest = highest - (_power_of_two(bits) - 1.0)

@@ -1,7 +1,7 @@
 """Random values for the inputs and variables of a graph.
 
-They are drawn such that operations are defined for them, and that numbers neither vanish
-nor explode on their way through many layers: what a tensor is used for decides.
+They are drawn according to the uses of each tensor, so that operations are defined for
+them, and values neither vanish nor explode through many layers.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Val
 
     Args:
         graph: a flat graph.
-        seed: of the random numbers; each tensor has its own sequence of them.
-        otherwise: draws what no use decides; standard normal numbers if not given.
+        seed: the seed of the random numbers; each tensor has its own sequence.
+        otherwise: draws tensors without a decisive use; standard normal by default.
     """
     uses = _uses(graph)
     inputs: dict[str, Array] = {}
@@ -67,10 +67,10 @@ def _value(generator: Generator, tensor: Tensor, use: Use | None, draw: Draw) ->
     return value
 
 
-# ---- What is drawn ----
+# ---- Distributions ----
 
-# Draws numbers for a tensor, given the operation that it is used by; for an integer
-# tensor it says what they are to be smaller than.
+# Draws numbers for a tensor, given the operation that uses it; for an integer tensor it
+# returns their upper bound.
 Draw = Callable[[Generator, Tensor, Any], Any]
 
 
@@ -89,8 +89,8 @@ def between(low: float, high: float) -> Draw:
 
 
 def _filter(generator: Generator, tensor: Tensor, operation: Operation) -> Array:
-    """Such that an output is about as large as an input: by the number of terms that
-    it is the sum of.
+    """Scaled by the number of terms of a sum, so that outputs are about as large as
+    inputs.
     """
     shape = operation.inputs[1].shape
     terms = shape[0] if operation.name == "deconv" else prod(shape[1:])
@@ -98,7 +98,7 @@ def _filter(generator: Generator, tensor: Tensor, operation: Operation) -> Array
 
 
 def _matrix(generator: Generator, tensor: Tensor, operation: Operation) -> Array:
-    """As for a filter; the rows or the columns are the terms."""
+    """As for a filter; the terms are rows or columns."""
     terms = max(tensor.shape[-2:], default=1)
     return generator.standard_normal(tensor.shape) / sqrt(terms)
 
@@ -173,12 +173,12 @@ _DRAWN: dict[tuple[str, str], Draw] = {
 }
 
 
-# ---- What a tensor is used for ----
+# ---- Uses of tensors ----
 
 
 @dataclass(frozen=True)
 class Use:
-    """What decides about the numbers of a tensor."""
+    """A use that determines the numbers of a tensor."""
 
     draw: Draw
     operation: Operation
@@ -191,8 +191,8 @@ _SHIFTS = {"add", "mul", "div"}
 
 
 def _uses(graph: Graph) -> dict[Tensor, Use]:
-    """For each tensor the first use that decides about it, through what only moves its
-    elements.
+    """For each tensor the first use that determines it, through operations that only
+    move elements.
     """
     uses: dict[Tensor, Use] = {}
     for operation in reversed(graph.operations):

@@ -27,7 +27,7 @@ def mean_reduce(input: Array, axes: Axes) -> Array:
 
 @evaluation("moments")
 def moments(input: Array, axes: Axes) -> list[Array]:
-    """Mean and variance, that of the whole population."""
+    """Mean and population variance."""
     mean = mean_reduce(input, axes)
     return [mean, mean_reduce(np.square(input - mean), axes)]
 
@@ -56,7 +56,7 @@ def any_reduce(input: Array, axes: Axes) -> Array:
     return np.asarray(np.any(input, axis=axes, keepdims=True))
 
 
-# ---- Where the extremum is ----
+# ---- Positions of extrema ----
 
 
 def _position(find: Callable[..., Array]) -> Callable[[Array, Axes], Array]:
@@ -79,5 +79,5 @@ enter_all(
 
 
 def _volume(input: Array, axes: Axes) -> int:
-    """How many elements are reduced to one."""
+    """The number of elements reduced to one."""
     return prod(input.shape[axis] for axis in axes)

@@ -1,14 +1,14 @@
-"""Where the evaluations of operations are entered, and found.
+"""The registry of evaluations of operations.
 
 An evaluation is a plain function of numpy arrays: the operands in declared order (a
 tuple of arrays for an array of tensors, an array of rank 0 for a literal), the
-attributes by keyword under their NNEF names. Where the operands do not tell the generic
-data type of the operation, the numpy one comes as `dtype`. It returns an array, or a
-list where there are several results or the result is an array of tensors.
+attributes by keyword under their NNEF names. If the operands do not bind the generic
+data type of the operation, the numpy type is passed as `dtype`. It returns an array, or
+a list if there are several results or the result is an array of tensors.
 
-Shapes and attributes have been checked when the graph was made. What depends on the
-values of tensors is checked here: an evaluation raises `UndefinedError` for those to
-which the specification gives no result. Floating point follows IEEE 754, silently.
+Shapes and attributes were checked when the graph was built. Evaluations check
+conditions on the values of tensors, and raise `UndefinedError` for values without a
+specified result. Floating point follows IEEE 754, silently.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EVALUATIONS: dict[str, Evaluation] = {}
 
 
 class UndefinedError(ValueError):
-    """The specification gives an operation no result for the values of its operands."""
+    """The specification defines no result for the values of the operands."""
 
 
 def require(condition: object, message: str) -> None:
@@ -38,11 +38,11 @@ def require(condition: object, message: str) -> None:
 
 
 def evaluation(*names: str) -> Callable[[Function], Function]:
-    """Enters the evaluation of the named operations."""
+    """Registers the evaluation of the named operations."""
 
     def enter(function: Function) -> Function:
         for name in names:
-            assert name not in EVALUATIONS, f"{name} is entered twice"
+            assert name not in EVALUATIONS, f"{name} is registered twice"
             EVALUATIONS[name] = function
         return function
 
@@ -50,6 +50,6 @@ def evaluation(*names: str) -> Callable[[Function], Function]:
 
 
 def enter_all(table: Mapping[str, Evaluation]) -> None:
-    """Enters a table of evaluations, by the name of the operation."""
+    """Registers a table of evaluations, by the name of the operation."""
     for name, function in table.items():
         evaluation(name)(function)

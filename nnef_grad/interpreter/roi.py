@@ -1,7 +1,7 @@
 """Regions of interest: a row of `rois` is a region, its first corner and then its last.
 
-Everything here has an axis of regions first: positions along a spatial axis of the
-input are [N, n], for n points or cells in each of N regions.
+The first axis is that of the regions: positions along a spatial axis of the input are
+[N, n], for n points or cells in each of N regions.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from nnef_grad.interpreter.sampling import POINTS, neighbours
 def avg_roi_pool(
     input: Array, rois: Array, batch_index: Array, output_size: Shape
 ) -> Array:
-    """The mean of each cell; 0 where it is empty."""
+    """The mean of each cell; 0 for an empty one."""
     items = _items(input, batch_index)
     cells = _cells(input, rois, output_size)
-    total, count = _pooled(np.add, 0.0, input, items, cells)
+    total, count = _pool(np.add, 0.0, input, items, cells)
     return np.where(count > 0, total / count, 0.0)
 
 
@@ -44,10 +44,10 @@ def avg_roi_pool(
 def max_roi_pool(
     input: Array, rois: Array, batch_index: Array, output_size: Shape
 ) -> Array:
-    """The maximum of each cell; 0 where it is empty."""
+    """The maximum of each cell; 0 for an empty one."""
     items = _items(input, batch_index)
     cells = _cells(input, rois, output_size)
-    highest, count = _pooled(np.maximum, -inf, input, items, cells)
+    highest, count = _pool(np.maximum, -inf, input, items, cells)
     return np.where(count > 0, highest, 0.0)
 
 
@@ -55,7 +55,7 @@ Cells = list[tuple[Array, Array]]
 
 
 def _cells(input: Array, rois: Array, output_size: Shape) -> Cells:
-    """Where the cells begin and end along each axis, cut at the edges of the input."""
+    """The bounds of the cells along each axis, clipped to the input."""
     corners = _corners(rounded(rois))
     cells = []
     for (first, last), extent, count in zip(
@@ -68,15 +68,15 @@ def _cells(input: Array, rois: Array, output_size: Shape) -> Cells:
     return cells
 
 
-def _pooled(
+def _pool(
     function: Callable[[Array, Array], Array],
     neutral: float,
     input: Array,
     items: Array,
     cells: Cells,
 ) -> tuple[Array, Array]:
-    """The function over the elements of each cell, and how many there are: [N, C, ...]
-    and [N, 1, ...]. The steps are those through the largest cell.
+    """The function over the elements of each cell, and their number: [N, C, ...] and
+    [N, 1, ...]. The loop is over the elements of the largest cell.
     """
     shape = (len(items), input.shape[1], *(begin.shape[1] for begin, _ in cells))
     pooled, count = np.full(shape, neutral), np.zeros((shape[0], 1, *shape[2:]))
@@ -107,19 +107,19 @@ def roi_resample(
         _weighted_neighbours(points.clip(0, extent - 1))
         for points, extent in _points(input, rois, output_size, method)
     ]
-    return _interpolated(input, _items(input, batch_index), ways)
+    return _interpolate(input, _items(input, batch_index), ways)
 
 
 def _points(
     input: Array, rois: Array, output_size: Shape, method: str
 ) -> Iterator[tuple[Array, int]]:
-    """The points over each region along each axis, and the extent of that."""
+    """The points over each region along each axis, and the extent of the axis."""
     columns = zip(_corners(rois), input.shape[2:], output_size, strict=True)
     for (first, last), extent, count in columns:
         yield POINTS[method](first, last - first, count), extent
 
 
-# For each point along an axis the position of an element beside it, and what that weighs.
+# For each point along an axis the position of a neighbouring element, and its weight.
 Neighbours = list[tuple[Array, Array]]
 
 
@@ -128,8 +128,8 @@ def _weighted_neighbours(points: Array) -> Neighbours:
     return [(lower, 1.0 - (points - lower)), (upper, points - lower)]
 
 
-def _interpolated(input: Array, items: Array, ways: Sequence[Neighbours]) -> Array:
-    """The sum over the corners of the cell of elements around each point."""
+def _interpolate(input: Array, items: Array, ways: Sequence[Neighbours]) -> Array:
+    """The weighted sum of the elements around each point."""
     terms = (
         _grid([weight for _, weight in corner], np.multiply)
         * _elements(input, items, [position for position, _ in corner])
@@ -169,15 +169,15 @@ enter_all({"avg_roi_align": _aligned(avg_pool), "max_roi_align": _aligned(max_po
 def held_maxima(
     input: Array, rois: Array, batch_index: Array, output_size: Shape
 ) -> Evaluation:
-    """`max_roi_pool` where the cells stay where they are, and their maxima too: the
-    first of equal ones.
+    """`max_roi_pool` with fixed cells and fixed positions of their maxima, the first of
+    equal ones.
     """
     items, cells = _items(input, batch_index), _cells(input, rois, output_size)
 
     def held(moved: Array, *_: Array) -> Array:
         # The channels that decide, and after them those that are taken.
         both = np.concatenate([input, moved], axis=1)
-        highest, count = _pooled(_first_larger, -inf, both, items, cells)
+        highest, count = _pool(_first_larger, -inf, both, items, cells)
         taken = np.split(highest, 2, axis=1)[1]
         return np.where(count > 0, taken, 0.0)
 
@@ -193,8 +193,8 @@ def _first_larger(pooled: Array, values: Array) -> Array:
 def held_resampling(
     input: Array, rois: Array, batch_index: Array, output_size: Shape, method: str
 ) -> Evaluation:
-    """`roi_resample` where each point stays between the same elements, those on an
-    element and the one after it, and where it is at the edge if it is there.
+    """`roi_resample` where each point stays between the same elements, an element and
+    the one after it for a point on an element, and a point at the edge stays there.
     """
     items = _items(input, batch_index)
     cells = [
@@ -205,7 +205,7 @@ def held_resampling(
     def held(input: Array, rois: Array, _: Array) -> Array:
         columns = zip(cells, _points(input, rois, output_size, method), strict=True)
         ways = [_held_neighbours(*cell, points) for cell, (points, _) in columns]
-        return _interpolated(input, items, ways)
+        return _interpolate(input, items, ways)
 
     return held
 
@@ -221,7 +221,7 @@ def _held_neighbours(base: Array, is_inside: Array, points: Array) -> Neighbours
 
 
 def _items(input: Array, batch_index: Array) -> Array:
-    """The items of the batch that the regions lie in: [N]."""
+    """The batch item of each region: [N]."""
     require(
         np.all((batch_index >= 0) & (batch_index < len(input))),
         f"the items of 'batch_index' must be in 0..{len(input) - 1}",
@@ -230,7 +230,7 @@ def _items(input: Array, batch_index: Array) -> Array:
 
 
 def _corners(rois: Array) -> list[tuple[Array, Array]]:
-    """Where the regions begin and end along each axis: [N, 1] each."""
+    """The bounds of the regions along each axis: [N, 1] each."""
     require(np.isfinite(rois).all(), "the items of 'rois' must be finite")
     columns = rois.astype(np.float64)[:, :, np.newaxis]
     axes = rois.shape[1] // 2
@@ -240,7 +240,7 @@ def _corners(rois: Array) -> list[tuple[Array, Array]]:
 def _elements(input: Array, items: Array, positions: Sequence[Array]) -> Array:
     """The elements at the grid of some positions along each axis: [N, C, n...].
 
-    What would be read after the input is read at its end, and does not count.
+    Positions after the input are read at its end; their values are not used.
     """
     axes = len(positions)
     places = [
@@ -254,9 +254,7 @@ def _elements(input: Array, items: Array, positions: Sequence[Array]) -> Array:
 
 
 def _grid(factors: Sequence[Array], combine: Callable[..., Array]) -> Array:
-    """What belongs to each point of a grid, from what belongs to its coordinates:
-    [N, 1, n...].
-    """
+    """The values at the points of a grid, from those at its coordinates: [N, 1, n...]."""
     axes = len(factors)
     aligned = [_on_axis(factor, axis, axes) for axis, factor in enumerate(factors)]
     return reduce(combine, aligned)[:, np.newaxis]

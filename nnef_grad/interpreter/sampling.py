@@ -1,7 +1,7 @@
-"""Down- and up-sampling: spatial axes change, batch and channels stay.
+"""Down- and up-sampling along the spatial axes.
 
-Interpolation is a step of its own, which the regions of interest share: points on the
-input, and what lies between its elements.
+Interpolation at points between elements is a step of its own, shared with the regions
+of interest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def area_downsample(input: Array, factor: Shape) -> Array:
 
 @evaluation("nearest_upsample")
 def nearest_upsample(input: Array, factor: Shape) -> Array:
-    """A block of each element."""
+    """Each element, repeated over a block."""
     blocks = _blocks(factor)
     return debox(input, blocks, stride=blocks, padding=_none(input))
 
@@ -59,11 +59,11 @@ def multilinear_upsample(
     for axis, scale in enumerate(factor, 2):
         extent = input.shape[axis]
         points = POINTS[method](np.zeros(()), extent, extent * scale)
-        output = _interpolated(output, axis, points, border)
+        output = _interpolate(output, axis, points, border)
     return output
 
 
-def _interpolated(x: Array, axis: int, points: Array, border: str) -> Array:
+def _interpolate(x: Array, axis: int, points: Array, border: str) -> Array:
     """The tensor at points along an axis, linear between its elements."""
     lower, upper = neighbours(points)
     begin = int(lower.min())
@@ -74,11 +74,11 @@ def _interpolated(x: Array, axis: int, points: Array, border: str) -> Array:
 
 
 def neighbours(points: Array) -> tuple[Array, Array]:
-    """The positions before and after points; one and the same for a point on it."""
+    """The positions before and after points; equal for a point on an element."""
     return np.floor(points).astype(np.int64), np.ceil(points).astype(np.int64)
 
 
-# ---- Where the points of an output lie on the input ----
+# ---- The positions of output points in the input ----
 
 # `count` points over a region along an axis: from `first` on, as long as `extent`. With
 # several regions these are arrays that end in an axis of extent 1, and there is a row of
@@ -86,7 +86,7 @@ def neighbours(points: Array) -> tuple[Array, Array]:
 
 
 def _symmetric(first: Array, extent: Any, count: int) -> Array:
-    """The middles of both coincide."""
+    """The centres coincide."""
     middles = (np.arange(count) + 0.5) * extent / count
     return np.asarray(first + middles - 0.5)
 

@@ -12,23 +12,23 @@ from nnef_grad.ops.shape import reshape_shape
 
 @evaluation("reshape")
 def reshape(input: Array, **attributes: Any) -> Array:
-    """The elements in row-major order, under other indices."""
+    """The elements in row-major order, in another shape."""
     return input.reshape(reshape_shape(input.shape, **attributes))
 
 
 @evaluation("squeeze")
 def squeeze(input: Array, axes: tuple[int, ...]) -> Array:
-    """The axes, whose extents are 1, go."""
+    """The tensor without some axes of extent 1."""
     return np.squeeze(input, axes)
 
 
 @evaluation("unsqueeze")
 def unsqueeze(input: Array, axes: tuple[int, ...]) -> Array:
-    """The axes are those of the output, as numpy has them."""
+    """The tensor with new axes, which count in the output, as in numpy."""
     return np.expand_dims(input, axes)
 
 
 @evaluation("transpose")
 def transpose(input: Array, axes: tuple[int, ...]) -> Array:
-    """Axes beyond the list stay."""
+    """The tensor with permuted axes; axes beyond the list stay."""
     return input.transpose(*axes, *range(len(axes), input.ndim))

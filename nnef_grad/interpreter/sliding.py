@@ -1,7 +1,7 @@
 """Sliding windows over arrays: the content of each, and sums where they overlap.
 
-Windows slide along the last axes of an array; those before them are independent. What
-is where is the arithmetic of `nnef_grad.ops.windows`, in whose terms the larger side is
+Windows slide along the last axes of an array; the axes before them are independent. The
+arithmetic of positions is in `nnef_grad.ops.windows`: in its terms the larger side is
 up, and the side with an element for each window is down.
 """
 
@@ -21,12 +21,12 @@ from nnef_grad.ops.windows import Windows, reaches
 
 
 def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> Array:
-    """What the windows hold: [..., X...] gives a view of [..., x..., f...].
+    """The contents of the windows: [..., X...] gives a view of [..., x..., f...].
 
     Args:
         x: the up-scaled side.
-        windows: with an item for each of the last axes.
-        border: how x is extended to all that the windows read.
+        windows: an item for each of the last axes.
+        border: the border that extends x as far as the windows reach.
         outside: the value of a uniform border.
     """
     axes = _last_axes(x, windows)
@@ -45,13 +45,13 @@ def summed(x: Array, windows: Windows, border: str) -> Array:
 
 
 def overlapped(parts: Iterable[Array], windows: Windows) -> Array:
-    """The sum of what the windows put on the up-scaled side: [..., X...].
+    """The sum of the windows over the up-scaled side: [..., X...].
 
     Args:
-        parts: for each element of a window, in row-major order, what all windows put
-            where it lies: [..., x...].
-        windows: with an item for each of the last axes. What they put outside of the
-            up-scaled side is left out.
+        parts: for each element of a window, in row-major order, its value in all
+            windows: [..., x...].
+        windows: an item for each of the last axes. Elements outside the up-scaled side
+            are left out.
     """
     remaining = iter(parts)
     first = next(remaining)
@@ -68,7 +68,7 @@ def overlapped(parts: Iterable[Array], windows: Windows) -> Array:
 
 
 def _canvas(part: Array, windows: Windows) -> Array:
-    """Zeros, from where the first windows begin to where the last ones end."""
+    """Zeros, from the beginning of the first windows to the end of the last ones."""
     extents = (
         end - begin for begin, end in zip(windows.begin, windows.end, strict=True)
     )
@@ -77,7 +77,7 @@ def _canvas(part: Array, windows: Windows) -> Array:
 
 
 def _places(offset: Sequence[int], windows: Windows) -> tuple[Any, ...]:
-    """Where an element of each window lies on the canvas."""
+    """The positions of an element of each window on the canvas."""
     columns = zip(offset, windows.down, windows.stride, windows.dilation, strict=True)
     slices = (slice(o * d, o * d + (x - 1) * s + 1, s) for o, x, s, d in columns)
     return (..., *slices)
@@ -95,8 +95,8 @@ def _last_axes(x: Array, windows: Windows) -> tuple[int, ...]:
 
 
 def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows]:
-    """The down-scaled side of a reverse operation, with the elements of its border that
-    have windows over the up-scaled side; and the windows of all of them.
+    """The down-scaled side of a reverse operation, extended by those elements of its
+    border whose windows overlap the up-scaled side; and the windows of all of them.
     """
     if border in UNIFORM:
         return x, windows
@@ -110,8 +110,8 @@ def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows
 
 
 def _read(windows: Windows, axis: int) -> tuple[int, int]:
-    """The elements along an axis, from the first to the last, whose windows have an
-    element on the up-scaled side. Where there are none, those of the input do as well.
+    """The range of elements along an axis whose windows overlap the up-scaled side;
+    that of the input if there are none.
     """
     place = np.arange(windows.up[axis])[:, np.newaxis] - windows.begin[axis]
     start = place - np.arange(windows.size[axis]) * windows.dilation[axis]

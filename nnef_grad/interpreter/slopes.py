@@ -1,8 +1,8 @@
 """A graph as a function around one point: the slopes of a weighted sum of its outputs.
 
-All is evaluated in float64. Every decision of the graph, such as on which side of zero the
-operand of a relu lies, stays as it is at the point: see interpreter/held.py. Nothing here
-knows a gradient.
+Evaluation is in float64. Every decision of the graph, such as on which side of zero the
+operand of a relu lies, is held as it is at the point: see interpreter/held.py. Nothing
+here depends on gradients.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.interpreter import last_uses, with_bodies
 from nnef_grad.interpreter.execution import Operations, step
-from nnef_grad.interpreter.feeds import Data, collected
+from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.interpreter.held import BY_BODY, can_move, hold
 from nnef_grad.interpreter.random_values import Values, between, normal, random_values
 
 Array = npt.NDArray[Any]
 
-# How many roundings an evaluation may add up to.
+# The rounding error of an evaluation, in units of the last place.
 ROUNDINGS = 64
 
-# ---- Where ----
+# ---- The point ----
 
-# What the outputs are finite at: the first that does is taken.
+# Distributions to try in order, until the outputs are finite.
 _ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where the gradients are taken.
+    """The point at which gradients are taken.
 
     Attributes:
         graph: the forward graph, in the form in which decisions are held.
-        values: what it is fed.
-        tensors: all that it computes of them, by name.
+        values: its inputs and variables.
+        tensors: every tensor at these values, by name.
     """
 
     graph: Graph
@@ -53,7 +53,7 @@ class Point:
 def point_of(
     graph: Graph, inputs: Data, variables: Data, seed: int, rules: Rules
 ) -> Point:
-    """The given values, and random ones where none are given."""
+    """The point of the given values, with random ones for the rest."""
     labelled = {label.lower(): value for label, value in variables.items()}
     held = with_bodies(graph, rules, also=BY_BODY)
     for draw in _ATTEMPTS:
@@ -62,10 +62,10 @@ def point_of(
             {**drawn.inputs, **_as_arrays(inputs)},
             {**drawn.variables, **_as_arrays(labelled)},
         )
-        tensors = _evaluated(held, values, rules.evaluations)
+        tensors = _evaluate_all(held, values, rules.evaluations)
         outputs = (tensors[t.name] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
-            return Point(held, _as_computed(held, values, tensors), tensors)
+            return Point(held, _convert(held, values, tensors), tensors)
     message = f"the outputs of '{graph.name}' are not finite at random values"
     raise UsageError(f"{message}: give values at which they are")
 
@@ -74,19 +74,19 @@ def _as_arrays(data: Data) -> dict[str, Array]:
     return {name: np.asarray(value) for name, value in data.items()}
 
 
-def _evaluated(
+def _evaluate_all(
     graph: Graph, values: Values, evaluations: Operations
 ) -> dict[str, Array]:
     """Every tensor of a graph."""
-    found = collected(graph, values.inputs, values.variables)
+    found = collect_feeds(graph, values.inputs, values.variables)
     for operation in graph.operations:
         found.update(step(operation, found, operations=evaluations))
     return found
 
 
-def _as_computed(graph: Graph, values: Values, tensors: Mapping[str, Array]) -> Values:
-    """The values as the graph computes with them: the same arrays, so that no large
-    variable is held in two precisions.
+def _convert(graph: Graph, values: Values, tensors: Mapping[str, Array]) -> Values:
+    """The values as converted by the evaluation: the same arrays, so that no large
+    variable is stored in two precisions.
     """
     inputs = {tensor.name: tensors[tensor.name] for tensor in graph.inputs}
     variables = {
@@ -103,13 +103,13 @@ def _as_computed(graph: Graph, values: Values, tensors: Mapping[str, Array]) -> 
 
 @dataclass(frozen=True)
 class Line:
-    """What a tensor moves along.
+    """A line that a tensor moves along.
 
     Attributes:
         tensor: its name.
-        value: where it starts from.
-        direction: single precision does, and takes half the memory.
-        scale: the size of the elements of the value, which a step is a part of.
+        value: its value at the point.
+        direction: the direction, in single precision to save memory.
+        scale: the size of the elements of the value; steps are relative to it.
     """
 
     tensor: str
@@ -125,16 +125,14 @@ class Line:
         return moved
 
     def slope(self, gradient: Array) -> float:
-        """What a gradient says of it, without an array of the products."""
+        """The slope that a gradient predicts, without an array of the products."""
         axes = list(range(gradient.ndim))
         product = np.einsum(gradient, axes, self.direction, axes, [])
         return self.scale * float(product)
 
 
 class Forward:
-    """The weighted sum of the outputs of a graph around a point, with all decisions as
-    they are there.
-    """
+    """The weighted sum of a graph's outputs around a point, with decisions held."""
 
     def __init__(
         self,
@@ -156,30 +154,30 @@ class Forward:
         self.rounding = ROUNDINGS * float(np.finfo(np.float64).eps) * size
 
     def difference(self, line: Line, step_: float) -> float:
-        """By how much the sum changes along a line, up to some `rounding`."""
+        """The change of the sum along a line, up to some `rounding`."""
         moved = self._outputs(line.tensor, line.at(step_))
         changes = (w * (moved[n] - self.base[n]) for n, w in self.weights.items())
         return sum(float(np.sum(change)) for change in changes)
 
     def _outputs(self, tensor: str, value: Array) -> dict[str, Array]:
-        """The weighted outputs where a tensor has another value: what depends on it is
-        computed again, and is kept as long as it is read.
+        """The weighted outputs for another value of a tensor: its dependents are
+        computed again, and kept as long as they are read.
         """
         moved = {tensor: value}
         tensors = ChainMap(moved, self.base)
         fixed = {tensor, *self.stopped}
         for operation, dead in self.operations:
             if any(t.name in moved for t in operation.inputs):
-                found = self._moved(operation, tensors)
+                found = self._recompute(operation, tensors)
                 moved.update((n, array) for n, array in found.items() if n not in fixed)
             for name in {t.name for t in dead}.difference(self.weights):
                 moved.pop(name, None)
         return {name: tensors[name] for name in self.weights}
 
-    def _moved(
+    def _recompute(
         self, operation: Operation, tensors: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """The results that can move."""
+        """The results that can change."""
         moving = {t.name for t in operation.outputs if can_move(operation, t)}
         if not moving:
             return {}
@@ -187,7 +185,7 @@ class Forward:
         return {name: found[name] for name in moving}
 
     def _evaluations(self, operation: Operation) -> Operations:
-        """With the decisions of an operation held, unless they are the user's."""
+        """The evaluation with decisions held; the user's own is kept."""
         if operation.name in self.evaluations:
             return self.evaluations
         key = operation.outputs[0].name

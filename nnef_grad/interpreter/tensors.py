@@ -1,6 +1,4 @@
-"""The operations by which tensors enter a graph, what changes their data type, and
-`update`.
-"""
+"""The operations that introduce or update tensors, and casts between data types."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from nnef_grad.interpreter.registry import Array, UndefinedError, evaluation, re
 
 @evaluation("external", "variable")
 def fed(data: Array, **declared: Any) -> Array:
-    """What is fed for the tensor: the operation has no operand, and gets it as one."""
+    """The array fed for the tensor, passed as an operand: the operation has none."""
     return data
 
 
@@ -28,7 +26,7 @@ def constant(shape: Shape, value: tuple[Any, ...], dtype: npt.DTypeLike) -> Arra
 
 @evaluation("update")
 def update(variable: Array, value: Array) -> Array:
-    """The new value, which the variable has from the next run on."""
+    """The new value of the variable, from the next run on."""
     return value
 
 
@@ -37,7 +35,7 @@ def update(variable: Array, value: Array) -> Array:
 
 @evaluation("cast")
 def cast(input: Array, dtype: npt.DTypeLike) -> Array:
-    """Each element as the built-in function of the data type's name makes it."""
+    """Each element, converted as by the built-in function of the data type's name."""
     kind = np.dtype(dtype).kind
     if input.dtype.kind == "U":
         return _from_text(input, kind)
@@ -61,7 +59,7 @@ def _logical(x: Array) -> Array:
 
 
 def _text(x: Array) -> Array:
-    """As literals are written."""
+    """Each element as a literal."""
     spelled = np.array([str(value) for value in x.ravel().tolist()], np.str_)
     lower = np.char.lower(spelled) if x.dtype.kind == "b" else spelled
     return lower.reshape(x.shape)
@@ -73,5 +71,5 @@ def _from_text(x: Array, kind: str) -> Array:
     try:
         return x.astype({"f": np.float64, "i": np.int64, "U": np.str_}[kind])
     except ValueError as error:
-        message = f"a text is not that of a number: {error}"
+        message = f"a string is not a number: {error}"
         raise UndefinedError(message) from None

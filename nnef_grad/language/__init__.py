@@ -1,1 +1,1 @@
-"""Text to a checked syntax tree. Nothing here knows of graphs."""
+"""The front end: text to a checked syntax tree. Nothing here knows about graphs."""

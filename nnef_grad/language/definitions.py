@@ -1,7 +1,7 @@
 """The static rules of definitions: declarations, statements, the interface of the graph.
 
-Types follow from declarations alone, so that a document is judged as a whole: fragments
-that nobody calls, branches that are not taken.
+Types follow from declarations alone, so that a document is checked as a whole: even
+fragments that are never called, and branches that are not taken.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from nnef_grad.language.types import (
 def check_fragments(
     fragments: Iterable[syntax.Fragment], library: Library
 ) -> list[Problem]:
-    """What is wrong with some fragments; `library` knows them, and what they call."""
+    """The problems of some fragments; `library` has them and the operations they call."""
     checker = _DefinitionChecker(library)
     for fragment in fragments:
         checker.fragment(fragment)
@@ -45,7 +45,7 @@ def check_fragments(
 
 
 def check_graph(graph: syntax.GraphDefinition, library: Library) -> list[Problem]:
-    """What is wrong with the graph of a document."""
+    """The problems of the graph of a document."""
     checker = _DefinitionChecker(library)
     checker.graph(graph)
     return checker.expressions.problems
@@ -139,7 +139,7 @@ class _DefinitionChecker:
             message = f"'{fragment.name}' uses the type '?': declare {fragment.name}<?>"
             self.expressions.report(message, fragment.span)
         if not generic and fragment.generic is not None:
-            message = f"'{fragment.name}' is generic, and no type in it is '?'"
+            message = f"'{fragment.name}' is generic, but no type in it is '?'"
             self.expressions.report(message, fragment.span)
 
     def _check_default(self, parameter: syntax.Parameter) -> None:
@@ -166,7 +166,7 @@ class _DefinitionChecker:
             if not external and name in inputs:
                 message = (
                     f"'{name}' is an input of the graph:"
-                    " it can be the result of external only"
+                    " it can only be the result of external"
                 )
                 self.expressions.report(message, identifier.span)
 
@@ -189,7 +189,7 @@ class _DefinitionChecker:
         self, statement: syntax.Assignment, types: Types, declared: Mapping[str, Type]
     ) -> None:
         found = self.expressions.type_of(statement.value, types)
-        for identifier, part in self._unpacked(statement.target, found):
+        for identifier, part in self._unpack(statement.target, found):
             if identifier.name not in declared:
                 self._check_array(identifier, part, statement.value)
             if identifier.name in types:
@@ -204,7 +204,7 @@ class _DefinitionChecker:
     def _check_array(
         self, identifier: syntax.Identifier, part: Inferred, value: syntax.Expression
     ) -> None:
-        """One name does not stand for an array of a length that is not known here."""
+        """Refuses one name for an array of a length that is not known here."""
         if isinstance(value, syntax.Invocation) and self.expressions.is_open(
             value, part
         ):
@@ -221,24 +221,24 @@ class _DefinitionChecker:
         if wanted is None:
             return part
         if not accepts(part, wanted, Generics(GENERIC)):
-            message = f"result '{identifier.name}' is {wanted}, and this is {part}"
+            message = f"result '{identifier.name}' is {wanted}, but this is {part}"
             self.expressions.report(message, identifier.span)
         return wanted
 
     def _tensor(self, identifier: syntax.Identifier, part: Inferred) -> Inferred:
-        """The type of a name in the graph: each stands for one tensor."""
+        """The type of a name in the graph, which must be a single tensor."""
         if isinstance(part, (TensorType, ErrorType)):
             return part
         if isinstance(part, TupleType):
             message = f"'{identifier.name}' is one name for {len(part.items)} results"
         else:
-            message = f"'{identifier.name}' must be a tensor, and this is {part}"
+            message = f"'{identifier.name}' must be a tensor, but this is {part}"
         return self.expressions.report(message, identifier.span)
 
-    def _unpacked(
+    def _unpack(
         self, target: syntax.Expression, found: Inferred
     ) -> list[tuple[syntax.Identifier, Inferred]]:
-        """The names of a target with the types of the parts that they stand for."""
+        """The names of a target with the types of the parts that they are bound to."""
         pairs: list[tuple[syntax.Identifier, Inferred]] = []
         pending: list[tuple[syntax.Expression, Inferred]] = [(target, found)]
         while pending:
@@ -265,7 +265,7 @@ class _DefinitionChecker:
             what = "an array" if isinstance(target, syntax.Array) else "several results"
             is_one = isinstance(found, TensorType)
             actual = "one tensor" if is_one else str(found)
-            message = f"the names want {what}, and this is {actual}"
+            message = f"the names expect {what}, but this is {actual}"
             self.expressions.report(message, target.span)
         return [(item, ERROR_TYPE) for item in items]
 
@@ -280,7 +280,7 @@ class _DefinitionChecker:
         found = self.expressions.type_of(expression, types)
         if not accepts(found, parameter.type, generics):
             message = (
-                f"{what} '{parameter.name}' must be {parameter.type}, and is {found}"
+                f"{what} '{parameter.name}' must be {parameter.type}, but is {found}"
             )
             self.expressions.report(message, expression.span)
 

@@ -17,12 +17,12 @@ _VERSION = re.compile(r"[0-9]+\.[0-9]*")
 
 
 def check_document(document: Document, known: Library) -> list[Problem]:
-    """What is wrong with a document.
+    """The problems of a document.
 
     Args:
-        document: what was parsed.
+        document: the document.
         known: the operations of the standard, and those that rules declare: a document
-            that declares one of these must mean the same.
+            must declare them in the same way.
     """
     library = with_fragments(document.fragments)
     problems = [
@@ -41,9 +41,7 @@ def _check_header(document: Document) -> list[Problem]:
         message = f"'{version.name}' is not a version number: write 1.0"
         problems.append(Problem(message, version.span))
     elif float(version.name) > 1.0:
-        message = (
-            f"version {version.name} is not supported: this is a reader of NNEF 1.0"
-        )
+        message = f"version {version.name} is not supported: nnef-grad reads NNEF 1.0"
         problems.append(Problem(message, version.span))
     enabled = {e.name for e in document.extensions}
     for extension in document.extensions:
@@ -64,7 +62,7 @@ def _check_header(document: Document) -> list[Problem]:
 
 
 def _check_definitions(document: Document, known: Library) -> list[Problem]:
-    """Fragments and the graph have names of their own; the rules mean the same ones."""
+    """Fragments and the graph must have unique names, and agree with the rules."""
     problems: list[Problem] = []
     taken = set(standard())
     definitions = [(f.name, f.span) for f in document.fragments]
@@ -76,6 +74,6 @@ def _check_definitions(document: Document, known: Library) -> list[Problem]:
         if fragment.name not in standard() and (
             known.get(fragment.name, fragment) != fragment
         ):
-            message = f"the rules declare '{fragment.name}' in another way"
+            message = f"the rules declare '{fragment.name}' differently"
             problems.append(Problem(message, fragment.span))
     return problems

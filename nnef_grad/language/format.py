@@ -1,17 +1,18 @@
-"""The canonical layout of a document. Only white space changes: every word and every
-comment stays, in its order.
+"""The formatter: the canonical layout of a document. Only white space changes; words
+and comments keep their order.
 
 - A statement, a signature, `{` and `}` each have a line. Statements are indented by 4.
 - Between words there is one space, or none: the table of roles below says where.
-- A statement of more than 100 columns goes on in lines indented by 8. It is broken
+- A statement of more than 100 columns continues on lines indented by 8. It is broken
   after a comma or before an operator, in the outermost bracket that has one, as far to
   the right as fits. A line without such a place stays long.
-- A signature of more than 100 columns has `-> (...)` on a line of its own. What is still
-  too long has the parameters of a fragment one a line; the names of a graph fill lines.
+- A signature of more than 100 columns has `-> (...)` on a line of its own. If that is
+  still too long, each parameter of a fragment gets a line, and the names of a graph
+  fill lines.
 - A comment stays on its line, or after its word. It ends the line, so that a list with
   a comment in it is broken there.
-- Blank lines stay: at most one within a body, at most two outside of it, none beside a
-  brace or within a statement. There is one at least before the graph, below the head,
+- Blank lines stay: at most one within a body, at most two outside it, none beside a
+  brace or within a statement. There is at least one before the graph, below the head,
   and below a fragment with a body.
 """
 
@@ -43,7 +44,7 @@ def format_text(source: Source) -> str:
 
 
 def _check(source: Source) -> None:
-    """A text that is neither is told what is wrong with it where it got further."""
+    """Raises the error of the reading that gets further, for a text that is neither."""
     try:
         parse_document(source)
     except NnefSyntaxError as error:
@@ -61,7 +62,7 @@ def _reach(error: NnefSyntaxError) -> int:
 
 # ---- Words and comments ----
 
-# The terminals of the grammar, with what it ignores.
+# The terminals of the grammar, and the text that it ignores.
 _LEXEME = re.compile(
     r"""
       (?P<space>   [ \t\r\n\f\v]+ )
@@ -89,7 +90,7 @@ class _Comment(NamedTuple):
 class _Word:
     """A word with the comments above and after it, and the blank lines before it.
 
-    A line may be broken before a word that has a `level`: rather at a lower one.
+    A line may be broken before a word that has a `level`, preferably a low one.
     """
 
     text: str
@@ -101,8 +102,8 @@ class _Word:
 
 
 def _words(text: str) -> Iterator[_Word]:
-    """The words, each with its comments; the last one is empty, and holds those at the
-    end.
+    """The words, each with its comments; the last one is empty, and holds the comments
+    at the end.
     """
     word, above, ends = _Word("", ""), list[_Comment](), 1
     for match in _LEXEME.finditer(text):
@@ -123,14 +124,14 @@ def _words(text: str) -> Iterator[_Word]:
 
 
 def _complete(word: _Word) -> Iterator[_Word]:
-    """A word is complete when the next one is met; there is none before the first."""
+    """The word, complete now that the next one was found; nothing before the first."""
     if word.role == "dtype":
         word.text = _SPACE.sub("", word.text)
     if word.text:
         yield word
 
 
-# ---- Units: what begins on a line of its own ----
+# ---- Units: parts that begin on a line of their own ----
 
 
 class _Unit(NamedTuple):
@@ -167,7 +168,7 @@ def _unit(words: list[_Word]) -> _Unit:
     return _Unit(kind, words)
 
 
-# ---- Roles: what a word is where it stands, and so where the spaces are ----
+# ---- Roles: the function of a word in its place, which determines the spaces ----
 
 _ENDS_OPERAND = {"word", "dtype", "close", "wide close", "right angle"}
 _NO_SPACE_BEFORE = {
@@ -189,7 +190,7 @@ _OPERATORS |= {"<", ">", "<=", ">=", "==", "!="}
 
 
 class _Place(NamedTuple):
-    """What decides the role of a word: itself and what stands around it."""
+    """A word and its surroundings, which determine its role."""
 
     word: _Word
     before: _Word
@@ -203,7 +204,7 @@ class _Place(NamedTuple):
 
     @property
     def is_wide(self) -> bool:
-        """The two lists of a signature have spaces inside of their parentheses."""
+        """Whether it is in a list of a signature, which has spaces in its parentheses."""
         return self.signature and self.depth == 0
 
 
@@ -268,8 +269,8 @@ _ROLES: dict[str, _Role] = {
 
 
 def _assign_roles(kind: str, words: list[_Word]) -> None:
-    """From left to right. The targets of an assignment count as more deeply nested than
-    what they are assigned, which is broken first.
+    """Assigns roles from left to right. The targets of an assignment count as more
+    deeply nested than its value, which is broken first.
     """
     depth, before, end = 0, _Word("", ""), _Word("", "")
     targets = kind == "statement"
@@ -288,7 +289,7 @@ def _as_read(place: _Place) -> str:
 
 
 def _level(place: _Place, depth: int) -> int | None:
-    """After a comma rather than before an operator; outside rather than inside."""
+    """The level of a break: after a comma before an operator, outside before inside."""
     if place.before.text == ",":
         return 2 * depth
     if place.word.role == "wide close":
@@ -314,7 +315,7 @@ def _lines(units: Iterable[_Unit]) -> Iterator[str]:
 
 
 def _leading(unit: _Unit, before: str) -> Iterator[str]:
-    """The comments above a unit, which leave the first word, and the blank lines."""
+    """The comments above a unit, taken from its first word, and the blank lines."""
     first = unit.words[0]
     lines = [*first.above, _Comment("", first.blank)]
     first.above = []
@@ -333,7 +334,7 @@ def _leading(unit: _Unit, before: str) -> Iterator[str]:
 
 
 def _needs_blank(unit: _Unit, before: str) -> bool:
-    """Only declarations may stand one directly below the other."""
+    """Whether a blank line must come before: only declarations may follow directly."""
     declared = before == "signature" and unit.words[0].text == "fragment"
     return unit.kind == "signature" and before != "start" and not declared
 
@@ -346,7 +347,7 @@ _MOST_BLANK_LINES = {"statement": 1, "{": 0, "}": 1}
 
 
 def _signature(words: list[_Word]) -> Iterator[str]:
-    """In one line if possible, else in two, else with its lists broken."""
+    """A signature, on one line if possible, else on two, else with its lists broken."""
     if _fits(words):
         yield from _lay(words, "")
         return
@@ -391,7 +392,7 @@ def _width(words: list[_Word]) -> int:
 
 def _lay(words: list[_Word], margin: str, hanging: str = "") -> Iterator[str]:
     """The lines of words that belong together; a comment among them ends a line. A
-    bracket closed after a comment stands below the beginning.
+    bracket closed after a comment is aligned with the first line.
     """
     indent = margin
     for run in _runs(words):
@@ -422,8 +423,8 @@ def _fill(words: list[_Word], margin: str, hanging: str) -> Iterator[str]:
 
 
 def _line_end(words: list[_Word], start: int, room: int) -> int:
-    """Where the next line begins: at the last of the outermost places that leave a line
-    that fits, otherwise at the first place there is.
+    """The index of the next line: the last of the outermost breaks that let this line
+    fit, otherwise the first possible break.
     """
     best, level, width = len(words), math.inf, len(words[start].text)
     for index in range(start + 1, len(words)):

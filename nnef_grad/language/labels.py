@@ -7,19 +7,19 @@ from __future__ import annotations
 import re
 
 _LABEL = re.compile(r"[A-Za-z0-9_\-./\\]+")
-# Some systems separate folders by the one, some by the other.
+# Folders are separated by either, depending on the system.
 _SEPARATOR = re.compile(r"[/\\]")
 
 
 def label_steps(label: str) -> tuple[str, ...]:
-    """The steps of the path that a label is: folders, and a file.
+    """The steps of the path in a label: folders, and a file.
 
     Raises:
-        ValueError: the label is not that of a file in the folder of the model.
+        ValueError: the label is not the path of a file in the folder of the model.
     """
     steps = tuple(_SEPARATOR.split(label))
     if not _LABEL.fullmatch(label):
-        what = "is not made of letters, digits and _ - . / \\"
+        what = "must consist of letters, digits and _ - . / \\"
     elif ".." in steps or steps[0] == "":
         what = "leads out of the folder of the model"
     elif {"", "."} & set(steps):

@@ -1,6 +1,4 @@
-"""The operations that are known by name: the standard's, and the fragments of a
-document.
-"""
+"""Libraries of operations by name: those of the standard, and fragments of documents."""
 
 from __future__ import annotations
 
@@ -18,12 +16,11 @@ Library = Mapping[str, Fragment]
 
 
 class FragmentFile(Library):
-    """A file of fragment definitions, each of which is parsed when it is first asked
-    for.
+    """A file of fragment definitions, each of which is parsed on first use.
 
     A graph uses a few of the standard's operations: reading all of them would take
-    longer than compiling it. Each definition begins with the word `fragment` at the
-    beginning of a line, and nothing else does.
+    longer than compiling it. A definition begins with the word `fragment` at the
+    beginning of a line, and no other line does.
     """
 
     def __init__(self, path: Path) -> None:

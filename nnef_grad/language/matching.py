@@ -1,4 +1,4 @@
-"""Arguments to parameters: which argument of an invocation is for which parameter."""
+"""Matches the arguments of an invocation with the parameters of its declaration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nnef_grad.source import Span
 
 
 def match(fragment: Fragment, invocation: Invocation) -> dict[str, Argument]:
-    """The argument for each parameter that is given one.
+    """The argument of each parameter that has one.
 
     Raises:
         InvalidGraphError: an argument is missing, unknown, given twice or misplaced.

@@ -1,5 +1,5 @@
-"""The types of operators and built-in functions, and the operations that operators stand
-for; what they compute stands in arithmetic.py.
+"""The types of operators and built-in functions, and the operations that operators map
+to; build/arithmetic.py computes their values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nnef_grad.language.types import (
     leaves,
 )
 
-# The operation that an operator stands for when an operand is a tensor, by its symbol and
+# The operation that an operator maps to when an operand is a tensor, by its symbol and
 # the number of operands.
 OPERATIONS = {
     ("+", 1): "copy", ("-", 1): "neg", ("!", 1): "not",
@@ -50,7 +50,7 @@ def operator_type(symbol: str, operands: list[Type]) -> Type | None:
 
 
 def _tensor_operator_type(symbol: str, operands: list[Type]) -> Type | None:
-    """As the operation that the operator stands for declares it."""
+    """The type that the operation of the operator declares."""
     logical = symbol in ("&&", "||", "!")
     wanted = TensorType("logical" if logical else "scalar")
     if not all(is_assignable(operand, wanted, Generics()) for operand in operands):

@@ -1,5 +1,5 @@
-"""Text to syntax, by Lark. The language itself stands in grammars/nnef.lark; what the nodes
-are made of, in tree_builder.py; what is said of faulty texts, in syntax_errors.py.
+"""The parser: text to syntax tree, with Lark. The grammar is grammars/nnef.lark,
+tree_builder.py builds the nodes, syntax_errors.py the messages.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def parse_document(source: Source) -> syntax.Document:
     """Reads a whole document.
 
     Raises:
-        NnefSyntaxError: the text is no NNEF 1.0 document; the error points at the first
-            unexpected word of each faulty statement.
+        NnefSyntaxError: the text is not an NNEF 1.0 document; the error points at the
+            first unexpected word of each faulty statement.
     """
     try:
         document: syntax.Document = _parse(source, source.text, 0, "document")
@@ -45,11 +45,10 @@ def parse_document(source: Source) -> syntax.Document:
 def parse_fragments(
     source: Source, start: int = 0, end: int | None = None
 ) -> tuple[syntax.Fragment, ...]:
-    """Reads the fragment definitions between two offsets of a source that holds nothing
-    else.
+    """Reads the fragment definitions between two offsets of a source.
 
     Raises:
-        NnefSyntaxError: the text holds something that is no fragment definition.
+        NnefSyntaxError: the text holds something other than fragment definitions.
     """
     fragments: tuple[syntax.Fragment, ...] = _parse(
         source, source.text[start:end], start, "library"
@@ -61,7 +60,7 @@ def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
     """Reads a file of quantization info.
 
     Raises:
-        NnefSyntaxError: the text holds something that is no entry of such a file.
+        NnefSyntaxError: the text holds something other than entries of such a file.
     """
     entries: tuple[syntax.Quantization, ...] = _parse(
         source, source.text, 0, "quantization"
@@ -83,8 +82,8 @@ def _parse(source: Source, text: str, offset: int, start: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _machinery() -> tuple[Lark, TreeBuilder, Lock]:
-    """The parser is generated once a process, and one text is parsed at a time: the
-    builder belongs to the parser.
+    """The parser, its builder, and a lock. The parser is generated once per process; it
+    owns the builder, so that one text is parsed at a time.
     """
     builder = TreeBuilder()
     parser = Lark(
@@ -99,11 +98,11 @@ def _machinery() -> tuple[Lark, TreeBuilder, Lock]:
 
 
 def _cache_path() -> str | None:
-    """Where the generated tables are kept from one run to the next, as generating them
-    would take a third of the time.
+    """The file that caches the generated tables: generating them would take a third of
+    a run.
 
-    Lark holds a digest of the grammar against the file, and generates anew where it
-    does not fit or cannot be read. None where the user has no folder for such files.
+    Lark compares a digest of the grammar with the file, and generates the tables again
+    where it differs or cannot be read. None if the user has no cache folder.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "nnef-grad")
     try:
@@ -116,9 +115,7 @@ def _cache_path() -> str | None:
 
 
 def grammar_path() -> Path:
-    """The grammar is a package file where the package was installed, and stands beside
-    the package in a checkout.
-    """
+    """The path of the grammar: inside an installed package, beside it in a checkout."""
     package = Path(__file__).parents[1]
     installed = package / "grammars" / "nnef.lark"
     return (
@@ -130,12 +127,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 
 
 def _refuse_binary(source: Source) -> None:
-    """A file of another kind would otherwise be told which word of NNEF its first byte
-    is not.
-    """
+    """Refuses binary files, for which a syntax error would be misleading."""
     found = _CONTROL.search(source.text)
     if found:
         raise NnefSyntaxError(
-            "this is not a text of NNEF: it holds a control character",
+            "this is not NNEF text: it contains a control character",
             Span(source, *found.span()),
         )

@@ -1,4 +1,4 @@
-"""A document as it was written: definitions, statements, expressions, each with its
+"""The syntax tree of a document: definitions, statements, expressions, each with its
 place.
 
     Document   ::= version, extensions, Fragment*, GraphDefinition
@@ -7,8 +7,8 @@ place.
     Expression ::= Literal | Identifier | Array | Tuple | Operator | Conditional | Comprehension
                  | Subscript | Range | Builtin | Invocation
 
-No name is looked up and no type is checked here. Two nodes are equal where they say the
-same, wherever they stand.
+No name is looked up and no type is checked here. The places of nodes do not count when
+they are compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nnef_grad.source import Source, Span
 
 
 def _place() -> Span:
-    """The `span` of a node: not part of what it says."""
+    """The `span` of a node, which is ignored in comparisons."""
     return field(compare=False, repr=False)  # type: ignore[no-any-return]
 
 
@@ -62,9 +62,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Conditional:
-    """`value if condition else otherwise`: one of the two is evaluated, when the graph
-    is compiled.
-    """
+    """`value if condition else otherwise`: only one of the two is evaluated."""
 
     value: Expression
     condition: Expression
@@ -126,7 +124,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """`name<dtype>(arguments)`. Its span is the name's alone."""
+    """`name<dtype>(arguments)`. Its span is that of the name."""
 
     name: str
     dtype: str | None
@@ -150,25 +148,22 @@ Expression = Union[
 Target = Union[Identifier, Array, Tuple]
 
 
-# A value known when the graph is compiled, for good: arrays and tuples both are Python
-# tuples.
+# A value known when the graph is compiled; arrays and tuples are both Python tuples.
 Value = Union[bool, int, float, str, "tuple[Value, ...]"]
 
 
 def literal_value(expression: Expression) -> Value:
-    """The value of a literal expression, as the defaults of parameters are.
+    """The value of a literal expression, such as the default of a parameter.
 
     Raises:
-        InvalidGraphError: the expression holds something else than literals, arrays and
+        InvalidGraphError: the expression contains anything but literals, arrays and
             tuples.
     """
     if isinstance(expression, Literal):
         return expression.value
     if isinstance(expression, (Array, Tuple)):
         return tuple(map(literal_value, expression.items))
-    raise InvalidGraphError(
-        "a default value is built from literals only", expression.span
-    )
+    raise InvalidGraphError("a default value must consist of literals", expression.span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +192,8 @@ class Result:
 class Fragment:
     """The declaration of an operation, and its body where it is compound.
 
-    `generic` is None, or `?` where the invocation must settle the data type, or the
-    data type that `?` stands for by default.
+    `generic` is None, or `?` where the invocation must determine the data type, or the
+    default data type of `?`.
     """
 
     name: str
@@ -229,7 +224,7 @@ class Fragment:
 
     @cached_property
     def deduces_dtype(self) -> bool:
-        """Whether the operands settle the generic data type."""
+        """Whether the operands determine the generic data type."""
         return any(is_generic(p.type) for p in self.operands)
 
 

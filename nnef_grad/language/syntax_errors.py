@@ -1,4 +1,4 @@
-"""Errors of syntax: what was not expected, and what is wrong after it."""
+"""Syntax errors: the first unexpected word, and those of further statements."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _BEGINS_EXPRESSION = {
 
 
 def syntax_error(error: UnexpectedInput, text: Span, parser: Lark) -> NnefSyntaxError:
-    """What Lark did not expect in a text, in our words."""
+    """The error of Lark as an error of our own."""
     if isinstance(error, UnexpectedToken) and error.token.type != "$END":
         assert error.token.start_pos is not None
         start = text.start + error.token.start_pos
@@ -81,9 +81,7 @@ def syntax_error(error: UnexpectedInput, text: Span, parser: Lark) -> NnefSyntax
 
 
 def _hint(error: UnexpectedToken | UnexpectedEOF, parser: Lark) -> str:
-    """What could have stood there, said shortly; nothing where that would be half the
-    grammar.
-    """
+    """The expected words, if they are few."""
     accepted: set[str] = set(getattr(error, "accepts", None) or error.expected)
     words: list[str] = []
     if accepted >= _BEGINS_EXPRESSION:
@@ -107,10 +105,10 @@ def _spelling(terminal: str, parser: Lark) -> str:
 def all_problems(
     source: Source, error: NnefSyntaxError, parse: Callable[[str], object]
 ) -> list[Problem]:
-    """The first problem of syntax, and those of further statements.
+    """The first syntax error, and those of further statements.
 
-    A faulty statement is blanked out, and the rest is read again. That takes as long for
-    each problem as reading the whole text did, so it is done less often to long texts.
+    A faulty statement is blanked out, and the text is parsed again. As each problem
+    costs a parse of the whole text, fewer are looked for in long texts.
     """
     problems = list(error.problems)
     text = source.text
@@ -123,7 +121,7 @@ def all_problems(
         try:
             parse(text)
         except NnefSyntaxError as further:
-            # An error in front of what is blank comes of the blank, as in an empty body.
+            # An error before the blank follows from it, as in an empty body.
             if further.span is None or further.span.start < end:
                 break
             if (
@@ -137,12 +135,12 @@ def all_problems(
     return problems
 
 
-# A statement ends with a semicolon, which is none in a string or a comment.
+# A statement ends with a semicolon that is not in a string or a comment.
 _PIECE = re.compile(r"#[^\n]*|'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|[;{}]")
 
 
 def _statement(text: str, span: Span | None) -> tuple[int, int] | None:
-    """The ends of the statement of a body that a place lies in; None outside of bodies."""
+    """The bounds of the statement around a place; None outside bodies."""
     start: int | None = None
     for piece in _PIECE.finditer(text):
         if span is None or (piece[0] == "}" and piece.start() >= span.start):

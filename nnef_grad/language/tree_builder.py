@@ -1,4 +1,4 @@
-"""Makes the nodes of the syntax tree while a text is read."""
+"""Builds the nodes of the syntax tree while a text is parsed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from nnef_grad.source import Source, Span, join
 
 
 class TreeBuilder(Transformer[Token, Any]):
-    """Makes the nodes while the text is read. Method names are the grammar's rules."""
+    """Builds the nodes while the text is parsed. Methods are named after the rules of
+    the grammar.
+    """
 
     def begin(self, source: Source, offset: int) -> None:
         self.source = source
@@ -37,7 +39,7 @@ class TreeBuilder(Transformer[Token, Any]):
         return Span(self.source, self.offset + start, self.offset + end)
 
     def operator(self, span: Span) -> Span:
-        """Notes the first operator expression: a flat document has none."""
+        """Records the first operator expression: a flat document has none."""
         if self.operators is None:
             self.operators = span
         return span
@@ -157,8 +159,7 @@ class TreeBuilder(Transformer[Token, Any]):
         (token,) = children
         if "." in token or "e" in token or "E" in token:
             return syntax.Literal(float(token), self.span(token))
-        # The largest magnitude may stand after a minus sign, which is an operator: one
-        # more is allowed here.
+        # 2^31 is valid after a minus sign, which is an operator and not seen here.
         digits = token.lstrip("0") or "0"
         if len(digits) > 10 or int(digits) > MAX_INTEGER + 1:
             message = brief(f"integer {token} does not fit in 32 bits")
@@ -168,7 +169,7 @@ class TreeBuilder(Transformer[Token, Any]):
     def string(self, children: list[Token]) -> syntax.Literal:
         (token,) = children
         if not (token.isascii() and token.isprintable()):
-            message = "a string is made of printable ASCII characters"
+            message = "a string must consist of printable ASCII characters"
             raise NnefSyntaxError(message, self.span(token))
         return syntax.Literal(re.sub(r"\\(.)", r"\1", token[1:-1]), self.span(token))
 

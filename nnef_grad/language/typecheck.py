@@ -1,8 +1,9 @@
-"""The static rules of the language: every name is defined, every type fits.
+"""The type checker: every name is defined, every type fits.
 
-Types follow from declarations alone, so that a document is judged as a whole: fragments
-that nobody calls, branches that are not taken. All problems are found in one run; what a
-faulty expression would have been is unknown, and nothing more is said about it.
+Types follow from declarations alone, so that a document is checked as a whole: even
+fragments that are never called, and branches that are not taken. All problems are
+reported in one run; a faulty expression has an unknown type, which causes no more
+errors.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from nnef_grad.source import Span
 
 
 class ErrorType:
-    """The type of an expression that is at fault already."""
+    """The type of an expression whose problem was reported."""
 
 
 ERROR_TYPE = ErrorType()
@@ -50,12 +51,12 @@ _NOT_IN_FRAGMENTS = ("external", "variable", "update")
 
 
 class ExpressionChecker:
-    """Finds the types of expressions, and notes what is wrong with them.
+    """Infers the types of expressions, and collects their problems.
 
     Attributes:
-        library: the operations that are known.
-        problems: what was found.
-        in_fragment: whether the expressions are those of a fragment.
+        library: the known operations.
+        problems: the problems so far.
+        in_fragment: whether the expressions are in a fragment.
         is_generic: whether that fragment is generic.
         variables: the variables of the graph.
     """
@@ -70,27 +71,27 @@ class ExpressionChecker:
     def report(
         self, message: str, span: Span, remedy: Remedy | None = None
     ) -> ErrorType:
-        """Notes a problem; the faulty expression has an unknown type."""
+        """Adds a problem, and returns the unknown type of the faulty expression."""
         self.problems.append(Problem(message, span, remedy))
         return ERROR_TYPE
 
     # Expressions
 
     def type_of(self, expression: syntax.Expression, types: Types) -> Inferred:
-        """The type of an expression; what is wrong in it is reported."""
+        """The type of an expression; problems are reported."""
         found: Inferred = _VISIT[type(expression)](self, expression, types)
         return found
 
     def _visit(self, expression: syntax.Expression, types: Types) -> Any:
         if isinstance(expression, syntax.Invocation):
-            return self._chained(expression, types)
+            return self._nested_invocation(expression, types)
         return _VISIT[type(expression)](self, expression, types)
 
-    def _chained(self, invocation: syntax.Invocation, types: Types) -> Any:
-        """An invocation inside of an expression, whose results have no names."""
+    def _nested_invocation(self, invocation: syntax.Invocation, types: Types) -> Any:
+        """The type of an invocation inside an expression, whose results have no names."""
         found = self._invocation(invocation, types)
         if invocation.name == "external":
-            message = "external cannot stand in an expression: its result is an input"
+            message = "external cannot be used in an expression: its result is an input"
             return self.report(message, invocation.span)
         if isinstance(found, TupleType) or self.is_open(invocation, found):
             message = (
@@ -100,7 +101,7 @@ class ExpressionChecker:
         return found
 
     def is_open(self, invocation: syntax.Invocation, found: Inferred) -> bool:
-        """Whether it returns an array whose length a primitive operation alone knows."""
+        """Whether it returns an array whose length only a primitive operation knows."""
         pending, seen = [invocation.name], set[str]()
         while isinstance(found, ArrayType) and pending:
             fragment = self.library.get(pending.pop())
@@ -140,7 +141,7 @@ class ExpressionChecker:
             item = found if item is None else _join(item, found)
             if item is None:
                 message = (
-                    f"the items of an array must be of one type, and this is {found}"
+                    f"the items of an array must be of one type, but this is {found}"
                 )
                 return self.report(message, part.span)
         if isinstance(item, ErrorType):
@@ -196,7 +197,7 @@ class ExpressionChecker:
             return item_type(iterable)
         if isinstance(iterable, ErrorType):
             return ERROR_TYPE
-        return self.report(f"this must be an array, and is {iterable}", expression.span)
+        return self.report(f"this must be an array, but is {iterable}", expression.span)
 
     def _subscript(self, expression: syntax.Subscript, types: Types) -> Any:
         value = self._visit(expression.value, types)
@@ -216,7 +217,10 @@ class ExpressionChecker:
             message = "the index of a tuple must be a literal"
             return self.report(message, index.span)
         if not 0 <= index.value < len(value.items):
-            message = f"index {index.value} is out of range: there are {len(value.items)} items"
+            count = len(value.items)
+            message = (
+                f"index {index.value} is out of range: the tuple has {count} items"
+            )
             return self.report(message, index.span)
         return value.items[index.value]
 
@@ -231,7 +235,7 @@ class ExpressionChecker:
 
     def _builtin(self, expression: syntax.Builtin, types: Types) -> Any:
         if expression.name == "shape_of":
-            message = "shape_of is deprecated: the shape of a tensor is not known to the language"
+            message = "shape_of is deprecated: shapes are not known to the language"
             return self.report(message, expression.span)
         argument = self._visit(expression.argument, types)
         if isinstance(argument, ErrorType):
@@ -246,7 +250,7 @@ class ExpressionChecker:
         self, found: Inferred, wanted: Primitive, expression: syntax.Expression
     ) -> None:
         if not isinstance(found, ErrorType) and found != wanted:
-            self.report(f"this must be {wanted}, and is {found}", expression.span)
+            self.report(f"this must be {wanted}, but is {found}", expression.span)
 
     # Invocations
 
@@ -260,7 +264,7 @@ class ExpressionChecker:
         fragment = self.library[invocation.name]
         if self.in_fragment and invocation.name in _NOT_IN_FRAGMENTS:
             message = (
-                f"'{invocation.name}' cannot stand in a fragment, only in the graph"
+                f"'{invocation.name}' cannot be used in a fragment, only in the graph"
             )
             self.report(message, invocation.span)
         try:
@@ -289,7 +293,7 @@ class ExpressionChecker:
         generics: Generics,
         invocation: syntax.Invocation,
     ) -> None:
-        """A default of generic type must be of the type that the arguments settle."""
+        """Checks that defaults of generic type have the type that the arguments set."""
         for parameter in fragment.parameters:
             default = parameter.default
             if (
@@ -313,7 +317,7 @@ class ExpressionChecker:
         updated = given["variable"].value
         name = updated.name if isinstance(updated, syntax.Identifier) else None
         if name not in self.variables:
-            self.report("what is updated must be a variable", updated.span)
+            self.report("only a variable can be updated", updated.span)
 
     def _visit_arguments(self, invocation: syntax.Invocation, types: Types) -> Any:
         for argument in invocation.arguments:
@@ -327,7 +331,7 @@ class ExpressionChecker:
             self.report(f"'{fragment.name}' takes no data type", invocation.span)
             return Generics()
         if dtype == GENERIC and not self.is_generic:
-            message = "the type '?' means something in a generic fragment only"
+            message = "the type '?' has a meaning in a generic fragment only"
             self.report(message, invocation.span)
         default = fragment.generic if fragment.generic != GENERIC else None
         return Generics(dtype if dtype is not None else default)
@@ -375,7 +379,7 @@ class ExpressionChecker:
         types: Types,
         generics: Generics,
     ) -> tuple[syntax.Expression, Type]:
-        """The first item of an array or tuple, as far as written out, that does not fit."""
+        """The innermost written item that does not fit, and the type it should have."""
         while True:
             for item, type_ in _written_items(expression, wanted):
                 quiet = ExpressionChecker(self.library)
@@ -413,13 +417,14 @@ def _written_items(
     ):
         return [(item, wanted.item) for item in expression.items]
     if isinstance(expression, syntax.Tuple) and isinstance(wanted, TupleType):
-        # A tuple of another length is told as a whole, its items as far as they go.
+        # A tuple of another length is reported as a whole if no common item is at
+        # fault.
         return list(zip(expression.items, wanted.items, strict=False))
     return []
 
 
 def _advice(expression: syntax.Expression, wanted: Type) -> str:
-    """What to write instead of a literal that exporters are known to get wrong."""
+    """A correction for a literal that exporters are known to get wrong."""
     if not isinstance(expression, syntax.Literal):
         return ""
     if isinstance(wanted, ArrayType):
@@ -431,12 +436,12 @@ def _advice(expression: syntax.Expression, wanted: Type) -> str:
 
 
 def item_type(array: ArrayType) -> Inferred:
-    """The type of the items of an array; an empty one has any."""
+    """The type of the items of an array; unknown for an empty one."""
     return ERROR_TYPE if array == EMPTY_ARRAY else array.item
 
 
 def accepts(found: Inferred, wanted: Type, generics: Generics) -> bool:
-    """Whether what was found can stand where a type is declared; a fault was told."""
+    """Whether an inferred type fits a declared one; an unknown type always does."""
     return isinstance(found, ErrorType) or is_assignable(found, wanted, generics)
 
 

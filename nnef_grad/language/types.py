@@ -1,4 +1,4 @@
-"""The types of the language, as declarations spell them, and what can be cast to what."""
+"""The types of the language, spelled as in declarations, and the casts between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONG_TYPE = 20
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A value known when the graph is compiled; `?` is bound by the invocation."""
+    """The type of a value known when the graph is compiled; the invocation binds `?`."""
 
     name: str
 
@@ -61,7 +61,7 @@ SCALAR = Primitive("scalar")
 INTEGER = Primitive("integer")
 LOGICAL = Primitive("logical")
 STRING = Primitive("string")
-# The items of an array without items are of no type yet: it fits any array.
+# The item type of an empty array, which fits any array type.
 NOTHING = Primitive("")
 EMPTY_ARRAY = ArrayType(NOTHING)
 
@@ -111,23 +111,23 @@ def substitute(type_: Type, dtype: str) -> Type:
 
 
 class Generics:
-    """What `?` stands for in one invocation: settled by the first argument that tells."""
+    """The binding of `?` in one invocation, by the first argument of a generic type."""
 
     def __init__(self, dtype: str | None = None) -> None:
         self.dtype = dtype
 
     def unify(self, actual: str | None, wanted: str | None) -> bool:
-        """Whether a value of one data type does where another is wanted."""
+        """Whether a value of one data type fits another; binds `?` if it is not bound."""
         if wanted == GENERIC and self.dtype is None:
             self.dtype = actual
         return actual == (self.dtype if wanted == GENERIC else wanted)
 
 
 def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
-    """Whether a value of one type can stand where another type is declared.
+    """Whether a value of one type can be used where another type is declared.
 
-    A primitive can stand for a tensor of its data type, any tensor for an unbound one, an
-    empty array for any array; arrays and tuples follow from their items.
+    A primitive can be used as a tensor of its data type, any tensor as an unbound one,
+    an empty array as any array; arrays and tuples follow from their items.
     """
     while isinstance(source, ArrayType) and isinstance(target, ArrayType):
         if NOTHING in (source.item, target.item):
@@ -146,7 +146,7 @@ def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
 
 
 def join(left: Type, right: Type) -> Type | None:
-    """The one of two types that the other can be cast to; None where there is none."""
+    """The one of two types that the other can be cast to; None if neither can."""
     if is_assignable(left, right, Generics(GENERIC)):
         return right
     return left if is_assignable(right, left, Generics(GENERIC)) else None

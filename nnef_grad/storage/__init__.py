@@ -1,11 +1,11 @@
-"""How models are stored: texts, folders and archives, with the data of their variables.
+"""Storage of models: texts, folders and archives, with the data of their variables.
 
-files.py        reading and writing, whole or not at all
-paths.py        labels and names to places inside of a model, and nowhere else
-archives.py     what is in a tar file
-parts.py        the files of a model, wherever they are
-containers.py   a folder, an archive or a text, as one thing
+files.py        reading, and atomic writing
+paths.py        safe paths inside a model, from labels and names
+archives.py     tar files
+parts.py        the files of a model, in a folder or an archive
+containers.py   a common interface to folders, archives and texts
 output.py       writing them
 tensor_file.py  the format of a .dat file
-data.py         the data of variables, read when they are asked for
+data.py         the data of variables, read on demand
 """

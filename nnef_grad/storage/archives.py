@@ -1,9 +1,9 @@
-"""Archives: tar, as it is or compressed with gzip, read and written member by member.
+"""Archives: tar, plain or compressed with gzip, read and written member by member.
 
-Nothing is ever extracted: a member is a range of the bytes of the archive. When an
-archive is opened it is read once from end to end, so that one that is damaged, or that
-holds what would do harm where it is unpacked, is refused before anything of it is used.
-What is read at once is bounded, whatever the archive says of itself.
+Nothing is ever extracted: a member is a range of bytes of the archive. An archive is
+read once from end to end when it is opened, so that a damaged or malicious one is
+refused before anything in it is used. The size of each read is bounded, whatever the
+headers say.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ BLOCK = tarfile.BLOCKSIZE
 END = bytes(BLOCK)
 GZIP = b"\x1f\x8b"
 
-# What goes before a member and says more of it, and the name that it may give.
+# The limits of extension headers, and of names.
 MAX_EXTENSION = 2**20
 MAX_NAME = 1024
-# No file that a model has is as large: then the header is wrong.
+# A header with a larger size is taken to be wrong.
 MAX_SIZE = 2**40
-# What follows the end: tar fills its last record up.
+# The padding after the end, with which tar fills its last record.
 MAX_FILLING = 2**22
 
-# Level 9 takes longer, and makes the weights of a network no smaller.
+# Level 9 takes longer, and does not make the weights of a network any smaller.
 LEVEL = 6
 
 FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 FOLDER = tarfile.DIRTYPE
 TOO_SHORT = "the archive ends too early"
 
-# What stands before a member and says more of it, or of all members.
+# Headers that extend those of the next member, or of all members.
 LONG_NAME, LONG_LINK = tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK
 OF_NEXT = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
 OF_ALL = (tarfile.XGLTYPE,)
@@ -51,7 +51,7 @@ _REFUSED = {
     tarfile.CHRTYPE: "a device",
     tarfile.BLKTYPE: "a device",
     tarfile.FIFOTYPE: "a pipe",
-    tarfile.GNUTYPE_SPARSE: "a file with holes",
+    tarfile.GNUTYPE_SPARSE: "a sparse file",
 }
 
 
@@ -64,32 +64,32 @@ class Member(NamedTuple):
 
 
 def is_archive(head: bytes) -> bool:
-    """Whether a file that begins like this is an archive."""
-    return head.startswith(GZIP) or _parsed(head[:BLOCK]) is not None
+    """Whether a file with this beginning is an archive."""
+    return head.startswith(GZIP) or _parse_header(head[:BLOCK]) is not None
 
 
 # ---- Reading ----
 
 
 class Unpacked:
-    """The bytes of an archive, without its compression. They are read in order at best:
-    going back in one that is compressed is to begin anew.
+    """The decompressed bytes of an archive. They are best read in order: going back in
+    a compressed archive starts over.
     """
 
     def __init__(self, name: str, file: BinaryIO) -> None:
         self.name = name
-        self._stream = _without_compression(file)
-        # Seeking and reading must not be parted where threads share an archive.
+        self._stream = _decompress(file)
+        # Seeking and reading must be atomic where threads share an archive.
         self._lock = Lock()
 
     def read(self, start: int, size: int) -> bytes:
-        """Some bytes; fewer where the archive ends."""
+        """Up to `size` bytes; fewer at the end of the archive."""
         with self._lock, self._reading():
             self._stream.seek(start)
             return self._stream.read(size)
 
     def fail(self, what: str) -> NoReturn:
-        """Raises the error that tells what is wrong with the archive."""
+        """Raises an error about the archive."""
         raise UsageError(brief(f"cannot read '{self.name}': {what}"))
 
     @contextmanager
@@ -104,7 +104,7 @@ class Unpacked:
             self.fail(error.strerror or str(error))
 
 
-def _without_compression(file: BinaryIO) -> BinaryIO:
+def _decompress(file: BinaryIO) -> BinaryIO:
     file.seek(0)
     is_compressed = file.read(len(GZIP)) == GZIP
     file.seek(0)
@@ -112,7 +112,7 @@ def _without_compression(file: BinaryIO) -> BinaryIO:
 
 
 class MemberFile:
-    """A member of an archive, to be read from its beginning."""
+    """A member of an archive, readable from its beginning."""
 
     def __init__(self, archive: Unpacked, member: Member) -> None:
         self._archive = archive
@@ -120,9 +120,9 @@ class MemberFile:
         self._left = member.size
 
     def read(self, size: int, /) -> bytes | bytearray:
-        """So many bytes, or those that are left."""
+        """Up to `size` bytes; fewer at the end of the member."""
         data = bytearray(min(size, self._left))
-        # To unpack it at once would take twice the memory.
+        # Decompressing it in one piece would take twice the memory.
         for start in range(0, len(data), PIECE):
             end = min(start + PIECE, len(data))
             data[start:end] = self._next(end - start)
@@ -138,19 +138,19 @@ class MemberFile:
 
 
 def members(archive: Unpacked) -> Iterator[Member]:
-    """The files in an archive, in order. At the end the archive was read as a whole.
+    """The files in an archive, in order. Iterating to the end reads the whole archive.
 
     Raises:
-        UsageError: it is damaged, too large, or holds what a model does not have.
+        UsageError: it is damaged, too large, or contains files that no model has.
     """
     seen: set[Steps] = set()
     for count, member in enumerate(_entries(archive)):
         if count >= MAX_FILES:
-            archive.fail(f"it holds more than {MAX_FILES} files")
+            archive.fail(f"it contains more than {MAX_FILES} files")
         if member is None:
             continue
         if member.steps in seen:
-            archive.fail(f"it holds two files {'/'.join(member.steps)!r}")
+            archive.fail(f"it contains two files {'/'.join(member.steps)!r}")
         seen.add(member.steps)
         yield member
 
@@ -175,20 +175,20 @@ def _entries(archive: Unpacked) -> Iterator[Member | None]:
 
 
 def _header(archive: Unpacked, position: int) -> tarfile.TarInfo | None:
-    """The header that stands somewhere, or None for the end of the archive."""
+    """The header at a position, or None at the end of the archive."""
     block = archive.read(position, BLOCK)
     if block == END:
         return None
-    header = _parsed(block)
+    header = _parse_header(block)
     if header is None and position == 0:
-        archive.fail("it holds no tar archive")
+        archive.fail("it does not contain a tar archive")
     if header is None:
         is_short = len(block) < BLOCK
         archive.fail(TOO_SHORT if is_short else "the archive is damaged")
     return header
 
 
-def _parsed(block: bytes) -> tarfile.TarInfo | None:
+def _parse_header(block: bytes) -> tarfile.TarInfo | None:
     try:
         header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except tarfile.TarError:
@@ -202,9 +202,9 @@ def _member(
     name = extensions.get("path", header.name)
     if header.type not in (*FILES, FOLDER):
         kind = _REFUSED.get(header.type, f"of the unknown type {header.type!r}")
-        archive.fail(f"{name!r} is {kind}, and a model has files and folders only")
+        archive.fail(f"{name!r} is {kind}: a model has files and folders only")
     if any(key.startswith("GNU.sparse.") for key in extensions):
-        archive.fail(f"{name!r} is a file with holes, and a model has none")
+        archive.fail(f"{name!r} is a sparse file: a model has none")
     if len(name) > MAX_NAME:
         archive.fail(f"a name is longer than {MAX_NAME} characters")
     try:
@@ -219,14 +219,14 @@ def _number(archive: Unpacked, text: str) -> int:
     if not text.isdecimal() or not text.isascii():
         archive.fail(f"a size is given as {text!r}")
     if len(text) > len(str(MAX_SIZE)) or int(text) > MAX_SIZE:
-        archive.fail(f"it says that a file in it has {text} bytes")
+        archive.fail(f"a file in it has {text} bytes according to its header")
     return int(text)
 
 
 def _extension(
     archive: Unpacked, header: tarfile.TarInfo, position: int
 ) -> dict[str, str]:
-    """What it says of the next member."""
+    """The fields of the next member in an extension header."""
     if header.size > MAX_EXTENSION:
         archive.fail(f"a header is longer than {MAX_EXTENSION} bytes")
     data = archive.read(position, header.size)
@@ -238,12 +238,12 @@ def _extension(
     if header.type not in OF_ALL:
         return records
     if {"path", "size"} & records.keys():
-        archive.fail("a header gives one name or one size to all members")
+        archive.fail("a header gives all members the same name or size")
     return {}
 
 
 def _records(archive: Unpacked, data: bytes) -> Iterator[tuple[str, str]]:
-    """The keys and values in lines like `20 path=graph.nnef`, which begin with their
+    """The keys and values of lines such as `20 path=graph.nnef`, which begin with their
     length.
     """
     start = 0
@@ -263,10 +263,10 @@ def _text(data: bytes) -> str:
 
 
 def _read_to_the_end(archive: Unpacked, position: int) -> None:
-    """The checksum of what is compressed stands after it."""
+    """Reads to the end, so that the checksum of a compressed archive is verified."""
     filling = len(archive.read(position, MAX_FILLING))
     if filling == MAX_FILLING:
-        archive.fail("it goes on after its end")
+        archive.fail("it continues after its end")
 
 
 # ---- Writing ----
@@ -274,8 +274,8 @@ def _read_to_the_end(archive: Unpacked, position: int) -> None:
 
 @contextmanager
 def compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
-    """Where to write an archive of this name: compressed unless it is called .tar. The
-    same bytes give the same file: it says neither who made it nor when.
+    """A stream to write an archive of this name to, compressed unless it ends in .tar.
+    Equal content gives equal files: no owner and no time is stored.
     """
     if name.lower().endswith(".tar"):
         yield file
@@ -285,7 +285,7 @@ def compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
 
 
 def write_member(target: BinaryIO, steps: Steps, source: Readable, size: int) -> None:
-    """Writes a member with so many bytes of a source.
+    """Writes a member with `size` bytes of a source.
 
     Raises:
         UsageError: there are fewer.

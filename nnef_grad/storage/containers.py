@@ -1,7 +1,7 @@
-"""What a model is stored in: a text with its data beside it, a folder, or an archive.
+"""Containers of models: a folder, an archive, or a text with its data beside it.
 
-A container gives the texts of a model, and the files of its data as parts, which are
-opened only when they are wanted. Nothing here knows what is in them.
+A container gives access to the texts of a model, and to its data files as parts, which
+are opened on demand. Nothing here knows the content of the files.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from nnef_grad.storage.paths import (
 GRAPH = "graph.nnef"
 QUANTIZATION = "graph.quant"
 
-# Of each file in an archive so many bytes are kept: the header of a tensor file.
+# The bytes kept of each file in an archive: the header of a tensor file.
 KEPT = 128
-# So many of the files that are there are named where one is missing.
+# The number of files listed when the graph is missing.
 NAMED = 4
 
 
 class Container(ABC):
-    """What a model is stored in, open for reading.
+    """A stored model, open for reading.
 
     Attributes:
-        name: what the user called it.
+        name: its path as the user gave it.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Container(ABC):
         """The text of the graph.
 
         Raises:
-            NnefGradError: there is none, or it cannot be read, or is not text.
+            NnefGradError: it is missing, cannot be read, or is not text.
         """
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Container(ABC):
 
     @abstractmethod
     def files(self) -> Iterator[Steps]:
-        """Where all of its files are, in the order in which they are read fastest.
+        """The paths of all its files, in the order in which they are read fastest.
 
         Raises:
             UsageError: they cannot be read, or are too many.
@@ -82,10 +82,10 @@ class Container(ABC):
 
     @abstractmethod
     def find(self, steps: Steps) -> Part | None:
-        """The file at a place, in upper or lower case.
+        """The file at a path, ignoring case, or None.
 
         Raises:
-            UsageError: there are several, or a link is on the way.
+            UsageError: several match, or the path contains a link.
         """
 
 
@@ -117,7 +117,7 @@ class _Folder(Container):
         return None if place is None else FileInFolder(self._path, place)
 
     def _same(self, folder: Steps, step: str) -> Sequence[str]:
-        """What stands in a folder under a name, in upper or lower case."""
+        """The entries of a folder with a name, ignoring case."""
         if folder not in self._listed:
             listed = self._listed.setdefault(folder, {})
             for name in names_inside(self._path, folder):
@@ -183,8 +183,8 @@ class _Archive(Container):
         )
 
     def _add(self, member: Member) -> None:
-        """Notes a member. The archive stands just there: to read its beginning, or all
-        of a text, is for nothing now.
+        """Adds a member. Reading its beginning, or a text, is cheap now: the stream is
+        at its position.
         """
         name = "/".join(member.steps)
         file = MemberFile(self._bytes, member)
@@ -196,7 +196,7 @@ class _Archive(Container):
             self._texts[name] = text_of(file, f"{self.name}/{name}")
 
 
-# What models are not stored in, by how it begins.
+# Formats that models are not stored in, by their first bytes.
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive",
     b"BZh": "compressed by bzip2",
@@ -205,11 +205,11 @@ _FOREIGN = {
 }
 
 
-def opened(path: PathLike) -> Container:
-    """What stands at a path, by what it is: its name does not matter.
+def open_container(path: PathLike) -> Container:
+    """The container at a path, detected from its content, not from its name.
 
     Raises:
-        NnefGradError: it cannot be read, or is nothing that a model is stored in.
+        NnefGradError: it cannot be read, or is not a model.
     """
     name = os.fspath(path)
     with reading(path), ExitStack() as stack:
@@ -221,7 +221,7 @@ def opened(path: PathLike) -> Container:
         if not is_archive(head):
             return _TextInFolder(name, text_of(file, name, head))
         if not file.seekable():
-            raise UsageError(f"'{name}' is an archive in a pipe: it must be a file")
+            raise UsageError(f"'{name}' is an archive in a pipe: save it to a file")
         archive = _Archive(name, file)
         stack.pop_all()
         return archive
@@ -237,15 +237,15 @@ def _refuse_other_formats(name: str, head: bytes) -> None:
 def _without_graph(name: str, names: Iterable[str]) -> UsageError:
     found = sorted(names)
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    instead = f"it holds {', '.join(found[:NAMED])}{more}" if found else "it is empty"
+    instead = f"it has {', '.join(found[:NAMED])}{more}" if found else "it is empty"
     return UsageError(f"there is no {GRAPH} in '{name}': {instead}")
 
 
 def quantization_path(path: PathLike) -> Path:
-    """Where the quantization info of a graph stands that is stored as a text.
+    """The path of the quantization info of a graph that is stored as a text.
 
     Raises:
-        UsageError: the graph has the name of such a file.
+        UsageError: the path of the graph ends in .quant itself.
     """
     beside = Path(path).with_suffix(".quant")
     if beside == Path(path):

@@ -1,7 +1,7 @@
-"""The data of variables: what a model has of them, and what another model is given.
+"""The data of variables: those of a stored model, and those to be stored with another.
 
-Nothing is read before it is asked for, and then one tensor at a time. Files travel from
-one model to another as they are; only who asks for an array gets one.
+Data are read on demand, one tensor at a time. Files are passed from one model to
+another unread; an array is made only when a caller asks for one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from nnef_grad.errors import Problem, UsageError
 from nnef_grad.source import Span
-from nnef_grad.storage.containers import Container, opened
+from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.parts import Part
 from nnef_grad.storage.paths import Steps, data_steps, is_label, label_of
@@ -28,7 +28,7 @@ from nnef_grad.storage.tensor_file import (
     write_array,
 )
 
-# To copy the data of a model takes no numpy.
+# Copying the data of a model does not need numpy.
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -39,24 +39,23 @@ if TYPE_CHECKING:
 
 
 def load_data(path: PathLike) -> VariableData:
-    """The data of a model's variables, which are read when they are asked for.
+    """The data of a model's variables, which are read on demand.
 
     Args:
-        path: a folder, an archive, or a text: then the data stand beside it.
+        path: a folder, an archive, or a text with the data files beside it.
 
     Raises:
-        NnefGradError: there is nothing that a model is stored in, or it is damaged.
+        NnefGradError: the path is not a model, or it is damaged.
     """
-    return VariableData(opened(path))
+    return VariableData(open_container(path))
 
 
 class VariableData(Mapping[str, "Array"]):
-    """The data of variables by label; upper and lower case are one. To ask for one reads
-    its file, and nothing is kept: the array, which is not to be written to, is gone when
-    the caller drops it.
+    """The data of variables by label, ignoring case. Each lookup reads the file again;
+    the array is read-only, and not cached.
 
-    Lookups raise `KeyError` where a label has no data, and `UsageError` where it is no
-    label, or what is stored there is no tensor.
+    Lookups raise `KeyError` if a label has no data, and `UsageError` if it is not a
+    valid label, or its file is not a tensor.
     """
 
     def __init__(self, container: Container) -> None:
@@ -79,7 +78,7 @@ class VariableData(Mapping[str, "Array"]):
         return sum(1 for _ in self)
 
     def header(self, label: str) -> Header:
-        """The type and shape of the data, without reading more."""
+        """The type and shape of the data; only the header is read."""
         return read_header(self._part(label))
 
     def find(self, label: str) -> Part | None:
@@ -97,7 +96,7 @@ class VariableData(Mapping[str, "Array"]):
 
 
 class Declared(NamedTuple):
-    """A variable as a graph declares it."""
+    """The declaration of a variable."""
 
     label: str
     dtype: str
@@ -109,31 +108,31 @@ class Declared(NamedTuple):
         return f"variable '{self.label}' of type {self.dtype} and shape {shape}"
 
     def check(self, header: Header, given: str) -> None:
-        """Raises `UsageError` where data do not fit."""
+        """Raises `UsageError` if data with this header do not fit."""
         if header.shape != self.shape:
             raise UsageError(f"{self} {given} of shape {list(header.shape)}")
         if header.items.dtype != self.dtype:
             raise UsageError(f"{self} {given} of type {header.items.name}")
 
 
-# What there is of the data of a variable.
+# Looks up the data of a variable.
 Find = Callable[[Declared], "Part | None"]
 
 
 def parts_of(
     declared: Iterable[Declared], data: Data, near: Path, partial: bool = False
 ) -> dict[Steps, Part]:
-    """The tensor files of some variables, by where they are to stand.
+    """The tensor files of variables, by their path in the model.
 
     Args:
         declared: the variables.
-        data: an array for each label; those of other labels are passed over. Of a
-            ChainMap, each mapping is looked through: what is stored in one is shared.
-        near: a folder on the file system that they are to be written to.
+        data: an array for each label; other labels are ignored. The mappings of a
+            ChainMap are searched one by one, so that stored data are shared.
+        near: a folder on the file system that they will be written to.
         partial: whether variables may have no data.
 
     Raises:
-        UsageError: data are missing or do not fit; the error tells all that is wrong.
+        UsageError: data are missing or do not fit; the error lists all problems.
     """
     sources = _sources(data, near)
 
@@ -143,19 +142,19 @@ def parts_of(
             raise UsageError(f"{variable} has no data")
         return part
 
-    found = [(data_steps(v.label), part) for v, part in _found(declared, find)]
+    found = [(data_steps(v.label), part) for v, part in _find_all(declared, find)]
     return dict(sorted(found, key=lambda item: (item[1].order, item[0])))
 
 
 def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Array]:
-    """The arrays of those variables that have any, by label. Codes of a quantization are
-    passed over.
+    """The arrays of the variables that have data, by label. Quantized codes are
+    skipped.
 
     Raises:
-        UsageError: one does not fit its variable, or is no tensor; the error tells all
-            that is wrong.
+        UsageError: one does not fit its variable, or is not a tensor; the error lists
+            all problems.
     """
-    parts = _found(declared, _stored(data))
+    parts = _find_all(declared, _stored_finder(data))
     return {
         variable.label: read_array(part)
         for variable, part in sorted(parts, key=lambda item: item[1].order)
@@ -163,10 +162,8 @@ def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Arr
     }
 
 
-def _found(declared: Iterable[Declared], find: Find) -> list[tuple[Declared, Part]]:
-    """The variables that something is found for, with that; all that is wrong is told at
-    once.
-    """
+def _find_all(declared: Iterable[Declared], find: Find) -> list[tuple[Declared, Part]]:
+    """The variables with data, and the data; all problems are reported at once."""
     found: list[tuple[Declared, Part]] = []
     problems: list[Problem] = []
     for variable in declared:
@@ -182,10 +179,14 @@ def _found(declared: Iterable[Declared], find: Find) -> list[tuple[Declared, Par
 
 
 def _sources(data: Data, near: Path) -> list[Find]:
-    """Where data are looked for, one after another."""
+    """The lookups to try, in order."""
     if isinstance(data, ChainMap):
         return [find for map_ in data.maps for find in _sources(map_, near)]
-    return [_stored(data) if isinstance(data, VariableData) else _given(data, near)]
+    return [
+        _stored_finder(data)
+        if isinstance(data, VariableData)
+        else _given_finder(data, near)
+    ]
 
 
 def _first(variable: Declared, sources: Iterable[Find]) -> Part | None:
@@ -193,7 +194,7 @@ def _first(variable: Declared, sources: Iterable[Find]) -> Part | None:
     return next((part for part in parts if part is not None), None)
 
 
-def _stored(data: VariableData) -> Find:
+def _stored_finder(data: VariableData) -> Find:
     def find(variable: Declared) -> Part | None:
         part = data.find(variable.label)
         if part is not None:
@@ -203,7 +204,7 @@ def _stored(data: VariableData) -> Find:
     return find
 
 
-def _given(data: Data, near: Path) -> Find:
+def _given_finder(data: Data, near: Path) -> Find:
     labels: dict[str, str] = {}
     for label in data:
         if labels.setdefault(_key(label), label) != label:
@@ -217,13 +218,13 @@ def _given(data: Data, near: Path) -> Find:
 
 
 def _key(label: str) -> str:
-    """Labels that lead to one file have one key."""
+    """The key of a label: equal for labels of the same file."""
     return label.replace("\\", "/").lower()
 
 
 class _Given(Part):
-    """An array that is to become a tensor file. It is not kept: who gave it may read it
-    from a file whenever it is asked for.
+    """An array to be written as a tensor file. It is not kept: the caller's mapping may
+    read it from a file at each lookup.
     """
 
     def __init__(self, variable: Declared, data: Data, label: str, near: Path) -> None:
@@ -254,7 +255,7 @@ class _Given(Part):
         try:
             array = np.asarray(self._data[self.name])
         except ValueError as error:
-            message = f"the data of {self._variable} are no array: {error}"
+            message = f"the data of {self._variable} are not an array: {error}"
             raise UsageError(message) from None
         try:
             self._variable.check(header_of(array), "is given data")

@@ -1,8 +1,8 @@
-"""Files: texts read as they are, and whatever is written appearing whole or not at all.
+"""Reading texts, and atomic writing: output appears whole or not at all.
 
-What is to appear is made beside its place, under a name that ends in `UNFINISHED`, and
-renamed when it is whole. Its maker holds a lock on it: one that nobody holds was left by
-a program that was killed, and is removed by the next that writes to the same place.
+A draft is written beside its destination, under a name that ends in `UNFINISHED`, and
+renamed when it is complete. Its process holds a lock on it: a draft without a lock was
+left by a process that was killed, and is removed by the next one that writes there.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if sys.platform != "win32":
 
 PathLike = Union[str, "os.PathLike[str]"]
 
-# Nobody has written a text that is as long as this.
+# No real document is longer than this.
 MAX_TEXT = 256 * 2**20
 
 PIECE = 2**20
 
 UNFINISHED = ".nnef-grad-unfinished"
 REPLACED = ".nnef-grad-replaced"
-# So many characters make a name that nobody else has.
+# The number of random characters in a temporary name.
 RANDOM = 8
 
 
@@ -40,14 +40,14 @@ RANDOM = 8
 
 
 class Readable(Protocol):
-    """What bytes can be read from, in order."""
+    """A source of bytes, in order."""
 
     def read(self, size: int, /) -> bytes | bytearray:
-        """So many bytes, or fewer at the end."""
+        """Up to `size` bytes; fewer at the end."""
 
 
 def copy(source: Readable, target: BinaryIO, size: int) -> None:
-    """Copies so many bytes, a piece at a time.
+    """Copies `size` bytes, a piece at a time.
 
     Raises:
         UsageError: there are fewer.
@@ -55,7 +55,7 @@ def copy(source: Readable, target: BinaryIO, size: int) -> None:
     while size > 0:
         piece = source.read(min(size, PIECE))
         if not piece:
-            raise UsageError("a file has become shorter while it was read")
+            raise UsageError("a file was truncated while it was being read")
         target.write(piece)
         size -= len(piece)
 
@@ -76,12 +76,12 @@ def read_source(path: PathLike) -> Source:
 
 
 def reading(path: PathLike) -> AbstractContextManager[None]:
-    """What fails in here is an error about a file that cannot be read."""
-    return _told("read", path)
+    """Turns operating system errors into errors about a file that cannot be read."""
+    return _translate_errors("read", path)
 
 
 @contextmanager
-def _told(verb: str, path: PathLike) -> Iterator[None]:
+def _translate_errors(verb: str, path: PathLike) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -90,7 +90,7 @@ def _told(verb: str, path: PathLike) -> Iterator[None]:
 
 
 def text_of(file: Readable, name: str, before: bytes = b"") -> Source:
-    """The text that is left in a file that is open, after what was read already.
+    """The rest of the text in an open file, after the bytes already read.
 
     Raises:
         NnefGradError: it is too long, or is not text.
@@ -118,7 +118,7 @@ def decode(data: bytes, name: str) -> Source:
         )
         end = len(valid.text)
         raise NnefSyntaxError(
-            "this is not a text of NNEF: it is not UTF-8", Span(valid, end - 1, end)
+            "this is not NNEF text: it is not UTF-8", Span(valid, end - 1, end)
         ) from None
 
 
@@ -126,7 +126,7 @@ def decode(data: bytes, name: str) -> Source:
 
 
 def write_text(path: Path, text: str, *, overwrite: bool) -> None:
-    """Writes a text file, which appears whole or not at all.
+    """Writes a text file atomically.
 
     Raises:
         UsageError: it exists and must not be replaced, or cannot be written.
@@ -135,7 +135,7 @@ def write_text(path: Path, text: str, *, overwrite: bool) -> None:
 
 
 def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
-    """Writes text files that belong together: all are complete before one appears.
+    """Writes related text files: all are complete before the first one appears.
 
     Raises:
         UsageError: one exists and must not be replaced, or cannot be written.
@@ -156,47 +156,45 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
-    """Raises `UsageError` where a file exists and must not be replaced."""
+    """Raises `UsageError` if a file exists and must not be replaced."""
     if path.exists() and not overwrite:
         raise UsageError(f"'{path}' exists already", remedy="overwrite")
     if path.exists() and not path.is_file():
-        raise UsageError(f"'{path}' is no file, and nothing that a file can replace")
+        raise UsageError(f"'{path}' is not a file, and cannot be replaced by one")
 
 
 def writing(path: PathLike) -> AbstractContextManager[None]:
-    """What fails in here is an error about a file that cannot be written."""
-    return _told("write", path)
+    """Turns operating system errors into errors about a file that cannot be written."""
+    return _translate_errors("write", path)
 
 
-# ---- What is not finished yet ----
+# ---- Drafts ----
 
 
 @contextmanager
 def unfinished_file(path: Path) -> Iterator[Path]:
-    """A new file beside a place, to be written and settled there. Otherwise it is gone at
-    the end.
-    """
+    """A new file beside a path, to be written and committed; otherwise it is removed."""
     with _unfinished(path, _new_file) as draft:
         yield draft
 
 
 @contextmanager
 def unfinished_folder(path: Path) -> Iterator[Path]:
-    """The same for a folder. Until it is settled nobody else can look into it."""
+    """A new folder, likewise. Only the owner has access until it is committed."""
     with _unfinished(path, _new_folder) as draft:
         yield draft
 
 
 def commit(draft: Path, path: Path) -> None:
-    """Puts what is finished in its place, with the permissions of what stood there."""
+    """Moves a finished draft to its path, with the permissions of what it replaces."""
     usual = 0o777 if draft.is_dir() else 0o666
     draft.chmod(path.stat().st_mode & 0o777 if path.exists() else usual & ~_umask())
     draft.replace(path)
 
 
 def commit_over(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
-    """Puts a folder that is finished in the place of another one, which is removed unless
-    it is refused. Should the program be killed in between, it is called `REPLACED`.
+    """Replaces a folder by a finished draft, unless `refuse` raises an error. If the
+    process is killed in between, the old folder is left with the suffix `REPLACED`.
     """
     replaced = _new_folder(path, REPLACED)
     replaced.rmdir()
@@ -222,7 +220,7 @@ def _new_folder(path: Path, suffix: str = UNFINISHED) -> Path:
 
 
 def _prefix(path: Path) -> str:
-    """As much of the name as any file system has room for."""
+    """The beginning of a temporary name, short enough for any file system."""
     return f".{path.name[:40]}."
 
 
@@ -230,31 +228,31 @@ def _prefix(path: Path) -> str:
 def _unfinished(path: Path, make: Callable[[Path], Path]) -> Iterator[Path]:
     _remove_leftovers(path, UNFINISHED)
     with ExitStack() as stack:
-        yield _claimed(path, make, stack)
+        yield _claim(path, make, stack)
     _remove_leftovers(path, REPLACED)
 
 
-def _claimed(path: Path, make: Callable[[Path], Path], stack: ExitStack) -> Path:
-    """A new draft, which is locked, and removed at the end."""
+def _claim(path: Path, make: Callable[[Path], Path], stack: ExitStack) -> Path:
+    """Makes a new draft, which is locked, and removed at the end."""
     while True:
         draft = make(path)
         stack.callback(_remove, draft)
         try:
             is_ours = _lock(draft, stack)
         except OSError:
-            # The file system has no locks: then nobody takes it for a leftover either.
+            # Without locks on the file system, no process takes it for a leftover.
             return draft
-        # Before it was locked, somebody may have taken it for one.
+        # Before it was locked, another process may have taken it for one.
         if is_ours:
             return draft
 
 
 def _lock(draft: Path, stack: ExitStack) -> bool:
-    """Locks a draft for as long as the stack is there, and says whether that was
-    possible: it is still there, and nobody else holds it.
+    """Locks a draft until the stack is closed, and returns whether that was possible:
+    it still exists, and no other process holds it.
 
     Raises:
-        OSError: there are no locks here.
+        OSError: the file system has no locks.
     """
     if sys.platform == "win32":
         raise OSError
@@ -268,7 +266,7 @@ def _lock(draft: Path, stack: ExitStack) -> bool:
 
 
 def _remove_leftovers(path: Path, suffix: str) -> None:
-    """Removes what programs that were killed left behind."""
+    """Removes the drafts of processes that were killed."""
     pattern = escape(_prefix(path)) + RANDOM * "?" + suffix
     for leftover in path.parent.glob(pattern):
         with ExitStack() as stack, suppress(OSError):

@@ -1,4 +1,4 @@
-"""Writes models: texts, folders and archives, which appear whole or not at all."""
+"""Writing models atomically: texts, folders and archives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nnef_grad.storage.paths import DATA, Steps, files_inside, names_inside
 
 
 class ModelFormat(Enum):
-    """How a model is stored."""
+    """The format of a stored model."""
 
     TEXT = "text"
     FOLDER = "folder"
@@ -33,17 +33,17 @@ class ModelFormat(Enum):
 
 
 ARCHIVES = (".tgz", ".tar.gz", ".tar")
-# Nobody means a text by them, nor a tensor.
+# Suffixes that certainly do not mean a text.
 _OTHERS = (".zip", ".7z", ".gz", ".bz2", ".xz", ".zst", ".onnx", ".dat")
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 
 def format_of(path: PathLike) -> ModelFormat:
-    """What is written at a path, as its name has it: an archive by its ending; a folder
-    where there is one, or the name ends with a separator, or has no suffix; or a text.
+    """The format to write at a path: an archive, by its suffix; a folder, if it exists
+    as one, ends with a separator or has no suffix; otherwise a text.
 
     Raises:
-        UsageError: the name is that of something else.
+        UsageError: the suffix is that of another format.
     """
     name = os.fspath(path)
     if name.endswith(_SEPARATORS):
@@ -55,13 +55,13 @@ def format_of(path: PathLike) -> ModelFormat:
         if Path(name).is_dir() or (is_new and not Path(name).suffix):
             return ModelFormat.FOLDER
     if name.lower().endswith(_OTHERS):
-        message = f"'{name}' is no text, by its name, and the archives of NNEF are"
-        raise UsageError(f"{message} {', '.join(ARCHIVES)}")
+        message = f"'{name}' does not have the suffix of a text or an archive"
+        raise UsageError(f"{message}: .nnef, {', '.join(ARCHIVES)}")
     return ModelFormat.TEXT
 
 
 def refuse_output(path: PathLike, *, overwrite: bool) -> None:
-    """Raises `UsageError` where something stands that must not be replaced."""
+    """Raises `UsageError` if the output exists and must not be replaced."""
     with writing(path):
         if format_of(path) is ModelFormat.FOLDER:
             _refuse_folder(Path(path), overwrite)
@@ -70,8 +70,8 @@ def refuse_output(path: PathLike, *, overwrite: bool) -> None:
 
 
 def refuse_loss(path: PathLike, model: PathLike) -> None:
-    """Raises `UsageError` where a folder or an archive would replace the model that it
-    is made from: what the new one does not need would be lost.
+    """Raises `UsageError` if a folder or an archive would replace the model that it is
+    made from: data that the new one does not need would be lost.
     """
     place, source = _real(path), _real(model)
     if format_of(path) is not ModelFormat.TEXT and place in (source, *source.parents):
@@ -79,23 +79,22 @@ def refuse_loss(path: PathLike, model: PathLike) -> None:
 
 
 def _real(path: PathLike) -> Path:
-    """The path without links. That of pathlib has an error where they go in circles."""
+    """The path without links. Unlike that of pathlib, it allows cyclic links."""
     return Path(os.path.realpath(path))
 
 
 def write_folder(
     path: PathLike, parts: Mapping[Steps, Part], *, overwrite: bool
 ) -> None:
-    """Writes a folder, which appears whole or not at all.
+    """Writes a folder atomically.
 
     Args:
         path: the folder.
         parts: its files.
-        overwrite: whether a model that stands there is replaced.
+        overwrite: whether to replace an existing model.
 
     Raises:
-        UsageError: something stands there that must not be replaced, or the folder
-            cannot be written.
+        UsageError: the path exists and must not be replaced, or cannot be written.
     """
     place = _real(path)
     with writing(path):
@@ -104,7 +103,7 @@ def write_folder(
         for steps, part in parts.items():
             target = draft.joinpath(*steps)
             target.parent.mkdir(parents=True, exist_ok=True)
-            # It is there already where the system does not tell upper from lower case.
+            # On file systems that ignore case it may exist already.
             if not target.exists():
                 part.place(target)
         if place.exists() and names_inside(place):
@@ -116,9 +115,7 @@ def write_folder(
 def write_archive(
     path: PathLike, parts: Mapping[Steps, Part], *, overwrite: bool
 ) -> None:
-    """Writes an archive, which appears whole or not at all; otherwise as
-    `write_folder`.
-    """
+    """Writes an archive atomically; otherwise as `write_folder`."""
     place = Path(path)
     with writing(path):
         refuse_existing(place, overwrite=overwrite)
@@ -132,11 +129,11 @@ def write_archive(
 
 
 def _refuse_folder(folder: Path, overwrite: bool) -> None:
-    """Refuses to replace anything but a model, or a folder with nothing in it."""
+    """Refuses to replace anything but a model or an empty folder."""
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise UsageError(f"'{folder}' is a file, and no folder")
+        raise UsageError(f"'{folder}' is a file, not a folder")
     here = Path.cwd()
     if _real(folder) in (here, *here.parents):
         message = f"'{folder}' is the current folder, which cannot be replaced"
@@ -152,8 +149,8 @@ def _refuse_foreign(folder: Path) -> None:
     files = list(files_inside(folder))
     foreign = [steps for steps in files if not _is_of_model(folder, steps)]
     if foreign or (GRAPH,) not in files:
-        why = f"it holds '{'/'.join(foreign[0])}'" if foreign else f"it has no {GRAPH}"
-        message = f"'{folder}' is not replaced, as it is not the folder of a model"
+        why = f"it has '{'/'.join(foreign[0])}'" if foreign else f"it has no {GRAPH}"
+        message = f"'{folder}' is not replaced, because it is not the folder of a model"
         raise UsageError(f"{message}: {why}")
 
 

@@ -1,4 +1,4 @@
-"""The files of a model, wherever they are: they are opened only when they are wanted."""
+"""The files of a model, in a folder or an archive; they are opened on demand."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from nnef_grad.storage.paths import Steps, link_inside, open_inside
 
 
 class Part(ABC):
-    """A file of a container, or what is to become one.
+    """A file of a container, or one to be written.
 
     Attributes:
-        name: what error messages call it.
-        order: where it stands among the parts of its container: to read them in this
-            order is fastest.
+        name: its name in error messages.
+        order: its position in the container: reading in this order is fastest.
     """
 
     name: str
@@ -30,19 +29,19 @@ class Part(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many bytes it has."""
+        """The number of bytes."""
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Readable]:
         """Its bytes, from the beginning."""
 
     def beginning(self, size: int) -> bytes:
-        """Its first bytes, or all where it has fewer."""
+        """Its first bytes, or all if it has fewer."""
         with self.open() as file:
             return bytes(file.read(size))
 
     def place(self, path: Path) -> None:
-        """Makes a file of it, which is new."""
+        """Writes it to a new file."""
         with self.open() as source, path.open("xb") as target:
             copy(source, target, self.size)
 
@@ -57,7 +56,7 @@ class FileInFolder(Part):
 
     @cached_property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The number of bytes."""
         with open_inside(self._folder, self._steps) as file:
             return os.fstat(file.fileno()).st_size
 
@@ -66,7 +65,7 @@ class FileInFolder(Part):
         return open_inside(self._folder, self._steps)
 
     def place(self, path: Path) -> None:
-        """Shares the file, where that is possible."""
+        """Shares the file if possible, or copies it."""
         if not link_inside(self._folder, self._steps, path):
             super().place(path)
 
@@ -83,7 +82,7 @@ class MemberOfArchive(Part):
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The number of bytes."""
         return self._member.size
 
     def open(self) -> AbstractContextManager[Readable]:
@@ -91,20 +90,20 @@ class MemberOfArchive(Part):
         return nullcontext(MemberFile(self._archive, self._member))
 
     def beginning(self, size: int) -> bytes:
-        """What was kept of it, if that is enough."""
+        """Its first bytes: those that were kept, if they are enough."""
         is_kept = len(self._beginning) >= min(size, self.size)
         return self._beginning[:size] if is_kept else super().beginning(size)
 
 
 class Text(Part):
-    """A text that is to become a file."""
+    """A text to be written to a file."""
 
     def __init__(self, text: str) -> None:
         self._bytes = text.encode()
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The number of bytes."""
         return len(self._bytes)
 
     def open(self) -> BytesIO:

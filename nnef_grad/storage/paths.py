@@ -1,9 +1,9 @@
-"""Paths inside of a model: the only room that makes a place of a name.
+"""Safe paths inside a model. No other module turns names of a model into paths.
 
-Labels, and the names of the members of an archive, are written by whoever wrote the
-model. They lead to a file in the model's folder and nowhere else: a name that leads out
-is refused, and so is every symbolic link on the way, wherever it leads. Each step is
-opened from the one before it, so that nobody can put a link in its place in between.
+Labels, and the names of archive members, come from the author of the model, who is not
+trusted. A name that leads out of the model's folder is refused, and so is every
+symbolic link on the path. Each step is opened relative to the one before it, so that no
+link can be put in its place in between.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from nnef_grad.storage.files import reading
 Steps = tuple[str, ...]
 
 DATA = ".dat"
-# What a folder or an archive may hold before it is no model that anybody wrote.
+# The most files that a folder or an archive may have.
 MAX_FILES = 100_000
 
-# Some systems separate folders by the one, some by the other.
+# Folders are separated by either, depending on the system.
 _SEPARATOR = re.compile(r"[/\\]")
 
 
-# ---- Names to places ----
+# ---- Names to paths ----
 
 
 def data_steps(label: str) -> Steps:
-    """Where the data of a variable are stored.
+    """The path of the data of a variable.
 
     Raises:
-        UsageError: the label is not that of a file in the folder of the model.
+        UsageError: the label is not the path of a file in the folder of the model.
     """
     try:
         *folders, file = label_steps(label)
@@ -49,7 +49,7 @@ def data_steps(label: str) -> Steps:
 
 
 def label_of(steps: Steps) -> str | None:
-    """The label whose data are stored there, if there is one."""
+    """The label whose data are stored at a path, if there is one."""
     path = "/".join(steps)
     label = path[: -len(DATA)]
     is_found_by_it = is_label(label) and data_steps(label)[:-1] == steps[:-1]
@@ -57,7 +57,7 @@ def label_of(steps: Steps) -> str | None:
 
 
 def is_label(label: str) -> bool:
-    """Whether data may be stored under a label."""
+    """Whether a label is valid."""
     try:
         return bool(data_steps(label))
     except UsageError:
@@ -65,10 +65,10 @@ def is_label(label: str) -> bool:
 
 
 def member_steps(name: str) -> Steps:
-    """Where a member of an archive is stored.
+    """The path of a member of an archive.
 
     Raises:
-        UsageError: outside of the archive's folder.
+        UsageError: it is outside the archive's folder.
     """
     steps = _SEPARATOR.split(name)
     if ".." in steps or steps[0] == "" or PureWindowsPath(name).drive or "\0" in name:
@@ -77,11 +77,11 @@ def member_steps(name: str) -> Steps:
 
 
 def same_in_lower_case(found: list[Steps], steps: Steps, where: str) -> Steps | None:
-    """Which of some places is meant: upper and lower case are one, but the one that is
-    written in the same way goes first.
+    """The path among some that are equal but for case: the exact match, or the only
+    one.
 
     Raises:
-        UsageError: there are several, and none is written in the same way.
+        UsageError: there are several, and none matches exactly.
     """
     if steps in found:
         return steps
@@ -91,15 +91,15 @@ def same_in_lower_case(found: list[Steps], steps: Steps, where: str) -> Steps | 
     return found[0] if found else None
 
 
-# ---- Places to files ----
+# ---- Paths to files ----
 
-# A folder that is open: its descriptor, or its path where a system has no such thing.
+# An open folder: its descriptor, or its path on systems without descriptors of folders.
 Opened = Union[int, Path]
 
 _BY_DESCRIPTOR = {os.open, os.stat, os.link} <= os.supports_dir_fd
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0)
-# A pipe would be waited for, and a terminal would become the program's own.
+# Opening a pipe would block, and a terminal would become the controlling one.
 _FILE = (
     os.O_RDONLY
     | _NO_LINK
@@ -123,10 +123,10 @@ def open_inside(folder: Path, steps: Steps) -> BinaryIO:
     """Opens a file in a folder. The folder itself may be a link: the user named it.
 
     Raises:
-        UsageError: what stands there is no file, or cannot be read.
+        UsageError: it is not a file, or cannot be read.
     """
     place = folder.joinpath(*steps)
-    with reading(place), _opened(folder, steps[:-1]) as parent:
+    with reading(place), _open_folder(folder, steps[:-1]) as parent:
         where = _at(parent, steps[-1])
         _refuse_other(place, os.stat(**where, follow_symlinks=False), stat.S_IFREG)
         file = os.fdopen(os.open(**where, flags=_FILE), "rb")
@@ -139,12 +139,12 @@ def open_inside(folder: Path, steps: Steps) -> BinaryIO:
 
 
 def link_inside(folder: Path, steps: Steps, target: Path) -> bool:
-    """Gives a file in a folder a second name, which is new, and says whether that was
-    possible: on another file system, or for a file of somebody else's, it is not.
+    """Links a file in a folder to a new name, and returns whether that was possible:
+    not across file systems, nor for the file of another user.
     """
     with (
         open_inside(folder, steps) as file,
-        _opened(folder, steps[:-1]) as parent,
+        _open_folder(folder, steps[:-1]) as parent,
     ):
         where = _at(parent, steps[-1], "src")
         try:
@@ -153,13 +153,13 @@ def link_inside(folder: Path, steps: Steps, target: Path) -> bool:
             return False
         if os.path.samestat(os.fstat(file.fileno()), target.lstat()):
             return True
-        # Somebody has put another file in its place.
+        # The file was replaced in the meantime.
         target.unlink()
         return False
 
 
 def names_inside(folder: Path, steps: Steps = ()) -> list[str]:
-    """What stands in a folder of a folder, in order; nothing where that is no folder.
+    """The sorted names in a subfolder; none if it is not a folder.
 
     Raises:
         UsageError: it cannot be read.
@@ -167,7 +167,7 @@ def names_inside(folder: Path, steps: Steps = ()) -> list[str]:
     place = folder.joinpath(*steps)
     with reading(place):
         try:
-            with _opened(folder, steps) as opened, os.scandir(opened) as entries:
+            with _open_folder(folder, steps) as opened, os.scandir(opened) as entries:
                 return sorted(entry.name for entry in entries)
         except (FileNotFoundError, NotADirectoryError):
             if not steps:
@@ -176,18 +176,18 @@ def names_inside(folder: Path, steps: Steps = ()) -> list[str]:
 
 
 def files_inside(folder: Path) -> Iterator[Steps]:
-    """Every file in a folder and its subfolders, in order. A link is a file here: who
-    opens it is told.
+    """Every file in a folder and its subfolders, in order. Links are listed too;
+    opening one is an error.
 
     Raises:
         UsageError: they cannot be read, or are too many.
     """
-    entries = _bounded(_entries(folder, ()), folder)
+    entries = _limit(_entries(folder, ()), folder)
     return (steps for steps, is_folder in entries if not is_folder)
 
 
 def _entries(folder: Path, above: Steps) -> Iterator[tuple[Steps, bool]]:
-    """All that stands in a folder and its subfolders, and whether it is a folder."""
+    """The entries of a folder and its subfolders, each with whether it is a folder."""
     waiting: list[tuple[Steps, bool]] = [(above, True)]
     while waiting:
         steps, is_folder = waiting.pop()
@@ -200,30 +200,30 @@ def _entries(folder: Path, above: Steps) -> Iterator[tuple[Steps, bool]]:
 def _children(folder: Path, steps: Steps) -> list[tuple[Steps, bool]]:
     with (
         reading(folder.joinpath(*steps)),
-        _opened(folder, steps) as opened,
+        _open_folder(folder, steps) as opened,
         os.scandir(opened) as entries,
     ):
         return sorted(
             ((*steps, entry.name), entry.is_dir(follow_symlinks=False))
-            for entry in _bounded(entries, folder)
+            for entry in _limit(entries, folder)
         )
 
 
 T = TypeVar("T")
 
 
-def _bounded(entries: Iterator[T], folder: Path) -> Iterator[T]:
+def _limit(entries: Iterator[T], folder: Path) -> Iterator[T]:
     for count, entry in enumerate(entries):
         if count >= MAX_FILES:
-            raise UsageError(f"'{folder}' holds more than {MAX_FILES} files")
+            raise UsageError(f"'{folder}' contains more than {MAX_FILES} files")
         yield entry
 
 
 @contextmanager
-def _opened(folder: Path, steps: Steps) -> Iterator[Opened]:
-    """A folder of a folder, reached without following a link."""
+def _open_folder(folder: Path, steps: Steps) -> Iterator[Opened]:
+    """Opens a subfolder without following links."""
     if not _BY_DESCRIPTOR:
-        yield _checked(folder, steps)
+        yield _check_folder(folder, steps)
         return
     flags = os.O_RDONLY | _FOLDER
     descriptor, place = os.open(folder, flags), folder
@@ -240,7 +240,7 @@ def _opened(folder: Path, steps: Steps) -> Iterator[Opened]:
         os.close(descriptor)
 
 
-def _checked(folder: Path, steps: Steps) -> Path:
+def _check_folder(folder: Path, steps: Steps) -> Path:
     for step in steps:
         folder /= step
         _refuse_other(folder, folder.lstat(), stat.S_IFDIR)
@@ -248,7 +248,7 @@ def _checked(folder: Path, steps: Steps) -> Path:
 
 
 def _at(parent: Opened, name: str, key: str = "") -> dict[str, Any]:
-    """The arguments that say where, for the functions of `os`."""
+    """The path arguments for a function of `os`."""
     path, descriptor = (key, f"{key}_dir_fd") if key else ("path", "dir_fd")
     if isinstance(parent, Path):
         return {path: parent / name}
@@ -262,4 +262,4 @@ def _refuse_other(place: Path, status: os.stat_result, wanted: int) -> None:
     if (kind, wanted) == (stat.S_IFREG, stat.S_IFDIR):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     found = _KINDS.get(kind, "of an unknown kind")
-    raise UsageError(f"'{place}' is {found}, and must be {_KINDS[wanted]}")
+    raise UsageError(f"'{place}' is {found}, but must be {_KINDS[wanted]}")

@@ -1,8 +1,7 @@
-"""Tensor files: what is in a `.dat`.
+"""Tensor files: the format of a `.dat` file.
 
-What a file says of itself is checked before anything else of it is read: a header that
-promises more than there is costs nothing. The arrays are read and written by the nnef
-package.
+The header is checked before anything else is read, so that one that promises too much
+data costs nothing. The nnef package reads and writes the arrays.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from nnef_grad.errors import UsageError
 from nnef_grad.storage.files import Readable
 from nnef_grad.storage.parts import Part
 
-# To check files and to copy them takes no numpy.
+# Checking and copying files does not need numpy.
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -32,18 +31,18 @@ VERSION = b"\x01\x00"
 MAX_RANK = 8
 HEADER = 128
 MAX_LENGTH = 2**32 - 1
-# Magic number, version, length of the data, rank, extents, bits an item, type of the
-# items; what follows is deprecated or reserved.
+# Magic number, version, length of the data, rank, extents, bits per item, item type;
+# the rest is deprecated or reserved.
 _FIELDS = struct.Struct("<2s2sII8III")
 assert _FIELDS.size + 76 == HEADER
 
 
 class Items(NamedTuple):
-    """A type of items: what it is called, and the numbers of bits that it may have."""
+    """A type of items: its name, and the numbers of bits that it may have."""
 
     name: str
     bits: Sequence[int]
-    # The types of tensors that it is for.
+    # The data type of its tensors.
     dtype: str
     is_quantized: bool = False
 
@@ -61,7 +60,7 @@ ITEMS = {
 
 
 class Header(NamedTuple):
-    """What a tensor file says of itself: `bits` is the number of them in an item."""
+    """The header of a tensor file; `bits` is the number of bits per item."""
 
     items: Items
     bits: int
@@ -69,7 +68,7 @@ class Header(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many bytes the data take."""
+        """The number of bytes of the data."""
         return (prod(self.shape) * self.bits + 7) // 8
 
 
@@ -84,14 +83,14 @@ class _Fields(NamedTuple):
 
 
 def read_header(part: Part) -> Header:
-    """The header of a tensor file, which is checked against itself and the file.
+    """The header of a tensor file, checked for consistency, also with the file's size.
 
     Raises:
-        UsageError: it is no tensor file, or is shorter or longer than it says.
+        UsageError: it is not a tensor file, or its size is not that of the header.
     """
     head = part.beginning(HEADER)
     if len(head) < HEADER:
-        _fail(part, f"it has {part.size} bytes, and a header has {HEADER}")
+        _fail(part, f"it has {part.size} bytes, but a header has {HEADER}")
     magic, version, length, rank, *extents, bits, code = _FIELDS.unpack_from(head)
     fields = _Fields(magic, version, length, rank, tuple(extents[:rank]), bits, code)
     for problem in _problems(fields, part.size - HEADER):
@@ -100,32 +99,32 @@ def read_header(part: Part) -> Header:
 
 
 def _problems(fields: _Fields, size: int) -> Iterator[str]:
-    """What is wrong; what comes after the first makes no sense."""
+    """The problems of a header; only the first one is meaningful."""
     if fields.magic != MAGIC:
-        yield "it does not begin like one"
+        yield "it does not begin with the magic number"
     if fields.version != VERSION:
-        yield f"its version is {'.'.join(map(str, fields.version))}, and not 1.0"
+        yield f"its version is {'.'.join(map(str, fields.version))}, not 1.0"
     if fields.rank > MAX_RANK:
-        yield f"its rank is {fields.rank}, and must be at most {MAX_RANK}"
+        yield f"its rank is {fields.rank}, but must be at most {MAX_RANK}"
     if 0 in fields.extents:
-        yield f"its extents are {list(fields.extents)}, and must be positive"
+        yield f"its extents are {list(fields.extents)}, but must be positive"
     if fields.code not in ITEMS:
         yield f"the type of its items, {fields.code:#x}, is unknown"
     items = ITEMS[fields.code]
     if fields.bits not in items.bits:
-        yield f"its items are of type {items.name}, and have {fields.bits} bits"
+        yield f"its items are of type {items.name}, but have {fields.bits} bits"
     length = Header(items, fields.bits, fields.extents).length
     if fields.length != length:
         yield (
-            f"it says that it has {fields.length} bytes of data, and"
-            f" {fields.bits} bits an item in shape {list(fields.extents)} are {length}"
+            f"its header promises {fields.length} bytes of data, but {fields.bits} bits"
+            f" per item in shape {list(fields.extents)} are {length}"
         )
     if size != length:
-        yield f"it says that it has {length} bytes of data, and has {size}"
+        yield f"its header promises {length} bytes of data, but it has {size}"
 
 
 def _fail(part: Part, problem: str) -> NoReturn:
-    raise UsageError(f"'{part.name}' is no tensor file of NNEF: {problem}")
+    raise UsageError(f"'{part.name}' is not an NNEF tensor file: {problem}")
 
 
 # ---- Arrays ----
@@ -135,15 +134,15 @@ def read_array(part: Part) -> Array:
     """The array in a tensor file.
 
     Raises:
-        UsageError: it is no tensor file, or what is in it are no numbers: codes of a
-            quantization, or items that numpy does not have.
+        UsageError: it is not a tensor file, or its items are quantized codes, or of a
+            type that numpy does not have.
     """
     import nnef
 
     header = read_header(part)
     if header.items.is_quantized:
-        what = "codes of a quantization, and not the values themselves"
-        raise UsageError(f"what '{part.name}' holds are {what}")
+        message = f"'{part.name}' contains quantized codes, not the values themselves"
+        raise UsageError(message)
     with part.open() as file:
         try:
             array: Array = nnef.read_tensor(_InOrder(file, header))
@@ -156,9 +155,9 @@ def read_array(part: Part) -> Array:
 
 
 class _InOrder:
-    """A tensor file as the reader of the nnef package wants it. That it cannot be seeked
-    in makes the reader take bytes, wherever they come from; and what it does not know,
-    bools of eight bits, are numbers to it.
+    """A tensor file adapted to the reader of the nnef package: not seekable, so that
+    the reader accepts any source of bytes; and with bools of eight bits, which it does
+    not know, declared as numbers.
     """
 
     def __init__(self, file: Readable, header: Header) -> None:
@@ -180,10 +179,10 @@ _CODES = {"f": 0, "u": 1, "i": 4, "b": 5}
 
 
 def header_of(array: Array) -> Header:
-    """The header of the file that an array is written to.
+    """The header of an array's tensor file.
 
     Raises:
-        ValueError: there is none; the error says what the array is.
+        ValueError: the array cannot be stored; the message describes it.
     """
     code = _CODES.get(array.dtype.kind)
     bits = 1 if array.dtype.kind == "b" else 8 * array.dtype.itemsize
@@ -196,7 +195,7 @@ def header_of(array: Array) -> Header:
 
 
 def write_array(file: BinaryIO, array: Array) -> None:
-    """Writes a tensor file, for which there must be a header.
+    """Writes a tensor file; the array must have a valid header.
 
     Raises:
         OSError: it cannot be written.
@@ -204,6 +203,6 @@ def write_array(file: BinaryIO, array: Array) -> None:
     import nnef
 
     nnef.write_tensor(file, array.astype(array.dtype.newbyteorder("="), copy=False))
-    # Numpy writes past Python, and a disk that is full at the end goes unnoticed.
+    # Numpy writes without Python's checks: a full disk would go unnoticed.
     if os.fstat(file.fileno()).st_size != HEADER + header_of(array).length:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -108,4 +108,4 @@ def test_operations_of_other_formats_are_refused() -> None:
     graph.operations[-1].type = "Mul"
     with pytest.raises(nnef_grad.UsageError) as caught:
         interop.from_nnef_tools(graph)
-    assert caught.value.message == "'Mul' is no standard operation of NNEF"
+    assert caught.value.message == "'Mul' is not a standard operation of NNEF"

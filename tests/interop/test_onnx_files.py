@@ -401,14 +401,17 @@ def test_extents_that_are_left_open_are_given(tmp_path: Path) -> None:
         ),
         ([("Relu", ("z",), "y", {})], "has shapes that are not known before .* 'Relu'"),
         ([("NonZero", ("x",), "y", {})], "the ONNX operations 'NonZero'"),
-        ([("Gelu", ("x",), "y", {"domain": "com.own"})], "not of ONNX: 'com.own.Gelu'"),
+        (
+            [("Gelu", ("x",), "y", {"domain": "com.own"})],
+            "not standard ONNX: 'com.own.Gelu'",
+        ),
         ([("Pad", ("x", "p"), "y", {"mode": "wrap"})], "mode must not be wrap"),
         ([("Dropout", ("x", "r", "t"), "y", {})], "'Dropout' is not .* must not train"),
         (
             [("Resize", ("x", "", "f"), "y", {"nearest_mode": "ceil"})],
-            "'Resize' is not possible: other elements are nearest",
+            "'Resize' is not possible: the nearest elements must be those of NNEF",
         ),
-        ([("Relu", ("x",), "y", {})], "an output is what the file holds"),
+        ([("Relu", ("x",), "y", {})], "an output is stored in the file"),
     ],
 )
 def test_what_is_not_converted_is_said(
@@ -427,7 +430,7 @@ def test_what_is_not_converted_is_said(
         "w": scalars(1, 2),
     }
     model = model_of(made, {"x": (2, 3, 3)}, data, ["y"], 19)
-    if "what the file holds" in message:
+    if "stored in the file" in message:
         model.graph.output[0].name = "w"
     onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(nnef_grad.UnsupportedError, match=message) as caught:
@@ -441,8 +444,8 @@ def test_files_that_are_none_of_onnx(tmp_path: Path) -> None:
     (tmp_path / "empty.onnx").write_text("")
     for name, message in (
         ("missing.onnx", "cannot read .*missing.onnx': No such file"),
-        ("text.onnx", "text.onnx' is no ONNX file that can be read"),
-        ("empty.onnx", "empty.onnx' is no ONNX file: it holds no graph"),
+        ("text.onnx", "text.onnx' cannot be read as an ONNX file"),
+        ("empty.onnx", "empty.onnx' is not an ONNX file: it has no graph"),
         ("", "cannot read"),
     ):
         with pytest.raises(nnef_grad.UsageError, match=message):

@@ -309,7 +309,7 @@ def test_everything_that_is_wrong_is_told() -> None:
 
 def test_data_that_are_no_array() -> None:
     graph = nnef_grad.loads(model("y = relu(x)", x=[2]))
-    with pytest.raises(nnef_grad.UsageError, match="are no array"):
+    with pytest.raises(nnef_grad.UsageError, match="are not an array"):
         evaluate(graph, {"x": [[1.0], [1.0, 2.0]]})
 
 

@@ -13,7 +13,7 @@ from support.operation_models import models
 
 import nnef_grad
 from nnef_grad.interpreter import EVALUATIONS, held, step
-from nnef_grad.interpreter.feeds import collected
+from nnef_grad.interpreter.feeds import collect_feeds
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.language.library import standard
 from nnef_grad.ops.traits import DECISIONS, STEPS
@@ -210,7 +210,7 @@ def test_the_same_at_the_point(model: Any) -> None:
     for seed in range(4):
         values = random_values(graph, seed)
         inputs, variables = values.inputs, values.variables
-        tensors = collected(graph, inputs, variables)
+        tensors = collect_feeds(graph, inputs, variables)
         for operation in graph.operations:
             tensors.update(step(operation, tensors))
             is_held = bool(held.hold(operation, tensors))

@@ -154,17 +154,17 @@ EXPLAINED = {
         "an empty array beside another one",
     r"Khronos: .*'add_n.*shapes of values must be identical":
         "terms of add_n that broadcast",
-    r"Khronos: signal .*; ours: .*unexpected": "a call in the place of a target",
+    r"Khronos: signal .*; ours: .*unexpected": "a call as a target",
     r"ours: an operator expression needs the line":
         "operator expressions in a document that does not enable them",
     r"ours: .*extents must be positive": "extents that are not positive",
     r"ours: .*values do not fill the shape": "values that do not fill a constant",
     r"ours: .*must differ": "an axis that is named twice",
-    r"ours: '..?' does not apply to": "a comparison of types that have none in common",
+    r"ours: '..?' does not apply to": "a comparison of types without a common type",
     r"ours: 'in' does not apply to": "membership in an array of another type",
     r"ours: the items of an array must be of one type":
         "a default value whose items have several types",
-    r"ours: .*must be a tensor, and this is|ours: .*is one name for":
+    r"ours: .*must be a tensor, but this is|ours: .*is one name for":
         "a name for a number, an array or a tuple in the graph",
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from support.operation_models import Model, models
 
 import nnef_grad
 from nnef_grad.interpreter import step
-from nnef_grad.interpreter.feeds import collected
+from nnef_grad.interpreter.feeds import collect_feeds
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.language.library import standard
 from nnef_grad.ops import SHAPES, elementwise, traits
@@ -73,7 +73,7 @@ def results(model: Model, name: str) -> Iterator[tuple[set[float], set[float]]]:
     """
     graph = nnef_grad.loads(model.text)
     values = random_values(graph, 0)
-    found = dict(collected(graph, values.inputs, values.variables))
+    found = dict(collect_feeds(graph, values.inputs, values.variables))
     for operation in graph.operations:
         found.update(step(operation, found))
         if operation.name == name:

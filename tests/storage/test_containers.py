@@ -116,7 +116,10 @@ def test_names_of_something_else(name: str, tmp_path: Path) -> None:
     out = tmp_path / name
     result = run(as_folder(tmp_path), "-o", out)
     assert result.exit_code == 2
-    assert "the archives of NNEF are .tgz, .tar.gz, .tar" in result.stderr
+    assert (
+        "does not have the suffix of a text or an archive: .nnef, .tgz, .tar.gz, .tar"
+        in result.stderr
+    )
     assert not out.exists()
     out.mkdir()
     assert run(tmp_path / "model", "-o", out).exit_code == 0
@@ -292,8 +295,8 @@ def test_bools_of_eight_bits_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "bits", "length", "message"),
     [
-        (2, 8, 5, "are codes of a quantization"),
-        (3, 4, 3, "are codes of a quantization"),
+        (2, 8, 5, "contains quantized codes"),
+        (3, 4, 3, "contains quantized codes"),
     ],
 )
 def test_codes_of_a_quantization_travel_but_are_no_values(
@@ -372,7 +375,7 @@ def test_a_model_from_stdin_has_no_data(tmp_path: Path) -> None:
         (np.ones((1, 5), complex), "is given data of type complex128"),
         (np.ones((1, 5), np.longdouble), "is given data of type float128"),
         (np.array([["a"] * 5]), "is given data of type <U1"),
-        ([[1.0, 2.0], [3.0]], "are no array: "),
+        ([[1.0, 2.0], [3.0]], "are not an array: "),
     ],
 )
 def test_arrays_that_do_not_fit(given: Any, message: str, tmp_path: Path) -> None:
@@ -424,7 +427,7 @@ def test_too_much_for_a_tensor_file(tmp_path: Path) -> None:
 
 
 def test_a_text_takes_no_data(tmp_path: Path) -> None:
-    with pytest.raises(nnef_grad.UsageError, match="is a text, which has no data"):
+    with pytest.raises(nnef_grad.UsageError, match="is a text, which cannot hold data"):
         nnef_grad.save(nnef_grad.loads(MODEL), tmp_path / "x.nnef", data=DATA)
     assert names(tmp_path) == []
 
@@ -610,10 +613,10 @@ def no_graph(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (a_file_of_others, "it holds 'notes.txt'"),
-        (a_nested_file_of_others, "it holds 'conv/notes'"),
-        (a_nested_model, "it holds 'inner/graph.nnef'"),
-        (a_link_in_it, "it holds 'w.dat'"),
+        (a_file_of_others, "it has 'notes.txt'"),
+        (a_nested_file_of_others, "it has 'conv/notes'"),
+        (a_nested_model, "it has 'inner/graph.nnef'"),
+        (a_link_in_it, "it has 'w.dat'"),
         (no_graph, "it has no graph.nnef"),
     ],
 )
@@ -625,9 +628,7 @@ def test_only_the_folder_of_a_model_is_replaced(
     change(out)
     before = names(tmp_path)
     result = run(model, "-o", out, "--force")
-    message = (
-        f"error: '{out}' is not replaced, as it is not the folder of a model: {why}\n"
-    )
+    message = f"error: '{out}' is not replaced, because it is not the folder of a model: {why}\n"
     assert (result.exit_code, result.stderr) == (2, message)
     assert names(tmp_path) == before
 
@@ -694,9 +695,9 @@ def test_a_program_may_write_where_it_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        ("file/", "is a file, and no folder"),
-        ("folder.tgz", "is no file, and nothing that a file can replace"),
-        ("/dev/null", "is no file, and nothing that a file can replace"),
+        ("file/", "is a file, not a folder"),
+        ("folder.tgz", "is not a file, and cannot be replaced by one"),
+        ("/dev/null", "is not a file, and cannot be replaced by one"),
         ("no/such/out", "No such file or directory"),
         ("no/such/out.tgz", "No such file or directory"),
         ("file/out", "Not a directory"),

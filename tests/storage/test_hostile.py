@@ -92,16 +92,16 @@ LABELS = [
     ("a/..\\../secret", "leads out of the folder of the model"),
     ("\\secret", "leads out of the folder of the model"),
     ("\\\\server\\share\\secret", "leads out of the folder of the model"),
-    ("C:\\secret", "is not made of letters, digits"),
-    ("C:/secret", "is not made of letters, digits"),
-    ("gain:stream", "is not made of letters, digits"),
-    ("~/secret", "is not made of letters, digits"),
-    ("$HOME", "is not made of letters, digits"),
-    ("ga\u0131n", "a string is made of printable ASCII characters"),
-    ("gain\uff0f", "a string is made of printable ASCII characters"),
-    ("gain ", "is not made of letters, digits"),
-    ("", "is not made of letters, digits"),
-    ("gain\0", "holds a control character"),
+    ("C:\\secret", "must consist of letters, digits"),
+    ("C:/secret", "must consist of letters, digits"),
+    ("gain:stream", "must consist of letters, digits"),
+    ("~/secret", "must consist of letters, digits"),
+    ("$HOME", "must consist of letters, digits"),
+    ("ga\u0131n", "a string must consist of printable ASCII characters"),
+    ("gain\uff0f", "a string must consist of printable ASCII characters"),
+    ("gain ", "must consist of letters, digits"),
+    ("", "must consist of letters, digits"),
+    ("gain\0", "contains a control character"),
     ("gain\n", "a string that does not end on its line"),
     ("a//gain", "has a step without a name"),
     ("gain/", "has a step without a name"),
@@ -354,39 +354,39 @@ def header(
 BODY = bytes(20)
 HUGE = (65536, 65536, 65536, 65536)
 TENSORS: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", "it has 0 bytes, and a header has 128"),
-    "half a header": (header()[:127], "it has 127 bytes, and a header has 128"),
-    "a text": (b"# " * 200, "it does not begin like one"),
-    "magic": (header(magic=b"NE") + BODY, "it does not begin like one"),
+    "nothing": (b"", "it has 0 bytes, but a header has 128"),
+    "half a header": (header()[:127], "it has 127 bytes, but a header has 128"),
+    "a text": (b"# " * 200, "it does not begin with the magic number"),
+    "magic": (header(magic=b"NE") + BODY, "it does not begin with the magic number"),
     "version 2": (
         header(version=b"\x02\x00") + BODY,
-        "its version is 2.0, and not 1.0",
+        "its version is 2.0, not 1.0",
     ),
     "version 1.1": (header(version=b"\x01\x01") + BODY, "its version is 1.1"),
-    "rank 9": (header(rank=9) + BODY, "its rank is 9, and must be at most 8"),
+    "rank 9": (header(rank=9) + BODY, "its rank is 9, but must be at most 8"),
     "rank 2**32-1": (header(rank=2**32 - 1) + BODY, "its rank is 4294967295"),
     "extents of 65536^4": (
         header(rank=4, extents=HUGE, length=0),
-        "32 bits an item in shape [65536, 65536, 65536, 65536] are 73786976294838206464",
+        "32 bits per item in shape [65536, 65536, 65536, 65536] are 73786976294838206464",
     ),
     "huge and honest": (
         header(rank=2, extents=(2**15, 2**15 - 1), length=2**32 - 2**17),
-        "it says that it has 4294836224 bytes of data, and has 0",
+        "its header promises 4294836224 bytes of data, but it has 0",
     ),
-    "extent 0": (header(extents=(0, 5), length=0), "extents are [0, 5], and must be"),
-    "length 0": (header(length=0) + BODY, "it says that it has 0 bytes of data"),
-    "length too large": (header(length=24) + BODY, "it says that it has 24 bytes"),
+    "extent 0": (header(extents=(0, 5), length=0), "extents are [0, 5], but must be"),
+    "length 0": (header(length=0) + BODY, "its header promises 0 bytes of data"),
+    "length too large": (header(length=24) + BODY, "its header promises 24 bytes"),
     "truncated": (
         header() + BODY[:-1],
-        "it says that it has 20 bytes of data, and has 19",
+        "its header promises 20 bytes of data, but it has 19",
     ),
     "trailing": (
         header() + BODY + b"\0",
-        "it says that it has 20 bytes of data, and has 21",
+        "its header promises 20 bytes of data, but it has 21",
     ),
     "no type": (header(code=6) + BODY, "the type of its items, 0x6, is unknown"),
     "a vendor's type": (header(code=1 << 16) + BODY, "type of its items, 0x10000"),
-    "no bits": (header(bits=0, length=0), "of type float, and have 0 bits"),
+    "no bits": (header(bits=0, length=0), "of type float, but have 0 bits"),
     "float of 8 bits": (header(bits=8, length=5) + bytes(5), "have 8 bits"),
     "float of 1 bit": (header(bits=1, length=1) + bytes(1), "have 1 bits"),
     "65 bits": (header(code=4, bits=65, length=41) + bytes(41), "have 65 bits"),
@@ -494,13 +494,13 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
     "a device": (member("w.dat", type=b"3"), "'w.dat' is a device"),
     "a block device": (member("w.dat", type=b"4"), "'w.dat' is a device"),
     "a pipe": (member("w.dat", type=b"6"), "'w.dat' is a pipe"),
-    "a sparse file": (member("w.dat", type=b"S"), "'w.dat' is a file with holes"),
+    "a sparse file": (member("w.dat", type=b"S"), "'w.dat' is a sparse file"),
     "a sparse file of the new kind": (
         extended(record("GNU.sparse.major", "1")) + member("w.dat", b"1\n"),
-        "'w.dat' is a file with holes",
+        "'w.dat' is a sparse file",
     ),
     "an unknown type": (member("w.dat", type=b"Z"), "of the unknown type b'Z'"),
-    "one name twice": (member("gain.dat", SECRET), "it holds two files 'gain.dat'"),
+    "one name twice": (member("gain.dat", SECRET), "it contains two files 'gain.dat'"),
     "one name in two ways": (member(".//gain.dat", SECRET), "two files 'gain.dat'"),
     "two graphs": (member("./graph.nnef", b"mine"), "two files 'graph.nnef'"),
     "a negative size": (
@@ -517,11 +517,11 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
     ),
     "far more than there is": (
         patched(member("w.dat"), 124, b"\x80" + b"\x7f" * 11),
-        "it says that a file in it has 154135671558081661678616447 bytes",
+        "a file in it has 154135671558081661678616447 bytes according to its header",
     ),
     "an extended size": (
         extended(record("size", "9" * 20)) + member("w.dat"),
-        "it says that a file in it has 99999999999999999999 bytes",
+        "a file in it has 99999999999999999999 bytes according to its header",
     ),
     "a negative extended size": (
         extended(record("size", "-512")) + member("w.dat"),
@@ -536,7 +536,7 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
     "a record of garbage": (extended(b"\xff" * 40), "a size is given as"),
     "one name for all": (
         extended(record("path", "gain.dat"), b"g"),
-        "one name or one size to all",
+        "gives all members the same name or size",
     ),
     "a header that is too large": (
         patched(extended(b"x"), 124, b"17777777777\0"),
@@ -579,18 +579,18 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "only the beginning": (PACKED[:5], "the archive ends too early"),
     "another method": (b"\x1f\x8b\x00" + PACKED[3:], "the archive is damaged"),
     "garbage after": (PACKED + b"garbage", "the archive is damaged"),
-    "more after": (gzip.compress(WHOLE + bytes(2**22)), "it goes on after its end"),
-    "a text": (gzip.compress(MODEL.encode()), "it holds no tar archive"),
-    "nothing": (gzip.compress(b""), "it holds no tar archive"),
+    "more after": (gzip.compress(WHOLE + bytes(2**22)), "it continues after its end"),
+    "a text": (gzip.compress(MODEL.encode()), "it does not contain a tar archive"),
+    "nothing": (gzip.compress(b""), "it does not contain a tar archive"),
     "nothing but an end": (gzip.compress(END), "there is no graph.nnef in"),
-    "within itself": (gzip.compress(PACKED), "it holds no tar archive"),
+    "within itself": (gzip.compress(PACKED), "it does not contain a tar archive"),
     "zip": (
         b"PK\x03\x04" + bytes(600),
         "is a zip archive: a model is a text, a folder",
     ),
     "bzip2": (bz2.compress(WHOLE), "is compressed by bzip2: a model is"),
     "xz": (lzma.compress(WHOLE), "is compressed by xz: a model is"),
-    "zeros": (bytes(2000), "it holds a control character"),
+    "zeros": (bytes(2000), "it contains a control character"),
     "empty": (b"", "the text ends too early"),
     "a text that is none": (b"\xff" * 2000, "it is not UTF-8"),
 }
@@ -614,11 +614,11 @@ def test_wherever_an_archive_ends_too_early_it_is_refused(tmp_path: Path) -> Non
     ("contents", "found"),
     [
         ({}, "it is empty"),
-        ({"net.nnef": b""}, "it holds net.nnef"),
-        ({"Graph.nnef": b""}, "it holds Graph.nnef"),
+        ({"net.nnef": b""}, "it has net.nnef"),
+        ({"Graph.nnef": b""}, "it has Graph.nnef"),
         (
             {f"model/{n}": d for n, d in files().items()},
-            "it holds model/Conv/Bias.dat, model/conv/filter.dat, model/deep/in/offset.dat, model/gain.dat and 2 more",
+            "it has model/Conv/Bias.dat, model/conv/filter.dat, model/deep/in/offset.dat, model/gain.dat and 2 more",
         ),
     ],
 )
@@ -632,7 +632,7 @@ def test_no_graph(contents: dict[str, bytes], found: str, tmp_path: Path) -> Non
     folder = write_files(tmp_path / "folder", contents)
     folder.mkdir(exist_ok=True)
     result = run(folder)
-    found = "it holds model" if "model/" in found else found
+    found = "it has model" if "model/" in found else found
     message = f"error: there is no graph.nnef in '{folder}': {found}\n"
     assert (result.exit_code, result.stderr) == (2, message)
 
@@ -670,7 +670,7 @@ def bomb(path: Path, first: bytes, size: int = 2**28) -> Path:
         ),
         (patched(member("w.dat"), 124, b"02000000000\0"), "archive ends too early"),
         (patched(member("w.dat"), 124, b"01777776000\0"), "there is no graph.nnef"),
-        (WHOLE, "it goes on after its end"),
+        (WHOLE, "it continues after its end"),
     ],
 )
 def test_bombs(first: bytes, message: str, tmp_path: Path) -> None:
@@ -720,9 +720,9 @@ def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         archive.write_bytes(b"".join(members) + STORED + more + END)
         result = run(archive)
         assert result.exit_code == 2
-        assert "it holds more than 10 files" in result.stderr
+        assert "it contains more than 10 files" in result.stderr
     folder = write_files(tmp_path / "m", contents)
-    with pytest.raises(nnef_grad.UsageError, match="holds more than 10 files"):
+    with pytest.raises(nnef_grad.UsageError, match="contains more than 10 files"):
         list(nnef_grad.load_data(folder))
     # Who asks for one does not look at all.
     assert nnef_grad.load_data(folder)["3"].shape == (1, 5)
@@ -733,7 +733,7 @@ def test_an_archive_in_a_pipe(tmp_path: Path) -> None:
     text = write_files(tmp_path, {"m.nnef": MODEL.encode()}) / "m.nnef"
     command = f"{sys.executable} -m nnef_grad"
     done = shell(f"{command} <(cat {model}) -q; {command} <(cat {text}) -q", tmp_path)
-    assert "is an archive in a pipe: it must be a file" in done.stderr
+    assert "is an archive in a pipe: save it to a file" in done.stderr
     assert done.stdout.startswith("version 1.0;")
 
 

@@ -16,7 +16,7 @@ from support.operation_models import Model, models
 import nnef_grad
 from nnef_grad.cli import main
 from nnef_grad.interpreter.random_values import random_values
-from nnef_grad.model import declared
+from nnef_grad.model import declared_variables
 from nnef_grad.targets import TARGETS
 from nnef_grad.targets.runtimes import RUNTIMES
 
@@ -157,5 +157,5 @@ def test_constants_have_data_before_a_training(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert "warning: the model has no data for its variables" in result.stderr
     assert list(nnef_grad.load_data(out)) == ["constants/1"]
-    labels = [v.label for v in declared(nnef_grad.load(out))]
+    labels = [v.label for v in declared_variables(nnef_grad.load(out))]
     assert labels == ["bias", "constants/1"]

@@ -1,15 +1,15 @@
-"""ONNX files: read by functions for the operations that need one, and by nnef_tools for
-the others; written by nnef_tools.
+"""ONNX files: nnef_tools reads and writes them, except for operations that are
+converted here.
 
-reading.py      a file to a model, and a model to one that is complete
-folding.py      what follows from shapes and constants, computed ahead
-conversion.py   a complete model to a graph of NNEF
+reading.py      a file to a model, and a model to a complete one
+folding.py      constant folding, of shapes too
+conversion.py   a complete model to an NNEF graph
 operations/     a function for each operation that is converted here
-node.py         what these functions see of an operation
+node.py         the view of an operation that these functions get
 fragments.nnef  operations of ONNX, written in NNEF
 converter.py    the converter of nnef_tools, for the other operations
-writing.py      a graph of NNEF to a file
-refusals.py     how nnef_tools and onnx refuse
+writing.py      an NNEF graph to a file
+refusals.py     translation of the errors of nnef_tools and onnx
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from nnef_grad.storage.files import PathLike
 
 
 def from_onnx(path: PathLike, *, input_shapes: Shapes | None = None) -> Model:
-    """The graph of an ONNX file. Inputs and outputs have the names of the file, in
-    characters that NNEF has; so have the variables, and their labels are those names.
+    """The graph of an ONNX file. Inputs, outputs and variables keep their names, in the
+    characters of NNEF; the labels of variables are their names in the file.
 
-    Needs the package `onnx`. What the file computes from shapes and constants alone is
-    computed here. Initializers without axes become numbers of the graph, which have no
-    gradients: a warning of the graph names them.
+    Needs the package `onnx`. Computations on shapes and constants are folded.
+    Initializers without axes become numbers of the graph, which have no gradients; a
+    warning of the graph names them.
 
     Args:
         path: the file.
-        input_shapes: shapes of inputs, by the names of the file, for those that it
-            leaves open; others are as in the file.
+        input_shapes: shapes of inputs that the file leaves open, by their names in the
+            file.
 
     Raises:
         UsageError: the file cannot be read, or shapes are missing or do not fit.
-        UnsupportedError: an operation, or a setting of one, is not converted.
+        UnsupportedError: an operation, or a setting of one, cannot be converted.
     """
     require_onnx()
     from nnef_grad.interop.onnx_files import conversion, reading
@@ -49,8 +49,7 @@ def from_onnx(path: PathLike, *, input_shapes: Shapes | None = None) -> Model:
 
 
 def to_onnx(graph: Graph, path: PathLike, data: Data | None = None) -> None:
-    """Writes a graph to an ONNX file, in the form that ONNX Runtime computes rightly.
-    The file appears whole or not at all.
+    """Writes a graph to an ONNX file, lowered for ONNX Runtime. Writing is atomic.
 
     Needs the package `onnx`.
 

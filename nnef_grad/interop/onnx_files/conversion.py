@@ -1,5 +1,5 @@
-"""An ONNX model to a graph of NNEF: first the operations that are converted here, then
-the rest by nnef_tools, then names and constants.
+"""Conversion of an ONNX model to an NNEF graph: first the operations that are converted
+here, then the rest by nnef_tools, then names and constants.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nnef_grad.interop.onnx_files.reading import (
 from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.language.library import standard
 
-# What has more elements is no text that anybody reads.
+# Larger constants would make the text unreadable.
 _MAX_CONSTANT = 10_000
 
 
@@ -35,12 +35,12 @@ def convert(model: Any, name: str) -> Model:
     """The graph of an ONNX model, and its data.
 
     Args:
-        model: the model, as `reading.complete` makes it.
-        name: of the model, for messages.
+        model: the model, from `reading.complete`.
+        name: the name of the model, for messages.
 
     Raises:
-        UnsupportedError: it has operations, or settings of them, that are not converted,
-            or shapes that are not known before it is run.
+        UnsupportedError: it has operations, or settings of them, that cannot be
+            converted, or shapes that are not known before it is run.
     """
     _refuse_operations(model.graph, name)
     refuse_unknown_shapes(model, name)
@@ -75,8 +75,9 @@ def _refuse_operations(graph: Any, name: str) -> None:
 
 
 def _convert_operations(graph: Any, version: int, name: str) -> None:
-    """Converts in place the operations that have a function here. Each is taken from the
-    front, and its place is at the end, where new operations are: their order stays.
+    """Converts in place the operations that have a function here. Each operation is
+    moved from the front to the end, where new ones are added, so that their order is
+    kept.
     """
     problems = []
     for operation in graph.operations[:]:
@@ -103,9 +104,9 @@ def _about_refusals(node: Node, name: str) -> Problem:
 
 
 def _make_constants(graph: Any, named: Mapping[str, Array]) -> None:
-    """Makes constants of integers and truth values, and of arrays of one value that are
-    no initializers of the file: nnef_tools makes variables of them. Nobody trains them,
-    and not all runtimes have variables of integers.
+    """Turns variables made by nnef_tools into constants: integers, truth values, and
+    arrays of one value that are not initializers of the file. They are not trained, and
+    not all runtimes have integer variables.
     """
     for operation in _variables(graph):
         array = operation.output.data
@@ -120,8 +121,8 @@ def _make_constants(graph: Any, named: Mapping[str, Array]) -> None:
 
 
 def _name_variables(graph: Any, named: Mapping[str, Array]) -> None:
-    """Gives variables the names that their data have, where these are the same data.
-    Their labels are those names, as far as they can be names of files.
+    """Gives variables the names of their data in the file. The labels are those names,
+    in characters that file names allow.
     """
     labels = NameSupply()
     for operation in _variables(graph):
@@ -129,7 +130,7 @@ def _name_variables(graph: Any, named: Mapping[str, Array]) -> None:
         if name:
             operation.output.name = name
             operation.attribs["label"] = _label(name)
-        # Upper and lower case are one file.
+        # Labels that differ in case only would be the same file.
         label = operation.attribs["label"]
         suffix = labels.fresh(label.lower())[len(label) :]
         operation.attribs["label"] = f"{label}{suffix}"
@@ -140,18 +141,18 @@ def _variables(graph: Any) -> Iterator[Any]:
 
 
 def _name(array: Array, named: Mapping[str, Array]) -> str:
-    """The name that the file has for data, if any."""
+    """The name of the data in the file, if any."""
     return next((n for n, data in named.items() if np.shares_memory(array, data)), "")
 
 
 def _label(name: str) -> str:
-    """A path that stays in the folder of a model."""
+    """A valid label: a path inside the folder of a model."""
     steps = re.sub(r"[^\w./-]+", "_", name, flags=re.ASCII).split("/")
     return "/".join(step for step in steps if step.strip(".")) or "variable"
 
 
 def _make_names_valid(graph: Any) -> None:
-    """Names of NNEF are made of letters, digits and underscores."""
+    """Renames tensors to valid NNEF names: letters, digits and underscores."""
     supply = NameSupply()
     for tensor in graph.tensors:
         if tensor.name is not None:

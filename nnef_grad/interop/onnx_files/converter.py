@@ -1,9 +1,9 @@
 """The converter of nnef_tools, for the operations that operations/ leaves to it.
 
-All that is used of its insides stands here: `_Transforms`, the names of the operations
-that it converts; that an operation it does not know stays as it is; and how it treats
-constants. This holds for nnef-tools 1.0.9 to 1.0.11, which share the code for ONNX; 1.0.8
-does not. pyproject.toml has the range.
+Only this module relies on its internals: `_Transforms`, the names of the operations
+that it converts; that it keeps unknown operations; and its treatment of constants. This
+holds for nnef-tools 1.0.9 to 1.0.11, which share the code for ONNX, but not for 1.0.8.
+pyproject.toml has the range.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nnef_tools.io.onnx.reader import onnx_model_to_graph
 from nnef_tools.model import Tensor
 from nnef_tools.optimization.nnef_optimizer import Optimizer
 
-# The fragments of nnef_tools that are right as they are.
+# The fragments of nnef_tools that are correct.
 _FRAGMENTS = ("lp_pool", "lp_reduce", "depth_to_space")
 
 KNOWN = frozenset(_Transforms)
@@ -26,7 +26,7 @@ def read_graph(model: Any) -> Any:
     """The `nnef_tools.model.Graph` of ONNX operations of a model."""
     graph = onnx_model_to_graph(model)
     for operation in graph.operations:
-        # All results that are left out would be one tensor.
+        # Otherwise all omitted results would be one tensor.
         operation.outputs = tuple(
             t if t.name else Tensor(graph, name="", shape=(), dtype=t.dtype)
             for t in operation.outputs
@@ -36,22 +36,24 @@ def read_graph(model: Any) -> Any:
 
 
 def convert_rest(graph: Any) -> Any:
-    """The graph of NNEF operations of one that has operations of ONNX among them.
+    """The graph with the remaining ONNX operations converted to NNEF.
 
     Raises:
-        Exception: of many kinds, where nnef_tools cannot convert an operation.
+        Exception: of various types, if nnef_tools cannot convert an operation.
     """
     converter = Converter(keep_io_names=True, mirror_unsupported=True)
     made = converter(graph)
     _inline_numbers(made)
     made = Optimizer()(made, only_required=True)
     if len(made.outputs) < len(graph.outputs):
-        raise ValueError("an output is what the file holds, and not computed")
+        raise ValueError("an output is stored in the file, not computed")
     return made
 
 
 def _inline_numbers(graph: Any) -> None:
-    """Its converter does this, and passes over every second of several in a row."""
+    """Inlines constants that are numbers. The converter does so too, but skips every
+    second one of several in a row.
+    """
     for operation in graph.operations[:]:
         value = operation.attribs.get("value")
         if operation.type in ("constant", "variable") and operation.output.shape == ():
@@ -62,6 +64,6 @@ def _inline_numbers(graph: Any) -> None:
 
 
 def fragments() -> dict[str, str]:
-    """The fragments of nnef_tools that its converter may leave in a graph, by name."""
+    """The fragments that the converter of nnef_tools may leave in a graph, by name."""
     found = Converter.defined_operations()
     return {name: found[name] for name in _FRAGMENTS}

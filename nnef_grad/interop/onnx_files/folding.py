@@ -1,6 +1,4 @@
-"""Shapes and constants of an ONNX model, computed ahead: exporters compute with shapes, which
-are numbers here.
-"""
+"""Constant folding of an ONNX model: exporters compute with shapes, known here."""
 
 from __future__ import annotations
 
@@ -15,19 +13,19 @@ from onnx.helper import make_node, make_tensor_value_info
 
 from nnef_grad.interop.khronos import Array
 
-# What makes something else at every run.
+# Operations with a different result in each run.
 _RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 
-# What counts only the elements of its operand.
+# Operations that depend only on the shape of their operand.
 _OF_SHAPES = ("Shape", "Size")
 
-# What onnx does not infer the shapes of in all versions: they are those of operands.
+# Operations whose shapes not all versions of onnx infer: they are those of operands.
 _SHAPED_AS_INPUT = ("GroupNormalization", "MeanVarianceNormalization")
 
 
 def fold(model: Any) -> Any:
-    """The model with all shapes that can be known, and constants in place of what
-    follows from shapes and constants.
+    """The model with all shapes that can be inferred, and with computations on shapes
+    and constants folded.
     """
     is_changed = True
     while is_changed:
@@ -37,7 +35,7 @@ def fold(model: Any) -> Any:
 
 
 def shape_in(info: Any) -> tuple[int, ...] | None:
-    """The shape that a file gives a tensor, if it is known in full."""
+    """The shape of a tensor in the file, if it is completely known."""
     kind = info.type.tensor_type
     extents = kind.shape.dim
     if not kind.HasField("shape") or not all(e.HasField("dim_value") for e in extents):
@@ -46,7 +44,7 @@ def shape_in(info: Any) -> tuple[int, ...] | None:
 
 
 def dtype_of(initializer: Any) -> Any:
-    """The type of the elements of an initializer, in numpy."""
+    """The numpy type of the elements of an initializer."""
     return onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
 
 
@@ -66,8 +64,8 @@ def _fill_in_shape(graph: Any) -> bool:
 
 
 def _fold_once(model: Any) -> bool:
-    """Folds each node once, and returns whether there was something to fold. The values
-    of parameters are not folded: what depends on them has a gradient.
+    """Folds each node once, and returns whether anything was folded. Parameters are not
+    folded: their dependents have gradients.
     """
     graph = model.graph
     integers = (i for i in graph.initializer if dtype_of(i).kind in "iub")
@@ -96,11 +94,11 @@ def _values_of(
     shapes: Mapping[str, tuple[int, ...] | None],
     opsets: Any,
 ) -> dict[str, Array] | None:
-    """The results of a node by name, where they are known before the model is run."""
+    """The results of a node by name, if they are known before the model is run."""
     feeds = {name: known.get(name) for name in node.input if name}
     shape = shapes.get(node.input[0]) if node.op_type in _OF_SHAPES else None
     if shape is not None:
-        # No memory is taken for the elements.
+        # This allocates no memory for the elements.
         feeds = {node.input[0]: np.broadcast_to(np.float32(0), shape)}
     is_known = all(array is not None for array in feeds.values())
     is_known = is_known and not node.op_type.startswith(_RANDOM)
@@ -113,7 +111,7 @@ def _values_of(
     try:
         found = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
     except Exception:
-        # Then it stays as it is, and the converter says whether it has the operation.
+        # The node is kept, and the converter reports it if it cannot convert it.
         return None
     return dict(zip(node.output, map(np.asarray, found), strict=True))
 

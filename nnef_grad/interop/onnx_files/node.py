@@ -1,8 +1,9 @@
-"""One operation of an ONNX graph, as the functions in operations/ see it.
+"""The view of an ONNX operation that the functions in operations/ get.
 
-A function is entered by the names of the operations that it converts. It is called with
-the node and its operands, None where one is left out; it reads the attributes from the
-node, with the defaults of ONNX, and emits operations of NNEF in place of the node.
+A function is registered under the names of the operations that it converts. It is
+called with the node and its operands, None for one that is left out; it reads the
+attributes from the node, with the defaults of ONNX, and emits NNEF operations in place
+of the node.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ CONVERSIONS: dict[str, Conversion] = {}
 
 
 def conversion(*kinds: str) -> Callable[[Function], Function]:
-    """Enters the function that converts the operations of ONNX with these names."""
+    """Registers the function that converts the ONNX operations with these names."""
 
     def enter(function: Function) -> Function:
         CONVERSIONS.update(dict.fromkeys(kinds, function))
@@ -42,7 +43,7 @@ class Tensor(Protocol):
 
 
 class Refusal(Exception):
-    """A setting of an operation that is not converted; the message says which."""
+    """A setting of an operation cannot be converted; the message names it."""
 
 
 def constant(tensor: Any) -> Array | None:
@@ -55,12 +56,12 @@ def constant(tensor: Any) -> Array | None:
 
 
 def positive(axes: Iterable[int], rank: int) -> list[int]:
-    """Axes counted from the first: ONNX counts negative ones from the end."""
+    """Axes as non-negative numbers: in ONNX, negative ones count from the end."""
     return [axis + rank if axis < 0 else axis for axis in axes]
 
 
 def widened(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
-    """A shape with more axes of extent 1."""
+    """A shape with additional axes of extent 1."""
     extents = list(shape)
     for axis in axes:
         extents.insert(axis, 1)
@@ -68,15 +69,15 @@ def widened(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
 
 
 class Node:
-    """An operation of ONNX, and how to make what takes its place.
+    """An operation of ONNX, and methods to emit its replacement.
 
     Attributes:
         operation: the operation of nnef_tools.
         kind: its name.
-        version: of the set of operations of ONNX that it is of.
-        results: of which those that are left out have no name.
-        result: the first of them.
-        refusals: why it cannot be converted.
+        version: the version of its operator set.
+        results: its results; those that are left out have no name.
+        result: the first result.
+        refusals: the reasons why it cannot be converted.
     """
 
     def __init__(self, operation: Any, version: int) -> None:
@@ -88,29 +89,29 @@ class Node:
         self.refusals: list[str] = []
 
     def convert(self) -> None:
-        """Emits what takes the place of the operation, or notes why nothing can."""
+        """Emits the replacement of the operation, or records why that is not possible."""
         operands = map(self.operand, range(len(self.operation.inputs)))
         try:
             CONVERSIONS[self.kind](self, *operands)
         except Refusal as refusal:
             self.refusals.append(str(refusal))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            # Settings that ONNX does not have, or that were refused.
+            # Invalid or refused settings.
             self.refusals = self.refusals or [f"{type(error).__name__}: {error}"]
 
-    # ---- What it is ----
+    # ---- The operation ----
 
     def get(self, name: str, default: T) -> T:
         """An attribute, with its default in ONNX."""
         return cast("T", self.operation.attribs.get(name, default))
 
     def operand(self, place: int) -> Tensor | None:
-        """An operand, if it is not left out."""
+        """An operand, or None if it is left out."""
         found = self.operation.inputs[place : place + 1]
         return next((tensor for tensor in found if tensor.name), None)
 
     def items(self, name: str, place: int, default: Any = None) -> list[Any]:
-        """The elements of an attribute that is an operand in later versions."""
+        """The items of an attribute that became an operand in later versions."""
         operand = self.operand(place)
         value = self.get(name, default) if operand is None else constant(operand)
         if value is None:
@@ -123,11 +124,11 @@ class Node:
         return any(t.consumers or t in t.graph.outputs for t in found)
 
     def require(self, condition: bool, message: str) -> None:
-        """Notes why the operation cannot be converted, unless a condition holds."""
+        """Records why the operation cannot be converted, unless a condition holds."""
         if not condition:
             self.refusals.append(message)
 
-    # ---- What takes its place ----
+    # ---- Its replacement ----
 
     def emit(
         self,
@@ -137,15 +138,15 @@ class Node:
         squeezed: Sequence[int] = (),
         **attributes: Any,
     ) -> None:
-        """Emits an operation of NNEF; operands and attributes of None are left out.
+        """Emits an NNEF operation; operands and attributes that are None are left out.
 
         Args:
             name: the operation.
             operands: in declared order.
             results: a tuple, or a list for an array of tensors; the first result of the
                 node if not given.
-            squeezed: axes of extent 1 that this operation makes, and the node does not.
-            attributes: by their names in NNEF.
+            squeezed: axes of extent 1 that this operation adds to the node's result.
+            attributes: the attributes, by their names in NNEF.
         """
         made = (self.result,) if results is None else results
         if squeezed:
@@ -162,13 +163,13 @@ class Node:
             self.emit("squeeze", *made, axes=squeezed)
 
     def tensor(self, shape: Iterable[int], dtype: type, data: Any = None) -> Tensor:
-        """A new tensor; with data and without axes, a number."""
+        """A new tensor; a number if it has data and no axes."""
         graph = self.operation.graph
         made = tools.Tensor(graph, shape=tuple(shape), dtype=dtype, data=data)
         return cast("Tensor", made)
 
     def literal(self, value: Any, dtype: type = np.float32) -> Tensor:
-        """A tensor of a known value: a number where it has no axes."""
+        """A tensor of a known value; a number if it has no axes."""
         array: Array = np.asarray(value, dtype)
         if array.ndim == 0:
             return self.tensor((), dtype, array)
@@ -177,7 +178,7 @@ class Node:
         return made
 
     def unsqueeze(self, x: Tensor, axes: Iterable[int]) -> Tensor:
-        """A tensor with more axes of extent 1."""
+        """A tensor with additional axes of extent 1."""
         added = list(axes)
         made = self.tensor(widened(x.shape, added), x.dtype) if added else x
         if added:
@@ -185,12 +186,12 @@ class Node:
         return made
 
     def of_rank(self, x: Tensor, rank: int) -> Tensor:
-        """A tensor with axes in front, as ONNX broadcasts; a number needs none."""
+        """A tensor with leading axes added, as ONNX broadcasts; a number needs none."""
         return self.unsqueeze(x, range(rank - x.rank)) if x.rank else x
 
     def row(self, x: Any) -> Tensor:
-        """A vector of channels with an axis of the batch in front. Data that only this
-        operation reads are stored so.
+        """A vector of channels with a leading batch axis. Data that only this operation
+        reads are reshaped in place.
         """
         if constant(x) is None or len(x.consumers) != 1:
             return self.unsqueeze(x, [0])

@@ -1,5 +1,5 @@
-"""An ONNX file to a model in memory, and a model to one that is complete: of operations of
-ONNX alone, with all shapes that can be known.
+"""Reading an ONNX file, and completing a model: standard ONNX operations only, with all
+shapes that can be inferred.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nnef_grad.interop.onnx_files.refusals import reason, translate_errors
 from nnef_grad.model import Shapes
 from nnef_grad.storage.files import PathLike, reading
 
-# The operations that ONNX itself has.
+# The domains of standard ONNX operations.
 DOMAINS = ("", "ai.onnx")
 
 
@@ -37,25 +37,26 @@ def load(path: PathLike) -> Any:
         except OSError:
             raise
         except Exception as error:
-            # Protocol buffers, and onnx for weights in other files, have their own.
-            message = f"'{name}' is no ONNX file that can be read"
+            # Protocol buffers, and onnx for external weights, raise errors of their
+            # own.
+            message = f"'{name}' cannot be read as an ONNX file"
             raise UsageError(f"{message}: {reason(error)}") from None
 
 
 def complete(model: Any, input_shapes: Shapes, name: str) -> Any:
-    """An ONNX model with all shapes that can be known, and without functions.
+    """An ONNX model with all shapes that can be inferred, and without functions.
 
     Args:
         model: the model, which may be changed.
-        input_shapes: shapes of inputs, by name, that it leaves open.
-        name: of the model, for messages.
+        input_shapes: shapes of inputs that it leaves open, by name.
+        name: the name of the model, for messages.
 
     Raises:
         UsageError: it is empty, or shapes are missing or do not fit.
-        UnsupportedError: it has operations that are not of ONNX.
+        UnsupportedError: it has operations that are not standard ONNX.
     """
     if not model.graph.node or not model.opset_import:
-        raise UsageError(f"'{name}' is no ONNX file: it holds no graph")
+        raise UsageError(f"'{name}' is not an ONNX file: it has no graph")
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     _refuse_foreign(model.graph, name)
@@ -65,7 +66,7 @@ def complete(model: Any, input_shapes: Shapes, name: str) -> Any:
 
 
 def scalar_initializers(graph: Any) -> list[str]:
-    """The initializers without axes that are of scalars."""
+    """The scalar initializers without axes."""
     scalars = (i for i in graph.initializer if dtype_of(i).kind == "f")
     return [scalar.name for scalar in scalars if not scalar.dims]
 
@@ -74,11 +75,12 @@ def _refuse_foreign(graph: Any, name: str) -> None:
     foreign = {n.domain: n.op_type for n in graph.node if n.domain not in DOMAINS}
     if foreign:
         named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
-        raise UnsupportedError(f"'{name}' has operations that are not of ONNX: {named}")
+        message = f"'{name}' has operations that are not standard ONNX: {named}"
+        raise UnsupportedError(message)
 
 
 def _set_shapes(graph: Any, shapes: Shapes) -> None:
-    """Gives inputs the shapes that are asked for."""
+    """Sets the given shapes of inputs."""
     variables = {initializer.name for initializer in graph.initializer}
     fed = {v.name: v.type.tensor_type for v in graph.input if v.name not in variables}
     for name, shape in shapes.items():
@@ -111,14 +113,14 @@ def _refuse_open(name: str, extents: Any) -> None:
 
 
 def _forget_shapes(graph: Any) -> None:
-    """What the file says of other tensors does not hold for inputs of other shapes."""
+    """Removes the shapes of other tensors, which may not fit the new input shapes."""
     del graph.value_info[:]
     for result in graph.output:
         result.type.tensor_type.ClearField("shape")
 
 
 def refuse_unknown_shapes(model: Any, name: str) -> None:
-    """Raises `UnsupportedError` for shapes that follow from values, not from shapes."""
+    """Raises `UnsupportedError` for shapes that depend on values."""
     graph = model.graph
     infos = (*graph.value_info, *graph.output)
     known = {v.name for v in infos if shape_in(v) is not None}
@@ -128,13 +130,11 @@ def refuse_unknown_shapes(model: Any, name: str) -> None:
         named = ", ".join(f"'{kind}'" for kind in dict.fromkeys(unknown))
         message = f"'{name}' has shapes that are not known before it is run"
         why = "".join(f"; {reason}" for reason in _shape_problems(model))
-        raise UnsupportedError(
-            f"{message}, of what these operations make: {named}{why}"
-        )
+        raise UnsupportedError(f"{message}, from these operations: {named}{why}")
 
 
 def _shape_problems(model: Any) -> list[str]:
-    """What onnx finds wrong with a model whose shapes it does not know."""
+    """The reason of onnx for shapes that it cannot infer."""
     try:
         onnx.shape_inference.infer_shapes(model, strict_mode=True)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A graph of NNEF to an ONNX file, by the converter of nnef_tools."""
+"""Writing an NNEF graph to an ONNX file, with the converter of nnef_tools."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import Array, Data, to_nnef_tools
 from nnef_grad.interop.onnx_files.refusals import translate_errors
-from nnef_grad.model import declared
+from nnef_grad.model import declared_variables
 from nnef_grad.storage.files import PathLike, commit, unfinished_file, writing
 from nnef_grad.targets import lower
 
 
 def write(graph: Graph, path: PathLike, data: Data) -> None:
-    """Writes the form of a graph that ONNX Runtime computes rightly.
+    """Writes a graph, lowered for ONNX Runtime.
 
     Raises:
         UnsupportedError: ONNX, or the converter, does not have an operation.
@@ -43,14 +43,16 @@ def write(graph: Graph, path: PathLike, data: Data) -> None:
 
 def _refuse_missing(graph: Graph, data: Data) -> None:
     there = {label.lower() for label in data}
-    missing = [v.label for v in declared(graph) if v.label.lower() not in there]
+    missing = [
+        v.label for v in declared_variables(graph) if v.label.lower() not in there
+    ]
     if missing:
         named = ", ".join(f"'{label}'" for label in missing)
         raise UsageError(f"there are no data for the variables with the labels {named}")
 
 
 def _in_single_precision(data: Data) -> dict[str, Array]:
-    """ONNX has no operations of mixed types, and inputs are in single precision."""
+    """The data in single precision, like the inputs: ONNX does not mix types."""
     arrays = {label: np.asarray(array) for label, array in data.items()}
     return {
         label: array.astype(np.float32, copy=False)
@@ -61,8 +63,8 @@ def _in_single_precision(data: Data) -> dict[str, Array]:
 
 
 def _declare_as_constants(graph: Any) -> None:
-    """The writer lists variables among the inputs, which lets a caller replace them and
-    keeps a runtime from computing with them ahead.
+    """Removes variables from the inputs, where the writer lists them: a runtime could
+    not fold constants that a caller may replace.
     """
     variables = {initializer.name for initializer in graph.initializer}
     inputs = [fed for fed in graph.input if fed.name not in variables]

@@ -202,18 +202,19 @@ def fragments_of(text: str) -> list[str]:
 
 # ---- The page ----
 
-_HEAD = """# Where nnef-grad and the Khronos parser do not agree
+_HEAD = """# Where nnef-grad and the Khronos parser disagree
 
-nnef-grad reads NNEF 1.0.5 as its specification says. So does the parser of Khronos, the
-package `nnef`, except for what stands here: what it does (its shape inference included),
-what nnef-grad does in its place, and why. Numbers are sections of the specification.
+nnef-grad reads NNEF 1.0.5 as specified. So does the Khronos parser, the package `nnef`,
+with the exceptions listed here: what it does (including its shape inference), what
+nnef-grad does instead, and why. Numbers are sections of the specification.
 
-**accepts** and **refuses** say what the Khronos parser does with such a document, and
-**crashes** that the process ends, or the memory. **differs** means that both accept it
-and make different graphs, **likewise** that both accept what the specification does not.
+The verdicts are those of the Khronos parser: **accepts**; **refuses**; **crashes**, the
+process ends or runs out of memory; **differs**, both accept the document and make
+different graphs; **likewise**, both accept what the specification does not.
 
-This page is made of [`differences.txt`](../tests/support/documents/differences.txt), and a test
-holds both parsers against every document there.
+This page is generated from
+[`differences.txt`](../tests/support/documents/differences.txt); a test runs both
+parsers on every document in it.
 """
 
 

@@ -1,7 +1,7 @@
-"""The operations of ONNX that nnef_tools does not have, or not right in all settings
-and versions: a function for each, which emits the operations of NNEF that take its place.
+"""Conversions of the ONNX operations that nnef_tools does not convert, or not correctly
+in all settings and versions: a function for each, which emits its replacement in NNEF.
 
-Importing this package enters all of them.
+Importing this package registers all of them.
 """
 
 from nnef_grad.interop.onnx_files.node import CONVERSIONS

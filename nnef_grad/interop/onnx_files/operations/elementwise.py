@@ -1,4 +1,4 @@
-"""Operations of an element at a time."""
+"""Element-wise operations."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _UNARY: dict[str, tuple[str, dict[str, float]]] = {
     "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
 }
 
-# What NNEF calls otherwise.
+# Attributes with another name in NNEF.
 _ATTRIBUTES = {"gamma": "lambda"}
 
 _GELU = {"none": "gelu", "tanh": "gelu_by_tanh"}
 
-# By kinds of types in numpy.
+# By the kind of the numpy type.
 _TYPES = {"f": "scalar", "i": "integer", "u": "integer", "b": "logical"}
 
 
 @conversion(*_UNARY)
 def unary(node: Node, x: Tensor) -> None:
-    """An activation, or another function of numbers."""
+    """An activation or another unary function."""
     name, defaults = _UNARY[node.kind]
     given: dict[str, Any] = {
         _ATTRIBUTES.get(k, k): float(node.get(k, default))
@@ -75,7 +75,7 @@ _PAIRWISE = {"Max": "max", "Mean": "add", "Min": "min", "Sum": "add"}
 
 @conversion(*_PAIRWISE)
 def pairwise(node: Node, x: Tensor, *others: Tensor) -> None:
-    """Any number of operands in ONNX, and two here."""
+    """Any number of operands in ONNX, two in NNEF."""
     for y in others:
         shape = np.broadcast_shapes(x.shape, y.shape)
         pair = [node.of_rank(operand, len(shape)) for operand in (x, y)]
@@ -89,7 +89,7 @@ def pairwise(node: Node, x: Tensor, *others: Tensor) -> None:
 
 @conversion("Pow")
 def power(node: Node, x: Tensor, y: Tensor) -> None:
-    """ONNX has powers of mixed types: constants of integers become scalars."""
+    """Powers, of mixed types in ONNX: integer constants become scalars."""
     base = node.of_rank(x, node.result.rank)
     value = constant(y) if np.dtype(y.dtype).kind in "iu" else None
     exponent = y if value is None else node.literal(value)
@@ -98,7 +98,7 @@ def power(node: Node, x: Tensor, y: Tensor) -> None:
 
 @conversion("Cast")
 def cast(node: Node, x: Tensor) -> None:
-    """Scalars become integers by leaving out what is after the point."""
+    """Casts; scalars are truncated to integers."""
     dtype = node.result.dtype
     given, made = (_TYPES[np.dtype(each).kind] for each in (x.dtype, dtype))
     if given == made:
@@ -111,7 +111,7 @@ def cast(node: Node, x: Tensor) -> None:
 
 @conversion("Dropout")
 def dropout(node: Node, x: Tensor, *_: Tensor | None) -> None:
-    """A network that does not train drops nothing."""
+    """The identity: dropout has no effect in inference."""
     node.require(not any(node.items("training_mode", 2, 0)), "it must not train")
     node.require(not node.uses(1), "the mask must not be used")
     node.emit("copy", x)

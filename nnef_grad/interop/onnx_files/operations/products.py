@@ -1,4 +1,4 @@
-"""Matrix products, and the recurrent operations that are made of them."""
+"""Matrix products, and recurrent operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nnef_grad.interop.onnx_files.node import Node, Tensor, conversion
 
 @conversion("MatMul")
 def matmul(node: Node, a: Tensor, b: Tensor) -> None:
-    """A vector is a row in front, and a column after."""
+    """A matrix product; a vector is a row on the left, and a column on the right."""
     rank = max(2, a.rank, b.rank)
     is_row, is_column = a.rank == 1, b.rank == 1
     row = node.unsqueeze(a, [0] * is_row)
@@ -23,7 +23,7 @@ def matmul(node: Node, a: Tensor, b: Tensor) -> None:
 
 @conversion("Gemm")
 def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> None:
-    """alpha * a * b + beta * c, in the shortest form that NNEF has for it."""
+    """alpha * a * b + beta * c, in the shortest form in NNEF."""
     alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
     flips: dict[str, Any] = {
         f"transpose{side}": bool(node.get(f"trans{side}", 0)) for side in "AB"
@@ -40,8 +40,8 @@ def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> None:
 
 
 class Cell(NamedTuple):
-    """A recurrent operation: its fragment, how many gates and states it has, and the
-    settings for which the fragment is written.
+    """A recurrent operation: its fragment, the numbers of its gates and states, and the
+    settings that the fragment implements.
     """
 
     name: str
@@ -60,7 +60,7 @@ _CELLS = {
 
 @conversion(*_CELLS)
 def recurrent(node: Node, x: Tensor, w: Tensor, r: Tensor, *_: Tensor | None) -> None:
-    """A loop over the first axis, which is unrolled."""
+    """The unrolled loop over the first axis."""
     cell = _CELLS[node.kind]
     _require_usual(node, cell)
     steps, batch, hidden = *x.shape[:2], r.shape[2]

@@ -1,4 +1,4 @@
-"""Sums over axes, and normalizations by them."""
+"""Reductions, and normalizations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SOFTMAXES = {"LogSoftmax": "log_softmax", "Softmax": "softmax"}
 
 @conversion(*_REDUCTIONS)
 def reduction(node: Node, x: Tensor, *_: Tensor | None) -> None:
-    """No axes are all of them, unless the operation then does nothing."""
+    """A reduction: over all axes if none are given, unless that is a no-op."""
     does_nothing = node.get("noop_with_empty_axes", 0)
     given = node.items("axes", 1, []) or ([] if does_nothing else range(x.rank))
     reduced = [axis % x.rank for axis in given]
@@ -33,14 +33,14 @@ def reduction(node: Node, x: Tensor, *_: Tensor | None) -> None:
 
 @conversion(*_SOFTMAXES)
 def softmax(node: Node, x: Tensor) -> None:
-    """Before version 13 the axis is the first of all that are summed over."""
+    """Before version 13, the axis is the first of those that are summed over."""
     is_one = node.version >= 13
     axes = _from(x, node.get("axis", -1 if is_one else 1))
     node.emit(_SOFTMAXES[node.kind], x, axes=axes[:1] if is_one else axes)
 
 
 def _from(x: Tensor, axis: int) -> list[int]:
-    """The axes from one on."""
+    """The axes starting from one."""
     return list(range(axis + x.rank if axis < 0 else axis, x.rank))
 
 
@@ -48,7 +48,7 @@ def _from(x: Tensor, axis: int) -> list[int]:
 def batch_normalization(
     node: Node, x: Tensor, scale: Tensor, offset: Tensor, mean: Tensor, variance: Tensor
 ) -> None:
-    """By the moments that training left."""
+    """Normalization by the moments from training."""
     node.require(node.get("training_mode", 0) == 0, "training_mode must be 0")
     channels = map(node.row, (mean, variance, offset, scale))
     node.emit("batch_normalization", x, *channels, epsilon=_epsilon(node))
@@ -62,7 +62,7 @@ def _epsilon(node: Node) -> float:
 def layer_normalization(
     node: Node, x: Tensor, scale: Tensor, offset: Tensor | None = None
 ) -> None:
-    """By the moments over the last axes."""
+    """Normalization by the moments over the last axes."""
     wide = node.of_rank(scale, x.rank)
     added = node.literal(0.0) if offset is None else node.of_rank(offset, x.rank)
     _normalize(node, (x, wide, added), _from(x, node.get("axis", -1)), _epsilon(node))
@@ -72,14 +72,14 @@ def layer_normalization(
 def instance_normalization(
     node: Node, x: Tensor, scale: Tensor, offset: Tensor
 ) -> None:
-    """By the moments of each channel of each item of the batch."""
+    """Normalization by the moments of each channel of each batch item."""
     operands = (x, node.row(scale), node.row(offset))
     _normalize(node, operands, range(2, x.rank), _epsilon(node))
 
 
 @conversion("MeanVarianceNormalization")
 def mean_variance_normalization(node: Node, x: Tensor) -> None:
-    """By the moments alone."""
+    """Normalization by the moments, without scale or bias."""
     operands = (x, node.literal(1.0), node.literal(0.0))
     _normalize(node, operands, positive(node.get("axes", [0, 2, 3]), x.rank), 0.0)
 
@@ -94,15 +94,15 @@ def _normalize(
 
 @conversion("RMSNormalization")
 def rms_normalization(node: Node, x: Tensor, scale: Tensor) -> None:
-    """By the root of the mean of squares over the last axes."""
+    """Normalization by the root mean square over the last axes."""
     wide, axes = node.of_rank(scale, x.rank), _from(x, node.get("axis", -1))
     node.emit("rms_normalization", x, wide, axes=axes, epsilon=_epsilon(node))
 
 
 @conversion("GroupNormalization")
 def group_normalization(node: Node, x: Tensor, scale: Tensor, offset: Tensor) -> None:
-    """Before version 21 there is a scale for each group, and not for each channel."""
-    node.require(node.version >= 21, "the version must be 21 at least")
+    """Before version 21 there is a scale for each group, not for each channel."""
+    node.require(node.version >= 21, "the version must be at least 21")
     groups, shape = node.get("num_groups", None), [0, *x.shape[1:]]
     operands, epsilon = (x, node.row(scale), node.row(offset)), _epsilon(node)
     name = "group_normalization"

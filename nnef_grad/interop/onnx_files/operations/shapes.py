@@ -1,4 +1,4 @@
-"""Elements that are moved, or chosen."""
+"""Operations that move or select elements."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nnef_grad.interop.onnx_files.node import (
     positive,
 )
 
-# Farther than any position.
+# Beyond any position.
 _FAR = 2**31 - 1
 
 
 @conversion("Reshape")
 def reshape(node: Node, x: Tensor, *_: Tensor | None) -> None:
-    """What keeps the batch says so, for batches of other sizes."""
+    """A reshape; a batch axis that it keeps becomes 0, so that other batch sizes work."""
     given = node.items("shape", 1)
     is_copied = node.get("allowzero", 0) == 0
     node.require(is_copied or 0 not in given, "no extent must be 0")
@@ -31,14 +31,14 @@ def reshape(node: Node, x: Tensor, *_: Tensor | None) -> None:
 
 @conversion("Flatten")
 def flatten(node: Node, x: Tensor) -> None:
-    """A matrix: the axes before one, and those from it on."""
+    """A matrix: the axes before an axis become rows, the others columns."""
     shape = [0, -1] if node.get("axis", 1) == 1 else list(node.result.shape)
     node.emit("reshape", x, shape=shape)
 
 
 @conversion("Squeeze")
 def squeeze(node: Node, x: Tensor, *_: Tensor | None) -> None:
-    """All axes of extent 1, where none are given."""
+    """Squeezes all axes of extent 1 if none are given."""
     ones = [axis for axis, extent in enumerate(x.shape) if extent == 1]
     given = positive(node.items("axes", 1, ones), x.rank)
     node.emit("squeeze", x, axes=sorted(given))
@@ -46,14 +46,14 @@ def squeeze(node: Node, x: Tensor, *_: Tensor | None) -> None:
 
 @conversion("Unsqueeze")
 def unsqueeze(node: Node, x: Tensor, *_: Tensor | None) -> None:
-    """Axes are those of the result."""
+    """Inserts axes, which count in the result."""
     given = positive(node.items("axes", 1), node.result.rank)
     node.emit("unsqueeze", x, axes=sorted(given))
 
 
 @conversion("Split")
 def split(node: Node, x: Tensor, *_: Tensor) -> None:
-    """The parts are known by their shapes."""
+    """Splits in the ratios of the shapes of the results."""
     (axis,) = positive([node.get("axis", 0)], x.rank)
     ratios = [part.shape[axis] for part in node.results]
     node.emit("split", x, results=node.results, axis=axis, ratios=ratios)
@@ -61,7 +61,7 @@ def split(node: Node, x: Tensor, *_: Tensor) -> None:
 
 @conversion("Expand")
 def expand(node: Node, x: Tensor, shape: Tensor) -> None:
-    """Broadcasting, which may add axes in front."""
+    """Broadcasting, which may add leading axes."""
     wide = node.unsqueeze(x, range(node.result.rank - x.rank))
     extents = zip(node.result.shape, wide.shape, strict=True)
     node.emit("tile", wide, repeats=[made // given for made, given in extents])
@@ -69,13 +69,13 @@ def expand(node: Node, x: Tensor, shape: Tensor) -> None:
 
 @conversion("SpaceToDepth")
 def space_to_depth(node: Node, x: Tensor) -> None:
-    """Blocks of pixels that become channels."""
+    """Blocks of pixels to channels."""
     node.emit("space_to_depth", x, block=node.get("blocksize", None))
 
 
 @conversion("Gather")
 def gather(node: Node, x: Tensor, indices: Tensor) -> None:
-    """In ONNX, negative indices count from the end."""
+    """A gather; in ONNX, negative indices count from the end."""
     (axis,) = positive([node.get("axis", 0)], x.rank)
     value, extent = constant(indices), x.shape[axis]
     if value is not None and (value < 0).any():
@@ -85,7 +85,7 @@ def gather(node: Node, x: Tensor, indices: Tensor) -> None:
 
 @conversion("Slice")
 def slices(node: Node, x: Tensor, *_: Tensor | None) -> None:
-    """In ONNX, bounds may lie outside, and count from the end."""
+    """A slice; in ONNX, bounds may be out of range, and count from the end."""
     first, last = node.items("starts", 1), node.items("ends", 2)
     along = positive(node.items("axes", 3, range(len(first))), x.rank)
     stride = node.items("steps", 4, [1] * len(first))
@@ -96,14 +96,14 @@ def slices(node: Node, x: Tensor, *_: Tensor | None) -> None:
 
 
 def _bounds(extent: int, found: slice) -> tuple[int, int]:
-    """What goes down to the first element ends before it, where no position is."""
+    """The bounds of a slice; a descending one ends before the first element."""
     begin, end, _ = found.indices(extent)
     return begin, end if end >= 0 else -_FAR
 
 
 @conversion("Pad")
 def pad(node: Node, x: Tensor, *_: Tensor | None) -> None:
-    """A border around all axes, or some."""
+    """Padding of all axes, or some."""
     mode, (value,) = node.get("mode", "constant"), node.items("value", 2, 0.0)
     node.require(mode != "wrap", "mode must not be wrap")
     axes = positive(node.items("axes", 3, range(x.rank)), x.rank)
@@ -114,6 +114,6 @@ def pad(node: Node, x: Tensor, *_: Tensor | None) -> None:
 
 
 def sides(pads: list[int]) -> list[tuple[int, int]]:
-    """Pads by axis: in ONNX, first the ones before all axes, then the ones after."""
+    """Pads by axis: ONNX lists those before all axes first, then those after."""
     half = len(pads) // 2
     return list(zip(pads[:half], pads[half:], strict=True))

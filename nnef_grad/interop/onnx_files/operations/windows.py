@@ -1,4 +1,4 @@
-"""Convolutions, pools, and changes of size."""
+"""Convolutions, pooling and resizing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Axis(NamedTuple):
     Attributes:
         given: the extent of the operand.
         made: the extent of the result.
-        size: the elements of the window.
-        stride: from a window to the next.
-        dilation: from an element of a window to the next.
-        pads: before the axis, and after it, as the file has them.
+        size: the number of elements of the window.
+        stride: the distance between windows.
+        dilation: the distance between elements of a window.
+        pads: the padding before and after, as in the file.
     """
 
     given: int
@@ -34,7 +34,7 @@ class Axis(NamedTuple):
     pads: Pair
 
     def reach(self, windows: int) -> int:
-        """How many positions so many windows cover."""
+        """The number of positions covered by so many windows."""
         return (windows - 1) * self.stride + (self.size - 1) * self.dilation + 1
 
 
@@ -47,7 +47,7 @@ def _axes(node: Node, x: Tensor, size: Iterable[int]) -> list[Axis]:
 
 
 def _padding(node: Node, axes: list[Axis]) -> list[Pair]:
-    """As the file has it, or what makes a size that only the strides divide."""
+    """The padding as in the file, or computed for automatic padding."""
     auto_pad = node.get("auto_pad", "NOTSET")
     if not auto_pad.startswith("SAME"):
         return [axis.pads for axis in axes]
@@ -56,22 +56,22 @@ def _padding(node: Node, axes: list[Axis]) -> list[Pair]:
 
 
 def _halves(total: int, is_lower: bool) -> Pair:
-    """What is odd goes to the end, or to the beginning."""
+    """Two halves; an odd element goes to the end, or to the beginning."""
     less, more = total // 2, total - total // 2
     return (more, less) if is_lower else (less, more)
 
 
 @conversion("Conv")
 def conv(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) -> None:
-    """Each channel of the result is summed over those of its group."""
+    """A convolution, with groups."""
     axes = _axes(node, x, w.shape[2:])
     _convolve(node, "conv", (x, w, b), axes, _padding(node, axes))
 
 
 @conversion("ConvTranspose")
 def conv_transpose(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) -> None:
-    """The padding is what the windows reach over and the result does not have: that
-    includes the padding of the output.
+    """A transposed convolution. The padding is the difference between the extents that
+    the windows cover and the result, which accounts for the padding of the output.
     """
     axes = _axes(node, x, w.shape[2:])
     auto_pad = node.get("auto_pad", "NOTSET")
@@ -108,8 +108,8 @@ _POOLS = {"AveragePool": "avg_pool", "LpPool": "lp_pool", "MaxPool": "max_pool"}
 
 @conversion(*_POOLS)
 def pool(node: Node, x: Tensor) -> None:
-    """Where a size is rounded up, padding that counts in averages comes first, as a
-    `pad`: what the last windows reach over besides does not count.
+    """Pooling. If a size is rounded up, padding that counts in averages becomes a
+    `pad`: positions beyond it in the last windows do not count.
     """
     node.require(node.get("storage_order", 0) == 0, "storage_order must be 0")
     node.require(not node.uses(1), "the indices must not be used")
@@ -132,11 +132,11 @@ def pool(node: Node, x: Tensor) -> None:
 
 
 def _rounded_up(axis: Axis, is_apart: bool) -> Pair:
-    """A size that is rounded up takes more padding at the end; only that, where
-    the pads of the file are a `pad` of their own.
+    """The padding for a size that is rounded up: more at the end, and nothing else if
+    the pads of the file became a `pad`.
     """
     before, after = axis.pads
-    # A last window that begins after the end is none.
+    # A last window that begins after the end is dropped.
     is_none = (axis.made - 1) * axis.stride >= axis.given + before
     more = axis.reach(axis.made - is_none) - (before + axis.given + after)
     return (0, max(0, more)) if is_apart else (before, after + max(0, more))
@@ -150,7 +150,7 @@ def _zeros_around(node: Node, x: Tensor, axes: list[Axis]) -> Tensor:
     return made
 
 
-# What NNEF calls the points that coincide in interpolation.
+# The interpolation methods, by coordinate transformation.
 _METHODS = {
     "align_corners": "aligned",
     "asymmetric": "asymmetric",
@@ -161,7 +161,7 @@ _METHODS = {
 
 @conversion("Resize")
 def resize(node: Node, x: Tensor, *_: Tensor | None) -> None:
-    """Before version 11 there are no modes, and elements count from their edges."""
+    """Resizing. Before version 11 there are no coordinate modes: it is asymmetric."""
     places = node.get("coordinate_transformation_mode", "half_pixel")
     nearest = node.get("nearest_mode", "round_prefer_floor")
     if node.version < 11:
@@ -179,7 +179,7 @@ def resize(node: Node, x: Tensor, *_: Tensor | None) -> None:
     node.require(node.get("antialias", 0) == 0, "antialias must be 0")
     if is_nearest and is_known and (is_up or is_down):
         repeats = all(_repeats(*pair, places, nearest) for pair in extents)
-        node.require(repeats, "other elements are nearest")
+        node.require(repeats, "the nearest elements must be those of NNEF")
     name = f"nearest_{'up' if is_up else 'down'}sample"
     node.emit(
         name if is_nearest else "multilinear_upsample",
@@ -190,8 +190,8 @@ def resize(node: Node, x: Tensor, *_: Tensor | None) -> None:
 
 
 def _repeats(given: int, made: int, places: str, nearest: str) -> bool:
-    """Whether a resize takes the elements that NNEF takes: each so many times, or the
-    first of each block.
+    """Whether a resize chooses the elements that NNEF chooses: each the same number of
+    times, or the first of each block.
     """
     index = np.arange(made)
     expected = index // (made // given) if made >= given else index * (given // made)
