@@ -168,7 +168,7 @@ def _scalar_type(dtype: npt.DTypeLike) -> np.dtype[np.floating]:
     for known in (np.dtype(np.float64), np.dtype(np.float32)):
         if dtype is not None and known == dtype:
             return known
-    raise UsageError(f"'dtype' must be float32 or float64, and is {dtype}")
+    raise UsageError(f"'dtype' must be float32 or float64, but is {dtype}")
 
 
 def last_uses(graph: Graph) -> list[set[Tensor]]:

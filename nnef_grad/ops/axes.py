@@ -17,9 +17,9 @@ def check_axes(axes: tuple[int, ...], rank: int) -> None:
     )
     require(
         all(0 <= axis < rank for axis in axes),
-        f"'axes' must be in 0..{rank - 1} for rank {rank}, and are {list(axes)}",
+        f"'axes' must be in 0..{rank - 1} for rank {rank}, but are {list(axes)}",
     )
-    require(len(set(axes)) == len(axes), f"'axes' must differ, and are {list(axes)}")
+    require(len(set(axes)) == len(axes), f"'axes' must differ, but are {list(axes)}")
 
 
 def check_axis(axis: int, rank: int) -> None:
@@ -31,7 +31,7 @@ def check_axis(axis: int, rank: int) -> None:
     require(rank > 0, f"a tensor of rank 0 has no axis, and 'axis' is {axis}")
     require(
         0 <= axis < rank,
-        f"'axis' must be in 0..{rank - 1} for rank {rank}, and is {axis}",
+        f"'axis' must be in 0..{rank - 1} for rank {rank}, but is {axis}",
     )
 
 
@@ -43,5 +43,5 @@ def check_length(name: str, items: tuple[object, ...], rank: int) -> None:
     """
     require(
         len(items) == rank,
-        f"'{name}' must have an item for each of {rank} dimensions, and has {len(items)}",
+        f"'{name}' must have an item for each of {rank} dimensions, but has {len(items)}",
     )

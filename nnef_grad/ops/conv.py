@@ -95,7 +95,7 @@ def deconv_shape(
     require(
         expected,
         f"'output_shape' must begin with {[input[0], channels]}, batch and channels,"
-        f" and is {list(output_shape)}",
+        f" but is {list(output_shape)}",
     )
     _check_bias(bias, channels, len(input))
     windows = upscaling(
@@ -174,14 +174,14 @@ def _check_filter(input: Shape, filter: Shape, border: str, groups: int) -> None
     check_border(border, BORDERS)
     require(
         len(input) >= 2,
-        f"the input must have batch and channels, and has the shape {list(input)}",
+        f"the input must have batch and channels, but has the shape {list(input)}",
     )
     fits = len(filter) == len(input)
     require(
         fits,
         f"the filter must have the rank of the input, and their shapes are {list(filter)} and {list(input)}",
     )
-    require(groups >= 0, f"'groups' must not be negative, and is {groups}")
+    require(groups >= 0, f"'groups' must not be negative, but is {groups}")
 
 
 def _check_divides(groups: int, filter: Shape) -> None:
@@ -195,7 +195,7 @@ def _check_output_shape(input: Shape, output_shape: Shape) -> None:
     fits = len(output_shape) in (0, len(input))
     require(
         fits,
-        f"'output_shape' must have {len(input)} items, or none at all, and is {list(output_shape)}",
+        f"'output_shape' must have {len(input)} items, or none at all, but is {list(output_shape)}",
     )
     check_positive("output_shape", output_shape)
 
@@ -208,7 +208,7 @@ def _check_bias(bias: Shape, channels: int, rank: int) -> None:
     if not fits:
         message = (
             f"the bias must have the shape [1, {channels}], or be a single element,"
-            f" and has the shape {list(bias)}"
+            f" but has the shape {list(bias)}"
         )
         raise ShapeError(message, remedy="lenient" if len(bias) == 1 else None)
 

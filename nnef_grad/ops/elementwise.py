@@ -71,7 +71,7 @@ def prelu_shape(x: Shape, alpha: Shape) -> Shape:
 
 @shape("copy_n")
 def copy_n_shape(x: Shape, times: int) -> list[Shape]:
-    require(times > 0, f"'times' must be positive, and is {times}")
+    require(times > 0, f"'times' must be positive, but is {times}")
     check_results(times)
     return [x] * times
 

@@ -28,7 +28,7 @@ def concat_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     )
     require(
         fits,
-        f"the shapes must agree in all dimensions but {axis}, and are {_listed(values)}",
+        f"the shapes must agree in all dimensions but {axis}, but are {_listed(values)}",
     )
     return with_extent(first, axis, sum(value[axis] for value in values))
 
@@ -54,7 +54,7 @@ def split_shape(value: Shape, axis: int, ratios: tuple[int, ...]) -> list[Shape]
     require(len(ratios) > 0, "'ratios' must not be empty")
     require(
         all(ratio > 0 for ratio in ratios),
-        f"'ratios' must be positive, and are {list(ratios)}",
+        f"'ratios' must be positive, but are {list(ratios)}",
     )
     unit, rest = divmod(value[axis], sum(ratios))
     require(
@@ -86,7 +86,7 @@ def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     first = values[0]
     check_axis(axis, len(first) + 1)
     require(
-        len(set(values)) == 1, f"the shapes must be equal, and are {_listed(values)}"
+        len(set(values)) == 1, f"the shapes must be equal, but are {_listed(values)}"
     )
     return (*first[:axis], len(values), *first[axis:])
 

@@ -25,7 +25,7 @@ def matmul_shape(A: Shape, B: Shape, transposeA: bool, transposeB: bool) -> Shap
     depth, columns = _matrix(B, transposeB)
     require(
         inner == depth,
-        f"the inner extents must be equal, and are {inner} in A and {depth} in B",
+        f"the inner extents must be equal, but are {inner} in A and {depth} in B",
     )
     return (*broadcast(A[:-2], B[:-2]), rows, columns)
 

@@ -31,7 +31,7 @@ def local_shape(input: Shape, size: tuple[int, ...], **attributes: Any) -> Shape
     check_length("size", size, len(input))
     require(
         all(extent > 0 for extent in size),
-        f"'size' must be positive, and is {list(size)}",
+        f"'size' must be positive, but is {list(size)}",
     )
     return input
 

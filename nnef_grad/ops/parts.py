@@ -122,12 +122,12 @@ def slice_positions(
     for name, items in (("begin", begin), ("end", end), ("stride", stride or axes)):
         require(
             len(items) == len(axes),
-            f"'{name}' must have an item for each of {len(axes)} axes, and has {len(items)}",
+            f"'{name}' must have an item for each of {len(axes)} axes, but has {len(items)}",
         )
     strides = stride or (1,) * len(axes)
     require(
         0 not in strides,
-        f"the items of 'stride' must not be 0, and are {list(strides)}",
+        f"the items of 'stride' must not be 0, but are {list(strides)}",
     )
     # The old notation for a slice to the end.
     open_ended = all(step == 1 for step in strides)
@@ -199,7 +199,7 @@ def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shap
         before + extent + after
         for extent, (before, after) in zip(input, padding, strict=True)
     )
-    message = f"the padded extents must be positive, and are {list(extents)}"
+    message = f"the padded extents must be positive, but are {list(extents)}"
     require(all(extent > 0 for extent in extents), message)
     check_reach(border, input, padding)
     return extents

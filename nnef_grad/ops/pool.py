@@ -81,7 +81,7 @@ def sample_shape(input: Shape, index: Shape, **attributes: Any) -> Shape:
     output = pool_shape(input, **attributes)
     require(
         index == output,
-        f"the index must have the shape {list(output)} of the output, and has {list(index)}",
+        f"the index must have the shape {list(output)} of the output, but has {list(index)}",
     )
     return output
 
@@ -101,7 +101,7 @@ def desample_shape(
     check_border(border, ("constant",))
     require(
         index == input,
-        f"the index must have the shape {list(input)} of the input, and has {list(index)}",
+        f"the index must have the shape {list(input)} of the input, but has {list(index)}",
     )
     return upscaling(input, size, padding, stride, dilation, output_shape).up
 

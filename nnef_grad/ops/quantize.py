@@ -35,5 +35,5 @@ def logarithmic_shape(x: Shape, max: Shape, bits: int) -> Shape:
 
 
 def _quantized(x: Shape, bits: int) -> Shape:
-    require(bits > 0, f"'bits' must be positive, and is {bits}")
+    require(bits > 0, f"'bits' must be positive, but is {bits}")
     return x

@@ -18,7 +18,7 @@ def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
     check_length("repeats", repeats, len(input))
     require(
         all(count > 0 for count in repeats),
-        f"'repeats' must be positive, and are {list(repeats)}",
+        f"'repeats' must be positive, but are {list(repeats)}",
     )
     return tuple(extent * count for extent, count in zip(input, repeats, strict=True))
 

@@ -43,13 +43,13 @@ def roi_shape(
     rows = len(rois) == 2 and rois[1] == width
     require(
         rows,
-        f"'rois' must have {width} columns, two for each spatial dimension, and has the shape {list(rois)}",
+        f"'rois' must have {width} columns, two for each spatial dimension, but has the shape {list(rois)}",
     )
     # The specification says [N, 1], the Khronos tools want [N].
     fits = batch_index in ((rois[0],), (rois[0], 1))
     require(
         fits,
-        f"'batch_index' must have the shape [{rois[0]}, 1] or [{rois[0]}], and has {list(batch_index)}",
+        f"'batch_index' must have the shape [{rois[0]}, 1] or [{rois[0]}], but has {list(batch_index)}",
     )
     return (rois[0], input[1], *output_size)
 

@@ -207,12 +207,12 @@ def check_spatial(name: str, values: Shape, input: Shape) -> None:
     """
     require(
         len(input) >= 2,
-        f"the input must have batch and channels, and has the shape {list(input)}",
+        f"the input must have batch and channels, but has the shape {list(input)}",
     )
     spatial = len(input) - 2
     require(
         len(values) == spatial,
-        f"'{name}' must have an item for each of {spatial} spatial dimensions, and is {list(values)}",
+        f"'{name}' must have an item for each of {spatial} spatial dimensions, but is {list(values)}",
     )
     check_positive(name, values)
 
@@ -224,4 +224,4 @@ def check_method(name: str, method: str) -> None:
         ShapeError: there is no such method.
     """
     choices = ", ".join(f"'{choice}'" for choice in METHODS)
-    require(method in METHODS, f"'{name}' must be one of {choices}, and is '{method}'")
+    require(method in METHODS, f"'{name}' must be one of {choices}, but is '{method}'")

@@ -30,12 +30,12 @@ def reshape_shape(
     rank = len(input)
     require(
         0 <= axis_start <= rank,
-        f"'axis_start' must be in 0..{rank} for rank {rank}, and is {axis_start}",
+        f"'axis_start' must be in 0..{rank} for rank {rank}, but is {axis_start}",
     )
     most = rank - axis_start
     require(
         -1 <= axis_count <= most,
-        f"'axis_count' must be in -1..{most} from axis {axis_start} on, and is {axis_count}",
+        f"'axis_count' must be in -1..{most} from axis {axis_start} on, but is {axis_count}",
     )
     axis_end = rank if axis_count == -1 else axis_start + axis_count
     replaced = _resolve(shape, input[axis_start:axis_end])
@@ -48,9 +48,9 @@ def _resolve(items: tuple[int, ...], input: Shape) -> Shape:
     """
     require(
         all(item >= -1 for item in items),
-        f"the items of 'shape' must be at least -1, and are {list(items)}",
+        f"the items of 'shape' must be at least -1, but are {list(items)}",
     )
-    require(items.count(-1) <= 1, f"'shape' may have one item -1, and is {list(items)}")
+    require(items.count(-1) <= 1, f"'shape' may have one item -1, but is {list(items)}")
     kept = all(item != 0 or axis < len(input) for axis, item in enumerate(items))
     require(
         kept,
@@ -118,11 +118,11 @@ def transpose_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     """A permutation of the leading axes; axes beyond the list stay."""
     rank, count = len(input), len(axes)
     require(
-        count <= rank, f"'axes' may have {rank} items for rank {rank}, and have {count}"
+        count <= rank, f"'axes' may have {rank} items for rank {rank}, but have {count}"
     )
     require(
         sorted(axes) == list(range(count)),
-        f"'axes' must be a permutation of 0..{count - 1}, and are {list(axes)}",
+        f"'axes' must be a permutation of 0..{count - 1}, but are {list(axes)}",
     )
     return (*(input[axis] for axis in axes), *input[count:])
 

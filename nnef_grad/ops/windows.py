@@ -158,7 +158,7 @@ def upscaling(
     _check_length("output_shape", output_shape, len(down))
     check_positive("output_shape", output_shape)
     up = output_shape or up_scaled(down, size, padding, stride, dilation)
-    message = f"the up-scaled extents must be positive, and are {list(up)}, with 'padding' = {list(padding)}"
+    message = f"the up-scaled extents must be positive, but are {list(up)}, with 'padding' = {list(padding)}"
     require(all(extent > 0 for extent in up), message)
     windows = downscaling(up, size, padding, stride, dilation)
     message = (
@@ -290,7 +290,7 @@ def check_border(border: str, allowed: tuple[str, ...]) -> None:
     choices = ", ".join(f"'{name}'" for name in allowed)
     require(
         border in allowed,
-        f"'border' must be {'one of ' if len(allowed) > 1 else ''}{choices}, and is '{border}'",
+        f"'border' must be {'one of ' if len(allowed) > 1 else ''}{choices}, but is '{border}'",
     )
 
 
@@ -307,7 +307,7 @@ def _check(
 ) -> None:
     require(
         len(size) == rank,
-        f"'size' must have an item for each of the {rank} dimensions of a window, and is {list(size)}",
+        f"'size' must have an item for each of the {rank} dimensions of a window, but is {list(size)}",
     )
     for name, values in {
         "padding": padding,
@@ -324,5 +324,5 @@ def _check_length(name: str, values: tuple[Any, ...], rank: int) -> None:
     require(
         fits,
         f"'{name}' must have an item for each of the {rank} dimensions of a window,"
-        f" or none, and is {list(values)}",
+        f" or none, but is {list(values)}",
     )

@@ -350,7 +350,7 @@ ERRORS = [
     ),
     (
         LINEAR.replace("8", "0"),
-        "1:6: linear_quantize: 'bits' must be positive, and is 0",
+        "1:6: linear_quantize: 'bits' must be positive, but is 0",
     ),
 ]
 
