@@ -1,5 +1,5 @@
-"""Activity: the tensors that gradients flow through, between the targets and the sources
-of a differentiation.
+"""Activity: the tensors that gradients flow through, between the tensors that are
+differentiated with respect to and the outputs.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from nnef_grad.graph.ir import Graph, Operation, Tensor
 
 def active_tensors(
     graph: Graph,
-    targets: Iterable[Tensor],
-    sources: Iterable[Tensor],
+    wrt: Iterable[Tensor],
+    outputs: Iterable[Tensor],
     rules: Rules,
     stopped: Collection[Tensor] = (),
 ) -> set[Tensor]:
-    """The scalar tensors that depend on a target, and that a source depends on, with a
-    derivative that is not zero. A stopped tensor depends on nothing.
+    """The scalar tensors that depend on one of `wrt`, and that one of the outputs depends
+    on, with a derivative that is not zero. A stopped tensor depends on nothing.
     """
-    dependent = set(targets)
+    dependent = set(wrt)
     for operation in graph.operations:
         if (
             not dependent.isdisjoint(operation.inputs)
@@ -29,7 +29,7 @@ def active_tensors(
             dependent.update(
                 t for t in operation.outputs if t.dtype == "scalar" and t not in stopped
             )
-    needed = set(sources)
+    needed = set(outputs)
     for operation in reversed(graph.operations):
         if any(t in needed and t not in stopped for t in operation.outputs):
             needed.update(dependent.intersection(operation.inputs))

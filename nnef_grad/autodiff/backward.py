@@ -58,7 +58,7 @@ def summary(graph: Graph, backward: Backward) -> str:
     return f"{graph.name}: {', '.join(words)}"
 
 
-def targets_of(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
+def wrt_tensors(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
     """The tensors that `wrt` names; see `differentiate`."""
     inputs, variables = _scalars(graph.inputs), _scalars(graph.variables)
     groups = {"all": (*inputs, *variables), "inputs": inputs, "variables": variables}
@@ -70,7 +70,9 @@ def targets_of(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
     return groups[wrt]
 
 
-def sources_of(graph: Graph, outputs: Sequence[str] | None) -> tuple[Tensor, ...]:
+def differentiated_outputs(
+    graph: Graph, outputs: Sequence[str] | None
+) -> tuple[Tensor, ...]:
     """The outputs that are differentiated; see `differentiate`."""
     if outputs is not None:
         return _chosen({t.name: t for t in graph.outputs}, outputs, "output")

@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from nnef_grad.autodiff.ranges import Ranges
-from nnef_grad.autodiff.support import (
+from nnef_grad.autodiff.cotangent_support import (
     Algebra,
     Moved,
     Selected,
@@ -33,6 +32,7 @@ from nnef_grad.autodiff.support import (
     puts_zeros,
     selection,
 )
+from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 

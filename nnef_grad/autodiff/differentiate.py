@@ -17,9 +17,9 @@ from nnef_grad.autodiff.activity import active_tensors, is_active
 from nnef_grad.autodiff.backward import (
     Backward,
     Wrt,
-    sources_of,
-    targets_of,
+    differentiated_outputs,
     tensors_named,
+    wrt_tensors,
 )
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.naming import GradientNames, Role
@@ -82,12 +82,12 @@ def differentiate(
     """
     rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
-    targets = targets_of(graph, wrt)
-    sources = sources_of(graph, outputs)
+    tensors_wrt = wrt_tensors(graph, wrt)
+    sources = differentiated_outputs(graph, outputs)
     if seed not in ("input", "ones"):
         raise UsageError(f"the seed is 'input' or 'ones', not '{seed}'")
     stopped = tensors_named(graph, stop) if stop else ()
-    sweep = _Sweep(graph, targets, sources, stopped, rules)
+    sweep = _Sweep(graph, tensors_wrt, sources, stopped, rules)
     return sweep.run(seed == "ones", with_outputs)
 
 
@@ -119,13 +119,13 @@ class _Sweep:
     def __init__(
         self,
         graph: Graph,
-        targets: tuple[Tensor, ...],
-        sources: tuple[Tensor, ...],
+        wrt: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
         stopped: tuple[Tensor, ...],
         rules: Rules,
     ) -> None:
-        self.targets = targets
-        self.sources = sources
+        self.wrt = wrt
+        self.outputs = outputs
         self.stopped = stopped
         self.rules = rules
         self.graph, self.active = self._decompose(graph)
@@ -146,10 +146,10 @@ class _Sweep:
         so, and its active tensors. What they are made of may be decomposed in its turn,
         and shares no tensor that the user named: its gradient is that of its own uses.
         """
-        named = {*self.targets, *self.stopped}
+        named = {*self.wrt, *self.stopped}
         while True:
             active = active_tensors(
-                graph, self.targets, self.sources, self.rules, self.stopped
+                graph, self.wrt, self.outputs, self.rules, self.stopped
             )
 
             def decomposition(
@@ -171,7 +171,7 @@ class _Sweep:
         missing = [op for op in way if self.rules.derivation(op).is_missing]
         if missing:
             raise NoDerivativeError.collect(list(map(self._no_derivative, missing)))
-        seeds = {output: self._seed(output, ones) for output in self.sources}
+        seeds = {output: self._seed(output, ones) for output in self.outputs}
         self.gradients.update(seeds)
         for operation in reversed(way):
             self._visit(operation)
@@ -262,11 +262,11 @@ class _Sweep:
     def _finish(self, seeds: Mapping[Tensor, Tensor], with_outputs: bool) -> Backward:
         self.emit.origin = None
         self.emit.naming = str
-        results = [self._result(target) for target in self.targets]
+        results = [self._result(target) for target in self.wrt]
         self.names.assign(self.emit, self.gradients, self.confinement.confined)
         gradients = {
             target.name: self.emit.pinned.get(result, result.name)
-            for target, result in zip(self.targets, results, strict=True)
+            for target, result in zip(self.wrt, results, strict=True)
         }
         named_seeds = {output.name: seed.name for output, seed in seeds.items()}
         graph = Graph(
@@ -283,7 +283,7 @@ class _Sweep:
             gradients,
             self._warnings(),
             self.reductions,
-            tuple(output.name for output in self.sources),
+            tuple(output.name for output in self.outputs),
             tuple(tensor.name for tensor in self.stopped),
         )
 
@@ -307,11 +307,11 @@ class _Sweep:
         return self.emit.pin_name(gradient, name)
 
     def _warnings(self) -> tuple[str, ...]:
-        sources = " and ".join(f"'{s.name}'" for s in self.sources)
-        unreached = [t for t in self.targets if t not in self.gradients]
+        outputs = " and ".join(f"'{output.name}'" for output in self.outputs)
+        unreached = [t for t in self.wrt if t not in self.gradients]
         way = " other than through what is stopped" if self.stopped else ""
         return tuple(
-            f"'{t.name}' does not influence {sources}{way}: its gradient is zeros"
+            f"'{t.name}' does not influence {outputs}{way}: its gradient is zeros"
             for t in unreached
         )
 

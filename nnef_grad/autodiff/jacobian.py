@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from nnef_grad.autodiff.backward import Backward, Wrt, sources_of, targets_of
+from nnef_grad.autodiff.backward import (
+    Backward,
+    Wrt,
+    differentiated_outputs,
+    wrt_tensors,
+)
 from nnef_grad.autodiff.batching import batch
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
@@ -59,7 +64,7 @@ def jacobian(
     """
     rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
-    output, targets = _output(graph, outputs), targets_of(graph, wrt)
+    output, targets = _output(graph, outputs), wrt_tensors(graph, wrt)
     _check_sizes(output, targets)
     backward = differentiate(
         graph,
@@ -87,7 +92,7 @@ def jacobian(
 
 def _output(graph: Graph, chosen: Sequence[str] | None) -> Tensor:
     """The one output that is differentiated."""
-    found = sources_of(graph, chosen)
+    found = differentiated_outputs(graph, chosen)
     if len(found) > 1:
         listed = ", ".join(f"'{output.name}'" for output in found)
         raise UsageError(

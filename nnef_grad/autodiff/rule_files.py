@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from nnef_grad.errors import Problem
 from nnef_grad.language import syntax
-from nnef_grad.language.definitions import check_fragments
+from nnef_grad.language.check_definitions import check_fragments
 from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.types import GENERIC, TensorType, Type, leaves
 
@@ -35,13 +35,18 @@ def _naming_problems(fragments: Sequence[syntax.Fragment]) -> Iterator[Problem]:
             message = f"operation '{fragment.name}' is already defined"
             yield Problem(message, fragment.span)
         elif fragment.name not in known and operation not in known:
-            message = (
-                f"'{fragment.name}' is not named after an operation,"
-                f" with {' or '.join(SUFFIXES)} after it"
-            )
+            message = _no_operation(fragment.name)
             yield Problem(message, fragment.span)
         elif suffix:
             yield from signature_problems(fragment, known[operation])
+
+
+def _no_operation(name: str) -> str:
+    """Why a fragment is not a rule, and what would make it one."""
+    operation, suffix = _split(name)
+    if not suffix:
+        return f"'{name}' is not a rule: name it after an operation, with {' or '.join(SUFFIXES)} after it"
+    return f"'{operation}' is not an operation of the standard: declare it here, without a body"
 
 
 def _split(name: str) -> tuple[str, str]:

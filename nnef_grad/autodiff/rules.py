@@ -16,8 +16,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from nnef_grad.autodiff.apply_rules import apply_rule, shapes_by_rule
 from nnef_grad.autodiff.rule_files import SHAPE, SUFFIX, declared_operations
-from nnef_grad.autodiff.rule_fragments import apply_rule, shapes_by_rule
 from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import Decompose
 from nnef_grad.errors import UsageError, suggestion

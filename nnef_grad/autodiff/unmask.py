@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from nnef_grad.autodiff.support import Selection, keeps, selection
+from nnef_grad.autodiff.cotangent_support import Selection, keeps, selection
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.graph.names import substitute
 

@@ -21,7 +21,7 @@ from nnef_grad.errors import (
 from nnef_grad.graph import names
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.language import syntax
-from nnef_grad.language.document import check_document
+from nnef_grad.language.check_document import check_document
 from nnef_grad.language.labels import label_steps
 from nnef_grad.ops.opset import OpSet, standard_opset
 from nnef_grad.source import Span

@@ -84,7 +84,8 @@ def execute(
     evaluation = find_evaluation(operation.name, operations)
     if evaluation is None:
         message = f"'{operation.name}' has no evaluation"
-        raise UsageError(message, operation.span)
+        advice = "give it a body, or enter one with @rules.evaluation in Python"
+        raise UsageError(f"{message}: {advice}", operation.span)
     attributes = {**operation.attributes, **_generic_type(operation, dtype)}
     try:
         with np.errstate(all="ignore"):

@@ -5,7 +5,7 @@
     registry.py         which form an operation has then, and what is refused
     lowerings.nnef      the forms, written in NNEF
     elementwise.py ...  the same where they need shapes, a family a file
-    fusion.py           operations that runtimes make wrong next to each other
+    fusion_workarounds.py           operations that runtimes make wrong next to each other
     integers.py, cleanup.py
                         passes over integers; over copies, repetitions and names
 
@@ -36,7 +36,7 @@ from nnef_grad.targets.cleanup import (
     remove_repetitions,
     rename_misread,
 )
-from nnef_grad.targets.fusion import (
+from nnef_grad.targets.fusion_workarounds import (
     add_biases,
     add_opposites,
     hold_steps,

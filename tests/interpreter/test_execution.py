@@ -198,7 +198,7 @@ def test_an_evaluation_of_ones_own() -> None:
 def test_without_an_evaluation_it_is_an_error() -> None:
     with pytest.raises(nnef_grad.UsageError) as caught:
         evaluate(own_graph(), {"x": [1.0, 2.0]})
-    assert caught.value.message == "'swish' has no evaluation"
+    assert caught.value.message.startswith("'swish' has no evaluation: give it a body")
     assert caught.value.span is not None
     assert caught.value.span.text == "swish"
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import click
 import pytest
 from support.networks import SMALL, network_verdicts, stored_network
 from support.operation_models import Model, models
@@ -20,6 +21,7 @@ from support.runtimes.page import by_operation, letters_of, page
 from support.stored_models import run
 
 import nnef_grad
+from nnef_grad.cli import main
 from nnef_grad.targets import TARGETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "runtimes.md"
@@ -33,6 +35,12 @@ PROMISED: dict[str, tuple[str, ...]] = {
     "onnx": ("onnx",),
     "portable": tuple(CONSUMERS),
 }
+
+
+def test_every_target_is_promised_and_can_be_chosen() -> None:
+    (option,) = (p for p in main.params if p.name == "target")
+    assert isinstance(option.type, click.Choice)
+    assert set(PROMISED) == set(TARGETS) == set(option.type.choices)
 
 
 def in_part(part: int) -> tuple[Model, ...]:
