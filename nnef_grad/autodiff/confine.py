@@ -38,8 +38,8 @@ from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 
 
 class Known(NamedTuple):
-    """What is known of a cotangent: its support, and whether it may differ from zero
-    outside of it all the same.
+    """The support of a cotangent, and whether the cotangent may differ from zero outside
+    of it all the same.
     """
 
     support: Support

@@ -173,7 +173,7 @@ def _refuse_wrong_types(
     for parameter in fragment.parameters:
         name = parameter.name
         if name in values and not _is_of(values[name], parameter.type, generics):
-            found = brief(_told(values[name]))
+            found = brief(_describe(values[name]))
             message = f"argument '{name}' of '{fragment.name}' wants {parameter.type}, got {found}"
             raise InvalidGraphError(message)
 
@@ -210,9 +210,9 @@ def _is_of(value: object, type_: Type, generics: Generics) -> bool:
     return name is not None and is_assignable(Primitive(name), type_, generics)
 
 
-def _told(value: object) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_told, value))}]"
+        return f"[{', '.join(map(_describe, value))}]"
     return f"tensor<{value.dtype}>" if isinstance(value, Tensor) else repr(value)
 
 

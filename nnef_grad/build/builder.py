@@ -45,8 +45,8 @@ def build_graph(
             shape functions of those that it declares; the standard's, if not given.
         shapes: gives the shape of an external from its name and its declared shape.
         compounds: the standard operations whose bodies are put in their place.
-        lenient: whether what exporters are known to get wrong is repaired; what was done
-            is told by the warnings of the graph.
+        lenient: whether known mistakes of exporters are repaired; the warnings of the
+            graph list the repairs.
 
     Raises:
         InvalidGraphError: the document breaks a rule of the language, or of an

@@ -24,8 +24,8 @@ def slice_(input: Array, **attributes: Any) -> Array:
 def pad(
     input: Array, padding: tuple[tuple[int, int], ...], border: str, value: float
 ) -> Array:
-    """The border, one axis after the other; a negative padding crops. The value is that
-    of a border 'ignore' too, which there is nobody to ignore.
+    """The tensor extended by its border along each axis; negative padding crops. The
+    value is also used for the border 'ignore', which has no effect here.
     """
     output = input
     for axis, (before, after) in enumerate(padding):

@@ -165,7 +165,7 @@ def conv_groups(input: Shape, groups: int) -> int:
 
 def deconv_groups(input: Shape, output_shape: Shape, groups: int) -> int:
     """The number of groups; 0 stands for one for each channel of the output, which are
-    those of the input if nobody says.
+    those of the input by default.
     """
     return groups or (output_shape[1] if output_shape else input[1])
 

@@ -182,9 +182,9 @@ def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Tensor:
     column = emit("unsqueeze", x, axes=[axis + 1], hint="column")
     padding = [(0, 0)] * column.rank
     padding[axis + 1] = (0, step - 1)
-    stuffed = emit("pad", column, padding=padding, hint="padded")
+    filled = emit("pad", column, padding=padding, hint="padded")
     extents = with_extent(x.shape, axis, x.shape[axis] * step)
-    return reshaped(emit, stuffed, extents, hint="spread")
+    return reshaped(emit, filled, extents, hint="spread")
 
 
 # ---- Borders ----
