@@ -26,7 +26,13 @@ def test_every_gradient_agrees_with_autograd(name: str, image: int) -> None:
     check_gradients(network(name, 1, image), tolerance=1e-6, transform=scaled)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.thorough) if name == "vgg" else name
+        for name in SMALL
+    ],
+)
 def test_every_gradient_of_a_batch_agrees_with_autograd(name: str) -> None:
     check_gradients(small_network(name, batch=2), tolerance=1e-6, transform=scaled)
 

@@ -34,14 +34,8 @@ def contents(folder: Path) -> Mapping[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "resnet",
-        pytest.param("alexnet", marks=pytest.mark.thorough),
-        pytest.param("vgg", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["resnet", "alexnet", "vgg"])
 def test_a_stored_network_runs_everywhere(name: str, tmp_path: Path) -> None:
     runtimes = TARGETS["portable"]
     needs(*runtimes)
