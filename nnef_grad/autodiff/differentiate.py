@@ -23,7 +23,7 @@ from nnef_grad.autodiff.backward import (
 )
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.naming import GradientNames, Role
-from nnef_grad.autodiff.rules import Rules
+from nnef_grad.autodiff.rules import Rule, Rules
 from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.build.arguments import bind
 from nnef_grad.build.emitter import Emitter
@@ -155,9 +155,9 @@ class _Sweep:
             def decomposition(
                 operation: Operation, active: set[Tensor] = active
             ) -> Decompose | None:
-                derivation = self.rules.derivation(operation)
-                is_wanted = is_active(operation, active)
-                return derivation.decompose if is_wanted else None
+                if not is_active(operation, active):
+                    return None
+                return self.rules.derivation(operation).decompose
 
             decomposed = inline(graph, decomposition, self.rules.opset, named)
             if decomposed is graph:
@@ -167,30 +167,18 @@ class _Sweep:
     # From the last operation to the first
 
     def run(self, ones: bool, with_outputs: bool) -> Backward:
-        way = list(filter(self._passes_gradients, self.graph.operations))
-        missing = [op for op in way if self.rules.derivation(op).is_missing]
+        active = (op for op in self.graph.operations if is_active(op, self.active))
+        way = [(op, self.rules.derivation(op)) for op in active]
+        missing = [_no_derivative(op, d.limit) for op, d in way if d.is_missing]
         if missing:
-            raise NoDerivativeError.collect(list(map(self._no_derivative, missing)))
+            raise NoDerivativeError.collect(missing)
         seeds = {output: self._seed(output, ones) for output in self.outputs}
         self.gradients.update(seeds)
-        for operation in reversed(way):
-            self._visit(operation)
+        for operation, derivation in reversed(way):
+            # A step may lie between active tensors: it passes no gradient on.
+            if derivation.vjp is not None and not derivation.is_zero:
+                self._visit(operation, derivation.vjp)
         return self._finish({} if ones else seeds, with_outputs)
-
-    def _passes_gradients(self, operation: Operation) -> bool:
-        """Whether gradients flow through an operation: it may lie between active tensors
-        with a derivative of zero.
-        """
-        return (
-            is_active(operation, self.active)
-            and not self.rules.derivation(operation).is_zero
-        )
-
-    def _no_derivative(self, operation: Operation) -> Problem:
-        name, limit = operation.name, self.rules.derivation(operation).limit
-        advice = f"give a rule '{name}_vjp' for it, or leave it out of the way from wrt to outputs"
-        what = f"'{name}' has no derivative{f' {limit}' if limit else ''}"
-        return Problem(f"{what}: {advice}", operation.span)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{output.name}")
@@ -202,15 +190,13 @@ class _Sweep:
         self.names.count_use(output)
         return seed
 
-    def _visit(self, operation: Operation) -> None:
+    def _visit(self, operation: Operation, vjp: Rule) -> None:
         """Adds the gradients of the operands, if a result has received one."""
         received = _map(self._received, operation.results)
         if not tensors(received):
             return
         self.emit.origin = operation
         self.emit.naming = _step_names(operation)
-        vjp = self.rules.derivation(operation).vjp
-        assert vjp is not None
         with located(operation.span):
             found = vjp(self.emit, operation, *received)
         gradients = check_gradients(operation, found, self.emit.knows)
@@ -342,6 +328,13 @@ def _step_names(operation: Operation) -> Callable[[str], str]:
         if isinstance(operand, Tensor)
     }
     return step_names(f"{{}}_{operation.outputs[0].name}", gradients)
+
+
+def _no_derivative(operation: Operation, limit: str) -> Problem:
+    name = operation.name
+    advice = f"give a rule '{name}_vjp' for it, or leave it out of the way from wrt to outputs"
+    what = f"'{name}' has no derivative{f' {limit}' if limit else ''}"
+    return Problem(f"{what}: {advice}", operation.span)
 
 
 def _notes(

@@ -1,8 +1,7 @@
 """The lookup of derivatives, in one order.
 
-    the user's rule; the Python rule; the rule in derivatives.nnef; the operation's own body
-
-Where a Python body stands beside a rule, it goes first for the settings that it is for.
+    the user's rule; a decomposition, for the settings that it is for; zero, for steps;
+    the rule in Python; the rule in derivatives.nnef; the operation's own body
 
 A rule, of whatever kind, is a function of the emitter, the operation and the gradients
 of its results; see ops/registry.py.

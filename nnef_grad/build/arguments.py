@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, NamedTuple, Union
 
 from nnef_grad.errors import InvalidGraphError, brief, suggestion
-from nnef_grad.graph.ir import Operand, Tensor
+from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.types import (
     DTYPES,
@@ -47,12 +47,18 @@ class Arguments(NamedTuple):
 
 
 def _identity(value: Any) -> Any:
-    """0.0 and -0.0 are not the same, though they are equal. Other values of a parameter
-    have one type.
-    """
+    """Distinguishes values that Python has for equal: 1, 1.0 and True, 0.0 and -0.0."""
     if isinstance(value, tuple):
-        return tuple(map(_identity, value)) if 0.0 in value else value
-    return repr(value) if type(value) is float and value == 0.0 else value
+        return tuple(map(_identity, value))
+    if isinstance(value, Tensor):
+        return value
+    return type(value), repr(value) if value == 0.0 else value
+
+
+def operation_key(operation: Operation) -> tuple[object, ...]:
+    """Equal for operations that compute the same."""
+    arguments = Arguments(operation.operands, operation.settings, operation.dtype)
+    return arguments.key(operation.definition)
 
 
 def bind(

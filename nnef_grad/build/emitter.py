@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, Protocol, cast
 
-from nnef_grad.build.arguments import Arguments, bind, bind_call
+from nnef_grad.build.arguments import Arguments, bind, bind_call, operation_key
 from nnef_grad.build.shape_inference import infer_shapes
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.graph.ir import (
@@ -220,10 +220,7 @@ class Emitter:
         self._add(operation)
         is_shared = is_shared and operation.name not in UNIQUE
         if self._simplify is not None and is_shared:
-            arguments = Arguments(
-                operation.operands, operation.settings, operation.dtype
-            )
-            self._emitted.setdefault(arguments.key(operation.definition), operation)
+            self._emitted.setdefault(operation_key(operation), operation)
         if self._tracker is not None:
             self._tracker.take(operation)
 

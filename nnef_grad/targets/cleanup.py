@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from nnef_grad.build.arguments import operation_key
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.language.library import standard
@@ -44,20 +45,14 @@ def remove_repetitions(graph: Graph) -> Graph:
     operations: list[Operation] = []
     for op in graph.operations:
         op = substitute(op, originals)
-        earlier = first.setdefault(_key(op), op) if op.name not in UNIQUE else op
+        is_unique = op.name in UNIQUE
+        earlier = op if is_unique else first.setdefault(operation_key(op), op)
         if earlier is not op:
             originals.update(zip(op.outputs, earlier.outputs, strict=True))
         if earlier is op or not stays.isdisjoint(op.outputs):
             operations.append(op)
     found = tuple(operations)
     return graph if found == graph.operations else replace(graph, operations=found)
-
-
-def _key(op: Operation) -> object:
-    """Equal for operations that compute the same. `repr` tells 1 from 1.0 from true, and
-    0.0 from -0.0.
-    """
-    return op.name, repr(op.operands), repr(op.attributes), op.dtype
 
 
 def copy_outputs(graph: Graph) -> Graph:

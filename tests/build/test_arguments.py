@@ -1,0 +1,46 @@
+"""The arguments of operations: which of them are equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nnef_grad.build.arguments import Arguments, bind
+from nnef_grad.language.library import standard
+from nnef_grad.language.parser import parse_fragments
+from nnef_grad.source import Source
+
+(OWN,) = parse_fragments(
+    Source(
+        "own", "fragment own( x: tensor<>, a: scalar[][] ) -> ( y: tensor<scalar> );"
+    )
+)
+
+
+def key(x: Any, a: Any) -> object:
+    return Arguments((x,), {"a": a}, None).key(OWN)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((1, ()), (1.0, ())),
+        ((1, ()), (True, ())),
+        ((0, ()), (False, ())),
+        ((0.0, ()), (-0.0, ())),
+        ((1.0, ((0.0, 2.0),)), (1.0, ((-0.0, 2.0),))),
+        (("", ()), (0.0, ())),
+    ],
+)
+def test_values_that_python_has_for_equal(one: Any, other: Any) -> None:
+    assert key(*one) == key(*one)
+    assert key(*one) != key(*other)
+
+
+def test_the_order_in_which_attributes_are_given_does_not_matter() -> None:
+    fragment = standard()["constant"]
+    values = {"shape": (2,), "value": (1.0,)}
+    one = bind(fragment, values, "scalar")
+    other = bind(fragment, dict(reversed(values.items())), "scalar")
+    assert one.key(fragment) == other.key(fragment)
