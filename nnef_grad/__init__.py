@@ -13,27 +13,26 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnef_grad.autodiff.backward import Backward, summary
-from nnef_grad.autodiff.differentiate import differentiate
-from nnef_grad.autodiff.jacobian import jacobian
-from nnef_grad.autodiff.rules import Rules
-from nnef_grad.errors import (
-    InvalidGraphError,
-    NnefGradError,
-    NnefSyntaxError,
-    NoDerivativeError,
-    Problem,
-    UnsupportedError,
-    UsageError,
-)
-from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.model import dumps, load, load_rules, loads, loads_rules, save
-from nnef_grad.source import Source, Span
-from nnef_grad.storage.data import VariableData, load_data
-
 if TYPE_CHECKING:
+    from nnef_grad.autodiff.backward import Backward, summary
+    from nnef_grad.autodiff.differentiate import differentiate
+    from nnef_grad.autodiff.jacobian import jacobian
+    from nnef_grad.autodiff.rules import Rules
+    from nnef_grad.errors import (
+        InvalidGraphError,
+        NnefGradError,
+        NnefSyntaxError,
+        NoDerivativeError,
+        Problem,
+        UnsupportedError,
+        UsageError,
+    )
+    from nnef_grad.graph.ir import Graph, Operation, Tensor
     from nnef_grad.interpreter import evaluate
     from nnef_grad.interpreter.gradcheck import Checked, CheckedGradient, check
+    from nnef_grad.model import dumps, load, load_rules, loads, loads_rules, save
+    from nnef_grad.source import Source, Span
+    from nnef_grad.storage.data import VariableData, load_data
     from nnef_grad.targets import Lowered, lower
 
 __version__ = "0.1.0"
@@ -72,18 +71,39 @@ __all__ = [
     "summary",
 ]
 
-# Evaluation needs numpy; compiling a graph does not.
-_NUMERIC = {
-    "Checked": "nnef_grad.interpreter.gradcheck",
-    "CheckedGradient": "nnef_grad.interpreter.gradcheck",
-    "check": "nnef_grad.interpreter.gradcheck",
-    "evaluate": "nnef_grad.interpreter",
-    "Lowered": "nnef_grad.targets",
-    "lower": "nnef_grad.targets",
+# Where each name comes from. A module is imported when a name of it is used.
+_NAMES = {
+    "autodiff.backward": ("Backward", "summary"),
+    "autodiff.differentiate": ("differentiate",),
+    "autodiff.jacobian": ("jacobian",),
+    "autodiff.rules": ("Rules",),
+    "errors": (
+        "InvalidGraphError",
+        "NnefGradError",
+        "NnefSyntaxError",
+        "NoDerivativeError",
+        "Problem",
+        "UnsupportedError",
+        "UsageError",
+    ),
+    "graph.ir": ("Graph", "Operation", "Tensor"),
+    "interpreter": ("evaluate",),
+    "interpreter.gradcheck": ("Checked", "CheckedGradient", "check"),
+    "model": ("dumps", "load", "load_rules", "loads", "loads_rules", "save"),
+    "source": ("Source", "Span"),
+    "storage.data": ("VariableData", "load_data"),
+    "targets": ("Lowered", "lower"),
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NUMERIC:
+    if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_module(_NUMERIC[name]), name)
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

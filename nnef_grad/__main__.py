@@ -1,5 +1,50 @@
-"""`python -m nnef_grad`: the command line."""
+"""The commands. Nothing is imported yet: Ctrl-C ends them quietly from the start."""
 
-from nnef_grad.cli import main
+from __future__ import annotations
 
-main()
+import os
+import signal
+from importlib import import_module
+from types import FrameType
+
+
+def main() -> None:
+    """`nnef-grad`, and `python -m nnef_grad`."""
+    _run("nnef_grad.cli")
+
+
+def format_files() -> None:
+    """`nnef-grad-fmt`."""
+    _run("nnef_grad.fmt_cli")
+
+
+def _run(module: str) -> None:
+    _open_streams()
+    signal.signal(signal.SIGINT, _exit)
+    try:
+        import_module(module).main()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _open_streams() -> None:
+    """Opens what is closed of stdin, stdout and stderr, so that no file that is opened
+    later takes its place.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _exit(number: int, _: FrameType | None) -> None:
+    """Ends the process at once: there is nothing yet to clean up, and an exception in
+    the middle of an import may get lost.
+    """
+    os.write(2, b"interrupted\n")
+    os._exit(128 + number)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,79 +5,35 @@ codes.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import threading
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, wraps
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
 
 import click
 
 import nnef_grad
 from nnef_grad.autodiff.backward import Wrt
+from nnef_grad.console import (
+    PIPE,
+    command_line,
+    print_message,
+    print_result,
+    read_stdin,
+)
 from nnef_grad.errors import NnefGradError, Problem, UsageError
+from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables, from_source
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.data import arrays_of
-from nnef_grad.storage.files import text_of
 from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
 
-PIPE = "-"
-USER_ERROR = 2
-INTERNAL_ERROR = 1
 WRONG_GRADIENT = 1
 
 
-def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
-    """Turns exceptions into messages and exit codes: the user's mistakes, and bugs."""
-
-    @wraps(command)
-    def run(*arguments: Any, **options: Any) -> None:
-        try:
-            with _clean_up_when_terminated():
-                command(*arguments, **options)
-        except NnefGradError as error:
-            _fail(_render(error, options["report"]), USER_ERROR)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(INTERNAL_ERROR)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
-            raise
-        except Exception as error:
-            if os.environ.get("NNEF_GRAD_TRACEBACK"):
-                raise
-            what = f"{type(error).__name__}: {error}"
-            message = f"error: this is a bug in nnef-grad ({what})"
-            advice = "set NNEF_GRAD_TRACEBACK=1 to see where"
-            _fail(f"{message}; {advice}", INTERNAL_ERROR)
-
-    return run
-
-
-@contextmanager
-def _clean_up_when_terminated() -> Iterator[None]:
-    """Removes half-written output when the process is terminated."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    click.echo(message, err=True)
-    sys.exit(code)
-
-
-def _render(error: NnefGradError, report: str) -> str:
+def _render(error: NnefGradError, *, report: str, **_: object) -> str:
     error.problems = tuple(map(_with_advice, error.problems))
     if report == "text":
         return str(error)
@@ -214,7 +170,7 @@ def _with_advice(problem: Problem) -> Problem:
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad")
-@_exit_codes
+@command_line(_render)
 def main(
     model: str,
     output: str,
@@ -270,7 +226,8 @@ def main(
         with_outputs=with_outputs,
         rules=own_rules,
     )
-    stored = _load_stored(graph, container)
+    stored = nnef_grad.VariableData(container) if container is not None else None
+    untrained = _is_untrained(graph, stored)
     backward, constants = _lower(backward, target, output)
     if is_checked:
         known = (
@@ -278,8 +235,8 @@ def main(
         )
         values = {**known, **constants}
         _check(graph, backward, values, check_seed, own_rules, report)
-    _write(backward, output, stored, constants, force)
-    warnings = _warnings(graph, backward, stored, output)
+    _write(backward, output, stored, constants, partial=untrained, force=force)
+    warnings = _warnings(graph, backward, untrained, output)
     summary = "" if quiet else nnef_grad.summary(graph, backward)
     _report(warnings, summary, report)
 
@@ -295,7 +252,7 @@ def _refuse(output: str, model: str, force: bool) -> None:
 
 def _read(container: Container | None, **options: Any) -> nnef_grad.Graph:
     if container is None:
-        return from_source(text_of(sys.stdin.buffer, "<stdin>"), **options)
+        return from_source(read_stdin(), **options)
     quant = container.quantization()
     return from_source(container.graph(), quant=quant, **options)
 
@@ -316,15 +273,16 @@ def _lower(
     return replace(backward, graph=lowered.graph), lowered.data
 
 
-def _load_stored(
-    graph: nnef_grad.Graph, container: Container | None
-) -> nnef_grad.VariableData | None:
-    """The data of the model; None for one without any, such as an untrained one."""
-    if container is None:
-        return None
-    data = nnef_grad.VariableData(container)
-    has_any = any(variable.label in data for variable in declared_variables(graph))
-    return data if has_any else None
+def _is_untrained(
+    graph: nnef_grad.Graph, stored: nnef_grad.VariableData | None
+) -> bool:
+    """Whether no variable has data, but for constants that an earlier lowering made
+    variables.
+    """
+    labels = [variable.label for variable in declared_variables(graph)]
+    return stored is None or not any(
+        label in stored for label in labels if not is_constant(label)
+    )
 
 
 def _write(
@@ -332,15 +290,16 @@ def _write(
     output: str,
     stored: nnef_grad.VariableData | None,
     constants: Mapping[str, Any],
+    *,
+    partial: bool,
     force: bool,
 ) -> None:
     if output == PIPE:
-        click.echo(nnef_grad.dumps(backward), nl=False)
+        print_result(nnef_grad.dumps(backward))
         return
     # The constants come first: an unused file of the model may have the same label.
     found: Any = ChainMap(dict(constants), stored or {})  # type: ignore[arg-type]
     data = None if _is_text(output) else found
-    partial = stored is None
     nnef_grad.save(backward, output, data=data, partial=partial, overwrite=force)
 
 
@@ -352,11 +311,11 @@ def _is_text(output: str) -> bool:
 def _warnings(
     graph: nnef_grad.Graph,
     backward: nnef_grad.Backward,
-    stored: nnef_grad.VariableData | None,
+    untrained: bool,
     output: str,
 ) -> list[Problem]:
     found = [*graph.warnings, *map(Problem, backward.warnings)]
-    if stored is None and declared_variables(graph) and not _is_text(output):
+    if untrained and declared_variables(graph) and not _is_text(output):
         message = "the model has no data for its variables, so OUT has none either"
         found.append(Problem(message))
     return found
@@ -381,9 +340,9 @@ def _check(
     """Reports how the gradients compare; a wrong one ends the program."""
     checked = nnef_grad.check(graph, backward, variables=values, seed=seed, rules=rules)
     if report == "json":
-        click.echo(json.dumps({"check": checked.as_data()}), err=True)
+        print_message(json.dumps({"check": checked.as_data()}))
     else:
-        click.echo(str(checked), err=True)
+        print_message(str(checked))
     if not checked.passed:
         sys.exit(WRONG_GRADIENT)
 
@@ -391,12 +350,12 @@ def _check(
 def _report(warnings: Sequence[Problem], summary: str, report: str) -> None:
     if report == "json":
         data = {"warnings": [w.as_data() for w in warnings], "summary": summary}
-        click.echo(json.dumps(data), err=True)
+        print_message(json.dumps(data))
         return
     for warning in warnings:
-        click.echo(warning.render("warning"), err=True)
+        print_message(warning.render("warning"))
     if summary:
-        click.echo(summary, err=True)
+        print_message(summary)
 
 
 def _split(values: Sequence[str]) -> list[str]:

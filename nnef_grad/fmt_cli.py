@@ -10,14 +10,18 @@ from typing import NamedTuple
 import click
 
 import nnef_grad
-from nnef_grad.errors import NnefGradError
+from nnef_grad.console import (
+    PIPE,
+    command_line,
+    print_message,
+    print_result,
+    read_stdin,
+)
 from nnef_grad.language.format import format_text
 from nnef_grad.source import Source
-from nnef_grad.storage.files import decode, read_source, write_text
+from nnef_grad.storage.files import read_source, write_text
 
-PIPE = "-"
 WOULD_CHANGE = 1
-USER_ERROR = 2
 
 
 class Formatted(NamedTuple):
@@ -39,6 +43,7 @@ class Formatted(NamedTuple):
     "--check", is_flag=True, help="Write nothing; exit 1 if files would change."
 )
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad-fmt")
+@command_line(lambda error, **_: str(error))
 def main(files: tuple[str, ...], check: bool) -> None:
     """Bring NNEF files into canonical layout.
 
@@ -51,27 +56,19 @@ def main(files: tuple[str, ...], check: bool) -> None:
       nnef-grad-fmt --check models/*.nnef
       nnef-grad model.nnef | nnef-grad-fmt - | less
     """
-    try:
-        formatted = [_format(name) for name in dict.fromkeys(files)]
-        (_report if check else _write)(formatted)
-    except NnefGradError as error:
-        click.echo(str(error), err=True)
-        sys.exit(USER_ERROR)
+    formatted = [_format(name) for name in dict.fromkeys(files)]
+    (_report if check else _write)(formatted)
 
 
 def _format(name: str) -> Formatted:
-    source = (
-        decode(sys.stdin.buffer.read(), "<stdin>")
-        if name == PIPE
-        else read_source(name)
-    )
+    source = read_stdin() if name == PIPE else read_source(name)
     return Formatted(name, source, format_text(source))
 
 
 def _report(formatted: Sequence[Formatted]) -> None:
     changed = [file for file in formatted if file.changes]
     for file in changed:
-        click.echo(f"{file.source.name}: would change", err=True)
+        print_message(f"{file.source.name}: would change")
     if changed:
         sys.exit(WOULD_CHANGE)
 
@@ -80,7 +77,7 @@ def _write(formatted: Sequence[Formatted]) -> None:
     """Rewrites the files; the target of a symbolic link, not the link."""
     for file in formatted:
         if file.name == PIPE:
-            click.echo(file.text, nl=False)
+            print_result(file.text)
         elif file.changes:
             write_text(Path(file.name).resolve(), file.text, overwrite=True)
-            click.echo(f"{file.name}: changed", err=True)
+            print_message(f"{file.name}: changed")

@@ -124,7 +124,7 @@ def save(
     *,
     data: Data | None = None,
     partial: bool = False,
-    overwrite: bool = True,
+    overwrite: bool = False,
 ) -> None:
     """Writes a graph, with its quantization info, if any. Writing is atomic: the output
     appears whole or not at all.

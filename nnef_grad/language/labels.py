@@ -27,3 +27,12 @@ def label_steps(label: str) -> tuple[str, ...]:
     else:
         return steps
     raise ValueError(f"label {label!r} {what}")
+
+
+# The folder of the data of constants that are stored as variables.
+CONSTANTS = "constants"
+
+
+def is_constant(label: str) -> bool:
+    """Whether a label is one of those that constants get which become variables."""
+    return re.fullmatch(rf"{CONSTANTS}(_\d+)?/\d+", label) is not None

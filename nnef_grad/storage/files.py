@@ -7,10 +7,12 @@ left by a process that was killed, and is removed by the next one that writes th
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from glob import escape
@@ -34,6 +36,10 @@ UNFINISHED = ".nnef-grad-unfinished"
 REPLACED = ".nnef-grad-replaced"
 # The number of random characters in a temporary name.
 RANDOM = 8
+
+# How often to wait for another process that replaces a folder, and how many seconds.
+WAITS = 1000
+WAIT = 0.01
 
 
 # ---- Reading ----
@@ -150,14 +156,18 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
                 draft = drafts.enter_context(unfinished_file(path))
                 draft.write_text(text, "utf-8", newline="\n")
             written.append((draft, path))
-        for draft, path in written:
-            with writing(path):
-                commit(draft, path)
+        with ExitStack() as undo:
+            for draft, path in written:
+                with writing(path):
+                    commit(draft, path, overwrite=overwrite)
+                if not overwrite:
+                    undo.callback(_remove, path)
+            undo.pop_all()
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
     """Raises `UsageError` if a file exists and must not be replaced."""
-    if path.exists() and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         raise UsageError(f"'{path}' exists already", remedy="overwrite")
     if path.exists() and not path.is_file():
         raise UsageError(f"'{path}' is not a file, and cannot be replaced by one")
@@ -185,28 +195,88 @@ def unfinished_folder(path: Path) -> Iterator[Path]:
         yield draft
 
 
-def commit(draft: Path, path: Path) -> None:
-    """Moves a finished draft to its path, with the permissions of what it replaces."""
-    usual = 0o777 if draft.is_dir() else 0o666
-    draft.chmod(path.stat().st_mode & 0o777 if path.exists() else usual & ~_umask())
+def commit(draft: Path, path: Path, *, overwrite: bool) -> None:
+    """Moves a finished file to its path, with the permissions of what it replaces.
+
+    Raises:
+        UsageError: the path exists by now, and must not be replaced.
+    """
+    _set_permissions(draft, path, 0o666)
+    if not overwrite:
+        # Unlike renaming, linking never replaces what another process has written.
+        try:
+            os.link(draft, path)
+            return
+        except OSError:
+            refuse_existing(path, overwrite=False)
     draft.replace(path)
 
 
-def commit_over(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
-    """Replaces a folder by a finished draft, unless `refuse` raises an error. If the
-    process is killed in between, the old folder is left with the suffix `REPLACED`.
+def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
+    """Moves a finished folder to its path, with the permissions of what it replaces:
+    nothing, an empty folder, or one for which `refuse` raises no error. If the process
+    is killed in between, the old folder is left with the suffix `REPLACED`.
+
+    Raises:
+        UsageError: other processes keep replacing it.
     """
+    with _exclusive(path):
+        _set_permissions(draft, path, 0o777)
+        refuse(path)
+        try:
+            draft.replace(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            _replace_folder(draft, path, refuse)
+        _remove_leftovers(path, REPLACED)
+
+
+def _replace_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
     replaced = _new_folder(path, REPLACED)
     replaced.rmdir()
     path.replace(replaced)
     try:
+        # It may have changed since it was looked at.
         refuse(replaced)
-        draft.chmod(replaced.stat().st_mode & 0o777)
         draft.replace(path)
     except BaseException:
         replaced.replace(path)
         raise
-    _remove(replaced)
+
+
+@contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    """Waits until no other process replaces a folder here, where the file system has
+    locks.
+    """
+    with ExitStack() as stack:
+        for _ in range(WAITS):
+            with suppress(BlockingIOError):
+                _lock_folder(path.parent, stack)
+                break
+            time.sleep(WAIT)
+        else:
+            raise UsageError(f"cannot write '{path}': other processes keep writing it")
+        yield
+
+
+def _lock_folder(folder: Path, stack: ExitStack) -> None:
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    stack.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return
+
+
+def _set_permissions(draft: Path, path: Path, usual: int) -> None:
+    exists = path.exists()
+    draft.chmod(path.stat().st_mode & 0o777 if exists else usual & ~_umask())
 
 
 def _new_file(path: Path) -> Path:
@@ -229,7 +299,6 @@ def _unfinished(path: Path, make: Callable[[Path], Path]) -> Iterator[Path]:
     _remove_leftovers(path, UNFINISHED)
     with ExitStack() as stack:
         yield _claim(path, make, stack)
-    _remove_leftovers(path, REPLACED)
 
 
 def _claim(path: Path, make: Callable[[Path], Path], stack: ExitStack) -> Path:

@@ -10,11 +10,11 @@ from stat import S_ISREG
 
 from nnef_grad.errors import UsageError
 from nnef_grad.storage.archives import compressed, write_end, write_member
-from nnef_grad.storage.containers import GRAPH, QUANTIZATION
+from nnef_grad.storage.containers import GRAPH, QUANTIZATION, quantization_path
 from nnef_grad.storage.files import (
     PathLike,
     commit,
-    commit_over,
+    commit_folder,
     refuse_existing,
     unfinished_file,
     unfinished_folder,
@@ -70,12 +70,25 @@ def refuse_output(path: PathLike, *, overwrite: bool) -> None:
 
 
 def refuse_loss(path: PathLike, model: PathLike) -> None:
-    """Raises `UsageError` if a folder or an archive would replace the model that it is
-    made from: data that the new one does not need would be lost.
+    """Raises `UsageError` if the output would replace the model that it is made from, or
+    files of it: data that the new one does not need would be lost.
     """
-    place, source = _real(path), _real(model)
-    if format_of(path) is not ModelFormat.TEXT and place in (source, *source.parents):
+    source = _real(model)
+    if format_of(path) is ModelFormat.TEXT:
+        places = [_real(path), _real(quantization_path(path))]
+        is_lost = any(_is_part(place, source) for place in places)
+    else:
+        place = _real(path)
+        is_lost = place in (source, *source.parents)
+    if is_lost:
         raise UsageError(f"'{path}' is the model itself, or where it is stored")
+
+
+def _is_part(place: Path, model: Path) -> bool:
+    """Whether a place is that of a model, or of one of its files."""
+    if model in place.parents:
+        return place.is_file() and _is_of_model(model, place.relative_to(model).parts)
+    return place.is_file() and place in (model, model.with_suffix(".quant"))
 
 
 def _real(path: PathLike) -> Path:
@@ -106,10 +119,7 @@ def write_folder(
             # On file systems that ignore case it may exist already.
             if not target.exists():
                 part.place(target)
-        if place.exists() and names_inside(place):
-            commit_over(draft, place, lambda old: _refuse_folder(old, overwrite))
-        else:
-            commit(draft, place)
+        commit_folder(draft, place, lambda old: _refuse_folder(old, overwrite))
 
 
 def write_archive(
@@ -125,7 +135,7 @@ def write_archive(
                 with part.open() as source:
                     write_member(target, steps, source, part.size)
             write_end(target)
-        commit(draft, place)
+        commit(draft, place, overwrite=overwrite)
 
 
 def _refuse_folder(folder: Path, overwrite: bool) -> None:

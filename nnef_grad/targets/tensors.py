@@ -15,6 +15,7 @@ import numpy.typing as npt
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.language.labels import CONSTANTS
 from nnef_grad.language.library import standard
 from nnef_grad.ops.traits import BROADCASTING, LOGIC
 from nnef_grad.targets.conditions import splat
@@ -127,7 +128,7 @@ def _free_labels(graph: Graph) -> Iterator[str]:
         for op in graph.operations
         if op.name == "variable"
     ]
-    roots = (f"constants_{n}" if n else "constants" for n in count())
+    roots = (f"{CONSTANTS}_{n}" if n else CONSTANTS for n in count())
     root = next(r for r in roots if not any(label.startswith(r) for label in taken))
     return (f"{root}/{number}" for number in count(1))
 

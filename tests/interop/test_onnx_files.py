@@ -227,7 +227,7 @@ def agrees(folder: Path) -> nnef_grad.Backward:
     close(run(folder / "model.onnx", feeds), nnef_grad.evaluate(graph, feeds, data))
     backward = nnef_grad.differentiate(graph)
     assert nnef_grad.check(graph, backward, variables=data).passed
-    interop.to_onnx(backward.graph, folder / "backward.onnx", data)
+    interop.to_onnx(backward.graph, folder / "backward.onnx", data, overwrite=True)
     feeds |= values(backward.graph.inputs[len(feeds) :])
     found = run(folder / "backward.onnx", feeds)
     close(found, nnef_grad.evaluate(backward, feeds, data))
@@ -470,7 +470,9 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         ({"a/W": np.ones((3, 1))}, "have the shape"),
     ):
         with pytest.raises(nnef_grad.UsageError, match=message):
-            interop.to_onnx(graph, path, data)
+            interop.to_onnx(graph, path, data, overwrite=True)
+    with pytest.raises(nnef_grad.UsageError, match="exists already"):
+        interop.to_onnx(graph, path, {"a/w": np.ones((1, 3))})
     with pytest.raises(nnef_grad.UsageError, match="cannot write"):
         interop.to_onnx(
             graph, tmp_path / "none" / "model.onnx", {"a/w": np.ones((1, 3))}

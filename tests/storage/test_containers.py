@@ -567,7 +567,7 @@ def test_a_model_is_replaced_with_force_only(out: str, tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "exists already: use --force to replace it" in result.stderr
     with pytest.raises(nnef_grad.UsageError, match="exists already"):
-        nnef_grad.save(graph, target, data=DATA, overwrite=False)
+        nnef_grad.save(graph, target, data=DATA)
     assert contents(target) == before
     assert run(model, "-o", target, "--force", "-q").exit_code == 0
     check_contents(target, {label: DATA[label] for label in USED})
@@ -683,7 +683,7 @@ def test_a_program_may_write_where_it_reads(tmp_path: Path) -> None:
     graph = nnef_grad.loads(MODEL, quant=QUANT)
     for model in (as_folder(tmp_path), as_tgz(tmp_path), as_tar(tmp_path)):
         data = nnef_grad.load_data(model)
-        nnef_grad.save(graph, model, data=data)
+        nnef_grad.save(graph, model, data=data, overwrite=True)
         check_contents(model, DATA)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "model",

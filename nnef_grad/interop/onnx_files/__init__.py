@@ -48,16 +48,19 @@ def from_onnx(path: PathLike, *, input_shapes: Shapes | None = None) -> Model:
     return conversion.convert(reading.complete(model, input_shapes or {}, name), name)
 
 
-def to_onnx(graph: Graph, path: PathLike, data: Data | None = None) -> None:
+def to_onnx(
+    graph: Graph, path: PathLike, data: Data | None = None, *, overwrite: bool = False
+) -> None:
     """Writes a graph to an ONNX file, lowered for ONNX Runtime. Writing is atomic.
 
     Needs the package `onnx`.
 
     Raises:
         UnsupportedError: ONNX, or the converter, does not have an operation.
-        UsageError: the data of a variable are missing, or do not fit.
+        UsageError: the data of a variable are missing, or do not fit; the file exists
+            and must not be replaced.
     """
     require_onnx()
     from nnef_grad.interop.onnx_files import writing
 
-    writing.write(graph, path, data or {})
+    writing.write(graph, path, data or {}, overwrite=overwrite)

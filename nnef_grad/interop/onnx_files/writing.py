@@ -16,21 +16,30 @@ from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import Array, Data, to_nnef_tools
 from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.model import declared_variables
-from nnef_grad.storage.files import PathLike, commit, unfinished_file, writing
+from nnef_grad.storage.files import (
+    PathLike,
+    commit,
+    refuse_existing,
+    unfinished_file,
+    writing,
+)
 from nnef_grad.targets import lower
 
 
-def write(graph: Graph, path: PathLike, data: Data) -> None:
+def write(graph: Graph, path: PathLike, data: Data, *, overwrite: bool) -> None:
     """Writes a graph, lowered for ONNX Runtime.
 
     Raises:
         UnsupportedError: ONNX, or the converter, does not have an operation.
-        UsageError: the data of a variable are missing, or do not fit.
+        UsageError: the data of a variable are missing, or do not fit; the file exists
+            and must not be replaced.
     """
+    place = Path(path)
+    with writing(path):
+        refuse_existing(place, overwrite=overwrite)
     lowered = lower(graph, "onnx")
     given = {**data, **lowered.data}
     _refuse_missing(lowered.graph, given)
-    place = Path(path)
     with writing(path), unfinished_file(place) as draft:
         with translate_errors(f"nnef_tools cannot convert '{graph.name}' to ONNX"):
             source = to_nnef_tools(lowered.graph, _in_single_precision(given))
@@ -38,7 +47,7 @@ def write(graph: Graph, path: PathLike, data: Data) -> None:
             model = onnx.load(draft)
             _declare_as_constants(model.graph)
             onnx.save(model, draft)
-        commit(draft, place)
+        commit(draft, place, overwrite=overwrite)
 
 
 def _refuse_missing(graph: Graph, data: Data) -> None:
