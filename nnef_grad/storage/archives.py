@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 from nnef_grad.errors import UsageError, brief
 from nnef_grad.storage.files import PIECE, Readable, copy
-from nnef_grad.storage.paths import MAX_FILES, Steps, member_steps
+from nnef_grad.storage.paths import DATA, MAX_FILES, Steps, member_steps
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(BLOCK)
@@ -29,6 +29,9 @@ MAX_EXTENSION = 2**20
 MAX_NAME = 1024
 # A header with a larger size is taken to be wrong.
 MAX_SIZE = 2**40
+# The bytes of all files that no model has: a licence, a page to read.
+MAX_OTHER = 2**26
+OF_MODELS = (".nnef", ".quant", DATA)
 # The padding after the end, with which tar fills its last record.
 MAX_FILLING = 2**22
 
@@ -144,6 +147,7 @@ def members(archive: Unpacked) -> Iterator[Member]:
         UsageError: it is damaged, too large, or contains files that no model has.
     """
     seen: set[Steps] = set()
+    other = 0
     for count, member in enumerate(_entries(archive)):
         if count >= MAX_FILES:
             archive.fail(f"it contains more than {MAX_FILES} files")
@@ -152,6 +156,10 @@ def members(archive: Unpacked) -> Iterator[Member]:
         if member.steps in seen:
             archive.fail(f"it contains two files {'/'.join(member.steps)!r}")
         seen.add(member.steps)
+        if not "/".join(member.steps).lower().endswith(OF_MODELS):
+            other += member.size
+        if other > MAX_OTHER:
+            archive.fail(f"it contains more than {MAX_OTHER} bytes that no model has")
         yield member
 
 

@@ -670,6 +670,10 @@ def bomb(path: Path, first: bytes, size: int = 2**28) -> Path:
         ),
         (patched(member("w.dat"), 124, b"02000000000\0"), "archive ends too early"),
         (patched(member("w.dat"), 124, b"01777776000\0"), "there is no graph.nnef"),
+        (
+            patched(member("zeros.bin"), 124, b"02000000000\0"),
+            "it contains more than 67108864 bytes that no model has",
+        ),
         (WHOLE, "it continues after its end"),
     ],
 )
