@@ -26,6 +26,7 @@ from nnef_grad.console import (
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables, from_source
+from nnef_grad.options import PARAMETERS, Command
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.data import arrays_of
 from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
@@ -33,9 +34,9 @@ from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse
 WRONG_GRADIENT = 1
 
 
-def _render(error: NnefGradError, *, report: str, **_: object) -> str:
+def _render(error: NnefGradError, *, format: str, **_: object) -> str:
     error.problems = tuple(map(_with_advice, error.problems))
-    if report == "text":
+    if format == "text":
         return str(error)
     return json.dumps({"errors": [p.as_data() for p in error.problems]})
 
@@ -53,122 +54,11 @@ def _with_advice(problem: Problem) -> Problem:
     return problem._replace(message=f"{problem.message}{advice}")
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", metavar="MODEL")
-@click.option(
-    "-o",
-    "--output",
-    metavar="OUT",
-    default=PIPE,
-    help="Where to write the backward graph: a file x.nnef; an archive x.tgz or x.tar; "
-    "a folder x/ or x. '-' (the default) is stdout.",
+@click.command(
+    cls=Command,
+    params=PARAMETERS,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option(
-    "--wrt",
-    metavar="NAMES",
-    multiple=True,
-    help="Differentiate with respect to: all (the default), inputs, variables, "
-    "or names of tensors, separated by commas.",
-)
-@click.option(
-    "--outputs",
-    metavar="NAMES",
-    multiple=True,
-    help="Differentiate these outputs only, separated by commas.",
-)
-@click.option(
-    "--stop",
-    metavar="NAMES",
-    multiple=True,
-    help="Treat these tensors as constants, separated by commas: no gradient flows "
-    "through them.",
-)
-@click.option(
-    "--jacobian",
-    is_flag=True,
-    help="Compute the whole Jacobian of one output, instead of its product with a seed.",
-)
-@click.option(
-    "--seed",
-    type=click.Choice(["input", "ones"]),
-    default="input",
-    show_default=True,
-    help="Take the gradient of each output as an input, or use ones, for the gradient "
-    "of the sum of all output elements.",
-)
-@click.option(
-    "--with-outputs", is_flag=True, help="Return the outputs of the forward graph too."
-)
-@click.option(
-    "--input-shape",
-    "input_shapes",
-    metavar="NAME=1,3,64,64",
-    multiple=True,
-    help="Give an input another shape. May be repeated.",
-)
-@click.option(
-    "--batch",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Give every input the batch size N.",
-)
-@click.option(
-    "--rules",
-    metavar="FILE",
-    help="Read rules from FILE: fragments named <operation>_vjp.",
-)
-@click.option(
-    "--expand",
-    metavar="NAMES",
-    multiple=True,
-    help="Replace these compound operations by their bodies.",
-)
-@click.option(
-    "--gelu",
-    type=click.Choice(["exact", "sigmoid"]),
-    default="exact",
-    show_default=True,
-    help="The definition of gelu: x * Phi(x), or the standard's body, "
-    "x * sigmoid(1.702 * x).",
-)
-@click.option(
-    "--lenient",
-    is_flag=True,
-    help="Repair known mistakes of exporters, with a warning for each repair.",
-)
-@click.option(
-    "--target",
-    type=click.Choice(["nnef", "khronos", "tract", "onnx", "portable"]),
-    default="nnef",
-    show_default=True,
-    help="Write a form that these runtimes support and compute correctly: khronos is "
-    "the PyTorch interpreter and nnef.Session, portable is all of them.",
-)
-@click.option(
-    "--check",
-    "is_checked",
-    is_flag=True,
-    help="Compare each gradient with central differences of MODEL before anything is "
-    "written; exit with 1 if one is wrong.",
-)
-@click.option(
-    "--check-seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="The seed of the random numbers of --check.",
-)
-@click.option(
-    "--format",
-    "report",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="The format of errors, warnings and the summary on stderr.",
-)
-@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
-@click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad")
 @command_line(_render)
 def main(
@@ -180,16 +70,16 @@ def main(
     jacobian: bool,
     seed: str,
     with_outputs: bool,
-    input_shapes: tuple[str, ...],
+    input_shape: tuple[str, ...],
     batch: int | None,
     rules: str | None,
     expand: tuple[str, ...],
     gelu: str,
     lenient: bool,
     target: str,
-    is_checked: bool,
+    check: bool,
     check_seed: int,
-    report: str,
+    format: str,
     force: bool,
     quiet: bool,
 ) -> None:
@@ -212,7 +102,7 @@ def main(
     own_rules = nnef_grad.load_rules(rules) if rules is not None else None
     graph = _read(
         container,
-        input_shapes=dict(map(_parse_shape, input_shapes)),
+        input_shapes=dict(map(_parse_shape, input_shape)),
         batch=batch,
         expand=[*_split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
         rules=own_rules,
@@ -229,16 +119,16 @@ def main(
     stored = nnef_grad.VariableData(container) if container is not None else None
     untrained = _is_untrained(graph, stored)
     backward, constants = _lower(backward, target, output)
-    if is_checked:
+    if check:
         known = (
             arrays_of(declared_variables(graph), stored) if stored is not None else {}
         )
         values = {**known, **constants}
-        _check(graph, backward, values, check_seed, own_rules, report)
+        _check(graph, backward, values, check_seed, own_rules, format)
     _write(backward, output, stored, constants, partial=untrained, force=force)
     warnings = _warnings(graph, backward, untrained, output)
     summary = "" if quiet else nnef_grad.summary(graph, backward)
-    _report(warnings, summary, report)
+    _report(warnings, summary, format)
 
 
 def _refuse(output: str, model: str, force: bool) -> None:
