@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Literal, Union
 
 from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.graph.display import html
 from nnef_grad.graph.ir import Graph, Tensor
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Backward:
     """A backward graph and the names of its interface.
 
@@ -41,6 +42,16 @@ class Backward:
     outputs: tuple[str, ...]
     stopped: tuple[str, ...] = ()
     is_jacobian: bool = False
+
+    def __repr__(self) -> str:
+        what = "Jacobians" if self.is_jacobian else "gradients"
+        return f"<{what} of {', '.join(self.outputs)} in {repr(self.graph)[1:]}"
+
+    def __str__(self) -> str:
+        return str(self.graph)
+
+    def _repr_html_(self) -> str:
+        return html(self.graph, repr(self)[1:-1])
 
 
 def summary(graph: Graph, backward: Backward) -> str:

@@ -159,7 +159,7 @@ class Quantization:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Graph:
     """A flat graph.
 
@@ -209,6 +209,23 @@ class Graph:
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor of the graph, by its name."""
         return {t.name: t for op in self.operations for t in op.outputs}
+
+    # What these show needs the printer, which needs graphs.
+
+    def __repr__(self) -> str:
+        from nnef_grad.graph.display import one_line
+
+        return one_line(self)
+
+    def __str__(self) -> str:
+        from nnef_grad.graph.display import shortened_text
+
+        return shortened_text(self)
+
+    def _repr_html_(self) -> str:
+        from nnef_grad.graph.display import html
+
+        return html(self, repr(self)[1:-1])
 
 
 def tensors(values: Iterable[object]) -> tuple[Tensor, ...]:

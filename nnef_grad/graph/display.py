@@ -1,0 +1,65 @@
+"""What a notebook, a debugger and `print` show of a graph: never more than a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.printer import print_graph
+
+# The lines or rows at the beginning and at the end that are shown, and of the notes.
+FIRST, LAST = 40, 20
+NOTES = 8
+# The names listed of many inputs or outputs.
+NAMED = 6
+
+HEADINGS = "<tr><th>result</th><th>operation</th><th>type</th><th>shape</th></tr>"
+
+
+def one_line(graph: Graph) -> str:
+    """The name of a graph, its inputs and outputs, and how much is in it."""
+    signature = f"( {_names(graph.inputs)} ) -> ( {_names(graph.outputs)} )"
+    counts = f"operations: {len(graph.operations)}, variables: {len(graph.variables)}"
+    return f"<graph {graph.name}{signature}, {counts}>"
+
+
+def _names(tensors: Sequence[Tensor]) -> str:
+    rest = f", and {len(tensors) - NAMED} more" if len(tensors) > NAMED else ""
+    return ", ".join(t.name for t in tensors[:NAMED]) + rest
+
+
+def shortened_text(graph: Graph) -> str:
+    """The text of a graph, without the middle where it is long."""
+    lines = print_graph(graph).splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("graph "))
+    head = _shortened(lines[:start], NOTES, 0, "# ... {} more notes")
+    more = "    # ... {} more lines: nnef_grad.dumps has them all"
+    return "\n".join([*head, *_shortened(lines[start:], FIRST, LAST, more)])
+
+
+def _shortened(lines: list[str], first: int, last: int, note: str) -> list[str]:
+    left_out = len(lines) - first - last
+    if left_out <= 1:
+        return lines
+    return [*lines[:first], note.format(f"{left_out:,}"), *lines[len(lines) - last :]]
+
+
+def html(graph: Graph, title: str) -> str:
+    """A table of the operations of a graph, without those in the middle where there are
+    many.
+    """
+    more = '<tr><td colspan="4">... {} more</td></tr>'
+    rows = _shortened([_row(op) for op in graph.operations], FIRST, LAST, more)
+    return f"<p>{escape(title)}</p><table>{HEADINGS}{''.join(rows)}</table>"
+
+
+def _row(op: Operation) -> str:
+    inputs = ", ".join(t.name for t in op.inputs)
+    cells = [
+        ", ".join(t.name for t in op.outputs),
+        f"{op.name}( {inputs} )" if inputs else op.name,
+        ", ".join(dict.fromkeys(t.dtype for t in op.outputs)),
+        ", ".join(dict.fromkeys(str(list(t.shape)) for t in op.outputs)),
+    ]
+    return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
