@@ -27,6 +27,7 @@ from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables, from_source
 from nnef_grad.options import PARAMETERS, Command
+from nnef_grad.progress import Progress
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.data import arrays_of
 from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
@@ -98,34 +99,39 @@ def main(
       nnef-grad model.nnef --wrt image,conv1 --batch 8 | less
     """
     _refuse(output, model, force)
-    container = open_container(model) if model != PIPE else None
-    own_rules = nnef_grad.load_rules(rules) if rules is not None else None
-    graph = _read(
-        container,
-        input_shapes=dict(map(_parse_shape, input_shape)),
-        batch=batch,
-        expand=[*_split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
-        rules=own_rules,
-        lenient=lenient,
-    )
-    backward = _differentiation(jacobian, seed)(
-        graph,
-        wrt=_wrt(_split(wrt)),
-        outputs=_split(outputs) or None,
-        stop=_split(stop),
-        with_outputs=with_outputs,
-        rules=own_rules,
-    )
+    progress = Progress(shown=not quiet and format == "text")
+    with progress.stage("reading"):
+        container = open_container(model) if model != PIPE else None
+        own_rules = nnef_grad.load_rules(rules) if rules is not None else None
+        graph = _read(
+            container,
+            input_shapes=dict(map(_parse_shape, input_shape)),
+            batch=batch,
+            expand=[*_split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
+            rules=own_rules,
+            lenient=lenient,
+        )
+    with progress.stage("differentiating"):
+        backward = _differentiation(jacobian, seed)(
+            graph,
+            wrt=_wrt(_split(wrt)),
+            outputs=_split(outputs) or None,
+            stop=_split(stop),
+            with_outputs=with_outputs,
+            rules=own_rules,
+        )
     stored = nnef_grad.VariableData(container) if container is not None else None
     untrained = _is_untrained(graph, stored)
-    backward, constants = _lower(backward, target, output)
+    with progress.stage("lowering"):
+        backward, constants = _lower(backward, target, output)
     if check:
         known = (
             arrays_of(declared_variables(graph), stored) if stored is not None else {}
         )
         values = {**known, **constants}
         _check(graph, backward, values, check_seed, own_rules, format)
-    _write(backward, output, stored, constants, partial=untrained, force=force)
+    with progress.stage("writing"):
+        _write(backward, output, stored, constants, partial=untrained, force=force)
     warnings = _warnings(graph, backward, untrained, output)
     summary = "" if quiet else nnef_grad.summary(graph, backward)
     _report(warnings, summary, format)

@@ -70,10 +70,16 @@ def _write(stream: IO[bytes], data: bytes) -> None:
 
 def print_message(text: str) -> None:
     """Writes a line to stderr, if that is possible."""
+    write_message(f"{text}\n")
+
+
+def write_message(text: str) -> None:
+    """Writes to stderr, if that is possible."""
     if sys.stderr is None:
         return
     try:
-        print(text, file=sys.stderr, flush=True)
+        sys.stderr.write(text)
+        sys.stderr.flush()
     except OSError:
         _discard(sys.stderr)
 
