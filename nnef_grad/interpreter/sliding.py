@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nnef_grad.interpreter.borders import UNIFORM, extended
 from nnef_grad.interpreter.registry import Array
-from nnef_grad.ops.windows import Windows, reaches
+from nnef_grad.ops.windows import Windows
 
 
 def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> Array:
@@ -32,7 +32,7 @@ def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> A
     axes = _last_axes(x, windows)
     for axis, begin, end in zip(axes, windows.begin, windows.end, strict=True):
         x = extended(x, axis, begin, end, border, outside)
-    reach = reaches(windows.size, windows.dilation)
+    reach = [axis.reach for axis in windows.axes]
     steps: Any = (..., *_every(windows.stride), *_every(windows.dilation))
     return np.asarray(sliding_window_view(x, reach, axis=axes)[steps])
 

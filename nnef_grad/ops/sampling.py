@@ -15,10 +15,9 @@ from nnef_grad.ops.registry import (
     shape,
 )
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import check_border, check_positive, check_reach
+from nnef_grad.ops.windows import BORDERS, check_border, check_positive, check_reach
 
 METHODS = ("symmetric", "asymmetric", "aligned")
-BORDERS = ("constant", "replicate", "reflect", "reflect-even")
 
 
 # ---- Shapes ----

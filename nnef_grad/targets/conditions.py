@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.conv import conv_windows, deconv_windows
-from nnef_grad.ops.pool import basic_windows, reverse_windows
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside
+from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, windows_of
 from nnef_grad.targets.windows import (
     STILL,
     columns_of,
@@ -233,21 +231,10 @@ def beside_space(op: Operation) -> bool:
 
 Sides = tuple[int, int]
 
-_WINDOWS = {
-    "conv": conv_windows,
-    "deconv": deconv_windows,
-    "debox": reverse_windows,
-    "desample": reverse_windows,
-}
-
-
-def _windows(op: Operation) -> Windows:
-    return _WINDOWS.get(op.name, basic_windows)(op)
-
 
 def _windowed(holds: Callable[[Windows], bool]) -> Condition:
     """A condition on the windows of an operation."""
-    return Condition(lambda op: holds(_windows(op)))
+    return Condition(lambda op: holds(windows_of(op)))
 
 
 def _on_an_axis(holds: Callable[[int, Sides, int, int], bool]) -> Condition:

@@ -12,9 +12,9 @@ import numpy as np
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops import DECOMPOSITIONS
-from nnef_grad.ops.conv import conv_groups, conv_windows, deconv_groups, deconv_windows
+from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import Windows, reaches
+from nnef_grad.ops.windows import Windows, windows_of
 from nnef_grad.targets.borders import crop, join_zeros
 from nnef_grad.targets.conditions import (
     automatic,
@@ -30,7 +30,6 @@ from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.windows import (
     are_side_by_side,
     dilate,
-    output_shape,
     skipping_axes,
 )
 
@@ -48,14 +47,14 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     x, w = op.inputs[:2]
     if DECOMPOSITIONS["conv"].applies(op):
         return DECOMPOSITIONS["conv"].build(emit, op)
-    x, windows = _cropped(emit, x, conv_windows(op))
+    x, windows = _cropped(emit, x, windows_of(op))
     if idle(op):
         x = join_zeros(emit, x, (*_UNPADDED, *windows.padding))
         padding = ((0, 0),) * len(windows.up)
         windows = replace(windows, up=x.shape[2:], padding=padding)
     x, windows = _thinned(emit, x, windows)
     within, after = _divided(op)
-    attributes = {**windows.attributes, "groups": _groups(op)}
+    attributes = {**windows.attributes, "groups": groups_of(op)}
     y = emit("conv", x, w, within, **attributes, hint="unbiased")
     return [emit("add", y, after)]
 
@@ -67,13 +66,6 @@ def _cropped(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Window
     inside = crop(emit, x, (*_UNPADDED, *windows.padding), hint="cropped")
     padding = tuple((max(p, 0), max(q, 0)) for p, q in windows.padding)
     return inside, replace(windows, up=inside.shape[2:], padding=padding)
-
-
-def _groups(op: Operation) -> int:
-    x, groups = op.inputs[0].shape, op.attributes["groups"]
-    if op.name == "conv":
-        return conv_groups(x, groups)
-    return deconv_groups(x, op.attributes["output_shape"], groups)
 
 
 def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
@@ -111,12 +103,12 @@ _OPEN = (
 @lowering("deconv")
 def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """With everything given, if it is not: a convolution, if it is."""
-    windows = deconv_windows(op)
+    windows = windows_of(op)
     if DECOMPOSITIONS["deconv"].applies(op):
         return DECOMPOSITIONS["deconv"].build(emit, op)
     if _OPEN(op) or (sized(op) and windows.has_natural_extents):
         return [_explicit(emit, op, windows)]
-    if _groups(op) == 1 and _is_single(windows):
+    if groups_of(op) == 1 and _is_single(windows):
         return [_product(emit, op)]
     return [_convolution(emit, op, windows)]
 
@@ -127,8 +119,8 @@ def _explicit(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     within, after = _divided(op)
     attributes = {
         **windows.attributes,
-        "groups": _groups(op),
-        "output_shape": output_shape(windows, *y.shape[:2]),
+        "groups": groups_of(op),
+        "output_shape": windows.output_shape(*y.shape[:2]),
     }
     spread = emit("deconv", x, w, within, **attributes, hint="spread")
     return emit("add", spread, after)
@@ -157,11 +149,11 @@ def _convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     result, over an input with zeros between its elements, and meet their elements in
     reverse order.
     """
-    (x, w), groups = op.inputs[:2], _groups(op)
+    (x, w), groups = op.inputs[:2], groups_of(op)
     strides = zip(windows.stride, windows.down, strict=True)
     factors = {a: s for a, (s, count) in enumerate(strides, start=2) if count > 1}
     dilated = dilate(emit, x, factors)
-    reach = reaches(windows.size, windows.dilation)
+    reach = [axis.reach for axis in windows.axes]
     columns = zip(windows.padding, reach, windows.up, dilated.shape[2:], strict=True)
     padding = [(r - 1 - p, up - held + p) for (p, _), r, up, held in columns]
     attributes = {

@@ -36,9 +36,9 @@ from typing import Any
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops import DECOMPOSITIONS
-from nnef_grad.ops.pool import basic_windows, divisor, reverse_windows
-from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside
+from nnef_grad.ops.pool import divisor
+from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, windows_of
 from nnef_grad.targets.conditions import automatic, other_than
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.windows import (
@@ -53,11 +53,9 @@ from nnef_grad.targets.windows import (
     layout_of,
     moving_axes,
     of_columns,
-    output_shape,
     repeat_elements,
     still,
     surrounded,
-    transposed,
     window_attributes,
 )
 
@@ -67,7 +65,7 @@ from nnef_grad.targets.windows import (
 @lowering("max_pool")
 def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Over the border too, unless that is ignored."""
-    (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
+    (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
     if border != "ignore" or _is_wide(windows):
@@ -79,7 +77,7 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 @lowering("avg_pool")
 def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Dilated windows are summed first."""
-    (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
+    (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
     if are_dilated(windows):
@@ -97,7 +95,7 @@ def box_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A mean times a volume; windows that are dilated, or that have as much padding as
     elements, are those of a convolution.
     """
-    (x,), windows = op.inputs, basic_windows(op)
+    (x,), windows = op.inputs, windows_of(op)
     border, normalize = op.attributes["border"], op.attributes["normalize"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
@@ -164,7 +162,7 @@ def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """With everything given, if it is not. Then windows that lie side by side repeat
     elements, and others are those of a deconvolution.
     """
-    (x,), windows = op.inputs, reverse_windows(op)
+    (x,), windows = op.inputs, windows_of(op)
     if DECOMPOSITIONS["debox"].applies(op):
         return DECOMPOSITIONS["debox"].build(emit, op)
     if _OPEN(op):
@@ -179,7 +177,7 @@ def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 def _explicit(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     volume = prod(windows.size) if op.attributes["normalize"] else 1
     share = emit("div", op.operands[0], float(volume), hint="share")
-    attributes = {**window_attributes(windows), "output_shape": output_shape(windows)}
+    attributes = {**window_attributes(windows), "output_shape": windows.output_shape()}
     return emit("debox", share, **attributes)
 
 
@@ -187,7 +185,7 @@ def _deconvolved(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
     """Sums where windows meet, by a deconvolution with ones."""
     layout, windows = layout_of(windows)
     planes = layout.to_planes(emit, x, (1, *windows.down))
-    shape = output_shape(windows, planes.shape[0], 1)
+    shape = windows.output_shape(planes.shape[0], 1)
     attributes = {**windows.attributes, "output_shape": shape}
     sums = emit("deconv", planes, _ones(emit, windows), **attributes, hint="sums")
     return layout.from_planes(emit, sums, windows.up)
@@ -199,7 +197,7 @@ def _deconvolved(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
 @lowering("argmax_pool")
 def argmax_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Where the largest element lies along an axis."""
-    patches = _patches_of(basic_windows(op))
+    patches = _patches_of(windows_of(op))
     elements = patches.take(emit, op.inputs[0], op.attributes["border"])
     lines, axis = patches.to_lines(emit, elements)
     index = emit("argmax_reduce", lines, axes=[axis], hint="largest")
@@ -209,7 +207,7 @@ def argmax_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 @lowering("sample")
 def sample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The sum of the elements that are taken, with zeros for those that are not meant."""
-    (x, index), windows = op.inputs, basic_windows(op)
+    (x, index), windows = op.inputs, windows_of(op)
     patches = _patches_of(windows)
     chosen = _chosen(emit, patches, index, windows)
     elements = patches.take(emit, x, op.attributes["border"])
@@ -223,7 +221,7 @@ def desample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The value of a window, at one of its elements, goes back to where that was taken
     from.
     """
-    (x, index), windows = op.inputs, reverse_windows(op)
+    (x, index), windows = op.inputs, windows_of(op)
     patches = _patches_of(windows)
     chosen = _chosen(emit, patches, index, windows)
     each = patches.to_single(emit, x, "each")
@@ -241,7 +239,7 @@ def _chosen(emit: Emitter, patches: Patches, index: Tensor, windows: Windows) ->
     nothing with integers. What made it is looked at instead.
     """
     source = emit.producer(index)
-    if source and source.name in _SOURCES and basic_windows(source) == windows:
+    if source and source.name in _SOURCES and windows_of(source) == windows:
         return _first(emit, patches, source)
     number = emit(
         "cast", patches.to_single(emit, index, "index"), dtype="scalar", hint="number"
@@ -319,7 +317,7 @@ class Patches:
             volume = prod(step.size)
             planes = prod(x.shape[:2]) // volume
             x = reshaped(emit, x, (planes, volume, *step.down), hint="patches")
-            shape = output_shape(step, planes, 1)
+            shape = step.output_shape(planes, 1)
             attributes = {**step.attributes, "output_shape": shape, "hint": "planes"}
             x = emit("deconv", x, _one_hot(emit, step.size), **attributes)
         return self.layout.from_planes(emit, x, self.windows.up)

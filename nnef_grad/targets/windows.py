@@ -11,7 +11,7 @@ from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Shape, Tensor
-from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, counts_inside
 
 # The size, the padding, the stride and the dilation of windows that are the elements.
@@ -54,13 +54,6 @@ def window_attributes(windows: Windows) -> dict[str, Any]:
     pairs = zip(windows.dilation, windows.size, strict=True)
     dilation = tuple(d if f > 1 else 1 for d, f in pairs)
     return {"size": windows.size, **replace(windows, dilation=dilation).attributes}
-
-
-def output_shape(windows: Windows, *before: int) -> Shape:
-    """That of a reverse operation, with the extents before those of the windows; empty
-    where it need not be given.
-    """
-    return () if windows.has_natural_extents else (*before, *windows.up)
 
 
 def skipping_axes(windows: Windows) -> Shape:
@@ -162,14 +155,6 @@ def layout_of(windows: Windows) -> tuple[Layout, Windows]:
     axes = moving_axes(windows) or tuple(range(len(windows.up)))[-1:]
     columns = columns_of(windows)
     return Layout(windows.up, axes), of_columns([columns[axis] for axis in axes])
-
-
-def transposed(
-    emit: Emitter, x: Tensor, axes: Sequence[int], hint: str | None = None
-) -> Tensor:
-    """The tensor with its axes in another order; itself where they have it already."""
-    is_ordered = list(axes) == sorted(axes)
-    return x if is_ordered else emit("transpose", x, axes=axes, hint=hint)
 
 
 def surrounded(
