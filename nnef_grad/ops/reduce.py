@@ -31,17 +31,11 @@ def moments_shape(input: Shape, axes: tuple[int, ...]) -> list[Shape]:
 # ---- Derivatives ----
 
 
-@vjp("sum_reduce")
+@vjp("sum_reduce", "mean_reduce")
 def sum_reduce_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """Each element receives the gradient of its sum."""
-    share = _share(emit, op, dy) if op.attributes["normalize"] else dy
-    return [_repeated(emit, op, share)]
-
-
-@vjp("mean_reduce")
-def mean_reduce_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """Each element receives its share of the gradient of the mean."""
-    return [_repeated(emit, op, _share(emit, op, dy))]
+    """Each element receives the gradient of its sum, or its share of that of a mean."""
+    is_mean = op.settings.get("normalize", True)
+    return [_repeated(emit, op, _share(emit, op, dy) if is_mean else dy)]
 
 
 @vjp("max_reduce", "min_reduce")

@@ -28,6 +28,15 @@ def transposed(
     return x if is_ordered else emit("transpose", x, axes=axes, hint=hint)
 
 
+def turned(emit: Emit, x: Tensor, matrices: Shape) -> Tensor:
+    """The elements of some matrices, with each of them transposed."""
+    if 1 in matrices[-2:]:
+        return x
+    *batches, rows, columns = range(len(matrices))
+    blocks = reshaped(emit, x, matrices, hint="blocks")
+    return emit("transpose", blocks, axes=[*batches, columns, rows], hint="turned")
+
+
 # ---- Another shape ----
 
 
