@@ -96,10 +96,6 @@ def deconv_shape(
     return (input[0], channels, *windows.up)
 
 
-# How the points of a separable convolution are taken: one by one.
-_AT_POINTS: Sliding = {"padding": (), "stride": (), "dilation": ()}
-
-
 @shape("separable_conv")
 def separable_conv_shape(
     input: Shape,
@@ -114,7 +110,7 @@ def separable_conv_shape(
     with _naming("plane_filter"):
         planes = conv_shape(input, plane_filter, (), border, 0, **sliding)
     with _naming("point_filter"):
-        return conv_shape(planes, point_filter, bias, "constant", groups, **_AT_POINTS)
+        return conv_shape(planes, point_filter, bias, "constant", groups)
 
 
 @shape("separable_deconv")
@@ -130,13 +126,10 @@ def separable_deconv_shape(
 ) -> Shape:
     """The shape after the two steps of its body."""
     with _naming("point_filter"):
-        points = deconv_shape(
-            input, point_filter, (), "constant", (), groups, **_AT_POINTS
-        )
+        points = deconv_shape(input, point_filter, (), "constant", (), groups)
+    others = border, output_shape, 0
     with _naming("plane_filter"):
-        return deconv_shape(
-            points, plane_filter, bias, border, output_shape, 0, **sliding
-        )
+        return deconv_shape(points, plane_filter, bias, *others, **sliding)
 
 
 @contextmanager

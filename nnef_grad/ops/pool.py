@@ -62,7 +62,7 @@ def debox_shape(
     size: Shape,
     border: str,
     output_shape: Shape,
-    normalize: bool,
+    normalize: bool = False,
     **sliding: Unpack[Sliding],
 ) -> Shape:
     """[x...] gives [X...]."""
@@ -84,19 +84,12 @@ def sample_shape(input: Shape, index: Shape, **attributes: Any) -> Shape:
 
 
 @shape("desample")
-def desample_shape(
-    input: Shape,
-    index: Shape,
-    size: Shape,
-    border: str,
-    output_shape: Shape,
-    **sliding: Unpack[Sliding],
-) -> Shape:
+def desample_shape(input: Shape, index: Shape, border: str, **attributes: Any) -> Shape:
     """[x...] and [x...] give [X...]."""
     check_border(border, ("constant",))
     message = f"the index must have the shape {list(input)} of the input, but has {list(index)}"
     require(index == input, message)
-    return upscaling(input, size, output_shape=output_shape, **sliding).up
+    return debox_shape(input, border=border, **attributes)
 
 
 # ---- Sums and means ----

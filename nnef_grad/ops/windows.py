@@ -22,7 +22,7 @@ from nnef_grad.ops.registry import require
 Padding = tuple[tuple[int, int], ...]
 
 
-class Sliding(TypedDict):
+class Sliding(TypedDict, total=False):
     """How windows slide, as in the text: empty for the defaults."""
 
     padding: Padding
@@ -160,14 +160,14 @@ def windows_of(op: Operation) -> Windows:
 
 
 def downscaling(
-    up: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape
+    up: Shape,
+    size: Shape,
+    padding: Padding = (),
+    stride: Shape = (),
+    dilation: Shape = (),
 ) -> Windows:
-    """The windows of a basic operation over extents `up`.
-
-    Args:
-        up: the extents that the windows slide along.
-        size: the extents of a window.
-        padding, stride, dilation: as in the text; empty for the defaults.
+    """The windows of a basic operation with extents `size` over extents `up`, with
+    padding, stride and dilation as in the text.
 
     Raises:
         ShapeError: an attribute has the wrong length or a value that is not allowed, or
@@ -191,10 +191,10 @@ def downscaling(
 def upscaling(
     down: Shape,
     size: Shape,
-    padding: Padding,
-    stride: Shape,
-    dilation: Shape,
-    output_shape: Shape,
+    padding: Padding = (),
+    stride: Shape = (),
+    dilation: Shape = (),
+    output_shape: Shape = (),
 ) -> Windows:
     """The windows of a reverse operation on extents `down`, with `output_shape` for the
     up-scaled extents, or empty where `down` tells them.
