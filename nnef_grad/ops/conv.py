@@ -20,12 +20,12 @@ from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import (
     BORDERS,
     Sliding,
-    Windows,
     basic_outside,
     check_border,
     check_positive,
     check_reach,
     downscaling,
+    is_reverse,
     reverse_outside,
     up_side,
     upscaling,
@@ -183,55 +183,37 @@ def _check_bias(bias: Shape, channels: int, rank: int) -> None:
 # ---- Gradients ----
 
 
-@vjp("conv")
+@vjp("conv", "deconv")
 def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """dinput goes back through the same filter; dfilter pairs the input with dy; dbias
-    is dy, which the sweep sums.
+    """dinput goes back through the same filter; dbias is dy, which the sweep sums.
+
+    dfilter correlates the two sides: [B, C, X...] with [B, c, x...] gives [c, C / groups,
+    f...]. With batch and channels exchanged this is a convolution whose filter is the
+    down-scaled side: where the forward filter moved by the stride, this one is stretched
+    by it, and it moves by what was the dilation.
     """
     (x, w, *_), windows, groups = op.inputs, windows_of(op), groups_of(op)
     if not windows.touch_data:
         return [None, None, dy]
-    output_shape = windows.output_shape(*x.shape[:2])
-    attributes = {**windows.attributes, "output_shape": output_shape, "groups": groups}
-    dx = emit("deconv", dy, w, **attributes)
-    return [dx, _filter_gradient(emit, x, dy, windows, groups, ("input", "grad")), dy]
-
-
-@vjp("deconv")
-def deconv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """As for conv, with the two sides exchanged: the input is the small one."""
-    (x, w, *_), windows, groups = op.inputs, windows_of(op), groups_of(op)
-    if not windows.touch_data:
-        return [None, None, dy]
-    dx = emit("conv", dy, w, **windows.attributes, groups=groups)
-    return [dx, _filter_gradient(emit, dy, x, windows, groups, ("grad", "input")), dy]
+    attributes = {**windows.attributes, "groups": groups}
+    if is_reverse(op):
+        dx = emit("conv", dy, w, **attributes)
+        images = _by_channel(emit, dy, groups, "grad")
+        kernels = _by_channel(emit, x, 1, "input")
+    else:
+        attributes["output_shape"] = windows.output_shape(*x.shape[:2])
+        dx = emit("deconv", dy, w, **attributes)
+        images = _by_channel(emit, x, groups, "input")
+        kernels = _by_channel(emit, dy, 1, "grad")
+    attributes = {**windows.pairing.attributes, "groups": groups}
+    hint = "filter_grad_by_channel"
+    dw = _exchanged(emit, emit("conv", images, kernels, **attributes, hint=hint))
+    return [dx, dw, dy]
 
 
 def groups_of(op: Operation) -> int:
     """The number of groups of an operation."""
     return op.attributes["groups"] or up_side(op)[1]
-
-
-def _filter_gradient(
-    emit: Emit,
-    up: Tensor,
-    down: Tensor,
-    windows: Windows,
-    groups: int,
-    sides: tuple[str, str],
-) -> Tensor:
-    """Correlates the two sides of a convolution: [B, C, X...] with [B, c, x...] gives
-    [c, C / groups, f...].
-
-    With batch and channels exchanged this is a convolution whose filter is the
-    down-scaled side: where the forward filter moved by the stride, this one is
-    stretched by it, and it moves by what was the dilation.
-    """
-    images = _by_channel(emit, up, groups, sides[0])
-    kernels = _by_channel(emit, down, 1, sides[1])
-    attributes = {**windows.pairing.attributes, "groups": groups}
-    hint = "filter_grad_by_channel"
-    return _exchanged(emit, emit("conv", images, kernels, **attributes, hint=hint))
 
 
 def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:

@@ -46,7 +46,9 @@ def extremum_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
         return [dy]
     mask = emit("eq", x, y, hint="mask")
     hits = emit("select", mask, 1.0, 0.0, hint="hits")
-    count = emit("sum_reduce", hits, axes=_reduced_axes(op), hint="count")
+    # The axes along which there is anything to reduce, ascending.
+    axes = [axis for axis, extent in enumerate(x.shape) if extent != y.shape[axis]]
+    count = emit("sum_reduce", hits, axes=axes, hint="count")
     share = emit("div", dy, count, hint="share")
     return [emit("select", mask, share, 0.0)]
 
@@ -72,15 +74,9 @@ def moments_vjp(
 # ---- Steps ----
 
 
-def _reduced_axes(op: Operation) -> list[int]:
-    """The axes along which there is anything to reduce, ascending."""
-    whole, reduced = op.inputs[0].shape, op.outputs[0].shape
-    return [axis for axis, extent in enumerate(whole) if extent != reduced[axis]]
-
-
 def _volume(op: Operation) -> int:
     """How many elements are reduced to one."""
-    return prod(op.inputs[0].shape[axis] for axis in _reduced_axes(op))
+    return prod(op.inputs[0].shape) // prod(op.outputs[0].shape)
 
 
 def _share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:

@@ -75,13 +75,11 @@ def _onehot(emit: Emit, indices: Operand, extent: int) -> Tensor:
     position, and otherwise 0.
     """
     positions = line(emit, range(extent), "positions")
-    taken = emit("eq", _column(emit, indices), positions, hint="taken")
+    index: Operand
+    if isinstance(indices, Tensor):
+        column = reshaped(emit, indices, (prod(indices.shape), 1), hint="column")
+        index = emit("cast", column, dtype="scalar", hint="index")
+    else:
+        index = float(cast("int", indices))
+    taken = emit("eq", index, positions, hint="taken")
     return emit("select", taken, 1.0, 0.0, hint="onehot")
-
-
-def _column(emit: Emit, indices: Operand) -> Operand:
-    """The indices one below the other, as numbers."""
-    if not isinstance(indices, Tensor):
-        return float(cast("int", indices))
-    column = reshaped(emit, indices, (prod(indices.shape), 1), hint="column")
-    return emit("cast", column, dtype="scalar", hint="index")

@@ -93,13 +93,6 @@ def squeeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(extent for axis, extent in enumerate(input) if axis not in gone)
 
 
-@vjp("squeeze")
-def squeeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """The axes come back."""
-    axes = op.attributes["axes"]
-    return [emit("unsqueeze", dy, axes=sorted(axes)) if axes else dy]
-
-
 @shape("unsqueeze")
 def unsqueeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     """The axes that are named are new; they are counted in the output, in any order."""
@@ -109,11 +102,12 @@ def unsqueeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(1 if axis in new else next(extents) for axis in range(rank))
 
 
-@vjp("unsqueeze")
-def unsqueeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """The axes go again."""
-    axes = op.attributes["axes"]
-    return [emit("squeeze", dy, axes=sorted(axes)) if axes else dy]
+@vjp("squeeze", "unsqueeze")
+def squeeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
+    """The axes come back, or go again."""
+    inverse = "unsqueeze" if op.name == "squeeze" else "squeeze"
+    axes = sorted(op.attributes["axes"])
+    return [emit(inverse, dy, axes=axes) if axes else dy]
 
 
 # ---- Another order ----
