@@ -21,7 +21,7 @@ from nnef_grad.ops.windows import (
     BORDERS,
     Sliding,
     basic_outside,
-    check_border,
+    check_choice,
     check_positive,
     check_reach,
     downscaling,
@@ -149,7 +149,7 @@ def group_count(input: Shape, groups: int, output_shape: Shape = ()) -> int:
 
 
 def _check_filter(input: Shape, filter: Shape, border: str, groups: int) -> None:
-    check_border(border, BORDERS)
+    check_choice("border", border, BORDERS)
     message = f"the input must have batch and channels, but has the shape {list(input)}"
     require(len(input) >= 2, message)
     message = (

@@ -16,7 +16,7 @@ from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.axes import check_axes, check_length
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import reshaped, with_extent
-from nnef_grad.ops.windows import BORDERS, Padding, check_border, check_reach
+from nnef_grad.ops.windows import BORDERS, Padding, check_choice, check_reach
 
 # A begin and an end along an axis.
 Ends = tuple[int, int]
@@ -163,7 +163,7 @@ def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Tensor:
 def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shape:
     """Both sides are added; a negative side is cut off."""
     check_length("padding", padding, len(input))
-    check_border(border, (*BORDERS, "ignore"))
+    check_choice("border", border, (*BORDERS, "ignore"))
     pairs = zip(input, padding, strict=True)
     extents = tuple(before + extent + after for extent, (before, after) in pairs)
     message = f"the padded extents must be positive, but are {list(extents)}"

@@ -20,7 +20,7 @@ from nnef_grad.ops.windows import (
     Sliding,
     Windows,
     basic_outside,
-    check_border,
+    check_choice,
     check_reach,
     counts_inside,
     downscaling,
@@ -44,7 +44,7 @@ def pool_shape(
     **sliding: Unpack[Sliding],
 ) -> Shape:
     """[X...] gives [x...]."""
-    check_border(border, ("ignore", *BORDERS))
+    check_choice("border", border, ("ignore", *BORDERS))
     windows = downscaling(input, size, **sliding)
     check_reach(border, windows.up, basic_outside(windows))
     return windows.down
@@ -66,7 +66,7 @@ def debox_shape(
     **sliding: Unpack[Sliding],
 ) -> Shape:
     """[x...] gives [X...]."""
-    check_border(border, ("ignore", *BORDERS))
+    check_choice("border", border, ("ignore", *BORDERS))
     windows = upscaling(input, size, output_shape=output_shape, **sliding)
     check_reach(border, windows.down, reverse_outside(windows))
     return windows.up
@@ -86,7 +86,7 @@ def sample_shape(input: Shape, index: Shape, **attributes: Any) -> Shape:
 @shape("desample")
 def desample_shape(input: Shape, index: Shape, border: str, **attributes: Any) -> Shape:
     """[x...] and [x...] give [X...]."""
-    check_border(border, ("constant",))
+    check_choice("border", border, ("constant",))
     message = f"the index must have the shape {list(input)} of the input, but has {list(index)}"
     require(index == input, message)
     return debox_shape(input, border=border, **attributes)

@@ -29,7 +29,7 @@ def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """
     (x,), repeats = op.inputs, op.attributes["repeats"]
     groups = [
-        (count,) if extent == 1 else (extent,) if count == 1 else (count, extent)
+        (count, extent) if count > 1 and extent > 1 else (count * extent,)
         for count, extent in zip(repeats, x.shape, strict=True)
     ]
     starts = list(accumulate(map(len, groups), initial=0))[:-1]

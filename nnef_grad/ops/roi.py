@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.registry import Emit, decomposition, require, shape
-from nnef_grad.ops.sampling import check_method, check_spatial
+from nnef_grad.ops.sampling import METHODS, check_spatial
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.ops.tensors import line
+from nnef_grad.ops.windows import check_choice
 
 # ---- Shapes ----
 
@@ -37,7 +38,7 @@ def roi_shape(
     method: str = "symmetric",
 ) -> Shape:
     """[B, C, M spatial axes], [N, 2 * M] and [N, 1] give [N, C, *output_size]."""
-    check_method("method", method)
+    check_choice("method", method, METHODS)
     check_spatial("output_size", output_size, input)
     width = 2 * (len(input) - 2)
     message = (
@@ -64,7 +65,7 @@ def roi_align_shape(
     resize_method: str,
 ) -> Shape:
     """As for `roi_shape`: the samples of a cell are pooled."""
-    check_method("resize_method", resize_method)
+    check_choice("resize_method", resize_method, METHODS)
     check_spatial("sampling_rate", sampling_rate, input)
     return roi_shape(input, rois, batch_index, output_size)
 

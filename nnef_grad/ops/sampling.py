@@ -11,7 +11,7 @@ from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, decomposition, require, shape
 from nnef_grad.ops.shape import reshaped, turned
 from nnef_grad.ops.tensors import line
-from nnef_grad.ops.windows import BORDERS, check_border, check_positive, check_reach
+from nnef_grad.ops.windows import BORDERS, check_choice, check_positive, check_reach
 
 METHODS = ("symmetric", "asymmetric", "aligned")
 
@@ -45,8 +45,8 @@ def multilinear_upsample_shape(
     input: Shape, factor: Shape, method: str, border: str
 ) -> Shape:
     """[B, C, x...] gives [B, C, x * f...]."""
-    check_method("method", method)
-    check_border(border, BORDERS)
+    check_choice("method", method, METHODS)
+    check_choice("border", border, BORDERS)
     output = upsample_shape(input, factor)
     outside = tuple(_OUTSIDE[method] if f > 1 else (0, 0) for f in factor)
     check_reach(border, input[2:], outside)
@@ -184,11 +184,3 @@ def check_spatial(name: str, values: Shape, input: Shape) -> None:
     )
     require(len(values) == len(input) - 2, message)
     check_positive(name, values)
-
-
-def check_method(name: str, method: str) -> None:
-    """Raises `ShapeError` unless this is how coordinates of input and output may
-    correspond.
-    """
-    choices = ", ".join(f"'{choice}'" for choice in METHODS)
-    require(method in METHODS, f"'{name}' must be one of {choices}, but is '{method}'")

@@ -320,12 +320,12 @@ def counts_inside(windows: Windows) -> tuple[Shape, ...]:
 # ---- Checks ----
 
 
-def check_border(border: str, allowed: tuple[str, ...]) -> None:
-    """Raises `ShapeError` unless the border is one that the operation allows."""
-    choices = ", ".join(f"'{name}'" for name in allowed)
+def check_choice(name: str, choice: str, allowed: tuple[str, ...]) -> None:
+    """Raises `ShapeError` unless an attribute is a string that the operation allows."""
+    choices = ", ".join(f"'{item}'" for item in allowed)
     one_of = "one of " if len(allowed) > 1 else ""
-    message = f"'border' must be {one_of}{choices}, but is '{border}'"
-    require(border in allowed, message)
+    message = f"'{name}' must be {one_of}{choices}, but is '{choice}'"
+    require(choice in allowed, message)
 
 
 def check_positive(name: str, values: Shape) -> None:
