@@ -24,6 +24,7 @@ from nnef_grad.ops.windows import (
     check_reach,
     counts_inside,
     downscaling,
+    is_reverse,
     reverse_outside,
     upscaling,
     windows_of,
@@ -161,16 +162,13 @@ def max_pool_with_index_vjp(
     return [emit("desample", dy, op.outputs[1], **_reverse(windows_of(op)))]
 
 
-@vjp("sample")
+@vjp("sample", "desample")
 def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """dinput = desample(dy, index)"""
-    return [emit("desample", dy, op.operands[1], **_reverse(windows_of(op))), None]
-
-
-@vjp("desample")
-def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """dinput = sample(dy, index)"""
-    return [emit("sample", dy, op.operands[1], **_basic(windows_of(op))), None]
+    """dinput = desample(dy, index), and the other way round"""
+    windows, index = windows_of(op), op.operands[1]
+    if is_reverse(op):
+        return [emit("sample", dy, index, **_basic(windows)), None]
+    return [emit("desample", dy, index, **_reverse(windows)), None]
 
 
 # ---- The attributes of an adjoint ----

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial, reduce
 from math import prod
 from typing import Any
 
@@ -68,7 +67,7 @@ def moments_vjp(
     slope = emit("div", dvariance, _volume(op) / 2.0, hint="slope")
     deviation = emit("sub", x, mean, hint="deviation")
     term = emit("mul", deviation, slope, hint="term")
-    return [reduce(partial(emit, "add"), [term, *shares])]
+    return [emit("add", term, *shares) if shares else term]
 
 
 # ---- Steps ----

@@ -92,16 +92,6 @@ class Windows:
         return {"padding": self.padding, "stride": stride, "dilation": dilation}
 
     @property
-    def begin(self) -> Shape:
-        """Where the first windows begin on the up-scaled side."""
-        return tuple(axis.begin for axis in self.axes)
-
-    @property
-    def end(self) -> Shape:
-        """Where the last windows end on the up-scaled side."""
-        return tuple(axis.end for axis in self.axes)
-
-    @property
     def has_natural_extents(self) -> bool:
         """Whether the down-scaled side tells the up-scaled extents, so that a reverse
         operation needs no `output_shape`.

@@ -100,8 +100,7 @@ def covers(windows: Windows) -> bool:
     """Whether no part of the up-scaled side lies before the first window, or after the
     last one.
     """
-    columns = zip(windows.begin, windows.end, windows.up, strict=True)
-    return all(first <= 0 and last >= extent for first, last, extent in columns)
+    return all(axis.begin <= 0 and axis.end >= axis.up for axis in windows.axes)
 
 
 def have_empty(windows: Windows) -> bool:
