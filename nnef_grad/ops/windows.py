@@ -132,7 +132,7 @@ def is_reverse(op: Operation) -> bool:
 
 
 def up_side(op: Operation) -> Shape:
-    """The shape of the up-scaled side, with axes that no window slides along."""
+    """The whole shape of the up-scaled side."""
     return (op.outputs if is_reverse(op) else op.inputs)[0].shape
 
 
