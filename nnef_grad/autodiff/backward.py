@@ -1,15 +1,21 @@
-"""A backward graph, and what it is asked for: of which outputs, with respect to which
-tensors.
+"""A backward graph: what it is asked for, of which outputs, with respect to which tensors,
+and what it is when it is finished.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Union
 
+from nnef_grad.build.emitter import Emitter
 from nnef_grad.errors import UsageError, suggestion
 from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.names import assign_names
+from nnef_grad.graph.order import put_inputs_first
+from nnef_grad.graph.prune import prune
+from nnef_grad.graph.quantization import carry_quantization
+from nnef_grad.graph.verify import verify
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 
@@ -56,6 +62,19 @@ def summary(graph: Graph, backward: Backward) -> str:
         for number, what, where in counts
     )
     return f"{graph.name}: {', '.join(words)}"
+
+
+def finished(
+    graph: Graph, forward: Graph, emit: Emitter, reserved: Iterable[str]
+) -> Graph:
+    """The graph that was emitted for a forward graph, without what is not used, with final
+    names, verified, and with the quantization of the forward tensors.
+    """
+    graph = put_inputs_first(prune(graph))
+    graph = assign_names(graph, emit.hints, emit.pinned, reserved)
+    verify(graph)
+    quantization = carry_quantization(forward.quantization, graph)
+    return replace(graph, quantization=quantization)
 
 
 def wrt_tensors(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:

@@ -16,8 +16,9 @@ formulas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
 
 from nnef_grad.autodiff.cotangent_support import (
     Algebra,
@@ -33,6 +34,7 @@ from nnef_grad.autodiff.cotangent_support import (
     selection,
 )
 from nnef_grad.autodiff.ranges import Ranges
+from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 
@@ -86,7 +88,10 @@ class Confinement:
             for t in leaking
             if carried is None or not carried.is_within(self._known[t].support)
         }
-        return _replace(operands, confined)
+        replaced: tuple[Operand, ...] = map_tensors(
+            lambda t: confined.get(t, t), operands
+        )
+        return replaced
 
     def follow(self, operation: Operation) -> None:
         """Finds what is known of the results of an operation that was emitted, or that
@@ -208,7 +213,7 @@ class Confinement:
         zeros outside: greater than zero where a result may differ from zero.
         """
         first, *others = operation.operands
-        ones = _map(lambda tensor: self._ones(emit, tensor), first)
+        ones = map_tensors(partial(self._ones, emit), first)
         hints = tuple(emit.naming("indicator") for _ in operation.results)
         results = emit.emit_again(operation, (ones, *others), hints=hints)
         return list(tensors(results))
@@ -244,16 +249,3 @@ def _join(
         for mask in (first, second)
     )
     return Selection(emit(name, *conditions, hint="support"), True)
-
-
-def _map(function: Callable[[Tensor], Tensor], operand: Operand) -> Any:
-    if isinstance(operand, tuple):
-        return tuple(_map(function, item) for item in operand)
-    return function(operand) if isinstance(operand, Tensor) else operand
-
-
-def _replace(
-    operands: tuple[Operand, ...], others: Mapping[Tensor, Tensor]
-) -> tuple[Operand, ...]:
-    replaced: tuple[Operand, ...] = _map(lambda t: others.get(t, t), operands)
-    return replaced

@@ -9,7 +9,8 @@ received from their other uses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from nnef_grad.autodiff.backward import (
     Backward,
     Wrt,
     differentiated_outputs,
+    finished,
     tensors_named,
     wrt_tensors,
 )
@@ -25,7 +27,7 @@ from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Rule, Rules
 from nnef_grad.autodiff.unmask import unmask
-from nnef_grad.build.arguments import bind
+from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.build.rule_results import check_gradients, is_reducible
@@ -38,11 +40,8 @@ from nnef_grad.errors import (
     located,
 )
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
-from nnef_grad.graph.names import NameSupply, assign_names, step_names
-from nnef_grad.graph.order import put_inputs_first
+from nnef_grad.graph.names import NameSupply, step_names
 from nnef_grad.graph.prune import prune
-from nnef_grad.graph.quantization import carry_quantization
-from nnef_grad.graph.verify import verify
 
 
 def differentiate(
@@ -111,32 +110,24 @@ def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape) -> list[Tensor]:
     return steps
 
 
+@dataclass
 class _Sweep:
     """One differentiation: what each tensor of the forward graph has received so far,
     and what was emitted for it.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        wrt: tuple[Tensor, ...],
-        outputs: tuple[Tensor, ...],
-        stopped: tuple[Tensor, ...],
-        rules: Rules,
-    ) -> None:
-        self.wrt = wrt
-        self.outputs = outputs
-        self.stopped = stopped
-        self.rules = rules
-        self.graph, self.active = self._decompose(graph)
+    graph: Graph
+    wrt: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    stopped: tuple[Tensor, ...]
+    rules: Rules
+
+    def __post_init__(self) -> None:
+        opset = self.rules.opset.extended(self.graph.fragments)
+        self.supply = NameSupply(self.graph.tensors)
+        self.graph, self.active = self._decompose(self.graph)
         self.confinement = Confinement()
-        self.emit = Emitter(
-            rules.opset.extended(graph.fragments),
-            self.graph.operations,
-            simplify,
-            self.confinement,
-        )
-        self.supply = NameSupply(graph.tensors)
+        self.emit = Emitter(opset, self.graph.operations, simplify, self.confinement)
         self.names = GradientNames()
         self.gradients: dict[Tensor, Tensor] = {}
         self.reductions = 0
@@ -151,18 +142,18 @@ class _Sweep:
             active = active_tensors(
                 graph, self.wrt, self.outputs, self.rules, self.stopped
             )
-
-            def decomposition(
-                operation: Operation, active: set[Tensor] = active
-            ) -> Decompose | None:
-                if not is_active(operation, active):
-                    return None
-                return self.rules.derivation(operation).decompose
-
-            decomposed = inline(graph, decomposition, self.rules.opset, named)
+            body = partial(self._decomposition, active)
+            decomposed = inline(graph, body, self.rules.opset, named)
             if decomposed is graph:
                 return graph, active
             graph = decomposed
+
+    def _decomposition(
+        self, active: set[Tensor], operation: Operation
+    ) -> Decompose | None:
+        if not is_active(operation, active):
+            return None
+        return self.rules.derivation(operation).decompose
 
     # From the last operation to the first
 
@@ -182,17 +173,16 @@ class _Sweep:
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{output.name}")
-        values = {"shape": output.shape, **({"value": (1.0,)} if ones else {})}
-        definition = self.emit.opset.declarations["constant" if ones else "external"]
-        arguments = bind(definition, values, None)
-        (seed,) = self.emit.emit_op(definition, arguments, names=(name,))
-        assert isinstance(seed, Tensor)
         self.names.count_use(output)
-        return seed
+        if ones:
+            return self.emit.emit_named(
+                name, "constant", shape=output.shape, value=(1.0,)
+            )
+        return self.emit.emit_named(name, "external", shape=output.shape)
 
     def _visit(self, operation: Operation, vjp: Rule) -> None:
         """Adds the gradients of the operands, if a result has received one."""
-        received = _map(self._received, operation.results)
+        received = map_tensors(self._received, operation.results)
         if not tensors(received):
             return
         self.emit.origin = operation
@@ -248,23 +238,28 @@ class _Sweep:
     def _finish(self, seeds: Mapping[Tensor, Tensor], with_outputs: bool) -> Backward:
         self.emit.origin = None
         self.emit.naming = str
-        results = [self._result(target) for target in self.wrt]
+        gradients = {t.name: self.supply.fresh(f"grad_{t.name}") for t in self.wrt}
+        results = [self._result(t, gradients[t.name]) for t in self.wrt]
         self.names.assign(self.emit, self.gradients, self.confinement.confined)
-        gradients = {
-            target.name: self.emit.pinned.get(result, result.name)
-            for target, result in zip(self.wrt, results, strict=True)
-        }
         named_seeds = {output.name: seed.name for output, seed in seeds.items()}
+        notes = (
+            f"The backward graph of '{self.graph.name}'.",
+            *(
+                f"  {seed}: input, the gradient of {y}"
+                for y, seed in named_seeds.items()
+            ),
+            *(f"  {d}: the gradient with respect to {x}" for x, d in gradients.items()),
+        )
         graph = Graph(
             f"{self.graph.name}_backward",
             (*self.graph.inputs, *seeds.values()),
             (*results, *(self.graph.outputs if with_outputs else ())),
             tuple(self.emit.operations),
             declared=self.graph.custom_operations,
-            notes=_notes(self.graph.name, named_seeds, gradients),
+            notes=notes,
         )
         return Backward(
-            self._assign_names(put_inputs_first(prune(unmask(prune(graph))))),
+            finished(unmask(prune(graph)), self.graph, self.emit, self.supply.taken),
             named_seeds,
             gradients,
             self._warnings(),
@@ -273,19 +268,10 @@ class _Sweep:
             tuple(tensor.name for tensor in self.stopped),
         )
 
-    def _assign_names(self, graph: Graph) -> Graph:
-        """The graph with final names, verified, with the quantization of its tensors."""
-        hints, pinned = self.emit.hints, self.emit.pinned
-        graph = assign_names(graph, hints, pinned, reserved=self.supply.taken)
-        verify(graph)
-        quantization = carry_quantization(self.graph.quantization, graph)
-        return replace(graph, quantization=quantization)
-
-    def _result(self, target: Tensor) -> Tensor:
+    def _result(self, target: Tensor, name: str) -> Tensor:
         """The gradient under its final name: zeros where there is none, a copy where
         the tensor has another name already.
         """
-        name = self.supply.fresh(f"grad_{target.name}")
         if target in self.gradients:
             gradient = self.confinement.confine(self.emit, self.gradients[target])
         else:
@@ -312,13 +298,6 @@ def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
             yield operand, gradient
 
 
-def _map(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """A value for each tensor in a nested value; None for literals."""
-    if isinstance(value, tuple):
-        return tuple(_map(function, item) for item in value)
-    return function(value) if isinstance(value, Tensor) else None
-
-
 def _step_names(operation: Operation) -> Callable[[str], str]:
     """The names in the graph of values inside a rule."""
     operands = zip(operation.definition.operands, operation.operands, strict=True)
@@ -335,19 +314,3 @@ def _no_derivative(operation: Operation, limit: str) -> Problem:
     advice = f"give a rule '{name}_vjp' for it, or leave it out of the way from wrt to outputs"
     what = f"'{name}' has no derivative{f' {limit}' if limit else ''}"
     return Problem(f"{what}: {advice}", operation.span)
-
-
-def _notes(
-    name: str, seeds: Mapping[str, str], gradients: Mapping[str, str]
-) -> tuple[str, ...]:
-    return (
-        f"The backward graph of '{name}'.",
-        *(
-            f"  {seed}: input, the gradient of {output}"
-            for output, seed in seeds.items()
-        ),
-        *(
-            f"  {gradient}: the gradient with respect to {target}"
-            for target, gradient in gradients.items()
-        ),
-    )

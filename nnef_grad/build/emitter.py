@@ -270,11 +270,15 @@ class Emitter:
         ):
             self.pinned[value] = name
             return value
-        definition = self.opset.declarations["copy"]
-        arguments = bind(definition, {"x": value}, None)
-        (copied,) = self.emit_op(definition, arguments, names=(name,))
-        assert isinstance(copied, Tensor)
-        return copied
+        return self.emit_named(name, "copy", x=value)
+
+    def emit_named(self, name: str, operation: str, **values: Any) -> Tensor:
+        """Emits an operation whose result has a final name."""
+        definition = self.opset.declarations[operation]
+        arguments = bind(definition, values, None)
+        (result,) = self.emit_op(definition, arguments, names=(name,))
+        assert isinstance(result, Tensor)
+        return result
 
     def _results(
         self,
