@@ -77,8 +77,9 @@ def jacobian(
     rows = _rows(emit, backward, output)
     supply = NameSupply([*graph.tensors, *backward.graph.tensors])
     jacobians = {t.name: supply.fresh(f"jacobian_{t.name}") for t in targets}
+    gradients = backward.graph.outputs[: len(targets)]
     results: list[Tensor] = []
-    for target, gradient in zip(targets, backward.graph.outputs, strict=False):
+    for target, gradient in zip(targets, gradients, strict=True):
         found = _reshape(emit, rows, gradient, (*output.shape, *target.shape))
         results.append(emit.pin_name(found, jacobians[target.name]))
     whole = Graph(
