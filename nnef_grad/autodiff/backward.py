@@ -82,7 +82,8 @@ def wrt_tensors(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
     inputs, variables = _scalars(graph.inputs), _scalars(graph.variables)
     groups = {"all": (*inputs, *variables), "inputs": inputs, "variables": variables}
     if not isinstance(wrt, str) or wrt not in groups:
-        return tensors_named(graph, [wrt] if isinstance(wrt, str) else wrt)
+        names = [wrt] if isinstance(wrt, str) else wrt
+        return scalars_named(graph.tensors, names, "tensor")
     if not groups[wrt]:
         what = "inputs or variables" if wrt == "all" else wrt
         raise UsageError(f"graph '{graph.name}' has no scalar {what}")
@@ -94,7 +95,7 @@ def differentiated_outputs(
 ) -> tuple[Tensor, ...]:
     """The outputs that are differentiated; see `differentiate`."""
     if outputs is not None:
-        return _chosen({t.name: t for t in graph.outputs}, outputs, "output")
+        return scalars_named({t.name: t for t in graph.outputs}, outputs, "output")
     scalars = _scalars(graph.outputs)
     if not scalars:
         raise UsageError(
@@ -103,25 +104,21 @@ def differentiated_outputs(
     return scalars
 
 
-def tensors_named(graph: Graph, names: Sequence[str]) -> tuple[Tensor, ...]:
-    """The scalar tensors of a graph that have some names.
-
-    Raises:
-        UsageError: a name is unknown, named twice, or that of a tensor of another type.
-    """
-    return _chosen(graph.tensors, names, "tensor")
-
-
 def _scalars(candidates: Iterable[Tensor]) -> tuple[Tensor, ...]:
     return tuple(t for t in candidates if t.dtype == "scalar")
 
 
-def _chosen(
-    known: Mapping[str, Tensor], chosen: Sequence[str], what: str
+def scalars_named(
+    known: Mapping[str, Tensor], names: Sequence[str], what: str
 ) -> tuple[Tensor, ...]:
-    if not chosen:
+    """The scalar tensors among the known ones that have some names.
+
+    Raises:
+        UsageError: a name is unknown, named twice, or that of a tensor of another type.
+    """
+    if not names:
         raise UsageError(f"no {what} is named")
-    for index, name in enumerate(chosen):
+    for index, name in enumerate(names):
         if name not in known:
             near = suggestion(name, list(known))
             raise UsageError(f"the graph has no {what} '{name}'{near}")
@@ -129,6 +126,6 @@ def _chosen(
         if dtype != "scalar":
             message = f"'{name}' is a tensor of type {dtype}"
             raise UsageError(f"{message}: only scalar tensors have gradients")
-        if name in chosen[:index]:
+        if name in names[:index]:
             raise UsageError(f"{what} '{name}' is named twice")
-    return tuple(known[name] for name in chosen)
+    return tuple(known[name] for name in names)

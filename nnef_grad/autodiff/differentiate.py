@@ -8,7 +8,7 @@ received from their other uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -20,7 +20,7 @@ from nnef_grad.autodiff.backward import (
     Wrt,
     differentiated_outputs,
     finished,
-    tensors_named,
+    scalars_named,
     wrt_tensors,
 )
 from nnef_grad.autodiff.confine import Confinement
@@ -39,7 +39,7 @@ from nnef_grad.errors import (
     UsageError,
     located,
 )
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply, step_names
 from nnef_grad.graph.prune import prune
 
@@ -85,7 +85,7 @@ def differentiate(
     sources = differentiated_outputs(graph, outputs)
     if seed not in ("input", "ones"):
         raise UsageError(f"the seed is 'input' or 'ones', not '{seed}'")
-    stopped = tensors_named(graph, stop) if stop else ()
+    stopped = scalars_named(graph.tensors, stop, "tensor") if stop else ()
     sweep = _Sweep(graph, tensors_wrt, sources, stopped, rules)
     return sweep.run(seed == "ones", with_outputs)
 
@@ -160,15 +160,16 @@ class _Sweep:
     def run(self, ones: bool, with_outputs: bool) -> Backward:
         active = (op for op in self.graph.operations if is_active(op, self.active))
         way = [(op, self.rules.derivation(op)) for op in active]
-        missing = [_no_derivative(op, d.limit) for op, d in way if d.is_missing]
+        # A step may lie between active tensors: it passes no gradient on.
+        way = [(op, d) for op, d in way if not d.is_zero]
+        missing = [_no_derivative(op, d.limit) for op, d in way if d.vjp is None]
         if missing:
             raise NoDerivativeError.collect(missing)
         seeds = {output: self._seed(output, ones) for output in self.outputs}
         self.gradients.update(seeds)
         for operation, derivation in reversed(way):
-            # A step may lie between active tensors: it passes no gradient on.
-            if derivation.vjp is not None and not derivation.is_zero:
-                self._visit(operation, derivation.vjp)
+            assert derivation.vjp is not None
+            self._visit(operation, derivation.vjp)
         return self._finish({} if ones else seeds, with_outputs)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
@@ -189,9 +190,8 @@ class _Sweep:
         self.emit.naming = _step_names(operation)
         with located(operation.span):
             found = vjp(self.emit, operation, *received)
-        gradients = check_gradients(operation, found, self.emit.knows)
-        for operand, gradient in _pairs(operation.operands, gradients):
-            if isinstance(operand, Tensor) and operand in self.active:
+        for operand, gradient in check_gradients(operation, found, self.emit.knows):
+            if operand in self.active:
                 self._accumulate(operand, gradient, operation)
 
     def _received(self, result: Tensor) -> Tensor | None:
@@ -202,16 +202,21 @@ class _Sweep:
         be a number: zero is no gradient, another one stands for a tensor that is full of
         it.
         """
-        if gradient is None or gradient == 0.0:
+        if gradient == 0.0:
             return
-        if not isinstance(gradient, Tensor):
-            shape = operation.outputs[0].shape
-            gradient = self.emit("constant", shape=shape, value=(gradient,))
         shapes = [result.shape for result in operation.outputs]
-        is_right = is_reducible(gradient.shape, operand.shape, shapes)
-        self._require(is_right, gradient, operand, operation)
-        *steps, reduced = unbroadcast(self.emit, gradient, operand.shape)
-        self._require(reduced.shape == operand.shape, reduced, operand, operation)
+        if not isinstance(gradient, Tensor):
+            gradient = self.emit("constant", shape=shapes[0], value=(gradient,))
+        steps = [gradient]
+        if is_reducible(gradient.shape, operand.shape, shapes):
+            steps = unbroadcast(self.emit, gradient, operand.shape)
+        *steps, reduced = steps
+        if reduced.shape != operand.shape:
+            message = (
+                f"the rule '{operation.name}_vjp' returns a gradient of shape {list(reduced.shape)}"
+                f" for operand '{operand.name}' of shape {list(operand.shape)}"
+            )
+            raise InvalidGraphError(message, operation.span)
         for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
             self.names.add(step, Role(operand, operation, suffix))
         self.names.add(reduced, Role(operand, operation))
@@ -221,17 +226,6 @@ class _Sweep:
             reduced = self.emit("add", self.gradients[operand], reduced)
             self.names.add(reduced, Role(operand, None, "_sum"))
         self.gradients[operand] = reduced
-
-    def _require(
-        self, is_right: bool, gradient: Tensor, operand: Tensor, operation: Operation
-    ) -> None:
-        """Refuses a gradient of a wrong shape."""
-        if not is_right:
-            message = (
-                f"the rule '{operation.name}_vjp' returns a gradient of shape {list(gradient.shape)}"
-                f" for operand '{operand.name}' of shape {list(operand.shape)}"
-            )
-            raise InvalidGraphError(message, operation.span)
 
     # The graph around what was emitted
 
@@ -286,16 +280,6 @@ class _Sweep:
             f"'{t.name}' does not influence {outputs}{way}: its gradient is zeros"
             for t in unreached
         )
-
-
-def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
-    """Each operand with its gradient, in arrays of tensors too."""
-    for operand, gradient in zip(operands, gradients, strict=True):
-        if isinstance(operand, tuple):
-            nothing = (None,) * len(operand)
-            yield from _pairs(operand, nothing if gradient is None else gradient)
-        else:
-            yield operand, gradient
 
 
 def _step_names(operation: Operation) -> Callable[[str], str]:

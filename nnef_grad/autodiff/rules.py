@@ -55,11 +55,6 @@ class Derivation:
     is_zero: bool = False
     limit: str = ""
 
-    @property
-    def is_missing(self) -> bool:
-        """Whether there is neither a rule nor a decomposition."""
-        return self.vjp is None and self.decompose is None and not self.is_zero
-
 
 class Rules:
     """Rules of the user's own, and the lookup of derivatives.
@@ -169,8 +164,8 @@ class Rules:
         """How an operation is differentiated."""
         name = operation.name
         special = DECOMPOSITIONS.get(name)
-        is_special = special is not None and special.applies(operation)
-        if special is not None and is_special and not self._is_own(name):
+        is_own = name in self._functions or name + SUFFIX in self._fragments
+        if special is not None and not is_own and special.applies(operation):
             return Derivation(decompose=special.build)
         found = self.rule(name)
         if found is not None:
@@ -186,10 +181,6 @@ class Rules:
         if name not in self._found:
             self._found[name] = self._find(name)
         return self._found[name]
-
-    def _is_own(self, name: str) -> bool:
-        """Whether the user has a rule for an operation."""
-        return name in self._functions or name + SUFFIX in self._fragments
 
     def _find(self, name: str) -> Derivation | None:
         if name + SUFFIX in self._fragments:

@@ -6,7 +6,7 @@ anything, one in NNEF an array of another length than its operand's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from operator import index
 from typing import Any
@@ -26,12 +26,8 @@ def kind(value: object) -> str:
     """A description of a value, in a few words."""
     if value is None:
         return "None"
-    word = "tensor" if isinstance(value, Tensor) else f"value of type {_type(value)}"
-    return f"a {word}"
-
-
-def _type(value: object) -> str:
-    return type(value).__name__
+    is_tensor = isinstance(value, Tensor)
+    return "a tensor" if is_tensor else f"a value of type {type(value).__name__}"
 
 
 def counted(number: int, word: str) -> str:
@@ -48,9 +44,9 @@ def _each(names: Sequence[str]) -> str:
 
 def check_gradients(
     operation: Operation, returned: Any, is_known: Callable[[Tensor], bool]
-) -> tuple[Any, ...]:
-    """The gradients that a rule returns for the operands of an operation: for each a
-    tensor, a number, or None; for an array of tensors None, or as many of them.
+) -> list[tuple[Tensor, Tensor | float]]:
+    """The tensors among the operands of an operation, in arrays too, for which a rule
+    returns a gradient, with the gradient: a tensor or a number.
 
     Raises:
         InvalidGraphError: the rule returns something else, or a tensor that is not known.
@@ -58,8 +54,8 @@ def check_gradients(
     names = [p.name for p in operation.definition.operands]
     try:
         _require_gradients(returned, names)
-        pairs = zip(names, operation.operands, returned, strict=True)
-        return tuple(_gradient(*pair, is_known) for pair in pairs)
+        triples = zip(names, operation.operands, returned, strict=True)
+        return [pair for triple in triples for pair in _gradients(*triple, is_known)]
     except _MisfitError as error:
         message = f"the rule '{operation.name}_vjp' returns {error}"
         raise InvalidGraphError(message, operation.span) from None
@@ -77,45 +73,42 @@ def _require_gradients(returned: Any, names: Sequence[str]) -> None:
         raise _MisfitError(f"{found}, and {len(names)} {verb} wanted{_each(names)}")
 
 
-def _gradient(
+def _gradients(
     name: str, operand: Operand, returned: Any, is_known: Callable[[Tensor], bool]
-) -> Any:
+) -> Iterator[tuple[Tensor, Tensor | float]]:
     if returned is None:
-        return None
+        return
     if isinstance(operand, tuple):
         items = _items(name, operand, returned)
-        pairs = enumerate(zip(operand, items, strict=True))
-        return tuple(_gradient(f"{name}[{i}]", *pair, is_known) for i, pair in pairs)
-    if isinstance(returned, Tensor):
-        _require_usable(name, returned, is_known)
-        return returned
-    return _number(name, returned)
+        for i, pair in enumerate(zip(operand, items, strict=True)):
+            yield from _gradients(f"{name}[{i}]", *pair, is_known)
+        return
+    gradient = _gradient(name, returned, is_known)
+    if isinstance(operand, Tensor):
+        yield operand, gradient
 
 
 def _items(name: str, operand: tuple[Operand, ...], returned: Any) -> Sequence[Any]:
     whole = f"the {counted(len(operand), 'tensor')} of {name}"
     if not isinstance(returned, (list, tuple)):
-        raise _MisfitError(
-            f"{kind(returned)} for {whole}: a list of gradients is wanted"
-        )
+        message = f"{kind(returned)} for {whole}: a list of gradients is wanted"
+        raise _MisfitError(message)
     if len(returned) != len(operand):
         raise _MisfitError(f"{counted(len(returned), 'gradient')} for {whole}")
     return returned
 
 
-def _require_usable(
-    name: str, gradient: Tensor, is_known: Callable[[Tensor], bool]
-) -> None:
-    if not is_known(gradient):
-        raise _MisfitError(
-            f"tensor '{gradient.name}' for {name}, which is not of this graph"
-        )
-    if gradient.dtype != "scalar":
-        message = f"a tensor of type {gradient.dtype} for {name}"
-        raise _MisfitError(f"{message}: a gradient is of type scalar")
-
-
-def _number(name: str, returned: Any) -> float:
+def _gradient(
+    name: str, returned: Any, is_known: Callable[[Tensor], bool]
+) -> Tensor | float:
+    if isinstance(returned, Tensor):
+        if not is_known(returned):
+            message = f"tensor '{returned.name}' for {name}, which is not of this graph"
+            raise _MisfitError(message)
+        if returned.dtype != "scalar":
+            message = f"a tensor of type {returned.dtype} for {name}"
+            raise _MisfitError(f"{message}: a gradient is of type scalar")
+        return returned
     if isinstance(returned, bool) or not isinstance(returned, (int, float)):
         message = f"{kind(returned)} for {name}"
         raise _MisfitError(f"{message}: a tensor, a number or None is wanted")
