@@ -21,13 +21,12 @@ def apply_rule(
 ) -> Sequence[Any]:
     """The gradients of the operands, by a rule written in NNEF."""
     definition = operation.definition
-    bound = parameters(definition, operation.operands, operation.settings)
+    scope = parameters(operation)
     for result, tensor, gradient in zip(
         definition.results, operation.results, gradients, strict=True
     ):
-        bound[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
-        bound[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
-    scope = {p.name: bound[p.name] for p in rule.parameters}
+        scope[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
+        scope[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
     results = Evaluator(emit).instantiate(rule, scope, emit.naming, operation.span)
     return [results.get(f"d{p.name}") for p in definition.operands]
 

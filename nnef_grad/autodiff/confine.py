@@ -31,7 +31,7 @@ from nnef_grad.autodiff.cotangent_support import (
 )
 from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.build.arguments import map_tensors
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.emitter import Emitter, Tracker
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 
 
@@ -44,7 +44,7 @@ class Known(NamedTuple):
     leaks: bool = False
 
 
-class Confinement:
+class Confinement(Tracker):
     """Observes the operations of a backward graph, and confines cotangents that leak.
 
     Attributes:

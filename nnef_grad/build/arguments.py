@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Union, cast
 
 from nnef_grad.errors import InvalidGraphError, brief, suggestion
 from nnef_grad.graph.ir import Operand, Operation, Tensor
@@ -30,20 +30,21 @@ Evaluated = Union[
 _PRIMITIVES = {bool: "logical", int: "integer", float: "scalar", str: "string"}
 
 
-class Arguments(NamedTuple):
-    """The arguments of an operation, as an `Operation` keeps them: a value for each
-    parameter.
-    """
+class Call(NamedTuple):
+    """What an `Operation` has before it has results: a value for each parameter."""
 
+    definition: syntax.Fragment
     operands: tuple[Operand, ...]
     attributes: Mapping[str, Any]
     dtype: str | None
 
-    def key(self, fragment: syntax.Fragment) -> tuple[object, ...]:
-        """Equal for arguments with which an operation computes the same."""
-        attributes = (self.attributes[p.name] for p in fragment.attributes)
-        values = tuple(map(_identity, (*self.operands, *attributes)))
-        return fragment.name, self.dtype, values
+
+def operation_key(call: Call | Operation) -> tuple[object, ...]:
+    """Equal for what computes the same."""
+    definition, settings = call.definition, cast("Mapping[str, Any]", call.attributes)
+    attributes = (settings[p.name] for p in definition.attributes)
+    values = tuple(map(_identity, (*call.operands, *attributes)))
+    return definition.name, call.dtype, values
 
 
 def _identity(value: Any) -> Any:
@@ -55,16 +56,10 @@ def _identity(value: Any) -> Any:
     return type(value), repr(value) if value == 0.0 else value
 
 
-def operation_key(operation: Operation) -> tuple[object, ...]:
-    """Equal for operations that compute the same."""
-    arguments = Arguments(operation.operands, operation.settings, operation.dtype)
-    return arguments.key(operation.definition)
-
-
 def bind(
     fragment: syntax.Fragment, values: Mapping[str, Evaluated], dtype: str | None
-) -> Arguments:
-    """The arguments of an invocation, defaults filled in.
+) -> Call:
+    """The call of an invocation, defaults filled in.
 
     Args:
         fragment: the declaration.
@@ -79,8 +74,8 @@ def bind_call(
     operands: Sequence[Any],
     attributes: Mapping[str, Any],
     dtype: str | None,
-) -> Arguments:
-    """The arguments of a call from Python, checked, defaults filled in.
+) -> Call:
+    """The call of an operation from Python, checked, defaults filled in.
 
     Raises:
         InvalidGraphError: there are too many or too few, or their types are wrong.
@@ -96,9 +91,10 @@ def bind_call(
 
 def _filled(
     fragment: syntax.Fragment, given: Mapping[str, Any], dtype: str | None
-) -> Arguments:
+) -> Call:
     values = {**fragment.defaults, **given}
-    return Arguments(
+    return Call(
+        fragment,
         tuple(values[p.name] for p in fragment.operands),
         {p.name: values[p.name] for p in fragment.attributes},
         dtype or _deduced_dtype(fragment, values),

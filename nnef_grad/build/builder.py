@@ -7,9 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from nnef_grad.build.arguments import Arguments
+from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import Evaluator, NoValueError, Scope, hint_of, unpack
+from nnef_grad.build.evaluation import (
+    Adjustment,
+    Evaluator,
+    NoValueError,
+    Scope,
+    hint_of,
+    unpack,
+)
 from nnef_grad.build.lenient import repair, repair_bias
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -63,7 +70,7 @@ def build_graph(
     emitter = Emitter(opset.extended(document.fragments))
     evaluator = Evaluator(
         emitter,
-        lambda fragment: fragment.name in inlined,
+        inlined,
         _adjustment(emitter, shapes, warnings if lenient else None),
     )
     scope = _GraphBody(document.graph, evaluator).expand()
@@ -82,25 +89,21 @@ def build_graph(
 
 def _adjustment(
     emitter: Emitter, shapes: ShapeOf, repairs: list[Problem] | None
-) -> Callable[[syntax.Fragment, Arguments, str, Span], Arguments]:
-    """A function that changes the arguments of an operation before it is emitted: it sets
-    the shape of an external, and repairs a bias.
-    """
+) -> Adjustment:
+    """Sets the shape of an external, and repairs a bias."""
 
-    def adjust_arguments(
-        fragment: syntax.Fragment, bound: Arguments, hint: str, span: Span
-    ) -> Arguments:
-        if fragment.name == "external":
-            shape: Any = bound.attributes["shape"]
-            return bound._replace(attributes={"shape": tuple(shapes(hint, shape))})
-        if fragment.name == "variable":
-            _check_label(str(bound.attributes["label"]), span)
+    def adjust(call: Call, hint: str, span: Span) -> Call:
+        if call.definition.name == "external":
+            shape = tuple(shapes(hint, call.attributes["shape"]))
+            return call._replace(attributes={"shape": shape})
+        if call.definition.name == "variable":
+            _check_label(str(call.attributes["label"]), span)
         if repairs is not None:
-            bound, found = repair_bias(emitter, fragment, bound, span)
+            call, found = repair_bias(emitter, call, span)
             repairs.extend(found)
-        return bound
+        return call
 
-    return adjust_arguments
+    return adjust
 
 
 def _check_label(label: str, span: Span) -> None:

@@ -73,7 +73,7 @@ def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
                     f" {list(named.shape)} for '{tensor.name}' of shape {list(tensor.shape)}"
                 )
                 raise InvalidGraphError(message, operation.span)
-    emitter.note_replaced(operation)
+    emitter.note_producer(operation)
 
 
 def _values(build: Decompose, operation: Operation, emitter: Emitter) -> Sequence[Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.build.arguments import Arguments
+from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.errors import Problem, bounded_nesting
 from nnef_grad.graph.ir import Tensor, shape_of
@@ -109,16 +109,14 @@ class _Repair:
         self.problems.append(Problem(message, span))
 
 
-def repair_bias(
-    emitter: Emitter, fragment: syntax.Fragment, bound: Arguments, span: Span
-) -> tuple[Arguments, list[Problem]]:
-    """The arguments of a convolution with a bias of rank 1 along the channels."""
-    if fragment.name not in BIASED:
-        return bound, []
-    *others, bias = bound.operands
+def repair_bias(emitter: Emitter, call: Call, span: Span) -> tuple[Call, list[Problem]]:
+    """A call with its bias of rank 1, if it has one, along the channels."""
+    if call.definition.name not in BIASED:
+        return call, []
+    *others, bias = call.operands
     if not isinstance(bias, Tensor) or bias.rank != 1 or bias.shape == (1,):
-        return bound, []
+        return call, []
     shape = shape_of(bias)
     row = emitter("unsqueeze", bias, axes=[0], hint=f"{bias.name}_row")
     message = f"the bias of shape {list(shape)} is read as {[1, *shape]}"
-    return bound._replace(operands=(*others, row)), [Problem(message, span)]
+    return call._replace(operands=(*others, row)), [Problem(message, span)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from nnef_grad.build.arguments import Arguments
+from nnef_grad.build.arguments import Call
 from nnef_grad.build.rule_results import check_shapes
 from nnef_grad.errors import InvalidGraphError, brief
 from nnef_grad.graph.ir import Operand, shape_of
@@ -16,9 +16,7 @@ from nnef_grad.ops.registry import ShapeError
 from nnef_grad.source import Span
 
 
-def infer_shapes(
-    opset: OpSet, fragment: Fragment, arguments: Arguments, span: Span | None
-) -> list[Any]:
+def infer_shapes(opset: OpSet, call: Call, span: Span | None) -> list[Any]:
     """The shape of each result of an operation; a list of shapes for a result that is
     an array of tensors.
 
@@ -26,6 +24,7 @@ def infer_shapes(
         InvalidGraphError: the arguments do not fit each other, a result is too large, or
             nothing says what its shape is.
     """
+    fragment = call.definition
     function = opset.shapes.get(fragment.name)
     if function is None:
         message = (
@@ -34,7 +33,7 @@ def infer_shapes(
         )
         raise InvalidGraphError(message, span)
     try:
-        shapes = function(*map(_shapes, arguments.operands), **arguments.attributes)
+        shapes = function(*map(_shapes, call.operands), **call.attributes)
     except ShapeError as error:
         message = brief(f"{fragment.name}: {error}")
         raise InvalidGraphError(message, span, remedy=error.remedy) from None

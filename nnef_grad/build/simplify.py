@@ -6,9 +6,10 @@ them. It returns an operand that equals the result, or None where it does not ap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Tensor, shape_of
 from nnef_grad.ops.traits import RESHAPING
@@ -16,18 +17,14 @@ from nnef_grad.ops.traits import RESHAPING
 Rewrite = Callable[..., Any]
 
 
-def simplify(
-    emit: Emitter,
-    name: str,
-    operands: tuple[Operand, ...],
-    attributes: Mapping[str, Any],
-    dtype: str | None = None,
-) -> Operand | None:
+def simplify(emit: Emitter, call: Call) -> Operand | None:
     """An operand that equals the result of an operation, or None if the operation is
     needed.
     """
-    for rewrite in REWRITES.get(name if dtype is None else f"{name}<{dtype}>", ()):
-        result: Operand | None = rewrite(emit, *operands, **attributes)
+    name = call.definition.name
+    key = name if call.dtype is None else f"{name}<{call.dtype}>"
+    for rewrite in REWRITES.get(key, ()):
+        result: Operand | None = rewrite(emit, *call.operands, **call.attributes)
         if result is not None:
             return result
     return None
