@@ -66,7 +66,33 @@ def bind(
         values: the values of the arguments, by parameter; their types were checked.
         dtype: the explicit data type of the invocation, or None.
     """
-    return _filled(fragment, {name: freeze(v) for name, v in values.items()}, dtype)
+    given = {name: freeze(value) for name, value in values.items()}
+    whole = {**fragment.defaults, **given}
+    return Call(
+        fragment,
+        tuple(whole[p.name] for p in fragment.operands),
+        {p.name: whole[p.name] for p in fragment.attributes},
+        dtype or _deduced_dtype(fragment, whole),
+    )
+
+
+def _deduced_dtype(
+    fragment: syntax.Fragment, values: Mapping[str, Operand]
+) -> str | None:
+    """The data type that `?` stands for: the declared default, or that of the values."""
+    if fragment.generic != GENERIC:
+        return fragment.generic
+    for parameter in fragment.parameters:
+        if is_generic(parameter.type):
+            value = values[parameter.name]
+            while isinstance(value, tuple) and value:
+                value = value[0]
+            if value != ():
+                return dtype_of(value)
+    return None
+
+
+# ---- Calls from Python ----
 
 
 def bind_call(
@@ -80,76 +106,53 @@ def bind_call(
     Raises:
         InvalidGraphError: there are too many or too few, or their types are wrong.
     """
-    given = tuple(map(freeze, operands))
-    named = {name: freeze(value) for name, value in attributes.items()}
-    _refuse_wrong_types(fragment, given, named, dtype)
-    _refuse_misfits(fragment, given, named)
     names = (p.name for p in fragment.operands)
-    values = {**dict(zip(names, given, strict=False)), **named}
-    return _filled(fragment, values, dtype)
+    values = {**dict(zip(names, operands, strict=False)), **attributes}
+    _refuse_wrong_types(fragment, values, dtype)
+    _refuse_misfits(fragment, len(operands), attributes)
+    return bind(fragment, values, dtype)
 
 
-def _filled(
-    fragment: syntax.Fragment, given: Mapping[str, Any], dtype: str | None
-) -> Call:
-    values = {**fragment.defaults, **given}
-    return Call(
-        fragment,
-        tuple(values[p.name] for p in fragment.operands),
-        {p.name: values[p.name] for p in fragment.attributes},
-        dtype or _deduced_dtype(fragment, values),
-    )
-
-
-def _deduced_dtype(
-    fragment: syntax.Fragment, values: Mapping[str, Operand]
-) -> str | None:
-    """The data type that `?` stands for: the declared default, or that of the values."""
-    if fragment.generic != GENERIC:
-        return fragment.generic
-    candidates = (
-        _first(values[p.name]) for p in fragment.parameters if is_generic(p.type)
-    )
-    return next((dtype_of(c) for c in candidates if c is not None), None)
-
-
-# ---- Checks of a call from Python ----
+def _refuse_wrong_types(
+    fragment: syntax.Fragment, values: Mapping[str, Any], dtype: str | None
+) -> None:
+    """What is missing or too much is not looked at."""
+    name, default = fragment.name, fragment.generic
+    if dtype is not None and (dtype not in DTYPES or default is None):
+        raise InvalidGraphError(f"there is no operation '{name}<{dtype}>'")
+    if dtype is None and default == GENERIC and not fragment.deduces_dtype:
+        raise InvalidGraphError(f"'{name}' needs its data type: give dtype")
+    generics = Generics(dtype or (default if default != GENERIC else None))
+    for p in fragment.parameters:
+        if p.name in values and not _is_of(values[p.name], p.type, generics):
+            found = brief(_describe(values[p.name]))
+            message = f"argument '{p.name}' of '{name}' wants {p.type}, got {found}"
+            raise InvalidGraphError(message)
 
 
 def _refuse_misfits(
-    fragment: syntax.Fragment,
-    operands: Sequence[Operand],
-    attributes: Mapping[str, object],
+    fragment: syntax.Fragment, count: int, attributes: Mapping[str, object]
 ) -> None:
-    """Refuses arguments that were not matched with the parameters of a declaration, and
-    do not: too many operands, unknown attributes, missing ones.
-    """
-    if len(operands) > len(fragment.operands):
-        raise InvalidGraphError(_too_many(fragment, len(operands)))
-    unknown = attributes.keys() - {p.name for p in fragment.attributes}
-    if unknown:
-        first = next(name for name in attributes if name in unknown)
-        raise InvalidGraphError(_unknown_attribute(fragment, first))
-    given = {p.name for p in fragment.operands[: len(operands)]}
+    """Refuses too many operands, unknown attributes, missing ones."""
+    most = len(fragment.operands)
+    if count > most:
+        words = f"{most} operand{'s' if most != 1 else ''}, and {count} are given"
+        advice = ": attributes need their keyword" if fragment.attributes else ""
+        raise InvalidGraphError(f"'{fragment.name}' takes {words}{advice}")
+    known = [p.name for p in fragment.attributes]
+    for name in attributes:
+        if name not in known:
+            raise InvalidGraphError(_unknown_attribute(fragment, name))
+    given = {p.name for p in fragment.operands[:count]} | attributes.keys()
     for what, parameters in (
         ("operand", fragment.operands),
         ("attribute", fragment.attributes),
     ):
-        missing = [
-            f"'{p.name}'"
-            for p in parameters
-            if p.default is None and p.name not in given | attributes.keys()
-        ]
+        needed = [p.name for p in parameters if p.default is None]
+        missing = [f"'{name}'" for name in needed if name not in given]
         if missing:
             words = f"{what}{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
             raise InvalidGraphError(f"'{fragment.name}' needs {words}")
-
-
-def _too_many(fragment: syntax.Fragment, given: int) -> str:
-    count = len(fragment.operands)
-    words = f"{count} operand{'s' if count != 1 else ''}"
-    advice = ": attributes need their keyword" if fragment.attributes else ""
-    return f"'{fragment.name}' takes {words}, and {given} are given{advice}"
 
 
 def _unknown_attribute(fragment: syntax.Fragment, name: str) -> str:
@@ -159,50 +162,15 @@ def _unknown_attribute(fragment: syntax.Fragment, name: str) -> str:
     return f"'{fragment.name}' has no attribute '{name}'{near}"
 
 
-def _refuse_wrong_types(
-    fragment: syntax.Fragment,
-    operands: Sequence[object],
-    attributes: Mapping[str, object],
-    dtype: str | None,
-) -> None:
-    """Refuses arguments of other types than the parameters of a declaration; arrays are
-    tuples. What is missing or too much is not looked at.
-    """
-    _refuse_wrong_dtype(fragment, dtype)
-    generics = Generics(dtype or _default_dtype(fragment))
-    named = {p.name: o for p, o in zip(fragment.operands, operands, strict=False)}
-    values = {**named, **attributes}
-    for parameter in fragment.parameters:
-        name = parameter.name
-        if name in values and not _is_of(values[name], parameter.type, generics):
-            found = brief(_describe(values[name]))
-            message = f"argument '{name}' of '{fragment.name}' wants {parameter.type}, got {found}"
-            raise InvalidGraphError(message)
-
-
-def _default_dtype(fragment: syntax.Fragment) -> str | None:
-    return fragment.generic if fragment.generic != GENERIC else None
-
-
-def _refuse_wrong_dtype(fragment: syntax.Fragment, dtype: str | None) -> None:
-    name = fragment.name
-    if dtype is not None and (dtype not in DTYPES or fragment.generic is None):
-        raise InvalidGraphError(f"there is no operation '{name}<{dtype}>'")
-    if dtype is None and fragment.generic == GENERIC and not fragment.deduces_dtype:
-        raise InvalidGraphError(f"'{name}' needs its data type: give dtype")
-
-
 def _is_of(value: object, type_: Type, generics: Generics) -> bool:
-    """Whether a value, with tuples for arrays, is one of a type; a number can stand for
-    a tensor.
-    """
+    """Whether a value is one of a type; a number can stand for a tensor."""
     if isinstance(type_, ArrayType):
-        return isinstance(value, tuple) and all(
+        return isinstance(value, (list, tuple)) and all(
             _is_of(item, type_.item, generics) for item in value
         )
     if isinstance(type_, TupleType):
         return (
-            isinstance(value, tuple)
+            isinstance(value, (list, tuple))
             and len(value) == len(type_.items)
             and all(map(_is_of, value, type_.items, repeat(generics)))
         )
@@ -213,18 +181,9 @@ def _is_of(value: object, type_: Type, generics: Generics) -> bool:
 
 
 def _describe(value: object) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_describe, value))}]"
     return f"tensor<{value.dtype}>" if isinstance(value, Tensor) else repr(value)
-
-
-def _first(value: Operand) -> Tensor | bool | int | float | str | None:
-    """The first value that is not a tuple, from inside nested tuples."""
-    while isinstance(value, tuple):
-        if not value:
-            return None
-        value = value[0]
-    return value
 
 
 # ---- Values ----
@@ -239,11 +198,9 @@ def freeze(value: Any) -> Any:
 
 def thaw(type_: Type, value: Operand) -> Evaluated:
     """The value of a parameter as expressions see it: arrays are lists again."""
-    if isinstance(type_, ArrayType):
-        assert isinstance(value, tuple)
+    if isinstance(type_, ArrayType) and isinstance(value, tuple):
         return [thaw(type_.item, item) for item in value]
-    if isinstance(type_, TupleType):
-        assert isinstance(value, tuple)
+    if isinstance(type_, TupleType) and isinstance(value, tuple):
         items = zip(type_.items, value, strict=True)
         return tuple(thaw(item_type, item) for item_type, item in items)
     assert not isinstance(value, tuple)
