@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
-from operator import index
 from typing import Any
 
-from nnef_grad.errors import InvalidGraphError, brief
+from nnef_grad.errors import InvalidGraphError
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
-from nnef_grad.language.syntax import Fragment
-from nnef_grad.language.types import ArrayType, Type
-from nnef_grad.source import Span
 
 
-class _MisfitError(ValueError):
+class MisfitError(ValueError):
     """A rule returns something that it must not; the message says what."""
 
 
@@ -39,6 +35,12 @@ def _each(names: Sequence[str]) -> str:
     return f", for {' and '.join(names)}" if names else ""
 
 
+def not_a_list(found: str, word: str, names: Sequence[str]) -> MisfitError:
+    """The refusal of what is no list of a gradient or a shape for each name."""
+    wanted = counted(len(names), word)
+    return MisfitError(f"{found}, and a list of {wanted} is wanted{_each(names)}")
+
+
 # ---- Gradients ----
 
 
@@ -56,21 +58,18 @@ def check_gradients(
         _require_gradients(returned, names)
         triples = zip(names, operation.operands, returned, strict=True)
         return [pair for triple in triples for pair in _gradients(*triple, is_known)]
-    except _MisfitError as error:
+    except MisfitError as error:
         message = f"the rule '{operation.name}_vjp' returns {error}"
         raise InvalidGraphError(message, operation.span) from None
 
 
 def _require_gradients(returned: Any, names: Sequence[str]) -> None:
-    wanted = counted(len(names), "gradient")
     if not isinstance(returned, (list, tuple)):
-        raise _MisfitError(
-            f"{kind(returned)}, and a list of {wanted} is wanted{_each(names)}"
-        )
+        raise not_a_list(kind(returned), "gradient", names)
     if len(returned) != len(names):
         found = counted(len(returned), "gradient")
         verb = "is" if len(names) == 1 else "are"
-        raise _MisfitError(f"{found}, and {len(names)} {verb} wanted{_each(names)}")
+        raise MisfitError(f"{found}, and {len(names)} {verb} wanted{_each(names)}")
 
 
 def _gradients(
@@ -92,9 +91,9 @@ def _items(name: str, operand: tuple[Operand, ...], returned: Any) -> Sequence[A
     whole = f"the {counted(len(operand), 'tensor')} of {name}"
     if not isinstance(returned, (list, tuple)):
         message = f"{kind(returned)} for {whole}: a list of gradients is wanted"
-        raise _MisfitError(message)
+        raise MisfitError(message)
     if len(returned) != len(operand):
-        raise _MisfitError(f"{counted(len(returned), 'gradient')} for {whole}")
+        raise MisfitError(f"{counted(len(returned), 'gradient')} for {whole}")
     return returned
 
 
@@ -104,16 +103,16 @@ def _gradient(
     if isinstance(returned, Tensor):
         if not is_known(returned):
             message = f"tensor '{returned.name}' for {name}, which is not of this graph"
-            raise _MisfitError(message)
+            raise MisfitError(message)
         if returned.dtype != "scalar":
             message = f"a tensor of type {returned.dtype} for {name}"
-            raise _MisfitError(f"{message}: a gradient is of type scalar")
+            raise MisfitError(f"{message}: a gradient is of type scalar")
         return returned
     if isinstance(returned, bool) or not isinstance(returned, (int, float)):
         message = f"{kind(returned)} for {name}"
-        raise _MisfitError(f"{message}: a tensor, a number or None is wanted")
+        raise MisfitError(f"{message}: a tensor, a number or None is wanted")
     if not isfinite(returned):
-        raise _MisfitError(f"{returned} for {name}: a gradient is finite")
+        raise MisfitError(f"{returned} for {name}: a gradient is finite")
     return float(returned)
 
 
@@ -129,59 +128,3 @@ def is_reducible(gradient: Shape, operand: Shape, results: Sequence[Shape]) -> b
         )
         for result in results
     )
-
-
-# ---- Shapes ----
-
-
-def check_shapes(fragment: Fragment, returned: Any, span: Span | None) -> list[Any]:
-    """The shapes that a shape function returns, one for each result of an operation; a
-    list of shapes for a result that is an array of tensors.
-
-    Raises:
-        InvalidGraphError: the function returns something else.
-    """
-    names = [result.name for result in fragment.results]
-    try:
-        found = [returned] if len(names) == 1 else _require_shapes(returned, names)
-        pairs = zip(fragment.results, found, strict=True)
-        return [_shape(result.name, result.type, shape) for result, shape in pairs]
-    except _MisfitError as error:
-        message = f"the rule '{fragment.name}_shape' returns {error}"
-        raise InvalidGraphError(brief(message), span) from None
-
-
-def _require_shapes(returned: Any, names: Sequence[str]) -> Sequence[Any]:
-    if not isinstance(returned, (list, tuple)) or len(returned) != len(names):
-        wanted = counted(len(names), "shape")
-        raise _MisfitError(
-            f"{returned!r}, and a list of {wanted} is wanted{_each(names)}"
-        )
-    return returned
-
-
-def _shape(name: str, type_: Type, returned: Any) -> Any:
-    is_array = isinstance(type_, ArrayType)
-    if not isinstance(returned, (list, tuple)):
-        wanted = "a list of shapes" if is_array else "a shape"
-        raise _MisfitError(f"{returned!r} for {name}: {wanted} is wanted")
-    if isinstance(type_, ArrayType):
-        return [_shape(name, type_.item, item) for item in returned]
-    return _extents(name, returned)
-
-
-def _extents(name: str, returned: Sequence[Any]) -> Shape:
-    try:
-        shape = tuple(map(_extent, returned))
-    except TypeError:
-        raise _MisfitError(f"{returned!r} for {name}: a shape is wanted") from None
-    if any(extent < 0 for extent in shape):
-        raise _MisfitError(f"{returned!r} for {name}: an extent is not negative")
-    return shape
-
-
-def _extent(value: Any) -> int:
-    """An integer, which may be one of numpy's; True is not one."""
-    if isinstance(value, bool):
-        raise TypeError
-    return index(value)
