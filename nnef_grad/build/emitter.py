@@ -18,7 +18,6 @@ from nnef_grad.graph.ir import (
     Tensor,
     tensors,
 )
-from nnef_grad.language import syntax
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
 from nnef_grad.ops.opset import OpSet
@@ -97,8 +96,7 @@ class Emitter:
             if not self.knows(tensor):
                 message = f"tensor '{tensor.name}' is not of this graph"
                 raise InvalidGraphError(message)
-        hints = (self.naming(hint or name),)
-        (result,) = self.emit_op(call, hints=hints)
+        (result,) = self.emit_op(call, hints=(self.naming(hint or name),))
         if isinstance(result, Tensor):
             return result
         return self("constant", shape=(), value=(result,))
@@ -109,10 +107,8 @@ class Emitter:
             near = suggestion(name, list(self.opset.declarations))
             raise InvalidGraphError(f"there is no operation '{name}'{near}")
         fragment = self.opset.declarations[name]
-        if len(fragment.results) != 1:
-            message = (
-                f"'{name}' has {len(fragment.results)} results, and emit returns one"
-            )
+        if (count := len(fragment.results)) != 1:
+            message = f"'{name}' has {count} results, and emit returns one"
             raise InvalidGraphError(message)
         return fragment
 
@@ -120,7 +116,7 @@ class Emitter:
         self,
         call: Call,
         *,
-        hints: tuple[Any, ...] = (),
+        hints: tuple[str, ...] = (),
         names: tuple[Any, ...] = (),
         span: Span | None = None,
     ) -> tuple[Operand, ...]:
@@ -129,9 +125,9 @@ class Emitter:
 
         Args:
             call: the operation, with a value for each parameter.
-            hints: for each result the name that it should get, or a tuple of names for
-                an array of tensors.
-            names: for each result the name that it has, if the names are final.
+            hints: for each result the name that it should get.
+            names: for each result the name that it has, if the names are final; a tuple
+                of names for an array of tensors.
             span: the place in the source.
 
         Raises:
@@ -159,20 +155,25 @@ class Emitter:
     def _new(
         self,
         call: Call,
-        hints: tuple[Any, ...],
+        hints: tuple[str, ...],
         names: tuple[Any, ...],
         span: Span | None,
     ) -> Operation:
         """A new operation, with new tensors for its results."""
-        fragment, operands, attributes, dtype = call
+        definition, operands, attributes, dtype = call
         shapes = infer_shapes(self.opset, call, span)
-        hints = hints or tuple(result.name for result in fragment.results)
-        names = names or (None,) * len(hints)
-        columns = zip(fragment.results, shapes, hints, names, strict=True)
-        results = tuple(self._result(fragment, dtype, *c, span) for c in columns)
-        settings = cast("Attributes", attributes)
+        names = names or (None,) * len(shapes)
+        hints = hints or tuple(result.name for result in definition.results)
+        results: list[Result] = []
+        columns = zip(definition.results, shapes, names, hints, strict=True)
+        for declared, shape, name, hint in columns:
+            if isinstance(name, tuple) and len(name) != len(shape):
+                counts = f"{len(shape)} results here, and {len(name)} names are given"
+                raise InvalidGraphError(f"'{definition.name}' has {counts}", span)
+            results.append(self._result(declared.type, shape, dtype, name, hint))
+        settings, made = cast("Attributes", attributes), tuple(results)
         operation = Operation(
-            fragment, operands, settings, results, dtype, span, self.origin
+            definition, operands, settings, made, dtype, span, self.origin
         )
         self._add(operation)
         return operation
@@ -182,7 +183,7 @@ class Emitter:
         operation: Operation,
         operands: Iterable[Any],
         *,
-        hints: tuple[Any, ...] = (),
+        hints: tuple[str, ...] = (),
         **attributes: Any,
     ) -> tuple[Operand, ...]:
         """Emits an operation with other operands, of which trailing defaults may be left
@@ -255,39 +256,19 @@ class Emitter:
         return result
 
     def _result(
-        self,
-        fragment: Fragment,
-        dtype: str | None,
-        declared: syntax.Result,
-        shape: Any,
-        hint: Any,
-        name: Any,
-        span: Span | None,
-    ) -> Result:
-        if not isinstance(declared.type, ArrayType):
-            return self._tensor(declared.type, shape, dtype, name, hint)
-        count = len(shape)
-        if name is not None and len(name) != count:
-            message = f"'{fragment.name}' has {count} results here, and {len(name)} names are given"
-            raise InvalidGraphError(message, span)
-        hints = hint if isinstance(hint, tuple) else _numbered(hint, count)
-        return tuple(
-            self._tensor(declared.type.item, s, dtype, n, h)
-            for s, n, h in zip(shape, name or (None,) * count, hints, strict=True)
-        )
-
-    def _tensor(
-        self, type_: Type, shape: Any, dtype: str | None, name: str | None, hint: str
-    ) -> Tensor:
+        self, type_: Type, shape: Any, dtype: str | None, name: Any, hint: str
+    ) -> Any:
+        """A new tensor, or a tuple of them, for a result of a type."""
+        if isinstance(type_, ArrayType):
+            numbers = range(1, len(shape) + 1)
+            columns = zip(numbers, shape, name or [None for _ in numbers], strict=True)
+            return tuple(
+                self._result(type_.item, extents, dtype, own, f"{hint}_{number}")
+                for number, extents, own in columns
+            )
         assert isinstance(type_, TensorType)
         actual = dtype if type_.dtype == GENERIC else type_.dtype
         assert actual is not None
-        return (
-            Tensor(name, actual, tuple(shape))
-            if name is not None
-            else self.tensor(actual, tuple(shape), hint)
-        )
-
-
-def _numbered(hint: str, count: int) -> tuple[str, ...]:
-    return tuple(f"{hint}_{i + 1}" for i in range(count))
+        if name is not None:
+            return Tensor(name, actual, tuple(shape))
+        return self.tensor(actual, tuple(shape), hint)
