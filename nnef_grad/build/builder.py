@@ -13,7 +13,6 @@ from nnef_grad.build.evaluation import (
     Adjustment,
     Evaluator,
     NoValueError,
-    Scope,
     hint_of,
     unpack,
 )
@@ -126,11 +125,11 @@ class _GraphBody:
     def __init__(self, graph: syntax.GraphDefinition, evaluator: Evaluator) -> None:
         self.graph = graph
         self.evaluator = evaluator
-        self.scope: Scope = {}
+        self.scope: dict[str, Any] = {}
         self.labels: dict[str, Tensor] = {}
         self.problems: list[Problem] = []
 
-    def expand(self) -> Scope:
+    def expand(self) -> dict[str, Any]:
         for statement in self.graph.body:
             try:
                 with bounded_nesting(statement.span):

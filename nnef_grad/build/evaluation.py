@@ -112,7 +112,11 @@ class Evaluator:
                 value = self._visit(statement.value, scope, hint)
                 parts = unpack(statement.target, value)
                 scope.update((i.name, part) for i, part in parts)
-                self._name_results(statement, parts, naming)
+                # Each of several results gets its own name.
+                is_one = isinstance(statement.target, syntax.Identifier)
+                if not is_one and isinstance(statement.value, syntax.Invocation):
+                    for identifier, part in parts:
+                        self.emitter.set_hint(part, naming(identifier.name))
         except NnefGradError as error:
             error.called_from(caller)
             raise
@@ -120,19 +124,6 @@ class Evaluator:
             self.caller = outer
             self.depth -= 1
         return {r.name: scope[r.name] for r in fragment.results}
-
-    def _name_results(
-        self,
-        statement: syntax.Assignment,
-        parts: Sequence[tuple[syntax.Identifier, Any]],
-        naming: Callable[[str], str],
-    ) -> None:
-        """Gives each of several results its own name."""
-        is_one = isinstance(statement.target, syntax.Identifier)
-        if not is_one and isinstance(statement.value, syntax.Invocation):
-            for identifier, part in parts:
-                if isinstance(part, Tensor):
-                    self.emitter.set_hint(part, naming(identifier.name))
 
     def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
         return _VISIT[type(expression)](self, expression, scope, hint)
@@ -221,8 +212,8 @@ class Evaluator:
             word = OPERATIONS[node.symbol, len(values)]
             fragment = self.emitter.opset.declarations[word]
             names = (p.name for p in fragment.parameters)
-            bound = bind(fragment, dict(zip(names, values, strict=True)), None)
-            return self._call(bound, hint, node.span)
+            call = bind(fragment, dict(zip(names, values, strict=True)), None)
+            return self._call(call, hint, node.span)
         return compute(node.symbol, values, node.span)
 
     def _conditional(self, node: syntax.Conditional, scope: Scope, hint: str) -> Any:
@@ -233,9 +224,7 @@ class Evaluator:
     def _comprehension(
         self, node: syntax.Comprehension, scope: Scope, hint: str
     ) -> Any:
-        iterables: list[list[Any]] = []
-        for loop in node.loops:
-            iterables.append(self._visit(loop.iterable, scope, hint))
+        iterables = [self._visit(loop.iterable, scope, hint) for loop in node.loops]
         if len(set(map(len, iterables))) > 1:
             message = "the arrays that are iterated together differ in length"
             raise InvalidGraphError(message, node.span)
@@ -261,10 +250,10 @@ class Evaluator:
 
     def _range(self, node: syntax.Range, scope: Scope, hint: str) -> Any:
         value = self._visit(node.value, scope, hint)
-        ends: list[Any] = []
-        for end in (node.begin, node.end):
-            ends.append(None if end is None else self._visit(end, scope, hint))
-        return value[slice(*ends)]
+        begin, end = node.begin, node.end
+        first = None if begin is None else self._visit(begin, scope, hint)
+        last = None if end is None else self._visit(end, scope, hint)
+        return value[first:last]
 
     def _builtin(self, node: syntax.Builtin, scope: Scope, hint: str) -> Any:
         value = self._visit(node.argument, scope, hint)

@@ -57,9 +57,9 @@ def inline(
 def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
     emitter.naming = _step_names(operation)
     emitter.origin = operation.origin
-    for result, value in zip(
-        operation.results, _values(build, operation, emitter), strict=True
-    ):
+    with located(operation.span):
+        values = build(emitter, operation)
+    for result, value in zip(operation.results, values, strict=True):
         parts = (
             zip(result, value, strict=True)
             if isinstance(result, tuple)
@@ -74,12 +74,6 @@ def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
                 )
                 raise InvalidGraphError(message, operation.span)
     emitter.note_producer(operation)
-
-
-def _values(build: Decompose, operation: Operation, emitter: Emitter) -> Sequence[Any]:
-    """The values of the results; errors have the place of the operation."""
-    with located(operation.span):
-        return build(emitter, operation)
 
 
 def _step_names(operation: Operation) -> Callable[[str], str]:
