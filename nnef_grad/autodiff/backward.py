@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Union
 
 from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.rule_results import counted
 from nnef_grad.errors import UsageError, suggestion
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import assign_names
@@ -57,10 +58,7 @@ def summary(graph: Graph, backward: Backward) -> str:
         (backward.reductions, "reduction", " inserted"),
         (len(backward.gradients), "gradient", ""),
     ]
-    words = (
-        f"{number} {what}{'s' if number != 1 else ''}{where}"
-        for number, what, where in counts
-    )
+    words = (f"{counted(number, what)}{where}" for number, what, where in counts)
     return f"{graph.name}: {', '.join(words)}"
 
 

@@ -84,14 +84,10 @@ class Rules:
         self._functions: dict[str, Rule] = {}
         self._found: dict[str, Derivation | None] = {}
         self.declarations = declared_operations(fragments)
-        self.shapes: dict[str, ShapeFunction] = {
-            **SHAPES,
-            **{
-                name: self._shape_function(self._fragments[name + SHAPE])
-                for name in self.declarations
-                if name + SHAPE in self._fragments
-            },
-        }
+        self.shapes: dict[str, ShapeFunction] = dict(SHAPES)
+        for name in self.declarations:
+            if name + SHAPE in self._fragments:
+                self.shapes[name] = self._shape_function(self._fragments[name + SHAPE])
         self.evaluations: dict[str, Evaluation] = {}
 
     def vjp(self, name: str) -> Callable[[Function], Function]:
@@ -213,9 +209,8 @@ def _enter(
 
 
 def _no_operation(kind: str, name: str, known: Iterable[str]) -> str:
-    near = (
-        suggestion(name, sorted(known)) or ": declare it in the rules or the document"
-    )
+    advice = ": declare it in the rules or the document"
+    near = suggestion(name, sorted(known)) or advice
     return (
         f"the rules have the {kind} of '{name}', which is no operation of the standard,"
         f" of the rules or of the graph{near}"

@@ -8,19 +8,8 @@ from typing import Any, NamedTuple, Union, cast
 
 from nnef_grad.errors import InvalidGraphError, brief, suggestion
 from nnef_grad.graph.ir import Operand, Operation, Tensor
-from nnef_grad.language import syntax
-from nnef_grad.language.types import (
-    DTYPES,
-    GENERIC,
-    ArrayType,
-    Generics,
-    Primitive,
-    TensorType,
-    TupleType,
-    Type,
-    is_assignable,
-    is_generic,
-)
+from nnef_grad.language import syntax, types
+from nnef_grad.language.types import GENERIC, ArrayType, TensorType, TupleType, Type
 
 # The value of an expression. An array is a list, to distinguish it from a tuple.
 Evaluated = Union[
@@ -83,7 +72,7 @@ def _deduced_dtype(
     if fragment.generic != GENERIC:
         return fragment.generic
     for parameter in fragment.parameters:
-        if is_generic(parameter.type):
+        if types.is_generic(parameter.type):
             value = values[parameter.name]
             while isinstance(value, tuple) and value:
                 value = value[0]
@@ -118,11 +107,11 @@ def _refuse_wrong_types(
 ) -> None:
     """What is missing or too much is not looked at."""
     name, default = fragment.name, fragment.generic
-    if dtype is not None and (dtype not in DTYPES or default is None):
+    if dtype is not None and (dtype not in types.DTYPES or default is None):
         raise InvalidGraphError(f"there is no operation '{name}<{dtype}>'")
     if dtype is None and default == GENERIC and not fragment.deduces_dtype:
         raise InvalidGraphError(f"'{name}' needs its data type: give dtype")
-    generics = Generics(dtype or (default if default != GENERIC else None))
+    generics = types.Generics(dtype or (default if default != GENERIC else None))
     for p in fragment.parameters:
         if p.name in values and not _is_of(values[p.name], p.type, generics):
             found = brief(_describe(values[p.name]))
@@ -162,7 +151,7 @@ def _unknown_attribute(fragment: syntax.Fragment, name: str) -> str:
     return f"'{fragment.name}' has no attribute '{name}'{near}"
 
 
-def _is_of(value: object, type_: Type, generics: Generics) -> bool:
+def _is_of(value: object, type_: Type, generics: types.Generics) -> bool:
     """Whether a value is one of a type; a number can stand for a tensor."""
     if isinstance(type_, ArrayType):
         return isinstance(value, (list, tuple)) and all(
@@ -175,9 +164,11 @@ def _is_of(value: object, type_: Type, generics: Generics) -> bool:
             and all(map(_is_of, value, type_.items, repeat(generics)))
         )
     if isinstance(value, Tensor):
-        return is_assignable(TensorType(value.dtype), type_, generics)
+        return types.is_assignable(TensorType(value.dtype), type_, generics)
     name = _PRIMITIVES.get(type(value))
-    return name is not None and is_assignable(Primitive(name), type_, generics)
+    if name is None:
+        return False
+    return types.is_assignable(types.Primitive(name), type_, generics)
 
 
 def _describe(value: object) -> str:

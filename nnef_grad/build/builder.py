@@ -145,8 +145,10 @@ class _GraphBody:
     def _assign(self, statement: syntax.Assignment) -> None:
         target, value = statement.target, statement.value
         found = self.evaluator.evaluate(value, self.scope, hint_of(target), target)
+        emitter = self.evaluator.emitter
         for identifier, tensor in unpack(target, found):
-            self.scope[identifier.name] = self._named(identifier, tensor)
+            name = identifier.name
+            self.scope[name] = emitter.pin_name(tensor, name)
         if isinstance(value, syntax.Invocation) and value.name == "variable":
             self._share(value, self.scope[hint_of(target)])
 
@@ -162,9 +164,3 @@ class _GraphBody:
                 f" whose shape is {list(first.shape)}"
             )
             raise InvalidGraphError(message, value.span)
-
-    def _named(self, identifier: syntax.Identifier, value: Any) -> Tensor:
-        """The tensor that has this name in the document."""
-        if isinstance(value, Tensor) and value.name == identifier.name:
-            return value
-        return self.evaluator.emitter.pin_name(value, identifier.name)

@@ -236,16 +236,14 @@ class Emitter:
             self.hints[value.name] = hint
 
     def pin_name(self, value: Operand, name: str) -> Tensor:
-        """The tensor that will have the name: the value itself, if its name is still
-        open, or else a copy.
+        """The tensor that will have the name: the value itself, if it has it or its name
+        is still open, or else a copy.
         """
-        if (
-            isinstance(value, Tensor)
-            and value.name in self.hints
-            and value not in self.pinned
-        ):
-            self.pinned[value] = name
-            return value
+        if isinstance(value, Tensor):
+            if value.name in self.hints and value not in self.pinned:
+                self.pinned[value] = name
+            if name in (value.name, self.pinned.get(value)):
+                return value
         return self.emit_named(name, "copy", x=value)
 
     def emit_named(self, name: str, operation: str, **values: Any) -> Tensor:
