@@ -96,9 +96,8 @@ def differentiated_outputs(
         return scalars_named({t.name: t for t in graph.outputs}, outputs, "output")
     scalars = _scalars(graph.outputs)
     if not scalars:
-        raise UsageError(
-            f"graph '{graph.name}' has no scalar output: there is nothing to differentiate"
-        )
+        message = f"graph '{graph.name}' has no scalar output"
+        raise UsageError(f"{message}: there is nothing to differentiate")
     return scalars
 
 

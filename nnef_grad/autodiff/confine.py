@@ -84,10 +84,7 @@ class Confinement(Tracker):
             for t in leaking
             if carried is None or not carried.is_within(self._known[t].support)
         }
-        replaced: tuple[Operand, ...] = map_tensors(
-            lambda t: confined.get(t, t), operands
-        )
-        return replaced
+        return tuple(map_tensors(lambda t: confined.get(t, t), o) for o in operands)
 
     def follow(self, operation: Operation) -> None:
         """Finds what is known of the results of an operation that was emitted, or that

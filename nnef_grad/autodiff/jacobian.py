@@ -107,9 +107,8 @@ def _output(graph: Graph, chosen: Sequence[str] | None) -> Tensor:
     found = differentiated_outputs(graph, chosen)
     if len(found) > 1:
         listed = ", ".join(f"'{output.name}'" for output in found)
-        raise UsageError(
-            f"a Jacobian is the derivative of one output: choose one of {listed}"
-        )
+        message = "a Jacobian is the derivative of one output: choose one of"
+        raise UsageError(f"{message} {listed}")
     return found[0]
 
 

@@ -133,10 +133,8 @@ def _refuse_misfits(
         if name not in known:
             raise InvalidGraphError(_unknown_attribute(fragment, name))
     given = {p.name for p in fragment.operands[:count]} | attributes.keys()
-    for what, parameters in (
-        ("operand", fragment.operands),
-        ("attribute", fragment.attributes),
-    ):
+    kinds = {"operand": fragment.operands, "attribute": fragment.attributes}
+    for what, parameters in kinds.items():
         needed = [p.name for p in parameters if p.default is None]
         missing = [f"'{name}'" for name in needed if name not in given]
         if missing:

@@ -326,19 +326,14 @@ def unpack(
     Raises:
         InvalidGraphError: an array has another number of items than there are names.
     """
-    pairs: list[tuple[syntax.Identifier, Any]] = []
-    pending = [(target, value)]
-    while pending:
-        part, found = pending.pop()
-        if isinstance(part, syntax.Identifier):
-            pairs.append((part, found))
-            continue
-        assert isinstance(part, (syntax.Array, syntax.Tuple))
-        if len(part.items) != len(found):
-            message = f"{len(part.items)} names for {len(found)} results"
-            raise InvalidGraphError(message, part.span)
-        pending += reversed(list(zip(part.items, found, strict=True)))
-    return pairs
+    if isinstance(target, syntax.Identifier):
+        return [(target, value)]
+    assert isinstance(target, (syntax.Array, syntax.Tuple))
+    if len(target.items) != len(value):
+        message = f"{len(target.items)} names for {len(value)} results"
+        raise InvalidGraphError(message, target.span)
+    parts = zip(target.items, value, strict=True)
+    return [pair for part in parts for pair in unpack(*part)]
 
 
 def hint_of(target: syntax.Target) -> str:

@@ -93,9 +93,8 @@ class _Reader:
         values = operation.defaults | given
         attributes = {p.name: values[p.name] for p in others}
         self._attempt(_check_attributes, operation, attributes, tensor, invocation.span)
-        self.entries[tensor.name] = Quantization(
-            tensor.name, operation, attributes, entry.span
-        )
+        name = tensor.name
+        self.entries[name] = Quantization(name, operation, attributes, entry.span)
 
     def _attempt(self, check: Callable[..., T], *arguments: Any) -> T | None:
         """The result of a check; None if it fails, and the problems are kept."""
