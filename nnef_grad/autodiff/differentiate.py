@@ -207,10 +207,9 @@ class _Sweep:
         shapes = [result.shape for result in operation.outputs]
         if not isinstance(gradient, Tensor):
             gradient = self.emit("constant", shape=shapes[0], value=(gradient,))
-        steps = [gradient]
-        if is_reducible(gradient.shape, operand.shape, shapes):
-            steps = unbroadcast(self.emit, gradient, operand.shape)
-        *steps, reduced = steps
+        is_right = is_reducible(gradient.shape, operand.shape, shapes)
+        summed = unbroadcast(self.emit, gradient, operand.shape) if is_right else ()
+        *steps, reduced = summed or (gradient,)
         if reduced.shape != operand.shape:
             message = (
                 f"the rule '{operation.name}_vjp' returns a gradient of shape {list(reduced.shape)}"

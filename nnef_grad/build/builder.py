@@ -9,13 +9,7 @@ from typing import Any
 
 from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import (
-    Adjustment,
-    Evaluator,
-    NoValueError,
-    hint_of,
-    unpack,
-)
+from nnef_grad.build.evaluation import Evaluator, NoValueError, hint_of, unpack
 from nnef_grad.build.lenient import repair, repair_bias
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -67,11 +61,8 @@ def build_graph(
         raise InvalidGraphError.collect(problems)
     inlined = {f.name for f in document.fragments if f.body is not None} | {*compounds}
     emitter = Emitter(opset.extended(document.fragments))
-    evaluator = Evaluator(
-        emitter,
-        inlined,
-        _adjustment(emitter, shapes, warnings if lenient else None),
-    )
+    adjust = _adjustment(emitter, shapes, warnings if lenient else None)
+    evaluator = Evaluator(emitter, inlined, adjust)
     scope = _GraphBody(document.graph, evaluator).expand()
     graph = Graph(
         document.graph.name,
@@ -88,7 +79,7 @@ def build_graph(
 
 def _adjustment(
     emitter: Emitter, shapes: ShapeOf, repairs: list[Problem] | None
-) -> Adjustment:
+) -> Callable[[Call, str, Span], Call]:
     """Sets the shape of an external, and repairs a bias."""
 
     def adjust(call: Call, hint: str, span: Span) -> Call:
@@ -146,8 +137,7 @@ class _GraphBody:
         target, value = statement.target, statement.value
         found = self.evaluator.evaluate(value, self.scope, hint_of(target), target)
         emitter = self.evaluator.emitter
-        for identifier, tensor in unpack(target, found):
-            name = identifier.name
+        for name, tensor in unpack(target, found):
             self.scope[name] = emitter.pin_name(tensor, name)
         if isinstance(value, syntax.Invocation) and value.name == "variable":
             self._share(value, self.scope[hint_of(target)])

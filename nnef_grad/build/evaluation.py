@@ -111,12 +111,12 @@ class Evaluator:
                 hint = naming(hint_of(statement.target))
                 value = self._visit(statement.value, scope, hint)
                 parts = unpack(statement.target, value)
-                scope.update((i.name, part) for i, part in parts)
+                scope.update(parts)
                 # Each of several results gets its own name.
                 is_one = isinstance(statement.target, syntax.Identifier)
                 if not is_one and isinstance(statement.value, syntax.Invocation):
-                    for identifier, part in parts:
-                        self.emitter.set_hint(part, naming(identifier.name))
+                    for name, part in parts:
+                        self.emitter.set_hint(part, naming(name))
         except NnefGradError as error:
             error.called_from(caller)
             raise
@@ -318,16 +318,14 @@ def instantiate_body(emitter: Emitter, operation: Operation) -> Sequence[Any]:
 # ---- Targets ----
 
 
-def unpack(
-    target: syntax.Expression, value: Any
-) -> list[tuple[syntax.Identifier, Any]]:
+def unpack(target: syntax.Expression, value: Any) -> list[tuple[str, Any]]:
     """Pairs the names of a target with the parts of a value of the same structure.
 
     Raises:
         InvalidGraphError: an array has another number of items than there are names.
     """
     if isinstance(target, syntax.Identifier):
-        return [(target, value)]
+        return [(target.name, value)]
     assert isinstance(target, (syntax.Array, syntax.Tuple))
     if len(target.items) != len(value):
         message = f"{len(target.items)} names for {len(value)} results"
