@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.language.syntax import Argument, Fragment, Invocation
@@ -24,7 +24,7 @@ def match(fragment: Fragment, invocation: Invocation) -> dict[str, Argument]:
             message = f"argument '{name}' of '{fragment.name}' is given twice"
             raise InvalidGraphError(message, argument.span)
         given[name] = argument
-    _refuse_missing(fragment, given, invocation.span)
+    refuse_missing(fragment, given, invocation.span)
     return given
 
 
@@ -54,9 +54,8 @@ def _check_keyword(fragment: Fragment, argument: Argument) -> None:
         raise InvalidGraphError(message, argument.span)
 
 
-def _refuse_missing(
-    fragment: Fragment, given: Mapping[str, object], span: Span
-) -> None:
+def refuse_missing(fragment: Fragment, given: Collection[str], span: Span) -> None:
+    """Raises InvalidGraphError where a parameter without a default is not given."""
     missing = [
         f"'{p.name}'"
         for p in fragment.parameters

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import Evaluator, instantiate_body, parameters
+from nnef_grad.build.evaluation import instantiate, instantiate_body
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language.library import FragmentFile
-from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.registry import Decomposition
 from nnef_grad.targets import conditions as when
@@ -105,13 +104,7 @@ def find_lowering(operation: Operation) -> Lowering | None:
     if name in LOWERINGS:
         return LOWERINGS[name].build if LOWERINGS[name].applies(operation) else None
     if name + SUFFIX in written():
-        return partial(_apply, written()[name + SUFFIX])
+        return partial(instantiate, written()[name + SUFFIX])
     if name in DECOMPOSITIONS and DECOMPOSITIONS[name].applies(operation):
         return DECOMPOSITIONS[name].build
     return instantiate_body if operation.definition.body is not None else None
-
-
-def _apply(fragment: Fragment, emit: Emitter, operation: Operation) -> list[object]:
-    bound = parameters(operation.definition, operation.operands, operation.settings)
-    results = Evaluator(emit).instantiate(fragment, bound, emit.naming, operation.span)
-    return list(results.values())
