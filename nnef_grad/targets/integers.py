@@ -19,7 +19,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.names import substitute
-from nnef_grad.language.library import standard
+from nnef_grad.language.types import is_generic
 from nnef_grad.ops.shape import with_extent
 from nnef_grad.ops.traits import COPYING, MOVING, STEPS
 from nnef_grad.targets.conditions import not_one_axis
@@ -33,6 +33,11 @@ Form = Callable[[Operation, Emitter, Operation], Sequence[Operand]]
 def producers(graph: Graph) -> dict[Tensor, Operation]:
     """The operation that made each tensor."""
     return {tensor: op for op in graph.operations for tensor in op.outputs}
+
+
+def _is_cast(op: Operation, source: str, target: str) -> bool:
+    is_cast = op.name == "cast" and op.dtype == target
+    return is_cast and dtype_of(op.operands[0]) == source
 
 
 # ---- From scalars ----
@@ -50,11 +55,6 @@ def floor_casts(graph: Graph) -> Graph:
         return None if made[op.inputs[0]].name in STEPS else _floored
 
     return inline(graph, body)
-
-
-def _is_cast(op: Operation, source: str, target: str) -> bool:
-    is_cast = op.name == "cast" and op.dtype == target
-    return is_cast and dtype_of(op.operands[0]) == source
 
 
 def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
@@ -83,23 +83,16 @@ def move_casts_up(graph: Graph) -> Graph:
 
 def _moved(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
     """The operation on scalars. It moves elements about, and makes none."""
-    operands = tuple(_as_scalar(emit, operand) for operand in producer.operands)
-    results = emit.emit_again(producer, operands)
-    pairs = zip(tensors(producer.results), tensors(results), strict=True)
-    return [new for old, new in pairs if old == cast.operands[0]]
+    pairs = zip(producer.definition.operands, producer.operands, strict=True)
+    operands = [_as_scalar(emit, o) if is_generic(p.type) else o for p, o in pairs]
+    results = tensors(emit.emit_again(producer, operands))
+    return [results[producer.outputs.index(cast.inputs[0])]]
 
 
 def _as_scalar(emit: Emitter, x: Operand) -> Operand:
     if isinstance(x, tuple):
         return tuple(_as_scalar(emit, item) for item in x)
-    if dtype_of(x) != "integer":
-        return x
     return emit("cast", x, dtype="scalar", hint="number")
-
-
-def _gathered(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
-    x, indices = producer.operands
-    return emit.emit_again(producer, (_as_scalar(emit, x), indices))
 
 
 def _cast(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
@@ -126,16 +119,14 @@ def _position(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[O
     extent = x.shape[axis]
     extremum = emit(_EXTREMA[producer.name], x, axes=[axis], hint="extremum")
     hit = emit("eq", x, extremum, hint="hit")
-    shape = with_extent((1,) * x.rank, axis, extent)
-    numbers = [float(i) for i in range(extent)]
-    positions = emit("constant", shape=shape, value=numbers, hint="positions")
+    shape, numbers = with_extent((1,) * x.rank, axis, extent), map(float, range(extent))
+    positions = emit("constant", shape=shape, value=[*numbers], hint="positions")
     candidates = emit("select", hit, positions, float(extent), hint="candidates")
     return [emit("min_reduce", candidates, axes=[axis])]
 
 
 _FORMS: Mapping[str, Form] = {
-    **dict.fromkeys(MOVING | COPYING | {"select"}, _moved),
-    "gather": _gathered,
+    **dict.fromkeys(MOVING | COPYING | {"select", "gather"}, _moved),
     "cast": _cast,
     "constant": _constant,
     "argmax_reduce": _position,
@@ -150,29 +141,22 @@ def make_inputs_scalar(graph: Graph) -> Graph:
     """The graph with scalars for the inputs of integers that it makes scalars of, and
     uses for nothing else. They are fed whole numbers.
     """
-    chosen = {tensor: replace(tensor, dtype="scalar") for tensor in _only_cast(graph)}
-    if not chosen:
-        return graph
-    operations = tuple(_of_scalars(op, chosen) for op in graph.operations)
-    inputs = tuple(chosen.get(tensor, tensor) for tensor in graph.inputs)
-    notes = tuple(f"  {t.name}: input, whole numbers as scalars" for t in chosen)
-    return replace(
-        graph, inputs=inputs, operations=operations, notes=(*graph.notes, *notes)
-    )
-
-
-def _only_cast(graph: Graph) -> list[Tensor]:
-    """The inputs of integers that are read, by casts to scalars alone."""
     casts = {True: set[Tensor](), False: set[Tensor]()}
     for op in graph.operations:
         casts[_is_cast(op, "integer", "scalar")].update(op.inputs)
-    return [t for t in graph.inputs if t in casts[True] and t not in casts[False]]
+    only_cast = casts[True] - casts[False]
+    chosen = {t: replace(t, dtype="scalar") for t in graph.inputs if t in only_cast}
+    operations = (substitute(op, chosen) for op in graph.operations)
+    notes = (f"  {t.name}: input, whole numbers as scalars" for t in chosen)
+    changed = replace(
+        graph,
+        inputs=tuple(chosen.get(tensor, tensor) for tensor in graph.inputs),
+        operations=tuple(map(_with_own_type, operations)),
+        notes=(*graph.notes, *notes),
+    )
+    return changed if chosen else graph
 
 
-def _of_scalars(op: Operation, chosen: Mapping[Tensor, Tensor]) -> Operation:
-    moved = substitute(op, chosen)
-    if moved is op:
-        return op
-    if op.name == "external":
-        return replace(moved, dtype="scalar")
-    return replace(moved, definition=standard()["copy"])
+def _with_own_type(op: Operation) -> Operation:
+    """An external has the data type of what it introduces."""
+    return replace(op, dtype=op.outputs[0].dtype) if op.name == "external" else op

@@ -9,12 +9,13 @@ lowered in their turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import Evaluator, instantiate_body, parameters
+from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.language.syntax import Fragment
@@ -51,6 +52,8 @@ def lowering(
 _MAXIMA = "max_pool argmax_pool max_pool_with_index sample"
 _INDEXED = "argmax_pool sample desample"
 _POOLS = f"{_MAXIMA} avg_pool rms_pool box debox desample"
+_EMPTY = when.empty & when.ignoring
+_LONG = when.no_blocks & when.longer(300)
 
 # For the operations, named in a string, settings that no exporter writes and that have no
 # other form, and what messages say of them.
@@ -62,15 +65,11 @@ REFUSED: Sequence[tuple[str, Condition, str]] = (
     (_POOLS, when.along_four_axes, "with windows along more than 3 axes"),
     (
         f"{_MAXIMA} avg_pool rms_pool",
-        when.empty & when.ignoring,
+        _EMPTY,
         "with windows that have no element inside",
     ),
     (_POOLS, when.cropping, "with negative padding"),
-    (
-        _INDEXED,
-        when.no_blocks & when.longer(300),
-        "with windows of more than 300 elements along an axis",
-    ),
+    (_INDEXED, _LONG, "with windows of more than 300 elements along an axis"),
 )
 
 
@@ -86,6 +85,9 @@ def refusal(operation: Operation) -> str:
 
 # ---- Which lowering an operation has ----
 
+# Their borders that repeat elements are padded first.
+_PADDED = {"conv", "deconv", "debox"}
+
 
 @lru_cache(maxsize=1)
 def written() -> FragmentFile:
@@ -100,18 +102,19 @@ def find_lowering(operation: Operation) -> Lowering | None:
     operation, in Python or in the standard library.
     """
     name = operation.name
+    own, body = LOWERINGS.get(name), DECOMPOSITIONS.get(name)
     if refusal(operation):
         return None
-    if name in LOWERINGS:
-        return LOWERINGS[name].build if LOWERINGS[name].applies(operation) else None
+    if body is not None and not body.applies(operation):
+        body = None
+    if own is not None and not (body is not None and name in _PADDED):
+        return own.build if own.applies(operation) else None
     if name + SUFFIX in written():
         return partial(_apply, written()[name + SUFFIX])
-    if name in DECOMPOSITIONS and DECOMPOSITIONS[name].applies(operation):
-        return DECOMPOSITIONS[name].build
+    if body is not None:
+        return body.build
     return instantiate_body if operation.definition.body is not None else None
 
 
-def _apply(fragment: Fragment, emit: Emitter, operation: Operation) -> list[object]:
-    bound = parameters(operation.definition, operation.operands, operation.settings)
-    results = Evaluator(emit).instantiate(fragment, bound, emit.naming, operation.span)
-    return list(results.values())
+def _apply(form: Fragment, emit: Emitter, operation: Operation) -> Sequence[Any]:
+    return instantiate_body(emit, replace(operation, definition=form))
