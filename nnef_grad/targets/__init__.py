@@ -1,23 +1,16 @@
 """Targets: graphs in forms that real runtimes have, and compute right.
 
-    runtimes.py         what each runtime lacks, or has wrong: facts, by measurement
-    conditions.py       the settings for which that is so
-    registry.py         which form an operation has then, and what is refused
-    lowerings.nnef      the forms, written in NNEF
-    elementwise.py ...  the same where they need shapes, a family a file
-    fusion_workarounds.py           operations that runtimes make wrong next to each other
-    integers.py, cleanup.py
-                        passes over integers; over copies, repetitions and names
-
-A target is a set of runtimes. An operation that one of them lacks, as it is set, is
-replaced by its lowering, again and again, until all of them have everything. There is one
-lowering of an operation, whatever the target, and what it makes is standard NNEF that
-computes the same.
+A target is a set of runtimes. An operation that one of them lacks, as it is set
+(runtimes.py, in the terms of conditions.py), is replaced by its lowering (registry.py),
+again and again, until all of them have everything. There is one lowering of an operation,
+whatever the target, and what it makes is standard NNEF that computes the same: a fragment
+of lowerings.nnef, or a function in the file of its family where that takes shapes. Further
+passes are about integers, and about what goes wrong next to something else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -56,10 +49,8 @@ class Lowered:
     """A graph for a target.
 
     Attributes:
-        graph: the graph, which has the inputs, the variables and the outputs of the one
-            that was lowered.
-        data: an array for each variable that it has besides, by label: it was
-            a constant.
+        graph: the graph, with the inputs, variables and outputs of the one lowered.
+        data: an array for each further variable, by label: it was a constant.
     """
 
     graph: Graph
@@ -91,9 +82,9 @@ def lower(graph: Graph, target: str) -> Lowered:
     while (changed := _round(graph, runtimes, kept)) is not graph:
         graph = changed
     graph, data = store_constants(graph, partial(_is_lacking, runtimes))
-    problems = [p for op in graph.operations for p in _problems(op, runtimes)]
-    if problems:
-        raise UnsupportedError.collect(problems)
+    lacking = [op for op in graph.operations if _is_lacking(runtimes, op)]
+    if lacking:
+        raise UnsupportedError.collect([_problem(op, runtimes) for op in lacking])
     graph = put_inputs_first(graph)
     verify(graph)
     there = graph.tensors
@@ -104,10 +95,7 @@ def lower(graph: Graph, target: str) -> Lowered:
 # Further passes, and the runtimes that want each: in every round, and when there is
 # nothing else to do.
 Passes = Sequence[tuple[str, Callable[[Graph], Graph]]]
-_ALWAYS: Passes = (
-    ("tract", move_casts_up),
-    ("tract onnx", workarounds.add_biases),
-)
+_ALWAYS: Passes = (("tract", move_casts_up), ("tract onnx", workarounds.add_biases))
 _LAST: Passes = (
     ("onnx", copy_outputs),
     ("tract", workarounds.hold_steps),
@@ -160,17 +148,13 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
     ]
 
 
-def _problems(operation: Operation, runtimes: Sequence[Runtime]) -> Iterator[Problem]:
-    """The runtimes that still lack an operation, and why it has no other form."""
+def _problem(operation: Operation, runtimes: Sequence[Runtime]) -> Problem:
+    """The runtimes that still lack an operation, which may be one of the compiler's own,
+    and why it has no other form.
+    """
     lacking = " and ".join(r.title for r in runtimes if r.lacks(operation))
-    if lacking:
-        message = f"{lacking} cannot run {_called(operation)}{refusal(operation)}"
-        yield Problem(message, operation.span)
-
-
-def _called(operation: Operation) -> str:
-    """The operation in messages: it may be one of the compiler's own."""
-    for tensor in operation.inputs:
-        if tensor.dtype == "integer":
-            return f"'{operation.name}' of the integers '{tensor.name}'"
-    return f"'{operation.name}'"
+    integers = (t.name for t in operation.inputs if t.dtype == "integer")
+    name = next(integers, None)
+    described = f"'{operation.name}'" + (f" of the integers '{name}'" if name else "")
+    message = f"{lacking} cannot run {described}{refusal(operation)}"
+    return Problem(message, operation.span)

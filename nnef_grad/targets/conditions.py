@@ -25,7 +25,7 @@ from nnef_grad.targets.windows import (
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition: `a | b` is one of two, `a & b` is both."""
+    """A condition: `a | b` is one of two, `a & b` is both, `~a` is the contrary."""
 
     holds: Callable[[Operation], bool]
 
@@ -38,6 +38,9 @@ class Condition:
 
     def __and__(self, other: Condition) -> Condition:
         return Condition(lambda operation: self(operation) and other(operation))
+
+    def __invert__(self) -> Condition:
+        return Condition(lambda operation: not self(operation))
 
 
 always = Condition(lambda op: True)
@@ -56,8 +59,7 @@ def set_to(**settings: object) -> Condition:
 
 def other_than(**settings: object) -> Condition:
     """An attribute is not what it is here."""
-    is_set = set_to(**settings)
-    return Condition(lambda op: not is_set(op))
+    return ~set_to(**settings)
 
 
 def with_border(*borders: str) -> Condition:
@@ -73,6 +75,10 @@ def _result(op: Operation) -> Shape:
     return op.outputs[0].shape
 
 
+def _axes(op: Operation) -> list[int]:
+    return list(op.attributes["axes"])
+
+
 # ---- Ranks and axes ----
 
 
@@ -83,16 +89,12 @@ def above_rank(rank: int) -> Condition:
 
 rank_0 = Condition(lambda op: not _operand(op))
 no_axes = set_to(axes=())
-not_one_axis = Condition(lambda op: len(op.attributes["axes"]) != 1)
-fewer_axes = Condition(lambda op: len(op.attributes["axes"]) < len(_operand(op)))
+not_one_axis = Condition(lambda op: len(_axes(op)) != 1)
+fewer_axes = Condition(lambda op: len(_axes(op)) < len(_operand(op)))
+# The axes are not named in ascending order.
+unsorted = Condition(lambda op: _axes(op) != sorted(_axes(op)))
 # There are extents other than 1 after the only axis that is named.
-not_last = Condition(lambda op: prod(_operand(op)[op.attributes["axes"][0] + 1 :]) > 1)
-
-
-@Condition
-def unsorted(op: Operation) -> bool:
-    """The axes are not named in ascending order."""
-    return [*op.attributes["axes"]] != sorted(op.attributes["axes"])
+not_last = Condition(lambda op: prod(_operand(op)[_axes(op)[0] + 1 :]) > 1)
 
 
 # ---- Element by element ----
@@ -162,22 +164,17 @@ def not_across_channels(op: Operation) -> bool:
 # ---- Shapes ----
 
 # Nothing is repeated.
-repeated_once = Condition(lambda op: {1}.issuperset(op.attributes["repeats"]))
+repeated_once = Condition(lambda op: {*op.attributes["repeats"]} <= {1})
+# The new shape is not that of all axes.
+_to_the_last = Condition(
+    lambda op: op.attributes["axis_count"] in (-1, len(_operand(op)))
+)
+of_some_axes = other_than(axis_start=0) | ~_to_the_last
+# An end of 0 stands for the extent.
+_to_0 = Condition(lambda op: 0 in op.attributes["end"])
+open_ended = _to_0 & Condition(lambda op: {*op.attributes["stride"]} <= {1})
 # Padding is negative.
 cropping = Condition(lambda op: any(min(p) < 0 for p in op.attributes["padding"]))
-
-
-@Condition
-def of_some_axes(op: Operation) -> bool:
-    """The new shape is not that of all axes."""
-    start, count = op.attributes["axis_start"], op.attributes["axis_count"]
-    return start != 0 or count not in (-1, len(_operand(op)))
-
-
-@Condition
-def open_ended(op: Operation) -> bool:
-    """An end of 0 stands for the extent."""
-    return {1}.issuperset(op.attributes["stride"]) and 0 in op.attributes["end"]
 
 
 @Condition
@@ -185,7 +182,7 @@ def no_plain_range(op: Operation) -> bool:
     """A range goes backward, begins at a negative number, or goes from 0 to 0, or ends
     after the extent.
     """
-    extents = [_operand(op)[axis] for axis in op.attributes["axes"]]
+    extents = (_operand(op)[axis] for axis in _axes(op))
     ranges = zip(op.attributes["begin"], op.attributes["end"], extents, strict=True)
     return any(step < 0 for step in op.attributes["stride"]) or any(
         begin < 0 or begin == end == 0 or end > extent for begin, end, extent in ranges
@@ -227,22 +224,26 @@ def _on_an_axis(holds: Callable[[Column], bool]) -> Condition:
 
 
 # There are no axes after batch and channels.
-no_space = Condition(lambda op: len(_operand(op)) <= 2)
+no_space = ~above_rank(2)
 # The padding is not given.
 automatic = set_to(padding=())
 # The shape of the output is given.
 sized = other_than(output_shape=())
+# An axis grows by another factor than 2.
+not_by_two = Condition(lambda op: {*op.attributes["factor"]} != {2})
+# The border repeats elements, whether any is read or not.
+repeating = with_border(*REPEATING)
+ignoring = with_border("ignore")
+# Elements of the border are read.
+reading = _windowed(lambda windows: any(map(any, basic_outside(windows))))
 # There are elements of the input that a stride skips in all windows.
 skipping = _windowed(lambda windows: len(skipping_axes(windows)) > 0)
 along_four_axes = _windowed(lambda windows: len(moving_axes(windows)) > 3)
-# Windows overlap, or lie side by side along three axes.
-no_blocks = _windowed(lambda windows: not form_blocks(windows))
-# All windows lie outside.
-untouched = _windowed(lambda windows: not windows.touch_data)
-# There is a window without an element inside.
+# Windows lie side by side, along two axes at most.
+blocks = _windowed(form_blocks)
+# There are windows with an element inside; there is one without.
+touching = _windowed(lambda windows: windows.touch_data)
 empty = _windowed(lambda windows: not all(map(all, counts_inside(windows))))
-# An axis grows by another factor than 2.
-not_by_two = Condition(lambda op: {*op.attributes["factor"]} != {2})
 
 
 @_windowed
@@ -273,28 +274,19 @@ wide = _on_an_axis(lambda c: max(c.padding) >= c.size)
 # There may be windows that lie outside as a whole.
 idle = _on_an_axis(lambda c: max(c.padding) > (c.size - 1) * c.dilation)
 
-# The border repeats elements, whether any is read or not.
-repeating = with_border(*REPEATING)
-ignoring = with_border("ignore")
-# Elements of the border are read.
-reading = _windowed(lambda windows: any(map(any, basic_outside(windows))))
-
 
 # ---- Filters and biases ----
 
 
-@Condition
-def multiplying(op: Operation) -> bool:
-    """There is a group for each channel, and several filters in it."""
-    return op.attributes["groups"] == 0 and _operand(op, 1)[0] != _operand(op)[1]
+# There is a group for each channel, and several filters in it.
+_of_other_channels = Condition(lambda op: _operand(op, 1)[0] != _operand(op)[1])
+multiplying = set_to(groups=0) & _of_other_channels
+# The bias is not zero; it is a single number, and not zero.
+biased = Condition(lambda op: op.operands[2] != 0.0)
+number_as_bias = biased & Condition(lambda op: _operand(op, 2) == ())
 
 
 @Condition
 def bias_not_by_channel(op: Operation) -> bool:
     """The bias has axes, and not just a number for each channel."""
     return _operand(op, 2) not in ((), (1, _result(op)[1]))
-
-
-biased = Condition(lambda op: op.operands[2] != 0.0)
-# The bias is a single number, and not zero.
-number_as_bias = Condition(lambda op: _operand(op, 2) == ()) & biased

@@ -5,7 +5,7 @@ next to each other: it moves one over the other, or makes one of two.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
@@ -13,17 +13,14 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of, tens
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.traits import LAYERS, PRODUCTS
 from nnef_grad.targets.borders import join_zeros
-from nnef_grad.targets.conditions import automatic, cropping
-from nnef_grad.targets.integers import producers
-from nnef_grad.targets.registry import find_lowering
+from nnef_grad.targets.conditions import automatic, cropping, set_to
+from nnef_grad.targets.registry import find_lowering, producers, replaced
 
 When = Callable[[Operation], bool]
 
 
 def _reached(graph: Graph, name: str, passes: When) -> set[Tensor]:
-    """The tensors that results of an operation come to, through others that let them
-    pass.
-    """
+    """The tensors that the results of an operation come to, through others."""
     found: set[Tensor] = set()
     for op in graph.operations:
         if op.name == name or (passes(op) and not found.isdisjoint(op.inputs)):
@@ -31,21 +28,13 @@ def _reached(graph: Graph, name: str, passes: When) -> set[Tensor]:
     return found
 
 
-def _replace_sources(
-    graph: Graph, ends: Collection[Tensor], begins: When, passes: When, form: Decompose
-) -> Graph:
-    """The graph with another form of some operations, of those whose results come to
-    some tensors, through others that let them pass.
-    """
+def _sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[Tensor]:
+    """The tensors that come to some, through operations."""
     found = set(ends)
     for op in reversed(graph.operations):
         if passes(op) and not found.isdisjoint(op.outputs):
             found.update(op.inputs)
-
-    def body(op: Operation) -> Decompose | None:
-        return form if begins(op) and not found.isdisjoint(op.outputs) else None
-
-    return inline(graph, body)
+    return found
 
 
 # ---- Slices after reshapes ----
@@ -64,13 +53,15 @@ def hold_steps(graph: Graph) -> Graph:
     reshaped = _reached(graph, "reshape", lambda op: op.name not in _STOPS)
     made = producers(graph)
 
-    def body(op: Operation) -> Decompose | None:
+    def is_open(op: Operation) -> bool:
         axes = _axes_with_stride(op)
         if not axes or reshaped.isdisjoint(op.inputs):
-            return None
-        return None if _is_padded(made[op.inputs[0]], axes) else _held
+            return False
+        before = made[op.inputs[0]]
+        padding = before.attributes["padding"] if before.name == "pad" else None
+        return padding is None or not all(any(padding[axis]) for axis in axes)
 
-    return inline(graph, body)
+    return replaced(graph, _held, is_open)
 
 
 def _axes_with_stride(op: Operation) -> list[int]:
@@ -78,11 +69,6 @@ def _axes_with_stride(op: Operation) -> list[int]:
         return []
     taken = slice_positions(shape_of(op.operands[0]), **op.settings)
     return [axis for axis, positions in taken.items() if positions.step > 1]
-
-
-def _is_padded(op: Operation, axes: Sequence[int]) -> bool:
-    """Whether it is padding along all of the axes."""
-    return op.name == "pad" and all(any(op.attributes["padding"][a]) for a in axes)
 
 
 def _held(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -110,37 +96,36 @@ def join_repeats(graph: Graph) -> Graph:
     two, nor if it is matrices as a whole that are repeated.
     """
     made = producers(graph)
+    ends = (
+        made[x].inputs[0] if op.name == "matmul" and _is_batch(made[x]) else x
+        for op in graph.operations
+        if op.name in PRODUCTS
+        for x in op.inputs
+    )
+    found = _sources(graph, ends, lambda op: len(op.operands) == 1)
 
-    def is_repeated(op: Operation) -> bool:
-        """Whether it repeats numbers that the graph computes."""
-        if op.name != "tile" or op.dtype != "scalar" or not _repeated_axes(op):
+    def is_open(op: Operation) -> bool:
+        if not _repeated_axes(op):
             return False
         source = made[op.inputs[0]]
-        return source.name == "external" or len(source.inputs) > 0
+        is_given = not source.inputs and source.name != "external"
+        return op.dtype == "scalar" and not is_given and op.outputs[0] in found
 
-    def ends(product: Operation) -> Iterator[Tensor]:
-        for tensor in product.inputs:
-            is_batch = is_repeated(made[tensor]) and _is_batch(product, made[tensor])
-            yield made[tensor].inputs[0] if is_batch else tensor
-
-    products = (op for op in graph.operations if op.name in PRODUCTS)
-    read = {tensor for op in products for tensor in ends(op)}
-
-    def passes(op: Operation) -> bool:
-        return len(op.operands) == 1
-
-    return _replace_sources(graph, read, is_repeated, passes, _doubled)
+    return replaced(graph, _doubled, is_open)
 
 
 def _repeated_axes(op: Operation) -> list[int]:
+    """The axes of extent 1 that a tile repeats."""
+    if op.name != "tile":
+        return []
     pairs = zip(shape_of(op.operands[0]), op.attributes["repeats"], strict=True)
     return [axis for axis, (extent, n) in enumerate(pairs) if extent == 1 < n]
 
 
-def _is_batch(product: Operation, tile: Operation) -> bool:
-    """Whether it is matrices as a whole that are repeated."""
-    rank = product.outputs[0].rank
-    return product.name == "matmul" and max(_repeated_axes(tile)) < rank - 2
+def _is_batch(op: Operation) -> bool:
+    """Whether matrices are repeated as a whole."""
+    axes = _repeated_axes(op)
+    return len(axes) > 0 and axes[-1] < op.outputs[0].rank - 2
 
 
 def _doubled(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -170,10 +155,10 @@ def add_opposites(graph: Graph) -> Graph:
     """
     sums = _reached(graph, "conv", lambda op: op.name in _SUMMING)
 
-    def body(op: Operation) -> Decompose | None:
-        return _opposite_added if op.name == "sub" and op.operands[1] in sums else None
+    def is_open(op: Operation) -> bool:
+        return op.name == "sub" and op.operands[1] in sums
 
-    return inline(graph, body)
+    return replaced(graph, _opposite_added, is_open)
 
 
 def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -196,22 +181,21 @@ def split_sums(graph: Graph) -> Graph:
     for a convolution by groups.
 
     In tract, such a sum becomes a part of a convolution of lines, with the wrong axes. It
-    does not if the channels have another axis.
+    does not if the channels have another axis, or if there are more axes.
     """
     filters = tensors(
         op.operands[1]
         for op in graph.operations
         if op.name == "conv" and op.attributes["groups"] != 1
     )
-    return _replace_sources(graph, filters, _sums_elements, _is_passing, _split)
+    found = _sources(graph, filters, _is_passing)
 
+    def is_open(op: Operation) -> bool:
+        """Along any axis: a transposition may make it that of the channels."""
+        is_sum = op.name in ("sum_reduce", "mean_reduce") and any(op.attributes["axes"])
+        return is_sum and op.outputs[0].rank <= 3 and op.outputs[0] in found
 
-def _sums_elements(op: Operation) -> bool:
-    """Along some axis, which a transposition may make that of the channels; a sum of
-    more axes than a line has is right.
-    """
-    is_sum = op.name in ("sum_reduce", "mean_reduce") and any(op.attributes["axes"])
-    return is_sum and op.inputs[0].rank <= 3
+    return replaced(graph, _split, is_open)
 
 
 def _split(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -224,6 +208,8 @@ def _split(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 # ---- Pools and filters after zeros ----
+
+_ZEROS = set_to(border="constant", value=0.0)
 
 
 def hold_zeros(graph: Graph) -> Graph:
@@ -241,13 +227,13 @@ def hold_zeros(graph: Graph) -> Graph:
         if op.name in ("max_pool", "avg_pool", "conv"):
             is_right = op.name == "conv" and not automatic(op)
             read += op.operands[1:] if is_right else op.operands
-    return _replace_sources(graph, tensors(read), _pads_zeros, _is_passing, _zeros)
+    found = _sources(graph, tensors(read), _is_passing)
 
+    def is_open(op: Operation) -> bool:
+        is_found = op.name == "pad" and op.outputs[0] in found
+        return is_found and _ZEROS(op) and not cropping(op)
 
-def _pads_zeros(op: Operation) -> bool:
-    if op.name != "pad" or op.attributes["border"] != "constant":
-        return False
-    return op.attributes["value"] == 0.0 and not cropping(op)
+    return replaced(graph, _zeros, is_open)
 
 
 def _zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import instantiate_body
-from nnef_grad.graph.ir import Operation
+from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops import DECOMPOSITIONS
@@ -24,9 +25,7 @@ from nnef_grad.ops.registry import Decomposition
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 
-Lowering = Callable[[Emitter, Operation], Sequence[Any]]
-Function = TypeVar("Function", bound=Lowering)
-
+Function = TypeVar("Function", bound=Decompose)
 SUFFIX = "_lowered"
 LOWERINGS: dict[str, Decomposition] = {}
 
@@ -53,7 +52,7 @@ _MAXIMA = "max_pool argmax_pool max_pool_with_index sample"
 _INDEXED = "argmax_pool sample desample"
 _POOLS = f"{_MAXIMA} avg_pool rms_pool box debox desample"
 _EMPTY = when.empty & when.ignoring
-_LONG = when.no_blocks & when.longer(300)
+_LONG = ~when.blocks & when.longer(300)
 
 # For the operations, named in a string, settings that no exporter writes and that have no
 # other form, and what messages say of them.
@@ -61,7 +60,7 @@ REFUSED: Sequence[tuple[str, Condition, str]] = (
     ("slice tile", when.above_rank(5), "along more than 5 axes"),
     ("conv deconv", when.no_space, "without spatial axes"),
     ("conv deconv", when.above_rank(5), "with more than 3 spatial axes"),
-    ("conv deconv", when.untouched, "with windows that all lie outside"),
+    ("conv deconv", ~when.touching, "with windows that all lie outside"),
     (_POOLS, when.along_four_axes, "with windows along more than 3 axes"),
     (
         f"{_MAXIMA} avg_pool rms_pool",
@@ -95,7 +94,7 @@ def written() -> FragmentFile:
     return FragmentFile(Path(__file__).parent / "lowerings.nnef")
 
 
-def find_lowering(operation: Operation) -> Lowering | None:
+def find_lowering(operation: Operation) -> Decompose | None:
     """Puts other operations in the place of one; None where it has no other form.
 
     In this order: the Python lowering; the one in lowerings.nnef; the body of the
@@ -118,3 +117,18 @@ def find_lowering(operation: Operation) -> Lowering | None:
 
 def _apply(form: Fragment, emit: Emitter, operation: Operation) -> Sequence[Any]:
     return instantiate_body(emit, replace(operation, definition=form))
+
+
+# ---- Putting forms into graphs ----
+
+
+def replaced(
+    graph: Graph, form: Decompose, which: Callable[[Operation], bool]
+) -> Graph:
+    """The graph with another form of some operations."""
+    return inline(graph, lambda op: form if which(op) else None)
+
+
+def producers(graph: Graph) -> dict[Tensor, Operation]:
+    """The operation that made each tensor."""
+    return {tensor: op for op in graph.operations for tensor in op.outputs}
