@@ -51,9 +51,6 @@ def crop(emit: Emitter, x: Tensor, padding: Padding, hint: str | None = None) ->
     return section(emit, x, ranges, hint)
 
 
-# ---- What is joined ----
-
-
 def _joined(emit: Emitter, x: Tensor, padding: Padding, side: Side) -> Tensor:
     """The tensor with a border that is joined to it, axis by axis."""
     for axis, counts in enumerate(padding):
@@ -93,9 +90,6 @@ def join_zeros(emit: Emitter, x: Tensor, padding: Padding) -> Tensor:
     operation after it.
     """
     return _joined(emit, x, padding, _zeros)
-
-
-# ---- Space ----
 
 
 def _in_space(

@@ -97,7 +97,7 @@ unsorted = Condition(lambda op: _axes(op) != sorted(_axes(op)))
 not_last = Condition(lambda op: prod(_operand(op)[_axes(op)[0] + 1 :]) > 1)
 
 
-# ---- Element by element ----
+# ---- Elements, matrices and normalisation ----
 
 
 @Condition
@@ -124,8 +124,6 @@ broadcast_operand = Condition(lambda op: _operand(op) != _result(op))
 # One value fills a shape of several elements.
 splat = Condition(lambda op: len(op.attributes["value"]) == 1 < prod(_result(op)))
 
-
-# ---- Matrices and normalisation ----
 
 # Batches of matrices are broadcast.
 different_batches = Condition(lambda op: _operand(op)[:-2] != _operand(op, 1)[:-2])
@@ -165,11 +163,9 @@ def not_across_channels(op: Operation) -> bool:
 
 # Nothing is repeated.
 repeated_once = Condition(lambda op: {*op.attributes["repeats"]} <= {1})
-# The new shape is not that of all axes.
-_to_the_last = Condition(
-    lambda op: op.attributes["axis_count"] in (-1, len(_operand(op)))
-)
-of_some_axes = other_than(axis_start=0) | ~_to_the_last
+# The new shape is not that of all axes, as it begins later or ends earlier.
+_to_rank = Condition(lambda op: op.attributes["axis_count"] == len(_operand(op)))
+of_some_axes = other_than(axis_start=0) | other_than(axis_count=-1) & ~_to_rank
 # An end of 0 stands for the extent.
 _to_0 = Condition(lambda op: 0 in op.attributes["end"])
 open_ended = _to_0 & Condition(lambda op: {*op.attributes["stride"]} <= {1})
@@ -260,11 +256,8 @@ def across(windows: Windows) -> bool:
     return not all(c.is_still and c.dilation == 1 for c in columns)
 
 
-def longer(most: int) -> Condition:
-    """A window has more elements along an axis than that."""
-    return _on_an_axis(lambda c: c.size > most)
-
-
+# A window has more than 300 elements along an axis.
+long = _on_an_axis(lambda c: c.size > 300)
 # A dilation is given, if only of windows of one element.
 dilated = _on_an_axis(lambda c: c.dilation > 1)
 # A stride is longer than a window.

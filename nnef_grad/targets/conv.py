@@ -27,8 +27,6 @@ from nnef_grad.targets.windows import (
 # Batch and channels are not padded.
 _UNPADDED = ((0, 0), (0, 0))
 
-# ---- Convolutions ----
-
 
 @lowering("conv")
 def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
@@ -83,8 +81,6 @@ def _biased(
     unbiased = emit(op.name, x, w, within, **attributes, groups=_groups(op), hint=hint)
     return emit("add", unbiased, after)
 
-
-# ---- Deconvolutions ----
 
 _OPEN = (
     when.automatic
@@ -142,9 +138,6 @@ def _convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     cropped = crop(emit, dilated, (*_UNPADDED, *padding), hint="cropped")
     w = _transposed(emit, w, groups)
     return emit("conv", cropped, w, op.operands[2], **attributes)
-
-
-# ---- The filter of the other direction ----
 
 
 def _transposed(emit: Emitter, w: Tensor, groups: int) -> Tensor:

@@ -10,8 +10,6 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, shape_of
 from nnef_grad.targets.registry import lowering
 
-# ---- Choices ----
-
 
 @lowering("select")
 def select_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -41,9 +39,6 @@ def _aligned(emit: Emitter, x: Operand, rank: int, hint: str) -> Operand:
     return emit("unsqueeze", x, axes=axes, hint=hint) if axes else x
 
 
-# ---- Types ----
-
-
 def _has_cast(op: Operation) -> bool:
     """Integers are made from nothing else, and no numbers from them: see integers.py."""
     source = dtype_of(op.operands[0])
@@ -63,9 +58,6 @@ def cast_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     if source == "integer":
         x = emit("cast", x, dtype="scalar", hint="number")
     return [emit("not", emit("eq", x, 0.0, hint="zero"))]
-
-
-# ---- Copies and sums ----
 
 
 @lowering("copy")

@@ -37,8 +37,6 @@ def _sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[Tensor]:
     return found
 
 
-# ---- Slices after reshapes ----
-
 # The operations that a slice does not move over, whatever its axis is.
 _STOPS = PRODUCTS | {"tile", "max_pool", "avg_pool", "box"}
 
@@ -81,9 +79,6 @@ def _held(emit: Emitter, op: Operation) -> Sequence[Operand]:
     taken = slice_positions(x.shape, **op.settings)
     begins, ends = zip(*((p.start, p.stop) for p in taken.values()), strict=True)
     return emit.emit_again(op, [twice], axes=tuple(taken), begin=begins, end=ends)
-
-
-# ---- Products after repetitions ----
 
 
 def join_repeats(graph: Graph) -> Graph:
@@ -141,8 +136,6 @@ def _doubled(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [section(emit, emit("tile", twice, repeats=repeats), {axis: (0, count)})]
 
 
-# ---- Differences after convolutions ----
-
 _MOVING = "copy cast reshape squeeze unsqueeze transpose slice concat tile pad"
 _SUMMING = frozenset(f"{_MOVING} add sub".split())
 
@@ -165,8 +158,6 @@ def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Operand]:
     x, y = op.operands
     return [emit("add", x, emit("neg", y, hint="opposite"))]
 
-
-# ---- Sums that make filters ----
 
 # The operations that a filter may go through.
 _PASSING = frozenset(f"{_MOVING} select add sub mul div pow min max".split())
@@ -207,8 +198,6 @@ def _split(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [emit("squeeze", total, axes=[last + 1])]
 
 
-# ---- Pools and filters after zeros ----
-
 _ZEROS = set_to(border="constant", value=0.0)
 
 
@@ -238,9 +227,6 @@ def hold_zeros(graph: Graph) -> Graph:
 
 def _zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [join_zeros(emit, op.inputs[0], op.attributes["padding"])]
-
-
-# ---- Biases of layers ----
 
 
 def add_biases(graph: Graph) -> Graph:

@@ -32,9 +32,6 @@ def _is_cast(op: Operation, source: str, target: str) -> bool:
     return is_cast and [x.dtype for x in op.inputs] == [source]
 
 
-# ---- From scalars ----
-
-
 def floor_casts(graph: Graph) -> Graph:
     """The graph with scalars rounded down before they are cast to integers: the cast
     does so, but real runtimes round to zero.
@@ -51,9 +48,6 @@ def floor_casts(graph: Graph) -> Graph:
 def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     whole = emit("floor", op.operands[0], hint="whole")
     return [emit("cast", whole, dtype="integer")]
-
-
-# ---- To scalars ----
 
 
 def move_casts_up(graph: Graph) -> Graph:
@@ -124,9 +118,6 @@ _FORMS: Mapping[str, Decompose] = {
     "cast": _cast,
     "constant": _constant,
 }
-
-
-# ---- From outside ----
 
 
 def make_inputs_scalar(graph: Graph) -> Graph:

@@ -191,7 +191,7 @@ def argmax_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     elements = layout.take(emit, op.inputs[0], op.attributes["border"])
     lines, axis = layout.to_lines(emit, elements)
     index = emit("argmax_reduce", lines, axes=[axis], hint="largest")
-    return [layout.from_single(emit, index)]
+    return [layout.from_planes(emit, index, layout.windows.down)]
 
 
 @lowering("sample")
@@ -203,7 +203,7 @@ def sample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     elements = layout.take(emit, x, op.attributes["border"])
     kept = emit("select", chosen, elements, 0.0, hint="kept")
     sampled = emit("sum_reduce", kept, axes=layout.axes, hint="sampled")
-    return [layout.from_single(emit, sampled)]
+    return [layout.from_planes(emit, sampled, layout.windows.down)]
 
 
 @lowering("desample")

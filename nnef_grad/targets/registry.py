@@ -46,13 +46,11 @@ def lowering(
     return enter
 
 
-# ---- What is refused ----
-
 _MAXIMA = "max_pool argmax_pool max_pool_with_index sample"
 _INDEXED = "argmax_pool sample desample"
 _POOLS = f"{_MAXIMA} avg_pool rms_pool box debox desample"
 _EMPTY = when.empty & when.ignoring
-_LONG = ~when.blocks & when.longer(300)
+_LONG = ~when.blocks & when.long
 
 # For the operations, named in a string, settings that no exporter writes and that have no
 # other form, and what messages say of them.
@@ -81,8 +79,6 @@ def refusal(operation: Operation) -> str:
             return f" {phrase}"
     return ""
 
-
-# ---- Which lowering an operation has ----
 
 # Their borders that repeat elements are padded first.
 _PADDED = {"conv", "deconv", "debox"}
@@ -117,9 +113,6 @@ def find_lowering(operation: Operation) -> Decompose | None:
 
 def _apply(form: Fragment, emit: Emitter, operation: Operation) -> Sequence[Any]:
     return instantiate_body(emit, replace(operation, definition=form))
-
-
-# ---- Putting forms into graphs ----
 
 
 def replaced(

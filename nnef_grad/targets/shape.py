@@ -16,8 +16,6 @@ from nnef_grad.targets.registry import lowering
 
 MOST_AXES = 5
 
-# ---- Steps ----
-
 
 def fill(emit: Emitter, x: Operand, shape: Shape, hint: str | None = None) -> Operand:
     """An operand, repeated to a shape that it can be broadcast to."""
@@ -26,9 +24,6 @@ def fill(emit: Emitter, x: Operand, shape: Shape, hint: str | None = None) -> Op
         x = emit("unsqueeze", x, axes=missing, hint="single")
     repeats = [whole // part for whole, part in zip(shape, shape_of(x), strict=True)]
     return x if {*repeats} <= {1} else emit("tile", x, repeats=repeats, hint=hint)
-
-
-# ---- The same elements in another shape ----
 
 
 @lowering("reshape")
@@ -40,9 +35,6 @@ def reshape_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     if shape:
         return [emit("reshape", x, shape=shape)]
     return [emit("squeeze", x, axes=list(range(len(shape_of(x)))))]
-
-
-# ---- Axes in another order ----
 
 
 def _order(op: Operation) -> Shape:
@@ -76,9 +68,6 @@ def transpose_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [reshaped(emit, moved, op.outputs[0].shape)]
 
 
-# ---- Joining and dividing ----
-
-
 @lowering("split")
 def split_lowered(emit: Emitter, op: Operation) -> Sequence[tuple[Tensor, ...]]:
     """A slice for each part."""
@@ -107,8 +96,6 @@ def unstack_lowered(emit: Emitter, op: Operation) -> Sequence[tuple[Tensor, ...]
 def _layers(emit: Emitter, x: Tensor, axis: int, taken: range) -> Iterator[Tensor]:
     return (section(emit, x, {axis: (i, i + 1)}, hint="layer") for i in taken)
 
-
-# ---- Slices ----
 
 Positions = Mapping[int, range]
 
@@ -171,9 +158,6 @@ def _one_by_one(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
         layers = list(_layers(emit, x, axis, taken))
         x = emit("concat", layers, axis=axis, hint="in_order")
     return x
-
-
-# ---- Repeating and gathering ----
 
 
 @lowering("gather", applies=lambda op: op.dtype != "integer")

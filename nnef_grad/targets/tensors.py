@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from math import prod
 from typing import Any
@@ -13,20 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operand, Operation
 from nnef_grad.language.library import standard
 from nnef_grad.ops.traits import BROADCASTING, LOGIC
 from nnef_grad.targets.conditions import splat
-from nnef_grad.targets.registry import lowering
+from nnef_grad.targets.registry import lowering, replaced
 from nnef_grad.targets.shape import fill
 
 Array = npt.NDArray[Any]
 Data = dict[str, Array]
 When = Callable[[Operation], bool]
-
-
-# ---- Literals ----
 
 
 def _is_uniform(op: Operation) -> bool:
@@ -63,29 +58,23 @@ def put_literals(graph: Graph, which: When) -> Graph:
         graph: a flat graph.
         which: the constants that are replaced, of those that have one value.
     """
-    literals: dict[Tensor, Operand] = {
+    literals: dict[Operand, Operand] = {
         op.outputs[0]: op.attributes["value"][0]
         for op in graph.operations
         if op.name == "constant" and op.dtype == "scalar"
         if which(op) and _is_uniform(op)
     }
 
-    def body(op: Operation) -> Decompose | None:
-        is_open = op.name in _OF_NUMBERS and not literals.keys().isdisjoint(op.inputs)
-        return partial(_with_literals, literals) if is_open else None
+    def is_open(op: Operation) -> bool:
+        return op.name in _OF_NUMBERS and not literals.keys().isdisjoint(op.inputs)
 
-    return inline(graph, body)
+    def with_literals(emit: Emitter, op: Operation) -> Sequence[Operand]:
+        operands = (literals.get(o, o) for o in op.operands)
+        (value,) = emit.emit_again(op, operands, hints=(emit.naming("single"),))
+        return [fill(emit, value, op.outputs[0].shape)]
 
+    return replaced(graph, with_literals, is_open)
 
-def _with_literals(
-    literals: Mapping[Tensor, Operand], emit: Emitter, op: Operation
-) -> Sequence[Operand]:
-    operands = (literals.get(o, o) if isinstance(o, Tensor) else o for o in op.operands)
-    (value,) = emit.emit_again(op, operands, hints=(emit.naming("single"),))
-    return [fill(emit, value, op.outputs[0].shape)]
-
-
-# ---- Variables ----
 
 _TYPES: dict[str, npt.DTypeLike] = {
     "scalar": np.float32,

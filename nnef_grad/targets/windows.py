@@ -49,9 +49,6 @@ def of_columns(columns: Sequence[Column]) -> Windows:
     return Windows(*zip(*columns, strict=True)) if columns else Windows(*[()] * 6)
 
 
-# ---- Attributes ----
-
-
 def window_attributes(windows: Windows) -> dict[str, Any]:
     """The attributes of a pool; there are no gaps in a window of one element."""
     dilation = tuple(c.dilation if c.size > 1 else 1 for c in columns_of(windows))
@@ -63,9 +60,6 @@ def output_shape(windows: Windows, *before: int) -> Shape:
     where it need not be given.
     """
     return () if windows.has_natural_extents else (*before, *windows.up)
-
-
-# ---- Axes ----
 
 
 def moving_axes(windows: Windows) -> Shape:
@@ -81,9 +75,6 @@ def skipping_axes(windows: Windows) -> Shape:
         if c.stride > 1 and c.padding == (0, 0)
         if c.size == 1 or c.dilation % c.stride == 0
     )
-
-
-# ---- All axes ----
 
 
 def are_dilated(windows: Windows) -> bool:
@@ -115,8 +106,6 @@ def form_blocks(windows: Windows) -> bool:
     """
     return len(moving_axes(windows)) <= 2 and are_side_by_side(windows)
 
-
-# ---- What windows read ----
 
 # Next to nothing, in single precision: what a maximum finds in a border that is ignored.
 LOWEST = -3e38
@@ -172,8 +161,6 @@ class Layout:
         self.windows = of_columns([columns[axis] for axis in self._last])
         self.in_blocks = form_blocks(windows)
 
-    # ---- Planes ----
-
     def to_planes(
         self, emit: Emitter, x: Tensor, extents: Shape, hint: str = "planes"
     ) -> Tensor:
@@ -188,8 +175,6 @@ class Layout:
         others = (self._shape[axis] for axis in self._others)
         ordered = reshaped(emit, planes, (*others, *extents), hint="turned")
         return transposed(emit, ordered, [order.index(a) for a in range(len(order))])
-
-    # ---- The elements of windows ----
 
     @property
     def axes(self) -> Shape:
@@ -246,10 +231,6 @@ class Layout:
         """A tensor with one value for each window, beside the elements."""
         down = self.windows.down
         return self.to_planes(emit, y, self._extents(down, (1,) * len(down)), hint)
-
-    def from_single(self, emit: Emitter, each: Tensor) -> Tensor:
-        """One value for each window, in its own shape."""
-        return self.from_planes(emit, each, self.windows.down)
 
     def numbers(self, emit: Emitter, values: Sequence[int], hint: str) -> Tensor:
         """A number for each element of a window, the same for all windows."""
