@@ -39,10 +39,8 @@ from nnef_grad.errors import (
 )
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply, assign_names, step_names
-from nnef_grad.graph.order import put_inputs_first
-from nnef_grad.graph.prune import prune
+from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
-from nnef_grad.graph.verify import verify
 
 
 def differentiate(

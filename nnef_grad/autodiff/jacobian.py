@@ -24,10 +24,8 @@ from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import UsageError
 from nnef_grad.graph import names
 from nnef_grad.graph.ir import Graph, Shape, Tensor
-from nnef_grad.graph.order import put_inputs_first
-from nnef_grad.graph.prune import prune
+from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
-from nnef_grad.graph.verify import verify
 from nnef_grad.ops.shape import reshaped
 
 # The most elements of a Jacobian, and of the output that it is the derivative of.

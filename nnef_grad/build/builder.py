@@ -23,7 +23,7 @@ from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_document
 from nnef_grad.language.labels import label_steps
-from nnef_grad.ops.opset import OpSet, standard_opset
+from nnef_grad.ops.opset import OpSet
 from nnef_grad.source import Span
 
 ShapeOf = Callable[[str, Shape], Shape]
@@ -52,7 +52,7 @@ def build_graph(
         InvalidGraphError: the document breaks a rule of the language, or of an
             operation; the error reports all problems that do not follow from others.
     """
-    opset = opset if opset is not None else standard_opset()
+    opset = opset or OpSet()
     warnings: list[Problem] = []
     if lenient:
         document, warnings = repair(document)

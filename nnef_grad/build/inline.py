@@ -11,7 +11,7 @@ from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import InvalidGraphError, located
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import assign_names, step_names
-from nnef_grad.ops.opset import OpSet, standard_opset
+from nnef_grad.ops.opset import OpSet
 
 Decompose = Callable[[Emitter, Operation], Sequence[Any]]
 
@@ -41,7 +41,7 @@ def inline(
     builds = [body(operation) for operation in graph.operations]
     if not any(builds):
         return graph
-    opset = opset if opset is not None else standard_opset()
+    opset = opset or OpSet()
     emitter = Emitter(opset.extended(graph.fragments), simplify=simplify)
     for operation, build in zip(graph.operations, builds, strict=True):
         if build is None:

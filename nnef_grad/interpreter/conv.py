@@ -17,7 +17,7 @@ import numpy as np
 from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.registry import Array, evaluation
 from nnef_grad.interpreter.sliding import contents, overlapped, with_border
-from nnef_grad.ops.conv import conv_groups, deconv_groups
+from nnef_grad.ops.conv import group_count
 from nnef_grad.ops.windows import Padding, downscaling, upscaling
 
 _NO_BIAS = np.zeros(())
@@ -37,7 +37,7 @@ def conv(
     """A correlation: [B, C, X...] and [c, C / groups, f...] give [B, c, x...]."""
     size = filter.shape[2:]
     windows = downscaling(input.shape[2:], size, padding, stride, dilation)
-    kernels = _by_group(filter, conv_groups(input.shape, groups))
+    kernels = _by_group(filter, group_count(input.shape, groups))
     content = _elements_first(contents(input, windows, border), len(size))
     elements = (slice(None),) * (2 + len(size))
     # Without spatial axes there is a single position: a band of one row.
@@ -69,7 +69,7 @@ def deconv(
     """
     size, shape = filter.shape[2:], output_shape[2:]
     windows = upscaling(input.shape[2:], size, padding, stride, dilation, shape)
-    kernels = _by_group(filter, deconv_groups(input.shape, output_shape, groups))
+    kernels = _by_group(filter, group_count(input.shape, groups, output_shape))
     x, windows = with_border(input, windows, border)
     rows = x.reshape(len(x), *_outputs(kernels), prod(windows.down))
     columns = np.matmul(kernels.swapaxes(-1, -2), rows)

@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nnef_grad.interpreter.borders import UNIFORM, extended
 from nnef_grad.interpreter.registry import Array
-from nnef_grad.ops.windows import Windows, reaches
+from nnef_grad.ops.windows import AxisWindows, Windows
 
 
 def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> Array:
@@ -30,9 +30,9 @@ def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> A
         outside: the value of a uniform border.
     """
     axes = _last_axes(x, windows)
-    for axis, begin, end in zip(axes, windows.begin, windows.end, strict=True):
-        x = extended(x, axis, begin, end, border, outside)
-    reach = reaches(windows.size, windows.dilation)
+    for axis, along in zip(axes, windows.axes, strict=True):
+        x = extended(x, axis, along.begin, along.end, border, outside)
+    reach = [along.reach for along in windows.axes]
     steps: Any = (..., *_every(windows.stride), *_every(windows.dilation))
     return np.asarray(sliding_window_view(x, reach, axis=axes)[steps])
 
@@ -60,18 +60,15 @@ def overlapped(parts: Iterable[Array], windows: Windows) -> Array:
         np.ndindex(*windows.size), chain([first], remaining), strict=True
     ):
         total[_places(offset, windows)] += part
-    for axis, begin, up in zip(
-        _last_axes(total, windows), windows.begin, windows.up, strict=True
-    ):
-        total = extended(total, axis, -begin, up - begin, "constant")
+    for axis, along in zip(_last_axes(total, windows), windows.axes, strict=True):
+        begin, end = -along.begin, along.up - along.begin
+        total = extended(total, axis, begin, end, "constant")
     return total
 
 
 def _canvas(part: Array, windows: Windows) -> Array:
     """Zeros, from the beginning of the first windows to the end of the last ones."""
-    extents = (
-        end - begin for begin, end in zip(windows.begin, windows.end, strict=True)
-    )
+    extents = (along.end - along.begin for along in windows.axes)
     independent = part.shape[: part.ndim - len(windows.size)]
     return np.zeros((*independent, *extents), part.dtype)
 
@@ -100,7 +97,7 @@ def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows
     """
     if border in UNIFORM:
         return x, windows
-    ranges = [_read(windows, axis) for axis in range(len(windows.size))]
+    ranges = list(map(_read, windows.axes))
     for axis, (begin, end) in zip(_last_axes(x, windows), ranges, strict=True):
         x = extended(x, axis, begin, end, border)
     down = tuple(end - begin for begin, end in ranges)
@@ -109,13 +106,13 @@ def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows
     return x, replace(windows, down=down, padding=padding)
 
 
-def _read(windows: Windows, axis: int) -> tuple[int, int]:
+def _read(along: AxisWindows) -> tuple[int, int]:
     """The range of elements along an axis whose windows overlap the up-scaled side;
     that of the input if there are none.
     """
-    place = np.arange(windows.up[axis])[:, np.newaxis] - windows.begin[axis]
-    start = place - np.arange(windows.size[axis]) * windows.dilation[axis]
-    element, rest = np.divmod(start, windows.stride[axis])
+    place = np.arange(along.up)[:, np.newaxis] - along.begin
+    start = place - np.arange(along.size) * along.dilation
+    element, rest = np.divmod(start, along.stride)
     read = element[rest == 0]
     found = (int(read.min()), int(read.max()) + 1) if read.size else None
-    return found or (0, windows.down[axis])
+    return found or (0, along.down)

@@ -18,9 +18,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.order import put_inputs_first
-from nnef_grad.graph.prune import prune
-from nnef_grad.graph.verify import verify
+from nnef_grad.graph.passes import prune, put_inputs_first, verify
 
 # Importing the families enters their lowerings.
 from nnef_grad.targets import borders, conv, elementwise, matrix, pool, reduce, shape  # noqa: F401

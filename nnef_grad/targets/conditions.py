@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from math import prod
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.conv import conv_windows, deconv_windows
 from nnef_grad.ops.parts import slice_positions
-from nnef_grad.ops.pool import basic_windows, reverse_windows
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, counts_inside
+from nnef_grad.ops.windows import (
+    REPEATING,
+    AxisWindows,
+    Windows,
+    basic_outside,
+    counts_inside,
+    windows_of,
+)
 from nnef_grad.targets.windows import (
-    Column,
-    columns_of,
     form_blocks,
+    is_still,
     moving_axes,
     skipping_axes,
 )
@@ -201,24 +205,21 @@ def beside_space(op: Operation) -> bool:
 
 # ---- Windows ----
 
-_WINDOWS = {
-    "conv": conv_windows,
-    "deconv": deconv_windows,
-    "debox": reverse_windows,
-    "desample": reverse_windows,
-}
-
 
 def _windowed(holds: Callable[[Windows], bool]) -> Condition:
     """A condition on the windows of an operation."""
-    return Condition(lambda op: holds(_WINDOWS.get(op.name, basic_windows)(op)))
+    return Condition(lambda op: holds(windows_of(op)))
 
 
-def _on_an_axis(holds: Callable[[Column], bool]) -> Condition:
+def _on_an_axis(holds: Callable[[AxisWindows], bool]) -> Condition:
     """A condition on the windows along one of the axes."""
-    return _windowed(lambda windows: any(map(holds, columns_of(windows))))
+    return _windowed(lambda windows: any(map(holds, windows.axes)))
 
 
+# Windows are not the elements one by one along batch or channels, or dilated.
+across = _windowed(
+    lambda windows: any(not is_still(c) or c.dilation > 1 for c in windows.axes[:2])
+)
 # There are no axes after batch and channels.
 no_space = ~above_rank(2)
 # The padding is not given.
@@ -240,32 +241,18 @@ blocks = _windowed(form_blocks)
 # There are windows with an element inside; there is one without.
 touching = _windowed(lambda windows: windows.touch_data)
 empty = _windowed(lambda windows: not all(map(all, counts_inside(windows))))
-
-
-@_windowed
-def uncovered(windows: Windows) -> bool:
-    """A part of the output lies before the first window, or after the last one."""
-    columns = zip(windows.begin, windows.end, windows.up, strict=True)
-    return any(first > 0 or last < extent for first, last, extent in columns)
-
-
-@_windowed
-def across(windows: Windows) -> bool:
-    """Windows are not the elements one by one along batch or channels, or dilated."""
-    columns = columns_of(windows)[:2]
-    return not all(c.is_still and c.dilation == 1 for c in columns)
-
-
 # A window has more than 300 elements along an axis.
 long = _on_an_axis(lambda c: c.size > 300)
 # A dilation is given, if only of windows of one element.
 dilated = _on_an_axis(lambda c: c.dilation > 1)
 # A stride is longer than a window.
-spaced = _on_an_axis(lambda c: c.stride > (c.size - 1) * c.dilation + 1)
+spaced = _on_an_axis(lambda c: c.stride > c.reach)
 # There is as much padding on a side as a window has elements.
 wide = _on_an_axis(lambda c: max(c.padding) >= c.size)
+# A part of the output lies before the first window, or after the last one.
+uncovered = _on_an_axis(lambda c: c.begin > 0 or c.end < c.up)
 # There may be windows that lie outside as a whole.
-idle = _on_an_axis(lambda c: max(c.padding) > (c.size - 1) * c.dilation)
+idle = _on_an_axis(lambda c: max(c.padding) >= c.reach)
 
 
 # ---- Filters and biases ----

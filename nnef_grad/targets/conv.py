@@ -11,15 +11,14 @@ import numpy as np
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.conv import conv_groups, conv_windows, deconv_groups, deconv_windows
+from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import Windows, reaches
+from nnef_grad.ops.windows import Windows, windows_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.borders import crop, join_zeros
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.windows import (
     are_side_by_side,
-    output_shape,
     skipping_axes,
     spread,
 )
@@ -34,7 +33,7 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     channel. Negative padding, as in the gradient of a filter that does not reach the end,
     crops the input. Where windows may lie outside as a whole, zeros are joined to it.
     """
-    windows = conv_windows(op)
+    windows = windows_of(op)
     x = crop(emit, op.inputs[0], (*_UNPADDED, *windows.padding), hint="cropped")
     padding = tuple((max(p, 0), max(q, 0)) for p, q in windows.padding)
     if when.idle(op):
@@ -42,13 +41,6 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         padding = ((0, 0),) * len(padding)
     x, windows = _thinned(emit, x, replace(windows, padding=padding))
     return [_biased(emit, op, x, windows.attributes, hint="unbiased")]
-
-
-def _groups(op: Operation) -> int:
-    x, groups = op.inputs[0].shape, op.attributes["groups"]
-    if op.name == "conv":
-        return conv_groups(x, groups)
-    return deconv_groups(x, op.attributes["output_shape"], groups)
 
 
 def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
@@ -78,7 +70,9 @@ def _biased(
     is_by_channel = shape_of(bias) == (1, y.shape[1])
     is_within = is_by_channel and (op.name == "conv" or not when.uncovered(op))
     within, after = (bias, 0.0) if is_within else (0.0, bias)
-    unbiased = emit(op.name, x, w, within, **attributes, groups=_groups(op), hint=hint)
+    unbiased = emit(
+        op.name, x, w, within, **attributes, groups=groups_of(op), hint=hint
+    )
     return emit("add", unbiased, after)
 
 
@@ -96,9 +90,9 @@ def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """With everything given, if it is not. Then a single window, as large as the result,
     is a fully connected layer in reverse, and others are those of a convolution.
     """
-    windows, groups = deconv_windows(op), _groups(op)
+    windows, groups = windows_of(op), groups_of(op)
     if _OPEN(op) or (when.sized(op) and windows.has_natural_extents):
-        shape = output_shape(windows, *op.outputs[0].shape[:2])
+        shape = windows.output_shape(*op.outputs[0].shape[:2])
         attributes = {**windows.attributes, "output_shape": shape}
         return [_biased(emit, op, op.inputs[0], attributes, hint="spread")]
     is_single = prod(windows.down) == 1 and prod(windows.size) > 1
@@ -122,13 +116,14 @@ def _convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     result, over an input with zeros between its elements, and meet their elements in
     reverse order.
     """
-    (x, w), groups = op.inputs[:2], _groups(op)
+    (x, w), groups = op.inputs[:2], groups_of(op)
     strides = zip(windows.stride, windows.down, strict=True)
     factors = [1, 1, *(s if count > 1 else 1 for s, count in strides)]
     dilated = spread(emit, x, factors, zeros=True)
-    reach = reaches(windows.size, windows.dilation)
-    columns = zip(windows.padding, reach, windows.up, dilated.shape[2:], strict=True)
-    padding = [(r - 1 - p, up - held + p) for (p, _), r, up, held in columns]
+    padding = [
+        (axis.reach - 1 + axis.begin, axis.up - extent - axis.begin)
+        for axis, extent in zip(windows.axes, dilated.shape[2:], strict=True)
+    ]
     attributes = {
         **windows.attributes,
         "padding": [(max(p, 0), max(q, 0)) for p, q in padding],

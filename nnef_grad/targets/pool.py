@@ -34,8 +34,8 @@ from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Tensor
-from nnef_grad.ops.pool import basic_windows, divisor, reverse_windows
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside
+from nnef_grad.ops.pool import divisor
+from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, windows_of
 from nnef_grad.targets.conditions import automatic, other_than
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.windows import (
@@ -44,10 +44,8 @@ from nnef_grad.targets.windows import (
     are_dilated,
     are_side_by_side,
     are_single,
-    columns_of,
     moving_axes,
     of_columns,
-    output_shape,
     spread,
     still,
     surrounded,
@@ -60,7 +58,7 @@ from nnef_grad.targets.windows import (
 @lowering("max_pool")
 def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Over the border too, unless that is ignored."""
-    (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
+    (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
     if border != "ignore" or _is_wide(windows):
@@ -72,7 +70,7 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 @lowering("avg_pool")
 def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Dilated windows are summed first."""
-    (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
+    (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
     if are_dilated(windows):
@@ -90,7 +88,7 @@ def box_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A mean times a volume; windows that are dilated, or that have as much padding as
     elements, are those of a convolution.
     """
-    (x,), windows = op.inputs, basic_windows(op)
+    (x,), windows = op.inputs, windows_of(op)
     border, normalize = op.attributes["border"], op.attributes["normalize"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
@@ -125,7 +123,7 @@ def _moved(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
         return x
     layout = Layout(windows)
     planes = layout.to_planes(emit, x, (1, *layout.windows.up))
-    columns = [*map(still, planes.shape[:2]), *columns_of(layout.windows)]
+    columns = [*map(still, planes.shape[:2]), *layout.windows.axes]
     attributes = {**op.settings, **window_attributes(of_columns(columns))}
     pooled = emit(op.name, planes, **attributes, hint="pooled")
     return layout.from_planes(emit, pooled, layout.windows.down)
@@ -157,11 +155,11 @@ def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """With everything given, if it is not. Then windows that lie side by side repeat
     elements, and others are those of a deconvolution.
     """
-    (x,), windows = op.inputs, reverse_windows(op)
+    (x,), windows = op.inputs, windows_of(op)
     if _OPEN(op):
         volume = prod(windows.size) if op.attributes["normalize"] else 1
         x = emit("div", x, float(volume), hint="share")
-        shape = output_shape(windows)
+        shape = windows.output_shape()
         return [emit("debox", x, **window_attributes(windows), output_shape=shape)]
     if are_side_by_side(windows):
         return [spread(emit, x, windows.size)]
@@ -175,7 +173,7 @@ def _deconvolved(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
     layout = Layout(windows)
     windows = layout.windows
     planes = layout.to_planes(emit, x, (1, *windows.down))
-    shape = output_shape(windows, planes.shape[0], 1)
+    shape = windows.output_shape(planes.shape[0], 1)
     attributes = {**windows.attributes, "output_shape": shape}
     sums = emit("deconv", planes, _ones(emit, windows), **attributes, hint="sums")
     return layout.from_planes(emit, sums, windows.up)
@@ -187,7 +185,7 @@ def _deconvolved(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
 @lowering("argmax_pool")
 def argmax_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Where the largest element lies along an axis."""
-    layout = Layout(basic_windows(op))
+    layout = Layout(windows_of(op))
     elements = layout.take(emit, op.inputs[0], op.attributes["border"])
     lines, axis = layout.to_lines(emit, elements)
     index = emit("argmax_reduce", lines, axes=[axis], hint="largest")
@@ -197,7 +195,7 @@ def argmax_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 @lowering("sample")
 def sample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The sum of the elements that are taken, with zeros for those that are not meant."""
-    (x, index), windows = op.inputs, basic_windows(op)
+    (x, index), windows = op.inputs, windows_of(op)
     layout = Layout(windows)
     chosen = _chosen(emit, layout, index, windows)
     elements = layout.take(emit, x, op.attributes["border"])
@@ -211,7 +209,7 @@ def desample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The value of a window, at one of its elements, goes back to where that was taken
     from.
     """
-    (x, index), windows = op.inputs, reverse_windows(op)
+    (x, index), windows = op.inputs, windows_of(op)
     layout = Layout(windows)
     chosen = _chosen(emit, layout, index, windows)
     each = layout.to_single(emit, x, "each")
@@ -226,7 +224,7 @@ def _chosen(emit: Emitter, layout: Layout, index: Tensor, windows: Windows) -> T
     """
     source = emit.producer(index)
     is_maximum = source and source.name in ("argmax_pool", "max_pool_with_index")
-    if source and is_maximum and basic_windows(source) == windows:
+    if source and is_maximum and windows_of(source) == windows:
         return _first(emit, layout, source)
     index = layout.to_single(emit, index, "index")
     number = emit("cast", index, dtype="scalar", hint="number")

@@ -8,70 +8,45 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Shape, Tensor
-from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside
+from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.ops.windows import REPEATING, AxisWindows, Windows, basic_outside
 
 
-class Column(NamedTuple):
-    """Windows along one axis: the fields of `Windows`."""
-
-    up: int
-    down: int
-    size: int
-    padding: tuple[int, int]
-    stride: int
-    dilation: int
-
-    @property
-    def is_still(self) -> bool:
-        """Whether the windows are the elements one by one."""
-        return (self.size, self.padding, self.stride) == (1, (0, 0), 1)
+def is_still(axis: AxisWindows) -> bool:
+    """Whether the windows are the elements one by one."""
+    return (axis.size, axis.padding, axis.stride) == (1, (0, 0), 1)
 
 
-def still(extent: int) -> Column:
+def still(extent: int) -> AxisWindows:
     """Windows that are the elements of an axis."""
-    return Column(extent, extent, 1, (0, 0), 1, 1)
+    return AxisWindows(extent, extent, 1, (0, 0), 1, 1)
 
 
-def columns_of(windows: Windows) -> list[Column]:
-    """The windows along each axis."""
-    w = windows
-    fields = (w.up, w.down, w.size, w.padding, w.stride, w.dilation)
-    return list(map(Column._make, zip(*fields, strict=True)))
-
-
-def of_columns(columns: Sequence[Column]) -> Windows:
+def of_columns(columns: Sequence[AxisWindows]) -> Windows:
     """The windows that are these along each axis."""
     return Windows(*zip(*columns, strict=True)) if columns else Windows(*[()] * 6)
 
 
 def window_attributes(windows: Windows) -> dict[str, Any]:
     """The attributes of a pool; there are no gaps in a window of one element."""
-    dilation = tuple(c.dilation if c.size > 1 else 1 for c in columns_of(windows))
+    dilation = tuple(c.dilation if c.size > 1 else 1 for c in windows.axes)
     return {"size": windows.size, **replace(windows, dilation=dilation).attributes}
-
-
-def output_shape(windows: Windows, *before: int) -> Shape:
-    """That of a reverse operation, with the extents before those of the windows; empty
-    where it need not be given.
-    """
-    return () if windows.has_natural_extents else (*before, *windows.up)
 
 
 def moving_axes(windows: Windows) -> Shape:
     """The axes along which windows are more than the elements one by one."""
-    return tuple(a for a, c in enumerate(columns_of(windows)) if not c.is_still)
+    return tuple(a for a, c in enumerate(windows.axes) if not is_still(c))
 
 
 def skipping_axes(windows: Windows) -> Shape:
     """The axes along which windows take no elements but those from stride to stride."""
     return tuple(
         axis
-        for axis, c in enumerate(columns_of(windows))
+        for axis, c in enumerate(windows.axes)
         if c.stride > 1 and c.padding == (0, 0)
         if c.size == 1 or c.dilation % c.stride == 0
     )
@@ -79,7 +54,7 @@ def skipping_axes(windows: Windows) -> Shape:
 
 def are_dilated(windows: Windows) -> bool:
     """Whether there are gaps in the windows."""
-    return any(c.size > 1 and c.dilation > 1 for c in columns_of(windows))
+    return any(c.size > 1 and c.dilation > 1 for c in windows.axes)
 
 
 def are_side_by_side(windows: Windows) -> bool:
@@ -88,7 +63,7 @@ def are_side_by_side(windows: Windows) -> bool:
         c.padding[0] == 0
         and c.up == c.down * c.size
         and (c.size == c.stride or c.down == 1)
-        for c in columns_of(windows)
+        for c in windows.axes
     )
 
 
@@ -96,7 +71,7 @@ def are_single(windows: Windows) -> bool:
     """Whether each window is one element, the first of as many as the stride says."""
     return all(
         c.padding[0] == 0 and c.up == c.down * c.stride and c.size == 1
-        for c in columns_of(windows)
+        for c in windows.axes
     )
 
 
@@ -133,14 +108,6 @@ def filling_of(border: str, value: float) -> dict[str, Any]:
 # ---- Tensors that windows slide over ----
 
 
-def transposed(
-    emit: Emitter, x: Tensor, axes: Sequence[int], hint: str | None = None
-) -> Tensor:
-    """The tensor with its axes in another order; itself where they have it already."""
-    is_ordered = list(axes) == sorted(axes)
-    return x if is_ordered else emit("transpose", x, axes=axes, hint=hint)
-
-
 class Layout:
     """A tensor that windows slide over, with the axes last that they slide along, or else
     its last one, and all others as one: [others, x1, x2].
@@ -157,8 +124,7 @@ class Layout:
         self._shape, all_axes = windows.up, range(len(windows.up))
         self._last = moving_axes(windows) or tuple(all_axes)[-1:]
         self._others = [axis for axis in all_axes if axis not in self._last]
-        columns = columns_of(windows)
-        self.windows = of_columns([columns[axis] for axis in self._last])
+        self.windows = of_columns([windows.axes[axis] for axis in self._last])
         self.in_blocks = form_blocks(windows)
 
     def to_planes(
@@ -213,7 +179,7 @@ class Layout:
             volume = prod(step.size)
             planes = prod(x.shape[:2]) // volume
             x = reshaped(emit, x, (planes, volume, *step.down), hint="patches")
-            shape = output_shape(step, planes, 1)
+            shape = step.output_shape(planes, 1)
             attributes = {**step.attributes, "output_shape": shape, "hint": "planes"}
             x = emit("deconv", x, _one_hot(emit, step.size), **attributes)
         return self.from_planes(emit, x, self.windows.up)
@@ -257,7 +223,7 @@ def _steps(windows: Windows) -> list[Windows]:
     done, left = ([*map(still, extents)] for extents in (windows.down, windows.up))
     return [
         of_columns([*done[:axis], column, *left[axis + 1 :]])
-        for axis, column in enumerate(columns_of(windows))
+        for axis, column in enumerate(windows.axes)
     ]
 
 
