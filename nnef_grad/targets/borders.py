@@ -53,13 +53,11 @@ def crop(emit: Emitter, x: Tensor, padding: Padding, hint: str | None = None) ->
 
 def _joined(emit: Emitter, x: Tensor, padding: Padding, side: Side) -> Tensor:
     """The tensor with a border that is joined to it, axis by axis."""
-    for axis, counts in enumerate(padding):
-        if any(counts):
-            before, after = (
-                [side(emit, x, axis, count, is_end)] if count else []
-                for count, is_end in zip(counts, (False, True), strict=True)
-            )
-            x = emit("concat", [*before, x, *after], axis=axis, hint="joined")
+    for axis, (before, after) in enumerate(padding):
+        parts = [side(emit, x, axis, before, False)] if before else []
+        parts += [x, side(emit, x, axis, after, True)] if after else [x]
+        if len(parts) > 1:
+            x = emit("concat", parts, axis=axis, hint="joined")
     return x
 
 

@@ -127,8 +127,6 @@ literal_integers = Condition(lambda op: int in map(type, op.operands))
 broadcast_operand = Condition(lambda op: _operand(op) != _result(op))
 # One value fills a shape of several elements.
 splat = Condition(lambda op: len(op.attributes["value"]) == 1 < prod(_result(op)))
-
-
 # Batches of matrices are broadcast.
 different_batches = Condition(lambda op: _operand(op)[:-2] != _operand(op, 1)[:-2])
 # A row is multiplied by a column.
@@ -238,8 +236,9 @@ skipping = _windowed(lambda windows: len(skipping_axes(windows)) > 0)
 along_four_axes = _windowed(lambda windows: len(moving_axes(windows)) > 3)
 # Windows lie side by side, along two axes at most.
 blocks = _windowed(form_blocks)
-# There are windows with an element inside; there is one without.
+# Not all windows lie outside.
 touching = _windowed(lambda windows: windows.touch_data)
+# There is a window without an element inside.
 empty = _windowed(lambda windows: not all(map(all, counts_inside(windows))))
 # A window has more than 300 elements along an axis.
 long = _on_an_axis(lambda c: c.size > 300)
@@ -257,12 +256,11 @@ idle = _on_an_axis(lambda c: max(c.padding) >= c.reach)
 
 # ---- Filters and biases ----
 
-
 # There is a group for each channel, and several filters in it.
 _of_other_channels = Condition(lambda op: _operand(op, 1)[0] != _operand(op)[1])
 multiplying = set_to(groups=0) & _of_other_channels
-# The bias is not zero; it is a single number, and not zero.
 biased = Condition(lambda op: op.operands[2] != 0.0)
+# The bias is a single number, and not zero.
 number_as_bias = biased & Condition(lambda op: _operand(op, 2) == ())
 
 

@@ -171,12 +171,10 @@ def _exchanged(
     filters, channels, *size = shape
     if channels == 1 or filters == groups:
         return reshaped(emit, w, exchanged, hint="kernels")
-    if groups == 1:
-        kernels = reshaped(emit, w, shape, hint="kernels")
-        axes = [1, 0, *range(2, len(shape))]
-        return emit("transpose", kernels, axes=axes, hint="exchanged")
-    # The spatial axes go as one: not all runtimes transpose more than five.
-    parts = (groups, filters // groups, channels, prod(size))
+    parts, axes = shape, [1, 0, *range(2, len(shape))]
+    if groups > 1:
+        # The spatial axes go as one: not all runtimes transpose more than five.
+        parts, axes = (groups, filters // groups, channels, prod(size)), [0, 2, 1, 3]
     kernels = reshaped(emit, w, parts, hint="kernels")
-    moved = emit("transpose", kernels, axes=[0, 2, 1, 3], hint="exchanged")
+    moved = emit("transpose", kernels, axes=axes, hint="exchanged")
     return reshaped(emit, moved, exchanged, hint="filter")

@@ -198,9 +198,6 @@ def _split(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [emit("squeeze", total, axes=[last + 1])]
 
 
-_ZEROS = set_to(border="constant", value=0.0)
-
-
 def hold_zeros(graph: Graph) -> Graph:
     """The graph with zeros joined to a tensor, not padded, where a pool or a filter would
     misread them.
@@ -217,10 +214,11 @@ def hold_zeros(graph: Graph) -> Graph:
             is_right = op.name == "conv" and not automatic(op)
             read += op.operands[1:] if is_right else op.operands
     found = _sources(graph, tensors(read), _is_passing)
+    with_zeros = set_to(border="constant", value=0.0)
 
     def is_open(op: Operation) -> bool:
         is_found = op.name == "pad" and op.outputs[0] in found
-        return is_found and _ZEROS(op) and not cropping(op)
+        return is_found and with_zeros(op) and not cropping(op)
 
     return replaced(graph, _zeros, is_open)
 

@@ -101,22 +101,21 @@ def _position(emit: Emitter, op: Operation) -> Sequence[Operand]:
         return [emit("cast", position, dtype="scalar")]
     (x,), (axis,) = op.inputs, op.attributes["axes"]
     extent = x.shape[axis]
-    extremum = emit(_EXTREMA[op.name], x, axes=[axis], hint="extremum")
+    extremum = emit(op.name.removeprefix("arg"), x, axes=[axis], hint="extremum")
     hit = emit("eq", x, extremum, hint="hit")
-    shape, numbers = with_extent((1,) * x.rank, axis, extent), map(float, range(extent))
-    positions = emit("constant", shape=shape, value=[*numbers], hint="positions")
+    shape, value = with_extent((1,) * x.rank, axis, extent), map(float, range(extent))
+    positions = emit("constant", shape=shape, value=[*value], hint="positions")
     candidates = emit("select", hit, positions, float(extent), hint="candidates")
     return [emit("min_reduce", candidates, axes=[axis])]
 
 
-_EXTREMA = {"argmax_reduce": "max_reduce", "argmin_reduce": "min_reduce"}
-
 # Emit scalars in the place of integers.
 _FORMS: Mapping[str, Decompose] = {
     **dict.fromkeys(MOVING | COPYING | {"select", "gather"}, _moved),
-    **dict.fromkeys(_EXTREMA, _position),
     "cast": _cast,
     "constant": _constant,
+    "argmax_reduce": _position,
+    "argmin_reduce": _position,
 }
 
 

@@ -85,8 +85,7 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("softmax", "khronos onnx", when.not_one_axis),
     ("softmax", "onnx", when.not_last),
     # Tensors. The Khronos runtimes copy floats, whatever the type is.
-    ("constant", "khronos", when.splat & when.of_type("logical")),
-    ("constant", "khronos", when.splat & when.of_type("integer")),
+    ("constant", "khronos", when.splat & ~when.of_type("scalar")),
     ("constant cast", "tract", when.always),
     ("constant", "onnx", when.splat),
     ("cast copy", "khronos", when.of_type("logical")),

@@ -52,11 +52,8 @@ _OF_NUMBERS = BROADCASTING - LOGIC
 
 
 def put_literals(graph: Graph, which: When) -> Graph:
-    """The graph with literals in the place of constants, where these are broadcast.
-
-    Args:
-        graph: a flat graph.
-        which: the constants that are replaced, of those that have one value.
+    """The graph with literals in the place of some constants, if they have one value,
+    where they are broadcast.
     """
     literals: dict[Operand, Operand] = {
         op.outputs[0]: op.attributes["value"][0]
@@ -84,15 +81,8 @@ _TYPES: dict[str, npt.DTypeLike] = {
 
 
 def store_constants(graph: Graph, which: When) -> tuple[Graph, Data]:
-    """The graph with variables in the place of constants.
-
-    Args:
-        graph: a flat graph.
-        which: the constants that are replaced.
-
-    Returns:
-        The graph, and the data of its new variables by label: scalars in single
-        precision. Every tensor keeps its name.
+    """The graph with variables in the place of some constants, and the data of these by
+    label: scalars in single precision. Every tensor keeps its name.
     """
     root, data, operations = _free_root(graph), Data(), list(graph.operations)
     for index, op in enumerate(operations):
