@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +18,6 @@ from nnef_grad.interpreter.registry import Array, evaluation
 from nnef_grad.interpreter.sliding import contents, overlapped, with_border
 from nnef_grad.ops.conv import conv_groups, deconv_groups
 from nnef_grad.ops.windows import Padding, downscaling, upscaling
-
-_NO_BIAS = np.zeros(())
 
 
 @evaluation("conv")
@@ -114,34 +111,3 @@ def _with_bias(output: Array, bias: Array) -> Array:
     """The output with the bias added in place; it must not be shared."""
     output += bias.reshape(bias.shape + (1,) * (output.ndim - bias.ndim))
     return output
-
-
-# ---- In two steps ----
-
-
-@evaluation("separable_conv")
-def separable_conv(
-    input: Array,
-    plane_filter: Array,
-    point_filter: Array,
-    bias: Array,
-    groups: int,
-    **windows: Any,
-) -> Array:
-    """First each channel on its own, then each point on its own."""
-    planes = conv(input, plane_filter, _NO_BIAS, **windows, groups=0)
-    return conv(planes, point_filter, bias, groups=groups)
-
-
-@evaluation("separable_deconv")
-def separable_deconv(
-    input: Array,
-    plane_filter: Array,
-    point_filter: Array,
-    bias: Array,
-    groups: int,
-    **windows: Any,
-) -> Array:
-    """The same steps in reverse order."""
-    points = deconv(input, point_filter, _NO_BIAS, groups=groups)
-    return deconv(points, plane_filter, bias, **windows, groups=0)

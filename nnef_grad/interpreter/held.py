@@ -44,15 +44,6 @@ HELD: dict[str, Hold] = {}
 # The tolerated difference between the results of two forms of a function.
 ROUNDING = 1e-9
 
-# Their decisions are made by the operations in their bodies, which are in this table.
-BY_BODY = frozenset(
-    {
-        *("l1_normalization", "l2_normalization"),
-        *("local_variance_normalization", "local_contrast_normalization"),
-        *("avg_roi_align", "max_roi_align"),
-    }
-)
-
 
 def hold(operation: Operation, tensors: Mapping[str, Array]) -> Operations:
     """The evaluation of an operation with its decisions held, by its name; empty for
@@ -231,11 +222,6 @@ def _min_max(x: Array, min: Array, max: Array, **attributes: Any) -> Evaluation:
         return shifted
 
     return held
-
-
-@_held("linear_quantize")
-def _linear(x: Array, min: Array, max: Array, bits: int) -> Evaluation:
-    return _min_max(x, min, max, bits=bits, signed=False, symmetric=False)
 
 
 @_held("zero_point_linear_quantize")

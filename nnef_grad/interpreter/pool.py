@@ -75,12 +75,6 @@ def avg_pool(input: Array, **attributes: Any) -> Array:
     return box(input, **attributes, normalize=True)
 
 
-@evaluation("rms_pool")
-def rms_pool(input: Array, **attributes: Any) -> Array:
-    """The root of the mean square of each window."""
-    return np.sqrt(avg_pool(np.square(input), **attributes))
-
-
 # ---- Maxima ----
 
 

@@ -10,17 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import product
 from math import inf
-from typing import Any
 
 import numpy as np
 
 from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.elementwise import rounded
-from nnef_grad.interpreter.pool import avg_pool, max_pool
 from nnef_grad.interpreter.registry import (
     Array,
     Evaluation,
-    enter_all,
     evaluation,
     require,
 )
@@ -136,31 +133,6 @@ def _interpolate(input: Array, items: Array, ways: Sequence[Neighbours]) -> Arra
         for corner in product(*ways)
     )
     return reduce(np.add, terms)
-
-
-def _aligned(pool: Callable[..., Array]) -> Callable[..., Array]:
-    """Several points in each cell, and their pool."""
-
-    def align(
-        input: Array,
-        rois: Array,
-        batch_index: Array,
-        output_size: Shape,
-        sampling_rate: Shape,
-        resize_method: str,
-    ) -> Array:
-        size = tuple(
-            n * rate for n, rate in zip(output_size, sampling_rate, strict=True)
-        )
-        points = roi_resample(input, rois, batch_index, size, resize_method)
-        windows: dict[str, Any] = {"border": "constant", "padding": (), "dilation": ()}
-        window = (1, 1, *sampling_rate)
-        return pool(points, size=window, stride=window, **windows)
-
-    return align
-
-
-enter_all({"avg_roi_align": _aligned(avg_pool), "max_roi_align": _aligned(max_pool)})
 
 
 # ---- With decisions held ----

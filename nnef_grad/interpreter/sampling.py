@@ -1,4 +1,4 @@
-"""Down- and up-sampling along the spatial axes.
+"""Up-sampling along the spatial axes by interpolation.
 
 Interpolation at points between elements is a step of its own, shared with the regions
 of interest.
@@ -13,41 +13,7 @@ import numpy as np
 
 from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.borders import extended
-from nnef_grad.interpreter.pool import box, debox
 from nnef_grad.interpreter.registry import Array, evaluation
-
-# ---- By blocks ----
-
-
-@evaluation("nearest_downsample")
-def nearest_downsample(input: Array, factor: Shape) -> Array:
-    """The first element of each block."""
-    return box(input, (1,) * input.ndim, stride=_blocks(factor), padding=_none(input))
-
-
-@evaluation("area_downsample")
-def area_downsample(input: Array, factor: Shape) -> Array:
-    """The mean of each block."""
-    blocks = _blocks(factor)
-    return box(input, blocks, stride=blocks, padding=_none(input), normalize=True)
-
-
-@evaluation("nearest_upsample")
-def nearest_upsample(input: Array, factor: Shape) -> Array:
-    """Each element, repeated over a block."""
-    blocks = _blocks(factor)
-    return debox(input, blocks, stride=blocks, padding=_none(input))
-
-
-def _blocks(factor: Shape) -> Shape:
-    return (1, 1, *factor)
-
-
-def _none(input: Array) -> tuple[tuple[int, int], ...]:
-    return ((0, 0),) * input.ndim
-
-
-# ---- By interpolation ----
 
 
 @evaluation("multilinear_upsample")

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation
-from nnef_grad.interpreter import last_uses, with_bodies
+from nnef_grad.interpreter import last_uses
 from nnef_grad.interpreter.execution import Operations, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds
-from nnef_grad.interpreter.held import BY_BODY, can_move, hold
+from nnef_grad.interpreter.held import can_move, hold
 from nnef_grad.interpreter.random_values import Values, between, normal, random_values
 
 Array = npt.NDArray[Any]
@@ -40,7 +40,7 @@ class Point:
     """The point at which gradients are taken.
 
     Attributes:
-        graph: the forward graph, in the form in which decisions are held.
+        graph: the forward graph.
         values: its inputs and variables.
         tensors: every tensor at these values, by name.
     """
@@ -55,17 +55,16 @@ def point_of(
 ) -> Point:
     """The point of the given values, with random ones for the rest."""
     labelled = {label.lower(): value for label, value in variables.items()}
-    held = with_bodies(graph, rules, also=BY_BODY)
     for draw in _ATTEMPTS:
         drawn = random_values(graph, seed, draw)
         values = Values(
             {**drawn.inputs, **_as_arrays(inputs)},
             {**drawn.variables, **_as_arrays(labelled)},
         )
-        tensors = _evaluate_all(held, values, rules.evaluations)
+        tensors = _evaluate_all(graph, values, rules.evaluations)
         outputs = (tensors[t.name] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
-            return Point(held, _convert(held, values, tensors), tensors)
+            return Point(graph, _convert(graph, values, tensors), tensors)
     message = f"the outputs of '{graph.name}' are not finite at random values"
     raise UsageError(f"{message}: give values at which they are")
 

@@ -31,12 +31,19 @@ local_response_normalization local_mean_normalization batch_normalization
 reshape squeeze unsqueeze transpose split concat stack unstack slice pad tile gather cast
 copy_n add_n external variable constant update
 """
+# Their decisions are made by the operations in their bodies, by which they are evaluated.
+BY_BODY = {
+    *("l1_normalization", "l2_normalization"),
+    *("local_variance_normalization", "local_contrast_normalization"),
+    *("avg_roi_align", "max_roi_align", "linear_quantize"),
+}
 
 
 def test_each_operation_is_smooth_or_held_or_constant() -> None:
-    parts = [set(SMOOTH.split()), set(held.HELD), STEPS, held.BY_BODY, DECISIONS]
+    parts = [set(SMOOTH.split()), set(held.HELD), STEPS, BY_BODY, DECISIONS]
     assert set().union(*parts) == set(standard())
     assert sum(map(len, parts)) == len(standard())
+    assert BY_BODY.isdisjoint(EVALUATIONS)
 
 
 def test_what_is_not_the_same_function_is_noticed(
