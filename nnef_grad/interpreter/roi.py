@@ -48,8 +48,8 @@ def _cells(input: Array, rois: Array, batch_index: Array, output_size: Shape) ->
 def avg_roi_pool(cells: Cells, input: Array, *_: Array, output_size: Shape) -> Array:
     """The mean of each cell; 0 for an empty one."""
     total = _pooled(lambda x, inside: np.where(inside, x, 0.0).sum(1), input, *cells)
-    counts: Array = cells[-1].sum(axis=1, keepdims=True)
-    return total / counts.clip(min=1)
+    counts: Array = np.maximum(cells[-1].sum(axis=1, keepdims=True), 1)
+    return total / counts
 
 
 @evaluation("max_roi_pool")

@@ -33,7 +33,8 @@ def _interpolate(x: Array, axis: int, points: Array, border: str) -> Array:
     """The tensor at points along an axis, linear between its elements."""
     lower, upper = neighbours(points)
     begin = int(lower.min())
-    x = extended(x, axis, begin, int(upper.max()) + 1, border)
+    others = [(0, extent) for extent in x.shape[axis + 1 :]]
+    x = extended(x, [(begin, int(upper.max()) + 1), *others], border)
     weight = (points - lower).reshape([-1] + [1] * (x.ndim - axis - 1))
     low, high = x.take(lower - begin, axis), x.take(upper - begin, axis)
     return np.asarray((1.0 - weight) * low + weight * high)
