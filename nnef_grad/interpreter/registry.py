@@ -24,6 +24,10 @@ Value = Union[Array, "tuple[Value, ...]"]
 Evaluation = Callable[..., Any]
 Function = TypeVar("Function", bound=Evaluation)
 
+# The kinds of numpy data types allowed for the tensors of a data type. The only silent
+# conversions are from integers to scalars, and between precisions.
+KINDS = {"scalar": "fiu", "integer": "iu", "logical": "b", "string": "U"}
+
 EVALUATIONS: dict[str, Evaluation] = {}
 
 # For an operation that makes decisions: called like its evaluation, at a point, it

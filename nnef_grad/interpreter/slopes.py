@@ -57,44 +57,28 @@ def point_of(
     labelled = {label.lower(): value for label, value in variables.items()}
     for draw in _ATTEMPTS:
         drawn = random_values(graph, seed, draw)
-        values = Values(
-            {**drawn.inputs, **_as_arrays(inputs)},
-            {**drawn.variables, **_as_arrays(labelled)},
+        tensors = collect_feeds(
+            graph, {**drawn.inputs, **inputs}, {**drawn.variables, **labelled}
         )
-        tensors = _evaluate_all(graph, values, rules.evaluations)
+        for operation in graph.operations:
+            tensors.update(step(operation, tensors, operations=rules.evaluations))
         outputs = (tensors[t.name] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
-            return Point(graph, _convert(graph, values, tensors), tensors)
+            return Point(graph, _values(graph, tensors), tensors)
     message = f"the outputs of '{graph.name}' are not finite at random values"
     raise UsageError(f"{message}: give values at which they are")
 
 
-def _as_arrays(data: Data) -> dict[str, Array]:
-    return {name: np.asarray(value) for name, value in data.items()}
-
-
-def _evaluate_all(
-    graph: Graph, values: Values, evaluations: Operations
-) -> dict[str, Array]:
-    """Every tensor of a graph."""
-    found = collect_feeds(graph, values.inputs, values.variables)
-    for operation in graph.operations:
-        found.update(step(operation, found, operations=evaluations))
-    return found
-
-
-def _convert(graph: Graph, values: Values, tensors: Mapping[str, Array]) -> Values:
+def _values(graph: Graph, tensors: Mapping[str, Array]) -> Values:
     """The values as converted by the evaluation: the same arrays, so that no large
     variable is stored in two precisions.
     """
-    inputs = {tensor.name: tensors[tensor.name] for tensor in graph.inputs}
     variables = {
-        str(operation.attributes["label"]).lower(): tensors[tensor.name]
+        str(operation.attributes["label"]).lower(): tensors[operation.outputs[0].name]
         for operation in graph.operations
-        for tensor in operation.outputs
         if operation.name == "variable"
     }
-    return Values(inputs, {**values.variables, **variables})
+    return Values({t.name: tensors[t.name] for t in graph.inputs}, variables)
 
 
 # ---- The slope along a direction ----
