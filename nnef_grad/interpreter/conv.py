@@ -31,19 +31,19 @@ def conv(
     batch, spatial = len(input), filter.ndim - 2
     windows = downscaling(input.shape[2:], filter.shape[2:], **sliding)
     kernels = _by_group(filter, conv_groups(input.shape, groups))
+    _, outputs, volume = kernels.shape
+    # [B, C, x..., f...] to [B, C, f..., x...]
+    order = (0, 1, *range(2 + spatial, 2 + 2 * spatial), *range(2, 2 + spatial))
     # Without spatial axes there is a single position: a band of one row.
     rows, *others = windows.down or (1,)
     row = prod(others)
-    output = np.empty(
-        (batch, *kernels.shape[:2], rows * row), np.result_type(input, filter)
-    )
+    shape = (batch, len(kernels), outputs, rows * row)
+    output = np.empty(shape, np.result_type(input, filter))
     content = contents(input, windows, border)
     band = max(_BAND * rows // max(content.size, 1), 1)
     for first in range(0, rows, band):
         part = content[:, :, first : first + band] if spatial else content
-        # [B, C, x..., f...] to [B, C, f..., x...]
-        columns = np.moveaxis(part, range(2, 2 + spatial), range(-spatial, 0))
-        columns = columns.reshape(batch, len(kernels), kernels.shape[2], -1)
+        columns = part.transpose(order).reshape(batch, len(kernels), volume, -1)
         places = slice(first * row, (first + band) * row)
         np.matmul(kernels, columns, out=output[..., places])
     return _with_bias(output.reshape(batch, len(filter), *windows.down), bias)

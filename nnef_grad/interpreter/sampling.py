@@ -1,7 +1,5 @@
-"""Up-sampling along the spatial axes by interpolation.
-
-Interpolation at points between elements is a step of its own, shared with the regions
-of interest.
+"""Up-sampling along the spatial axes by interpolation; the positions of points are
+shared with the regions of interest.
 """
 
 from __future__ import annotations
@@ -31,18 +29,13 @@ def multilinear_upsample(
 
 def _interpolate(x: Array, axis: int, points: Array, border: str) -> Array:
     """The tensor at points along an axis, linear between its elements."""
-    lower, upper = neighbours(points)
+    lower, upper = (f(points).astype(np.int64) for f in (np.floor, np.ceil))
     begin = int(lower.min())
     others = [(0, extent) for extent in x.shape[axis + 1 :]]
     x = extended(x, [(begin, int(upper.max()) + 1), *others], border)
     weight = (points - lower).reshape([-1] + [1] * (x.ndim - axis - 1))
     low, high = x.take(lower - begin, axis), x.take(upper - begin, axis)
     return np.asarray((1.0 - weight) * low + weight * high)
-
-
-def neighbours(points: Array) -> tuple[Array, Array]:
-    """The positions before and after points; equal for a point on an element."""
-    return np.floor(points).astype(np.int64), np.ceil(points).astype(np.int64)
 
 
 # ---- The positions of output points in the input ----

@@ -217,8 +217,8 @@ APART: list[Case] = [
 BY_BODY = {
     *("separable_conv", "separable_deconv", "rms_pool", "linear_quantize"),
     *("nearest_downsample", "area_downsample", "nearest_upsample"),
-    *("local_response_normalization", "local_mean_normalization"),
-    *("local_variance_normalization", "local_contrast_normalization"),
+    *("local_mean_normalization", "local_variance_normalization"),
+    "local_contrast_normalization",
     *("l1_normalization", "l2_normalization", "avg_roi_align", "max_roi_align"),
 }
 
