@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from nnef_grad.interpreter.registry import Array
 # Borders of one value everywhere; for 'ignore' each operation chooses a neutral value.
 UNIFORM = ("constant", "ignore")
 # The names of the others in numpy. Shapes are checked, so that there is one reflection.
-_MODES: dict[str, Any] = {
+_MODES: dict[str, Literal["edge", "reflect", "symmetric"]] = {
     "replicate": "edge",
     "reflect": "reflect",
     "reflect-even": "symmetric",
