@@ -54,7 +54,7 @@ def point_of(
     graph: Graph, inputs: Data, variables: Data, seed: int, rules: Rules
 ) -> Point:
     """The point of the given values, with random ones for the rest."""
-    labelled = {label.lower(): value for label, value in variables.items()}
+    labelled = {name.lower(): np.asarray(data) for name, data in variables.items()}
     for draw in _ATTEMPTS:
         drawn = random_values(graph, seed, draw)
         tensors = collect_feeds(
@@ -64,21 +64,24 @@ def point_of(
             tensors.update(step(operation, tensors, operations=rules.evaluations))
         outputs = (tensors[t.name] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
-            return Point(graph, _values(graph, tensors), tensors)
+            return Point(graph, _values(graph, tensors, labelled), tensors)
     message = f"the outputs of '{graph.name}' are not finite at random values"
     raise UsageError(f"{message}: give values at which they are")
 
 
-def _values(graph: Graph, tensors: Mapping[str, Array]) -> Values:
+def _values(
+    graph: Graph, tensors: Mapping[str, Array], given: Mapping[str, Array]
+) -> Values:
     """The values as converted by the evaluation: the same arrays, so that no large
-    variable is stored in two precisions.
+    variable is stored in two precisions. The backward graph may read more variables.
     """
     variables = {
         str(operation.attributes["label"]).lower(): tensors[operation.outputs[0].name]
         for operation in graph.operations
         if operation.name == "variable"
     }
-    return Values({t.name: tensors[t.name] for t in graph.inputs}, variables)
+    inputs = {tensor.name: tensors[tensor.name] for tensor in graph.inputs}
+    return Values(inputs, {**given, **variables})
 
 
 # ---- The slope along a direction ----
