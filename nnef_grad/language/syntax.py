@@ -7,8 +7,7 @@ place.
     Expression ::= Literal | Identifier | Array | Tuple | Operator | Conditional | Comprehension
                  | Subscript | Range | Builtin | Invocation
 
-No name is looked up and no type is checked here. The places of nodes do not count when
-they are compared.
+No name is looked up and no type is checked here.
 """
 
 from __future__ import annotations
@@ -22,63 +21,58 @@ from nnef_grad.language.types import Type, holds_tensors, is_generic
 from nnef_grad.source import Source, Span
 
 
-def _place() -> Span:
-    """The `span` of a node, which is ignored in comparisons."""
-    return field(compare=False, repr=False)  # type: ignore[no-any-return]
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What was parsed, and its place, which does not count in comparisons."""
+
+    span: Span = field(kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Node):
     value: bool | int | float | str
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Identifier:
+class Identifier(Node):
     name: str
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class Array(Node):
     items: tuple[Expression, ...]
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Tuple:
+class Tuple(Node):
     items: tuple[Expression, ...]
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(Node):
     """A sign before one operand, or a symbol between two."""
 
     symbol: str
     operands: tuple[Expression, ...]
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Conditional:
+class Conditional(Node):
     """`value if condition else otherwise`: only one of the two is evaluated."""
 
     value: Expression
     condition: Expression
     otherwise: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Node):
     name: str
     iterable: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Comprehension:
+class Comprehension(Node):
     """`[for loops if condition yield value]`: the loops run in step, over arrays of
     equal length.
     """
@@ -86,50 +80,44 @@ class Comprehension:
     loops: tuple[Loop, ...]
     condition: Expression | None
     value: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Subscript:
+class Subscript(Node):
     value: Expression
     index: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(Node):
     value: Expression
     begin: Expression | None
     end: Expression | None
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Builtin:
+class Builtin(Node):
     """`length_of`, `range_of`, `shape_of`, or a primitive type as a conversion."""
 
     name: str
     argument: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Node):
     """An argument of an invocation; a positional one has no keyword."""
 
     keyword: str | None
     value: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(Node):
     """`name<dtype>(arguments)`. Its span is that of the name."""
 
     name: str
     dtype: str | None
     arguments: tuple[Argument, ...]
-    span: Span = _place()
 
 
 Expression = Union[
@@ -167,29 +155,26 @@ def literal_value(expression: Expression) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Node):
     target: Target
     value: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Node):
     name: str
     type: Type
     default: Expression | None
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Node):
     name: str
     type: Type
-    span: Span = _place()
 
 
 @dataclass(frozen=True)
-class Fragment:
+class Fragment(Node):
     """The declaration of an operation, and its body where it is compound.
 
     `generic` is None, or `?` where the invocation must determine the data type, or the
@@ -201,7 +186,6 @@ class Fragment:
     parameters: tuple[Parameter, ...]
     results: tuple[Result, ...]
     body: tuple[Assignment, ...] | None
-    span: Span = _place()
 
     @cached_property
     def operands(self) -> tuple[Parameter, ...]:
@@ -229,12 +213,11 @@ class Fragment:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphDefinition:
+class GraphDefinition(Node):
     name: str
     parameters: tuple[Identifier, ...]
     results: tuple[Identifier, ...]
     body: tuple[Assignment, ...]
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +235,10 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantization:
+class Quantization(Node):
     """An entry of a file of quantization info. Its span is the tensor's name, and the
     operation has every argument but the tensor.
     """
 
     tensor: str
     operation: Invocation
-    span: Span = _place()
