@@ -83,9 +83,7 @@ class _DefinitionChecker(ExpressionChecker):
                 message = f"output '{result.name}' of the graph is not assigned"
                 self.report(message, result.span)
 
-    def _check_unique(
-        self, parts: Iterable[syntax.Identifier | syntax.Parameter | syntax.Result]
-    ) -> None:
+    def _check_unique(self, parts: Iterable[syntax.Named]) -> None:
         seen: set[str] = set()
         for part in parts:
             if part.name in seen:

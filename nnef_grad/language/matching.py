@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.language.syntax import Argument, Fragment, Invocation
-from nnef_grad.source import Span
 
 
 def match(fragment: Fragment, invocation: Invocation) -> dict[str, Argument]:
@@ -16,34 +13,42 @@ def match(fragment: Fragment, invocation: Invocation) -> dict[str, Argument]:
         InvalidGraphError: an argument is missing, unknown, given twice or misplaced.
     """
     given: dict[str, Argument] = {}
+    has_keywords = False
     for position, argument in enumerate(invocation.arguments):
-        name = argument.keyword or _at_position(fragment, invocation, position)
         if argument.keyword is not None:
+            has_keywords = True
             _check_keyword(fragment, argument)
+        elif has_keywords:
+            message = "a positional argument cannot follow a keyword argument"
+            raise InvalidGraphError(message, argument.span)
+        name = argument.keyword or _at_position(fragment, argument, position)
         if name in given:
             message = f"argument '{name}' of '{fragment.name}' is given twice"
             raise InvalidGraphError(message, argument.span)
         given[name] = argument
-    _refuse_missing(fragment, given, invocation.span)
+    missing = [
+        f"'{p.name}'"
+        for p in fragment.parameters
+        if p.default is None and p.name not in given
+    ]
+    if missing:
+        message = f"'{fragment.name}' needs {' and '.join(missing)}"
+        raise InvalidGraphError(message, invocation.span)
     return given
 
 
-def _at_position(fragment: Fragment, invocation: Invocation, position: int) -> str:
+def _at_position(fragment: Fragment, argument: Argument, position: int) -> str:
     """The parameter that a positional argument is for."""
-    argument = invocation.arguments[position]
-    names = [p.name for p in fragment.parameters]
-    if any(a.keyword is not None for a in invocation.arguments[:position]):
-        message = "a positional argument cannot follow a keyword argument"
+    count = len(fragment.parameters)
+    if position >= count:
+        parameters = f"{count} parameter{'s' if count != 1 else ''}"
+        message = f"too many arguments: '{fragment.name}' has {parameters}"
         raise InvalidGraphError(message, argument.span)
-    if position >= len(names):
-        count = f"{len(names)} parameter{'s' if len(names) != 1 else ''}"
-        message = f"too many arguments: '{fragment.name}' has {count}"
-        raise InvalidGraphError(message, argument.span)
+    name = fragment.parameters[position].name
     if position >= len(fragment.operands):
-        keyword = f"{names[position]} = {argument.span.text}"
-        message = f"an attribute needs its keyword: write {keyword}"
+        message = f"an attribute needs its keyword: write {name} = {argument.span.text}"
         raise InvalidGraphError(message, argument.span, remedy="lenient")
-    return names[position]
+    return name
 
 
 def _check_keyword(fragment: Fragment, argument: Argument) -> None:
@@ -52,16 +57,3 @@ def _check_keyword(fragment: Fragment, argument: Argument) -> None:
         known = suggestion(argument.keyword, names) or f"; it has {', '.join(names)}"
         message = f"'{fragment.name}' has no parameter '{argument.keyword}'{known}"
         raise InvalidGraphError(message, argument.span)
-
-
-def _refuse_missing(
-    fragment: Fragment, given: Mapping[str, object], span: Span
-) -> None:
-    missing = [
-        f"'{p.name}'"
-        for p in fragment.parameters
-        if p.default is None and p.name not in given
-    ]
-    if missing:
-        message = f"'{fragment.name}' needs {' and '.join(missing)}"
-        raise InvalidGraphError(message, span)

@@ -29,13 +29,20 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Named(Node):
+    """A node that begins with a name, which is its first field."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Literal(Node):
     value: bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
-class Identifier(Node):
-    name: str
+class Identifier(Named):
+    """A name in an expression, in a target or in a signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +73,7 @@ class Conditional(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Loop(Node):
-    name: str
+class Loop(Named):
     iterable: Expression
 
 
@@ -96,10 +102,9 @@ class Range(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Builtin(Node):
+class Builtin(Named):
     """`length_of`, `range_of`, `shape_of`, or a primitive type as a conversion."""
 
-    name: str
     argument: Expression
 
 
@@ -112,10 +117,9 @@ class Argument(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Invocation(Node):
+class Invocation(Named):
     """`name<dtype>(arguments)`. Its span is that of the name."""
 
-    name: str
     dtype: str | None
     arguments: tuple[Argument, ...]
 
@@ -161,27 +165,24 @@ class Assignment(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter(Node):
-    name: str
+class Parameter(Named):
     type: Type
     default: Expression | None
 
 
 @dataclass(frozen=True, slots=True)
-class Result(Node):
-    name: str
+class Result(Named):
     type: Type
 
 
 @dataclass(frozen=True)
-class Fragment(Node):
+class Fragment(Named):
     """The declaration of an operation, and its body where it is compound.
 
     `generic` is None, or `?` where the invocation must determine the data type, or the
     default data type of `?`.
     """
 
-    name: str
     generic: str | None
     parameters: tuple[Parameter, ...]
     results: tuple[Result, ...]
@@ -213,8 +214,7 @@ class Fragment(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class GraphDefinition(Node):
-    name: str
+class GraphDefinition(Named):
     parameters: tuple[Identifier, ...]
     results: tuple[Identifier, ...]
     body: tuple[Assignment, ...]
