@@ -162,6 +162,8 @@ def _split(
 
 # ---- Roles: the function of a word in its place, which determines the spaces ----
 
+# A `suffix` ends an operand without a gap before it, like `<scalar>`; nothing is beside
+# a `tight` word, like the colon of a range.
 _SYMBOLS = {"version", "extension", "fragment", "graph", "for", "in", "if", "else"}
 _SYMBOLS |= {"yield"}
 _ENDS_OPERAND = {"word", "suffix", "close", "wide close"}

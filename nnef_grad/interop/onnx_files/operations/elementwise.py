@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.interop.khronos import dtype_name
 from nnef_grad.interop.onnx_files.node import Node, Tensor, constant, conversion
 
 # The operation in NNEF, and its attributes with their defaults in ONNX.
@@ -27,9 +28,6 @@ _UNARY: dict[str, tuple[str, dict[str, float]]] = {
 _ATTRIBUTES = {"gamma": "lambda"}
 
 _GELU = {"none": "gelu", "tanh": "gelu_by_tanh"}
-
-# By the kind of the numpy type.
-_TYPES = {"f": "scalar", "i": "integer", "u": "integer", "b": "logical"}
 
 
 @conversion(*_UNARY)
@@ -100,7 +98,7 @@ def power(node: Node, x: Tensor, y: Tensor) -> None:
 def cast(node: Node, x: Tensor) -> None:
     """Casts; scalars are truncated to integers."""
     dtype = node.result.dtype
-    given, made = (_TYPES[np.dtype(each).kind] for each in (x.dtype, dtype))
+    given, made = map(dtype_name, (x.dtype, dtype))
     if given == made:
         node.emit("copy", x)
     elif (given, made) == ("scalar", "integer"):
