@@ -86,7 +86,7 @@ class _Repair:
         """One value becomes an array, an integer becomes a scalar, in arrays too."""
         if isinstance(type_, ArrayType) and isinstance(value, syntax.Literal):
             self._report(f"read as [{value.span.text}]", value.span)
-            return syntax.Array((self._fitted(type_.item, value),), value.span)
+            return syntax.Array((self._fitted(type_.item, value),), span=value.span)
         if isinstance(type_, ArrayType) and isinstance(value, syntax.Array):
             items = tuple(self._fitted(type_.item, item) for item in value.items)
             return replace(value, items=items)
