@@ -22,13 +22,10 @@ def active_tensors(
     """
     dependent = set(wrt)
     for operation in graph.operations:
-        if (
-            not dependent.isdisjoint(operation.inputs)
-            and not rules.derivation(operation).is_zero
-        ):
-            dependent.update(
-                t for t in operation.outputs if t.dtype == "scalar" and t not in stopped
-            )
+        is_fed = not dependent.isdisjoint(operation.inputs)
+        if is_fed and not rules.derivation(operation).is_zero:
+            found = (t for t in operation.outputs if t.dtype == "scalar")
+            dependent.update(t for t in found if t not in stopped)
     needed = set(outputs)
     for operation in reversed(graph.operations):
         if any(t in needed and t not in stopped for t in operation.outputs):
@@ -38,6 +35,5 @@ def active_tensors(
 
 def is_active(operation: Operation, active: set[Tensor]) -> bool:
     """Whether gradients flow through an operation."""
-    return not active.isdisjoint(operation.inputs) and not active.isdisjoint(
-        operation.outputs
-    )
+    ends = operation.inputs, operation.outputs
+    return not any(map(active.isdisjoint, ends))

@@ -21,13 +21,12 @@ def apply_rule(
 ) -> Sequence[Any]:
     """The gradients of the operands, by a rule written in NNEF."""
     definition = operation.definition
-    bound = parameters(definition, operation.operands, operation.settings)
+    scope = parameters(operation)
     for result, tensor, gradient in zip(
         definition.results, operation.results, gradients, strict=True
     ):
-        bound[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
-        bound[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
-    scope = {p.name: bound[p.name] for p in rule.parameters}
+        scope[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
+        scope[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
     results = Evaluator(emit).instantiate(rule, scope, emit.naming, operation.span)
     return [results.get(f"d{p.name}") for p in definition.operands]
 
@@ -35,14 +34,11 @@ def apply_rule(
 def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
     """The value of a gradient in an expression: zeros if nothing depends on the result."""
     if isinstance(result, tuple):
-        return [
-            _instantiated(emit, *pair) for pair in zip(result, gradient, strict=True)
-        ]
-    return (
-        emit("constant", shape=result.shape, value=(0.0,), hint="zeros")
-        if gradient is None
-        else gradient
-    )
+        pairs = zip(result, gradient, strict=True)
+        return [_instantiated(emit, *pair) for pair in pairs]
+    if gradient is not None:
+        return gradient
+    return emit("constant", shape=result.shape, value=(0.0,), hint="zeros")
 
 
 def shapes_by_rule(
@@ -50,14 +46,13 @@ def shapes_by_rule(
 ) -> Shapes:
     """The shapes of an operation's results, by a rule that returns tensors of them."""
     emitter = Emitter(opset)
-    scope: dict[str, Any] = {}
-    for parameter in rule.parameters:
-        if parameter.name in attributes:
-            value = attributes[parameter.name]
-            scope[parameter.name] = thaw(parameter.type, value)
-        else:
-            shape = operands[len(scope)]
-            scope[parameter.name] = _stand_in(emitter, parameter.type, shape)
+    shapes = iter(operands)
+    scope = {
+        p.name: thaw(p.type, attributes[p.name])
+        if p.name in attributes
+        else _stand_in(emitter, p.type, next(shapes))
+        for p in rule.parameters
+    }
     try:
         results = Evaluator(emitter).instantiate(rule, scope, str, None)
     except RecursionError:
@@ -65,9 +60,8 @@ def shapes_by_rule(
             f"'{rule.name}' and the shape rules that it uses use each other without end"
         )
         raise InvalidGraphError(message, rule.span) from None
-    shapes = [_shapes(value) for value in results.values()]
-    found: Shapes = shapes[0] if len(shapes) == 1 else shapes
-    return found
+    found = [_shapes(value) for value in results.values()]
+    return found[0] if len(found) == 1 else found
 
 
 def _stand_in(emitter: Emitter, type_: Type, shape: Any) -> Any:

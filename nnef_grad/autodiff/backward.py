@@ -1,16 +1,21 @@
-"""A backward graph, and what it is asked for: of which outputs, with respect to which
-tensors.
+"""A backward graph: what it is asked for, of which outputs, with respect to which tensors,
+and what it is when it is finished.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Union
 
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.rule_results import counted
 from nnef_grad.errors import UsageError, suggestion
 from nnef_grad.graph.display import html
 from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.names import assign_names
+from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.graph.quantization import carry_quantization
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 
@@ -62,11 +67,21 @@ def summary(graph: Graph, backward: Backward) -> str:
         (backward.reductions, "reduction", " inserted"),
         (len(backward.gradients), "gradient", ""),
     ]
-    words = (
-        f"{number} {what}{'s' if number != 1 else ''}{where}"
-        for number, what, where in counts
-    )
+    words = (f"{counted(number, what)}{where}" for number, what, where in counts)
     return f"{graph.name}: {', '.join(words)}"
+
+
+def finished(
+    graph: Graph, forward: Graph, emit: Emitter, reserved: Iterable[str]
+) -> Graph:
+    """The graph that was emitted for a forward graph, without what is not used, with final
+    names, verified, and with the quantization of the forward tensors.
+    """
+    graph = put_inputs_first(prune(graph))
+    graph = assign_names(graph, emit.hints, emit.pinned, reserved)
+    verify(graph)
+    quantization = carry_quantization(forward.quantization, graph)
+    return replace(graph, quantization=quantization)
 
 
 def wrt_tensors(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
@@ -74,7 +89,8 @@ def wrt_tensors(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
     inputs, variables = _scalars(graph.inputs), _scalars(graph.variables)
     groups = {"all": (*inputs, *variables), "inputs": inputs, "variables": variables}
     if not isinstance(wrt, str) or wrt not in groups:
-        return tensors_named(graph, [wrt] if isinstance(wrt, str) else wrt)
+        names = [wrt] if isinstance(wrt, str) else wrt
+        return scalars_named(graph.tensors, names, "tensor")
     if not groups[wrt]:
         what = "inputs or variables" if wrt == "all" else wrt
         raise UsageError(f"graph '{graph.name}' has no scalar {what}")
@@ -86,34 +102,29 @@ def differentiated_outputs(
 ) -> tuple[Tensor, ...]:
     """The outputs that are differentiated; see `differentiate`."""
     if outputs is not None:
-        return _chosen({t.name: t for t in graph.outputs}, outputs, "output")
+        return scalars_named({t.name: t for t in graph.outputs}, outputs, "output")
     scalars = _scalars(graph.outputs)
     if not scalars:
-        raise UsageError(
-            f"graph '{graph.name}' has no scalar output: there is nothing to differentiate"
-        )
+        message = f"graph '{graph.name}' has no scalar output"
+        raise UsageError(f"{message}: there is nothing to differentiate")
     return scalars
-
-
-def tensors_named(graph: Graph, names: Sequence[str]) -> tuple[Tensor, ...]:
-    """The scalar tensors of a graph that have some names.
-
-    Raises:
-        UsageError: a name is unknown, named twice, or that of a tensor of another type.
-    """
-    return _chosen(graph.tensors, names, "tensor")
 
 
 def _scalars(candidates: Iterable[Tensor]) -> tuple[Tensor, ...]:
     return tuple(t for t in candidates if t.dtype == "scalar")
 
 
-def _chosen(
-    known: Mapping[str, Tensor], chosen: Sequence[str], what: str
+def scalars_named(
+    known: Mapping[str, Tensor], names: Sequence[str], what: str
 ) -> tuple[Tensor, ...]:
-    if not chosen:
+    """The scalar tensors among the known ones that have some names.
+
+    Raises:
+        UsageError: a name is unknown, named twice, or that of a tensor of another type.
+    """
+    if not names:
         raise UsageError(f"no {what} is named")
-    for index, name in enumerate(chosen):
+    for index, name in enumerate(names):
         if name not in known:
             near = suggestion(name, list(known))
             raise UsageError(f"the graph has no {what} '{name}'{near}")
@@ -121,6 +132,6 @@ def _chosen(
         if dtype != "scalar":
             message = f"'{name}' is a tensor of type {dtype}"
             raise UsageError(f"{message}: only scalar tensors have gradients")
-        if name in chosen[:index]:
+        if name in names[:index]:
             raise UsageError(f"{what} '{name}' is named twice")
-    return tuple(known[name] for name in chosen)
+    return tuple(known[name] for name in names)

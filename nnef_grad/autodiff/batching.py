@@ -16,26 +16,17 @@ from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import instantiate_body
-from nnef_grad.build.inline import inline
+from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import NoDerivativeError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import step_names
+from nnef_grad.ops import traits
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.traits import (
-    ELEMENTWISE,
-    LOCAL_NORMALIZATION,
-    POOLING,
-    REDUCTIONS,
-    SAMPLING,
-)
 
 
 def batch(
-    emit: Emitter,
-    graph: Graph,
-    input: Tensor,
-    values: Tensor,
+    emit: Emitter, graph: Graph, input: Tensor, values: Tensor
 ) -> dict[Tensor, Tensor]:
     """Emits the operations of a graph, for many values of an input.
 
@@ -62,32 +53,21 @@ def batch(
     return many
 
 
-def _dependents(graph: Graph, input: Tensor) -> set[Tensor]:
-    found = {input}
-    for operation in graph.operations:
-        if not found.isdisjoint(operation.inputs):
-            found.update(operation.outputs)
-    return found
-
-
 def _decompose_unknown(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
     """The graph with the operations decomposed that have no batching rule."""
-    while True:
-        found = _dependents(graph, input)
-        inlined = inline(
-            graph,
-            lambda op, found=found: (  # type: ignore[misc]
-                instantiate_body
-                if op.name not in _RULES
-                and op.definition.body is not None
-                and not found.isdisjoint(op.inputs)
-                else None
-            ),
-            opset,
-        )
-        if inlined is graph:
-            return graph
+    dependent = {input}
+
+    def body(operation: Operation) -> Decompose | None:
+        """Is asked in the order of the graph."""
+        if dependent.isdisjoint(operation.inputs):
+            return None
+        dependent.update(operation.outputs)
+        is_known = operation.name in _RULES or operation.definition.body is None
+        return None if is_known else instantiate_body
+
+    while (inlined := inline(graph, body, opset)) is not graph:
         graph = inlined
+    return graph
 
 
 def _batch_operation(
@@ -109,7 +89,13 @@ def _batch_operation(
 
 @dataclass(frozen=True)
 class _Many:
-    """An operation with operands some of which have the new axis."""
+    """An operation with operands some of which have the new axis.
+
+    Attributes:
+        emit: emits what takes its place.
+        operation: the operation.
+        many: the tensors that have the new axis, by the same without it.
+    """
 
     emit: Emitter
     operation: Operation
@@ -121,16 +107,19 @@ class _Many:
         return next(iter(self.many.values())).shape[0]
 
     @property
-    def attributes(self) -> dict[str, Any]:
-        return dict(self.operation.attributes)
+    def attributes(self) -> Mapping[str, Any]:
+        """The attributes of the operation."""
+        return self.operation.settings
 
     @property
     def result(self) -> Shape:
         """The shape of the result, without the new axis."""
         return self.operation.outputs[0].shape
 
-    def has_axis(self, operand: Operand) -> bool:
-        return isinstance(operand, Tensor) and operand in self.many
+    @property
+    def whole(self) -> Shape:
+        """The shape of the result, with the new axis."""
+        return (self.count, *self.result)
 
     def aligned(self, operand: Operand) -> Any:
         """The operand with a leading axis, of extent 1 where it does not depend on the
@@ -138,10 +127,11 @@ class _Many:
         """
         if isinstance(operand, tuple):
             return tuple(map(self.aligned, operand))
-        if isinstance(operand, Tensor) and operand in self.many:
-            return self.many[operand]
-        is_single = isinstance(operand, Tensor) and operand.rank > 0
-        return self._single(operand) if is_single else operand
+        if not isinstance(operand, Tensor):
+            return operand
+        if operand in self.many or operand.rank == 0:
+            return self.many.get(operand, operand)
+        return self._single(operand)
 
     def repeated(self, operand: Operand) -> Any:
         """The operand with the new axis, in full."""
@@ -154,7 +144,7 @@ class _Many:
         self.emit.set_hint(repeated, f"{operand.name}_repeated")
         return repeated
 
-    def _single(self, operand: Any) -> Tensor:
+    def _single(self, operand: Tensor) -> Tensor:
         single = self.emit("unsqueeze", operand, axes=[0])
         self.emit.set_hint(single, f"{operand.name}_aligned")
         return single
@@ -167,9 +157,6 @@ class _Many:
 BatchingRule = Callable[[_Many], Sequence[Any]]
 
 
-# ---- Element by element ----
-
-
 def elementwise(op: _Many) -> Sequence[Any]:
     """All operands get the axis, of extent 1 where nothing depends on the input."""
     return op.again(*map(op.aligned, op.operation.operands))
@@ -178,50 +165,29 @@ def elementwise(op: _Many) -> Sequence[Any]:
 # ---- Axes counted one further ----
 
 
+def changed(**changes: Callable[[Any], Any]) -> BatchingRule:
+    """All operands get the axis in full, and attributes are changed."""
+
+    def rule(op: _Many) -> Sequence[Any]:
+        attributes = {n: change(op.attributes[n]) for n, change in changes.items()}
+        return op.again(*map(op.repeated, op.operation.operands), **attributes)
+
+    return rule
+
+
 def _further(axes: Sequence[int]) -> Shape:
     return tuple(axis + 1 for axis in axes)
 
 
-def with_axes(op: _Many) -> Sequence[Any]:
-    """The attribute `axes` names some of the axes."""
-    (x,) = op.operation.operands
-    return op.again(op.aligned(x), axes=_further(op.attributes["axes"]))
-
-
-def with_axis(op: _Many) -> Sequence[Any]:
-    """The attribute `axis` names one axis; operands are joined in full."""
-    operands = map(op.repeated, op.operation.operands)
-    return op.again(*operands, axis=op.attributes["axis"] + 1)
-
-
-def transpose(op: _Many) -> Sequence[Any]:
-    """The new axis stays in front."""
-    (x,) = op.operation.operands
-    return op.again(op.aligned(x), axes=(0, *_further(op.attributes["axes"])))
-
-
 def reshape(op: _Many) -> Sequence[Any]:
     """To the shape of the result, after the new axis."""
-    (x,) = op.operation.operands
-    return (op.emit("reshape", op.aligned(x), shape=(op.count, *op.result)),)
-
-
-def tile(op: _Many) -> Sequence[Any]:
-    """The new axis is not repeated."""
-    (x,) = op.operation.operands
-    return op.again(op.aligned(x), repeats=(1, *op.attributes["repeats"]))
-
-
-def pad(op: _Many) -> Sequence[Any]:
-    """The new axis is not padded."""
-    (x,) = op.operation.operands
-    return op.again(op.aligned(x), padding=((0, 0), *op.attributes["padding"]))
+    return (op.emit("reshape", op.aligned(op.operation.operands[0]), shape=op.whole),)
 
 
 def gather(op: _Many) -> Sequence[Any]:
     """Along an axis one further; the indices are the same for all values."""
     x, indices = op.operation.operands
-    if op.has_axis(indices):
+    if indices in op.many:
         message = "'gather' has no form for many indices at once"
         raise NoDerivativeError(message, op.operation.span)
     return op.again(op.aligned(x), indices, axis=op.attributes["axis"] + 1)
@@ -229,24 +195,30 @@ def gather(op: _Many) -> Sequence[Any]:
 
 # ---- Windows over all axes ----
 
-_ONE_EACH: Mapping[str, Any] = {
-    "size": 1,
-    "padding": (0, 0),
-    "stride": 1,
-    "dilation": 1,
-}
-
 
 def windows(op: _Many) -> Sequence[Any]:
     """The windows do not extend along the new axis."""
-    attributes = {
-        name: (one, *op.attributes[name])
-        for name, one in _ONE_EACH.items()
-        if op.attributes.get(name)
+    first = {
+        "size": 1,
+        "padding": (0, 0),
+        "stride": 1,
+        "dilation": 1,
+        "output_shape": op.count,
     }
-    if op.attributes.get("output_shape"):
-        attributes["output_shape"] = (op.count, *op.attributes["output_shape"])
+    given = ((name, op.attributes.get(name)) for name in first)
+    attributes = {name: (first[name], *items) for name, items in given if items}
     return op.again(*map(op.repeated, op.operation.operands), **attributes)
+
+
+def folded(op: _Many) -> Sequence[Any]:
+    """The new axis goes into the batch, where that is an axis like any other."""
+    (resized,) = op.again(_larger_batch(op, op.operation.inputs[0]))
+    return (reshaped(op.emit, resized, op.whole),)
+
+
+def _larger_batch(op: _Many, x: Tensor) -> Tensor:
+    batch = op.count * x.shape[0]
+    return reshaped(op.emit, op.many[x], (batch, *x.shape[1:]), hint="images")
 
 
 # ---- Convolutions ----
@@ -257,17 +229,15 @@ def conv(op: _Many) -> Sequence[Any]:
     channels.
     """
     x, w, *_ = op.operation.inputs
-    several = _by_groups if op.has_axis(x) else _by_channels
-    convolved = (several if op.has_axis(w) else _by_batch)(op, x, w)
+    several = _by_groups if x in op.many else _by_channels
+    convolved = (several if w in op.many else _by_batch)(op, x, w)
     return (op.emit("add", convolved, op.aligned(op.operation.operands[2])),)
 
 
 def _by_batch(op: _Many, x: Tensor, w: Tensor) -> Tensor:
     """Many images are a larger batch."""
-    batch = op.count * x.shape[0]
-    images = reshaped(op.emit, op.many[x], (batch, *x.shape[1:]), hint="images")
-    convolved = _convolved(op, images, w, op.result[1])
-    return reshaped(op.emit, convolved, (op.count, *op.result))
+    convolved = _convolved(op, _larger_batch(op, x), w, op.result[1])
+    return reshaped(op.emit, convolved, op.whole)
 
 
 def _by_groups(op: _Many, x: Tensor, w: Tensor) -> Tensor:
@@ -280,8 +250,7 @@ def _by_groups(op: _Many, x: Tensor, w: Tensor) -> Tensor:
     shape = (many * w.shape[0], *w.shape[1:])
     filters = reshaped(emit, op.many[w], shape, hint="filters")
     convolved = _convolved(op, images, filters, many * op.result[1], groups=groups)
-    whole = (many, *op.result)
-    return _rearranged(emit, convolved, (batch, many), order, whole, "channels")
+    return _rearranged(emit, convolved, (batch, many), order, op.whole, "channels")
 
 
 def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Tensor:
@@ -290,8 +259,7 @@ def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Tensor:
     filters = _filters_by_group(op, w, groups)
     convolved = _convolved(op, x, filters, op.count * op.result[1], groups=groups)
     apart, order = (x.shape[0], groups, op.count), (2, 0, 1, 3)
-    whole = (op.count, *op.result)
-    return _rearranged(op.emit, convolved, apart, order, whole, "channels")
+    return _rearranged(op.emit, convolved, apart, order, op.whole, "channels")
 
 
 def _convolved(
@@ -315,12 +283,11 @@ def _filters_by_group(op: _Many, w: Tensor, groups: int) -> Tensor:
     """
     first, second, *window = w.shape
     if op.operation.name == "deconv":
-        apart = (op.count, first)
-        shape = (first, op.count * second, *window)
+        apart, shape = first, (first, op.count * second, *window)
     else:
-        apart = (op.count, groups)
-        shape = (op.count * first, second, *window)
-    return _rearranged(op.emit, op.many[w], apart, (1, 0, 2), shape, "filters")
+        apart, shape = groups, (op.count * first, second, *window)
+    parts, order = (op.count, apart), (1, 0, 2)
+    return _rearranged(op.emit, op.many[w], parts, order, shape, "filters")
 
 
 def _groups(op: _Many, x: Tensor) -> int:
@@ -345,38 +312,28 @@ def _rearranged(
 
 # ---- The forms of the operations ----
 
-
-def folded(op: _Many) -> Sequence[Any]:
-    """The new axis goes into the batch, where that is an axis like any other."""
-    (x,) = op.operation.inputs
-    images = reshaped(
-        op.emit, op.many[x], (op.count * x.shape[0], *x.shape[1:]), hint="images"
-    )
-    (resized,) = op.again(images)
-    return (reshaped(op.emit, resized, (op.count, *op.result)),)
-
-
-_WITH_AXES = REDUCTIONS | {
+_WITH_AXES = traits.REDUCTIONS | {
     "moments", "softmax", "l1_normalization", "l2_normalization", "squeeze", "unsqueeze",
     "slice",
 }  # fmt: skip
 _WITH_WINDOWS = (
-    POOLING
-    | LOCAL_NORMALIZATION
+    traits.POOLING
+    | traits.LOCAL_NORMALIZATION
     | {"debox", "sample", "desample", "max_pool_with_index"}
 )
+_JOINS = ("split", "unstack", "concat", "stack")
 _RULES: dict[str, BatchingRule] = {
-    **dict.fromkeys(ELEMENTWISE, elementwise),
-    **dict.fromkeys(_WITH_AXES, with_axes),
-    **dict.fromkeys(("split", "unstack", "concat", "stack"), with_axis),
+    **dict.fromkeys(traits.ELEMENTWISE, elementwise),
+    **dict.fromkeys(_WITH_AXES, changed(axes=_further)),
+    **dict.fromkeys(_JOINS, changed(axis=lambda axis: axis + 1)),
     **dict.fromkeys(_WITH_WINDOWS, windows),
-    **dict.fromkeys(SAMPLING, folded),
+    **dict.fromkeys(traits.SAMPLING, folded),
     "conv": conv,
     "deconv": conv,
-    "transpose": transpose,
+    "transpose": changed(axes=lambda axes: (0, *_further(axes))),
     "reshape": reshape,
-    "tile": tile,
-    "pad": pad,
+    "tile": changed(repeats=lambda repeats: (1, *repeats)),
+    "pad": changed(padding=lambda padding: ((0, 0), *padding)),
     "gather": gather,
     # The new axis is a batch of matrices.
     "matmul": elementwise,

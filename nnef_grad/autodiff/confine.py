@@ -16,16 +16,13 @@ formulas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from nnef_grad.autodiff.cotangent_support import (
     Algebra,
-    Moved,
-    Selected,
     Selection,
     Support,
-    Union,
     is_untouched,
     keeps,
     moves,
@@ -33,7 +30,8 @@ from nnef_grad.autodiff.cotangent_support import (
     selection,
 )
 from nnef_grad.autodiff.ranges import Ranges
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.arguments import map_tensors
+from nnef_grad.build.emitter import Emitter, Tracker
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 
 
@@ -46,7 +44,7 @@ class Known(NamedTuple):
     leaks: bool = False
 
 
-class Confinement:
+class Confinement(Tracker):
     """Observes the operations of a backward graph, and confines cotangents that leak.
 
     Attributes:
@@ -86,7 +84,7 @@ class Confinement:
             for t in leaking
             if carried is None or not carried.is_within(self._known[t].support)
         }
-        return _replace(operands, confined)
+        return tuple(map_tensors(lambda t: confined.get(t, t), o) for o in operands)
 
     def follow(self, operation: Operation) -> None:
         """Finds what is known of the results of an operation that was emitted, or that
@@ -131,7 +129,7 @@ class Confinement:
         chosen = selection(operation)
         support = whole
         if chosen is not None:
-            support = self._algebra.select(whole, *chosen)
+            support = self._algebra.select(whole, chosen)
             # Selected twice by the same, and by nothing else.
             leaks = leaks and not (support is whole and support.within is None)
         if support is not None:
@@ -154,9 +152,10 @@ class Confinement:
         if support is not None and is_untouched(support, operation):
             self._known.update((t, Known(support)) for t in operation.outputs)
         elif puts_zeros(operation) or any(map(self._has_zeros, tensors([moved]))):
-            for index, result in enumerate(operation.outputs):
-                own = Moved(None, 1, result.shape, operation, index)
-                self._known[result] = Known(own)
+            known = [self._known[t] for t in tensors([moved]) if t in self._known]
+            parts = tuple(k.support for k in known)
+            for result in operation.outputs:
+                self._known[result] = Known(Support(None, result, parts, result.shape))
 
     def _has_zeros(self, tensor: Tensor) -> bool:
         return tensor in self._known or tensor in self._zeros
@@ -170,48 +169,33 @@ class Confinement:
         pending = [support]
         while pending:
             part = pending[-1]
-            missing = [s for s in self._parts_of(part) if s not in self._masks]
+            missing = [s for s in part.parts if s not in self._masks]
             pending += missing
             if not missing:
                 self._masks[part] = self._combine(emit, pending.pop())
         return self._masks[support]
 
-    def _parts_of(self, support: Support) -> Iterator[Support]:
-        """The supports whose masks a mask is made of."""
-        if isinstance(support, Union):
-            yield from (support.first, support.second)
-        elif support.within is not None:
-            yield support.within
-        if isinstance(support, Moved):
-            for tensor in tensors(support.operation.operands[:1]):
-                if tensor in self._known:
-                    yield self._known[tensor].support
-
     def _combine(self, emit: Emitter, support: Support) -> Selection:
-        if isinstance(support, Union):
-            first, second = self._masks[support.first], self._masks[support.second]
-            return _join(emit, "or", "and", first, second)
-        own = self._own_mask(emit, support)
-        if support.within is None:
-            return own
-        return _join(emit, "and", "or", self._masks[support.within], own)
+        masks = [self._masks[part] for part in support.parts]
+        own = support.elements
+        if own is None:
+            return _join(emit, "or", "and", *masks)
+        if isinstance(own, Tensor):
+            indicator = self._indicator(emit, own)
+            return Selection(emit("gt", indicator, 0.0, hint="support"), True)
+        return _join(emit, "and", "or", masks[0], own) if masks else own
 
-    def _own_mask(self, emit: Emitter, support: Support) -> Selection:
-        if isinstance(support, Selected):
-            return Selection(support.condition, support.holds)
-        assert isinstance(support, Moved)
-        indicator = self._indicators(emit, support.operation)[support.index]
-        return Selection(emit("gt", indicator, 0.0, hint="support"), True)
-
-    def _indicators(self, emit: Emitter, operation: Operation) -> list[Tensor]:
-        """The results of an operation for ones inside the supports of its operands and
-        zeros outside: greater than zero where a result may differ from zero.
+    def _indicator(self, emit: Emitter, moved: Tensor) -> Tensor:
+        """The result of an operation for ones inside the supports of its operands and
+        zeros outside: greater than zero where the result may differ from zero.
         """
+        operation = emit.producer(moved)
+        assert operation is not None
         first, *others = operation.operands
-        ones = _map(lambda tensor: self._ones(emit, tensor), first)
+        ones = map_tensors(partial(self._ones, emit), first)
         hints = tuple(emit.naming("indicator") for _ in operation.results)
         results = emit.emit_again(operation, (ones, *others), hints=hints)
-        return list(tensors(results))
+        return tensors(results)[operation.outputs.index(moved)]
 
     def _ones(self, emit: Emitter, cotangent: Tensor) -> Tensor:
         """One inside the support, and zero outside of it."""
@@ -244,16 +228,3 @@ def _join(
         for mask in (first, second)
     )
     return Selection(emit(name, *conditions, hint="support"), True)
-
-
-def _map(function: Callable[[Tensor], Tensor], operand: Operand) -> Any:
-    if isinstance(operand, tuple):
-        return tuple(_map(function, item) for item in operand)
-    return function(operand) if isinstance(operand, Tensor) else operand
-
-
-def _replace(
-    operands: tuple[Operand, ...], others: Mapping[Tensor, Tensor]
-) -> tuple[Operand, ...]:
-    replaced: tuple[Operand, ...] = _map(lambda t: others.get(t, t), operands)
-    return replaced

@@ -1,18 +1,13 @@
 """Where a cotangent may differ from zero: its support.
 
-    Support  ::= Selected | Moved | Union, each within a larger one or not
-    Selected ::= where a condition holds, or where it does not
-    Moved    ::= the results of an operation that moves the supports of its operands
-    Union    ::= the elements of two supports, such as those of a sum
-
 A support begins where a rule selects (`select(condition, dy, 0.0)`) or puts zeros around
-the cotangent that it passes on. Element-wise operations keep it, others move it along. Nothing here emits
-anything: see confine.py.
+the cotangent that it passes on. Element-wise operations keep it, others move it along.
+Nothing here emits anything: see confine.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
@@ -22,84 +17,73 @@ from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.traits import MOVING
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Support:
-    """A set of elements.
-
-    Attributes:
-        within: the larger support that this is a part of, if any.
-        depth: how many it is a part of, and itself.
-        shape: is broadcast to the shape of the cotangent.
-    """
-
-    within: Support | None
-    depth: int
-    shape: Shape
-
-    def is_within(self, other: Support) -> bool:
-        """Whether it is the other support or a part of it."""
-        part: Support | None = self
-        while part is not None and part.depth > other.depth:
-            part = part.within
-        return part is other
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Selected(Support):
-    """Where a condition holds, or where it does not."""
+class Selection(NamedTuple):
+    """A condition, and whether elements are taken where it holds."""
 
     condition: Tensor
     holds: bool
 
-    def is_by(self, condition: Tensor, holds: bool) -> bool:
-        """Whether it was selected by that condition."""
-        return self.condition == condition and self.holds == holds
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moved(Support):
-    """One of the results of an operation that moves, repeats or sums elements."""
+class Support:
+    """A set of elements: of those of the larger support, if there is one, the ones that
+    a condition selects; those that an operation moves, repeats or sums to one of its
+    results; or those of two supports, such as those of a sum.
 
-    operation: Operation
-    index: int
+    Attributes:
+        within: the larger support that this is a part of, if any.
+        elements: the selection, or the result; None for the elements of two supports.
+        parts: the supports that it is made of: the larger one, those of the operands of
+            what was moved, or the two.
+        shape: is broadcast to the shape of the cotangent.
+    """
 
+    within: Support | None
+    elements: Selection | Tensor | None
+    parts: tuple[Support, ...]
+    shape: Shape
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Union(Support):
-    """The elements of two supports."""
+    def wholes(self) -> Iterator[Support]:
+        """The support and those that it is a part of, the smallest first."""
+        part: Support | None = self
+        while part is not None:
+            yield part
+            part = part.within
 
-    first: Support
-    second: Support
+    def is_within(self, other: Support) -> bool:
+        """Whether it is the other support or a part of it."""
+        return any(whole is other for whole in self.wholes())
 
 
 class Algebra:
     """Makes supports: equal ones are the same object."""
 
     def __init__(self) -> None:
-        self._selected: dict[tuple[Support | None, Tensor, bool], Support] = {}
-        self._unions: dict[tuple[Support, Support], Support] = {}
+        self._made: dict[object, Support] = {}
 
-    def select(self, whole: Support | None, condition: Tensor, holds: bool) -> Support:
-        """The part of a support where a condition holds, or where it does not."""
-        if isinstance(whole, Selected) and whole.is_by(condition, holds):
+    def select(self, whole: Support | None, chosen: Selection) -> Support:
+        """The part of a support that is selected."""
+        if whole is not None and whole.elements == chosen:
             return whole
-        key = (whole, condition, holds)
-        if key not in self._selected:
-            shape = broadcast(() if whole is None else whole.shape, condition.shape)
-            self._selected[key] = Selected(
-                whole, _depth(whole) + 1, shape, condition, holds
-            )
-        return self._selected[key]
+        key = (whole, chosen)
+        if key not in self._made:
+            parts = () if whole is None else (whole,)
+            shape = broadcast(chosen.condition.shape, *(p.shape for p in parts))
+            self._made[key] = Support(whole, chosen, parts, shape)
+        return self._made[key]
 
     def union(self, a: Support | None, b: Support | None) -> Support | None:
         """The support of a sum: the smallest that both are parts of."""
-        whole = _smallest_common(a, b)
-        if whole is a or whole is b or a is None or b is None:
+        if a is None or b is None:
+            return None
+        others = set(b.wholes())
+        whole = next((s for s in a.wholes() if s in others), None)
+        if whole is a or whole is b:
             return whole
-        if (a, b) not in self._unions:
+        if (a, b) not in self._made:
             shape = broadcast(a.shape, b.shape)
-            self._unions[a, b] = Union(whole, _depth(whole) + 1, shape, a, b)
-        return self._unions[a, b]
+            self._made[a, b] = Support(whole, None, (a, b), shape)
+        return self._made[a, b]
 
     def intersection(self, a: Support | None, b: Support | None) -> Support | None:
         """The support of a product: the smaller one, or the first if neither contains
@@ -117,31 +101,9 @@ class Algebra:
         operands; None if the operation does not keep supports.
         """
         which = _KEEPING.get(name)
-        if which is None:
-            return None
+        found = [] if which is None else [support(o) for o in which(operands)]
         join = self.intersection if name == "mul" else self.union
-        return _reduce(join, map(support, which(operands)))
-
-
-def _reduce(
-    join: Callable[[Support | None, Support | None], Support | None],
-    supports: Iterable[Support | None],
-) -> Support | None:
-    found = list(supports)
-    return reduce(join, found) if found else None
-
-
-def _depth(support: Support | None) -> int:
-    return 0 if support is None else support.depth
-
-
-def _smallest_common(a: Support | None, b: Support | None) -> Support | None:
-    """The smallest support that two are within."""
-    while a is not b and a is not None and b is not None:
-        depths = a.depth, b.depth
-        a = a.within if depths[0] >= depths[1] else a
-        b = b.within if depths[1] >= depths[0] else b
-    return a if a is b else None
+        return reduce(join, found) if found else None
 
 
 # ---- Operations that keep a support ----
@@ -177,23 +139,14 @@ def keeps(operation: Operation) -> bool:
     return operation.name in _KEEPING
 
 
-class Selection(NamedTuple):
-    """A condition, and whether elements are taken where it holds."""
-
-    condition: Tensor
-    holds: bool
-
-
 def selection(operation: Operation) -> Selection | None:
     """How an operation selects among the elements of a tensor and zeros."""
     if operation.name != "select" or not any(map(is_zero, operation.operands[1:])):
         return None
     condition, _, otherwise = operation.operands
-    return (
-        Selection(condition, is_zero(otherwise))
-        if isinstance(condition, Tensor)
-        else None
-    )
+    if not isinstance(condition, Tensor):
+        return None
+    return Selection(condition, is_zero(otherwise))
 
 
 # ---- Operations that move a support ----

@@ -8,8 +8,9 @@ received from their other uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, Literal
 
@@ -18,14 +19,15 @@ from nnef_grad.autodiff.backward import (
     Backward,
     Wrt,
     differentiated_outputs,
-    tensors_named,
+    finished,
+    scalars_named,
     wrt_tensors,
 )
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Rule, Rules
 from nnef_grad.autodiff.unmask import unmask
-from nnef_grad.build.arguments import bind
+from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.build.rule_results import check_gradients, is_reducible
@@ -37,12 +39,9 @@ from nnef_grad.errors import (
     UsageError,
     located,
 )
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
-from nnef_grad.graph.names import NameSupply, assign_names, step_names
-from nnef_grad.graph.order import put_inputs_first
-from nnef_grad.graph.prune import prune
-from nnef_grad.graph.quantization import carry_quantization
-from nnef_grad.graph.verify import verify
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.names import NameSupply, step_names
+from nnef_grad.graph.passes import prune
 
 
 def differentiate(
@@ -86,7 +85,7 @@ def differentiate(
     sources = differentiated_outputs(graph, outputs)
     if seed not in ("input", "ones"):
         raise UsageError(f"the seed is 'input' or 'ones', not '{seed}'")
-    stopped = tensors_named(graph, stop) if stop else ()
+    stopped = scalars_named(graph.tensors, stop, "tensor") if stop else ()
     sweep = _Sweep(graph, tensors_wrt, sources, stopped, rules)
     return sweep.run(seed == "ones", with_outputs)
 
@@ -111,32 +110,24 @@ def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape) -> list[Tensor]:
     return steps
 
 
+@dataclass
 class _Sweep:
     """One differentiation: what each tensor of the forward graph has received so far,
     and what was emitted for it.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        wrt: tuple[Tensor, ...],
-        outputs: tuple[Tensor, ...],
-        stopped: tuple[Tensor, ...],
-        rules: Rules,
-    ) -> None:
-        self.wrt = wrt
-        self.outputs = outputs
-        self.stopped = stopped
-        self.rules = rules
-        self.graph, self.active = self._decompose(graph)
+    graph: Graph
+    wrt: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    stopped: tuple[Tensor, ...]
+    rules: Rules
+
+    def __post_init__(self) -> None:
+        opset = self.rules.opset.extended(self.graph.fragments)
+        self.supply = NameSupply(self.graph.tensors)
+        self.graph, self.active = self._decompose(self.graph)
         self.confinement = Confinement()
-        self.emit = Emitter(
-            rules.opset.extended(graph.fragments),
-            self.graph.operations,
-            simplify,
-            self.confinement,
-        )
-        self.supply = NameSupply(graph.tensors)
+        self.emit = Emitter(opset, self.graph.operations, simplify, self.confinement)
         self.names = GradientNames()
         self.gradients: dict[Tensor, Tensor] = {}
         self.reductions = 0
@@ -151,57 +142,56 @@ class _Sweep:
             active = active_tensors(
                 graph, self.wrt, self.outputs, self.rules, self.stopped
             )
-
-            def decomposition(
-                operation: Operation, active: set[Tensor] = active
-            ) -> Decompose | None:
-                if not is_active(operation, active):
-                    return None
-                return self.rules.derivation(operation).decompose
-
-            decomposed = inline(graph, decomposition, self.rules.opset, named)
+            body = partial(self._decomposition, active)
+            decomposed = inline(graph, body, self.rules.opset, named)
             if decomposed is graph:
                 return graph, active
             graph = decomposed
+
+    def _decomposition(
+        self, active: set[Tensor], operation: Operation
+    ) -> Decompose | None:
+        if not is_active(operation, active):
+            return None
+        return self.rules.derivation(operation).decompose
 
     # From the last operation to the first
 
     def run(self, ones: bool, with_outputs: bool) -> Backward:
         active = (op for op in self.graph.operations if is_active(op, self.active))
         way = [(op, self.rules.derivation(op)) for op in active]
-        missing = [_no_derivative(op, d.limit) for op, d in way if d.is_missing]
+        # A step may lie between active tensors: it passes no gradient on.
+        way = [(op, d) for op, d in way if not d.is_zero]
+        missing = [_no_derivative(op, d.limit) for op, d in way if d.vjp is None]
         if missing:
             raise NoDerivativeError.collect(missing)
         seeds = {output: self._seed(output, ones) for output in self.outputs}
         self.gradients.update(seeds)
         for operation, derivation in reversed(way):
-            # A step may lie between active tensors: it passes no gradient on.
-            if derivation.vjp is not None and not derivation.is_zero:
-                self._visit(operation, derivation.vjp)
+            assert derivation.vjp is not None
+            self._visit(operation, derivation.vjp)
         return self._finish({} if ones else seeds, with_outputs)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{output.name}")
-        values = {"shape": output.shape, **({"value": (1.0,)} if ones else {})}
-        definition = self.emit.opset.declarations["constant" if ones else "external"]
-        arguments = bind(definition, values, None)
-        (seed,) = self.emit.emit_op(definition, arguments, names=(name,))
-        assert isinstance(seed, Tensor)
         self.names.count_use(output)
-        return seed
+        if ones:
+            return self.emit.emit_named(
+                name, "constant", shape=output.shape, value=(1.0,)
+            )
+        return self.emit.emit_named(name, "external", shape=output.shape)
 
     def _visit(self, operation: Operation, vjp: Rule) -> None:
         """Adds the gradients of the operands, if a result has received one."""
-        received = _map(self._received, operation.results)
+        received = map_tensors(self._received, operation.results)
         if not tensors(received):
             return
         self.emit.origin = operation
         self.emit.naming = _step_names(operation)
         with located(operation.span):
             found = vjp(self.emit, operation, *received)
-        gradients = check_gradients(operation, found, self.emit.knows)
-        for operand, gradient in _pairs(operation.operands, gradients):
-            if isinstance(operand, Tensor) and operand in self.active:
+        for operand, gradient in check_gradients(operation, found, self.emit.knows):
+            if operand in self.active:
                 self._accumulate(operand, gradient, operation)
 
     def _received(self, result: Tensor) -> Tensor | None:
@@ -212,16 +202,20 @@ class _Sweep:
         be a number: zero is no gradient, another one stands for a tensor that is full of
         it.
         """
-        if gradient is None or gradient == 0.0:
+        if gradient == 0.0:
             return
-        if not isinstance(gradient, Tensor):
-            shape = operation.outputs[0].shape
-            gradient = self.emit("constant", shape=shape, value=(gradient,))
         shapes = [result.shape for result in operation.outputs]
+        if not isinstance(gradient, Tensor):
+            gradient = self.emit("constant", shape=shapes[0], value=(gradient,))
         is_right = is_reducible(gradient.shape, operand.shape, shapes)
-        self._require(is_right, gradient, operand, operation)
-        *steps, reduced = unbroadcast(self.emit, gradient, operand.shape)
-        self._require(reduced.shape == operand.shape, reduced, operand, operation)
+        summed = unbroadcast(self.emit, gradient, operand.shape) if is_right else ()
+        *steps, reduced = summed or (gradient,)
+        if reduced.shape != operand.shape:
+            message = (
+                f"the rule '{operation.name}_vjp' returns a gradient of shape {list(reduced.shape)}"
+                f" for operand '{operand.name}' of shape {list(operand.shape)}"
+            )
+            raise InvalidGraphError(message, operation.span)
         for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
             self.names.add(step, Role(operand, operation, suffix))
         self.names.add(reduced, Role(operand, operation))
@@ -232,39 +226,33 @@ class _Sweep:
             self.names.add(reduced, Role(operand, None, "_sum"))
         self.gradients[operand] = reduced
 
-    def _require(
-        self, is_right: bool, gradient: Tensor, operand: Tensor, operation: Operation
-    ) -> None:
-        """Refuses a gradient of a wrong shape."""
-        if not is_right:
-            message = (
-                f"the rule '{operation.name}_vjp' returns a gradient of shape {list(gradient.shape)}"
-                f" for operand '{operand.name}' of shape {list(operand.shape)}"
-            )
-            raise InvalidGraphError(message, operation.span)
-
     # The graph around what was emitted
 
     def _finish(self, seeds: Mapping[Tensor, Tensor], with_outputs: bool) -> Backward:
         self.emit.origin = None
         self.emit.naming = str
-        results = [self._result(target) for target in self.wrt]
+        gradients = {t.name: self.supply.fresh(f"grad_{t.name}") for t in self.wrt}
+        results = [self._result(t, gradients[t.name]) for t in self.wrt]
         self.names.assign(self.emit, self.gradients, self.confinement.confined)
-        gradients = {
-            target.name: self.emit.pinned.get(result, result.name)
-            for target, result in zip(self.wrt, results, strict=True)
-        }
         named_seeds = {output.name: seed.name for output, seed in seeds.items()}
+        notes = (
+            f"The backward graph of '{self.graph.name}'.",
+            *(
+                f"  {seed}: input, the gradient of {y}"
+                for y, seed in named_seeds.items()
+            ),
+            *(f"  {d}: the gradient with respect to {x}" for x, d in gradients.items()),
+        )
         graph = Graph(
             f"{self.graph.name}_backward",
             (*self.graph.inputs, *seeds.values()),
             (*results, *(self.graph.outputs if with_outputs else ())),
             tuple(self.emit.operations),
             declared=self.graph.custom_operations,
-            notes=_notes(self.graph.name, named_seeds, gradients),
+            notes=notes,
         )
         return Backward(
-            self._assign_names(put_inputs_first(prune(unmask(prune(graph))))),
+            finished(unmask(prune(graph)), self.graph, self.emit, self.supply.taken),
             named_seeds,
             gradients,
             self._warnings(),
@@ -273,19 +261,10 @@ class _Sweep:
             tuple(tensor.name for tensor in self.stopped),
         )
 
-    def _assign_names(self, graph: Graph) -> Graph:
-        """The graph with final names, verified, with the quantization of its tensors."""
-        hints, pinned = self.emit.hints, self.emit.pinned
-        graph = assign_names(graph, hints, pinned, reserved=self.supply.taken)
-        verify(graph)
-        quantization = carry_quantization(self.graph.quantization, graph)
-        return replace(graph, quantization=quantization)
-
-    def _result(self, target: Tensor) -> Tensor:
+    def _result(self, target: Tensor, name: str) -> Tensor:
         """The gradient under its final name: zeros where there is none, a copy where
         the tensor has another name already.
         """
-        name = self.supply.fresh(f"grad_{target.name}")
         if target in self.gradients:
             gradient = self.confinement.confine(self.emit, self.gradients[target])
         else:
@@ -300,23 +279,6 @@ class _Sweep:
             f"'{t.name}' does not influence {outputs}{way}: its gradient is zeros"
             for t in unreached
         )
-
-
-def _pairs(operands: Any, gradients: Any) -> Iterator[tuple[Operand, Any]]:
-    """Each operand with its gradient, in arrays of tensors too."""
-    for operand, gradient in zip(operands, gradients, strict=True):
-        if isinstance(operand, tuple):
-            nothing = (None,) * len(operand)
-            yield from _pairs(operand, nothing if gradient is None else gradient)
-        else:
-            yield operand, gradient
-
-
-def _map(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """A value for each tensor in a nested value; None for literals."""
-    if isinstance(value, tuple):
-        return tuple(_map(function, item) for item in value)
-    return function(value) if isinstance(value, Tensor) else None
 
 
 def _step_names(operation: Operation) -> Callable[[str], str]:
@@ -335,19 +297,3 @@ def _no_derivative(operation: Operation, limit: str) -> Problem:
     advice = f"give a rule '{name}_vjp' for it, or leave it out of the way from wrt to outputs"
     what = f"'{name}' has no derivative{f' {limit}' if limit else ''}"
     return Problem(f"{what}: {advice}", operation.span)
-
-
-def _notes(
-    name: str, seeds: Mapping[str, str], gradients: Mapping[str, str]
-) -> tuple[str, ...]:
-    return (
-        f"The backward graph of '{name}'.",
-        *(
-            f"  {seed}: input, the gradient of {output}"
-            for output, seed in seeds.items()
-        ),
-        *(
-            f"  {gradient}: the gradient with respect to {target}"
-            for target, gradient in gradients.items()
-        ),
-    )

@@ -14,6 +14,7 @@ from nnef_grad.autodiff.backward import (
     Backward,
     Wrt,
     differentiated_outputs,
+    finished,
     wrt_tensors,
 )
 from nnef_grad.autodiff.batching import batch
@@ -22,12 +23,8 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import UsageError
-from nnef_grad.graph import names
 from nnef_grad.graph.ir import Graph, Shape, Tensor
-from nnef_grad.graph.order import put_inputs_first
-from nnef_grad.graph.prune import prune
-from nnef_grad.graph.quantization import carry_quantization
-from nnef_grad.graph.verify import verify
+from nnef_grad.graph.names import NameSupply
 from nnef_grad.ops.shape import reshaped
 
 # The most elements of a Jacobian, and of the output that it is the derivative of.
@@ -77,17 +74,32 @@ def jacobian(
     )
     fragments = (*graph.fragments, *backward.graph.fragments)
     emit = Emitter(rules.opset.extended(fragments), (), simplify)
-    rows = _rows(emit, backward, output, rules)
-    supply = names.NameSupply([*graph.tensors, *backward.graph.tensors])
-    results: dict[str, Tensor] = {}
+    rows = _rows(emit, backward, output)
+    supply = NameSupply([*graph.tensors, *backward.graph.tensors])
+    jacobians = {t.name: supply.fresh(f"jacobian_{t.name}") for t in targets}
     gradients = backward.graph.outputs[: len(targets)]
+    results: list[Tensor] = []
     for target, gradient in zip(targets, gradients, strict=True):
-        shape = (*output.shape, *target.shape)
-        name = supply.fresh(f"jacobian_{target.name}")
-        results[target.name] = emit.pin_name(
-            _reshape(emit, rows, gradient, shape), name
-        )
-    return _finish(graph, backward, output, emit, results)
+        found = _reshape(emit, rows, gradient, (*output.shape, *target.shape))
+        results.append(emit.pin_name(found, jacobians[target.name]))
+    whole = Graph(
+        f"{graph.name}_jacobian",
+        graph.inputs,
+        (*results, *backward.graph.outputs[len(targets) :]),
+        tuple(emit.operations),
+        declared=graph.custom_operations,
+        notes=(
+            f"The Jacobians of '{output.name}' in '{graph.name}'.",
+            *(f"  {name}: with respect to {x}" for x, name in jacobians.items()),
+        ),
+    )
+    return replace(
+        backward,
+        graph=finished(whole, graph, emit, graph.tensors),
+        seeds={},
+        gradients=jacobians,
+        is_jacobian=True,
+    )
 
 
 def _output(graph: Graph, chosen: Sequence[str] | None) -> Tensor:
@@ -95,9 +107,8 @@ def _output(graph: Graph, chosen: Sequence[str] | None) -> Tensor:
     found = differentiated_outputs(graph, chosen)
     if len(found) > 1:
         listed = ", ".join(f"'{output.name}'" for output in found)
-        raise UsageError(
-            f"a Jacobian is the derivative of one output: choose one of {listed}"
-        )
+        message = "a Jacobian is the derivative of one output: choose one of"
+        raise UsageError(f"{message} {listed}")
     return found[0]
 
 
@@ -116,9 +127,7 @@ def _check_sizes(output: Tensor, targets: Sequence[Tensor]) -> None:
             raise UsageError(message)
 
 
-def _rows(
-    emit: Emitter, backward: Backward, output: Tensor, rules: Rules
-) -> Mapping[Tensor, Tensor]:
+def _rows(emit: Emitter, backward: Backward, output: Tensor) -> Mapping[Tensor, Tensor]:
     """Emits the backward graph for all rows of the Jacobian: the gradients with an axis
     for the rows in front, by those of a single row.
     """
@@ -139,59 +148,13 @@ def _identity(emit: Emitter, seed: Tensor) -> Tensor:
     column = emit("constant", shape=[1, rows], value=numbers, hint="column")
     diagonal = emit("eq", row, column, hint="diagonal")
     identity = emit("select", diagonal, 1.0, 0.0, hint="identity")
-    seeds: Tensor = reshaped(emit, identity, (rows, *seed.shape), hint=seed.name)
-    return seeds
+    return reshaped(emit, identity, (rows, *seed.shape), hint=seed.name)
 
 
 def _reshape(
     emit: Emitter, rows: Mapping[Tensor, Tensor], gradient: Tensor, shape: Shape
 ) -> Tensor:
     """The Jacobian in its shape; where no row depends on its seed, all are zeros."""
-    jacobian: Tensor = (
-        reshaped(emit, rows[gradient], shape)
-        if gradient in rows
-        else emit("constant", shape=shape, value=[0.0])
-    )
-    return jacobian
-
-
-def _finish(
-    graph: Graph,
-    backward: Backward,
-    output: Tensor,
-    emit: Emitter,
-    results: Mapping[str, Tensor],
-) -> Backward:
-    jacobians = {
-        target: emit.pinned.get(result, result.name)
-        for target, result in results.items()
-    }
-    kept = backward.graph.outputs[len(results) :]
-    unsettled = Graph(
-        f"{graph.name}_jacobian",
-        graph.inputs,
-        (*results.values(), *kept),
-        tuple(emit.operations),
-        declared=graph.custom_operations,
-        notes=_notes(graph.name, output, jacobians),
-    )
-    flat = put_inputs_first(prune(unsettled))
-    flat = names.assign_names(flat, emit.hints, emit.pinned, reserved=graph.tensors)
-    verify(flat)
-    flat = replace(
-        flat,
-        quantization=carry_quantization(graph.quantization, flat),
-    )
-    return replace(
-        backward, graph=flat, seeds={}, gradients=jacobians, is_jacobian=True
-    )
-
-
-def _notes(name: str, output: Tensor, jacobians: Mapping[str, str]) -> tuple[str, ...]:
-    return (
-        f"The Jacobians of '{output.name}' in '{name}'.",
-        *(
-            f"  {jacobian}: with respect to {target}"
-            for target, jacobian in jacobians.items()
-        ),
-    )
+    if gradient in rows:
+        return reshaped(emit, rows[gradient], shape)
+    return emit("constant", shape=shape, value=[0.0])

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 from nnef_grad.language.library import standard
-from nnef_grad.ops.traits import FED, MOVING
+from nnef_grad.ops.traits import MOVING
 
 INF = math.inf
 # Beyond it the exponential function overflows in single precision, below its negative it
@@ -53,7 +53,6 @@ UNKNOWN = Range(is_finite=False)
 # The range of an operation's result, or one for each of several, given the ranges of its
 # operands, and its attributes.
 Rule = Callable[..., "Range | tuple[Range, ...]"]
-AnyRule = TypeVar("AnyRule", bound=Rule)
 
 
 class Ranges:
@@ -61,7 +60,7 @@ class Ranges:
 
     def __init__(self) -> None:
         self._known: dict[Tensor, Range] = {}
-        self._made_by: dict[Tensor, Operation] = {}
+        self._made_by: dict[Operand, Operation] = {}
 
     def add(self, operation: Operation) -> None:
         """Adds an operation whose operands are known."""
@@ -120,10 +119,7 @@ class Ranges:
         self, operation: Operation | None, operand: int, *names: str
     ) -> Operation | None:
         """The producer of an operand, if it is one of the named operations."""
-        if operation is None:
-            return None
-        tensor = operation.operands[operand]
-        made = self._made_by.get(tensor) if isinstance(tensor, Tensor) else None
+        made = operation and self._made_by.get(operation.operands[operand])
         return made if made is not None and made.name in names else None
 
 
@@ -134,24 +130,116 @@ _LEAST: dict[str, tuple[int, float]] = {
 }
 
 
+# ---- Arithmetic of ranges ----
+
+
+def _ends(x: Range) -> tuple[float, float]:
+    return x.lower, x.upper
+
+
+def _union(ranges: Iterable[Range]) -> Range:
+    found = list(ranges)
+    if not found:
+        return FINITE
+    return Range(
+        min(r.lower for r in found),
+        max(r.upper for r in found),
+        all(r.is_finite for r in found),
+    )
+
+
+def _neg(x: Range) -> Range:
+    return Range(-x.upper, -x.lower, x.is_finite)
+
+
+def _add(x: Range, y: Range) -> Range:
+    return Range(x.lower + y.lower, x.upper + y.upper, x.is_finite and y.is_finite)
+
+
+def _mul(x: Range, y: Range) -> Range:
+    """A bound of zero stays zero, however large the other factor is."""
+    pairs = [(a, b) for a in _ends(x) for b in _ends(y)]
+    corners = [a * b if a and b else 0.0 for a, b in pairs]
+    return Range(min(corners), max(corners), x.is_finite and y.is_finite)
+
+
+def _rcp(x: Range) -> Range:
+    if not x.has_finite_reciprocal:
+        return Range(0.0 if x.lower >= 0.0 else -INF, INF, False)
+    return Range(1.0 / x.upper, 1.0 / x.lower)
+
+
+def _max(x: Range, y: Range) -> Range:
+    """NaN is not larger than anything: then the result is y."""
+    bounds = max(x.lower, y.lower), max(x.upper, y.upper)
+    larger = Range(*bounds, x.is_finite and y.is_finite)
+    return larger if x.is_finite else _union((larger, y))
+
+
+def _min(x: Range, y: Range) -> Range:
+    return _neg(_max(_neg(x), _neg(y)))
+
+
+def _abs(x: Range) -> Range:
+    ends = abs(x.lower), abs(x.upper)
+    smallest = 0.0 if x.lower <= 0.0 <= x.upper else min(ends)
+    return Range(smallest, max(ends), x.is_finite)
+
+
+def _sqr(x: Range) -> Range:
+    size = _abs(x)
+    return Range(size.lower * size.lower, size.upper * size.upper, x.is_finite)
+
+
+def _sqrt(x: Range) -> Range:
+    """The square root of zero is finite; that its slope is not is found where it is
+    divided by.
+    """
+    lower, upper = max(x.lower, 0.0), max(x.upper, 0.0)
+    return Range(math.sqrt(lower), math.sqrt(upper), x.is_finite and x.lower >= 0.0)
+
+
+def _exp(x: Range) -> Range:
+    return Range(
+        math.exp(x.lower) if -EXPONENT < x.lower < EXPONENT else 0.0,
+        math.exp(x.upper) if x.upper < EXPONENT else INF,
+        x.is_finite and x.upper < EXPONENT,
+    )
+
+
+def _pow(x: Range, y: Range) -> Range:
+    """A fixed power is a product like another; one that varies can grow as the
+    exponential function does.
+    """
+    is_fixed = y.lower == y.upper
+    if x.is_finite and x.lower > 0.0:
+        if is_fixed:
+            powers = [_power(end, y.lower) for end in _ends(x)]
+            return Range(min(powers), max(powers))
+        logarithm = Range(
+            math.log(x.lower), math.log(x.upper) if x.upper < INF else INF
+        )
+        return Range(0.0, INF, y.is_finite and _mul(y, logarithm).upper < EXPONENT)
+    is_whole = is_fixed and y.lower >= 0.0 and y.lower.is_integer()
+    is_even = is_whole and y.lower % 2 == 0
+    return Range(0.0 if is_even else -INF, INF, is_whole and x.is_finite)
+
+
+def _power(x: float, y: float) -> float:
+    try:
+        return float(x**y)
+    except OverflowError:
+        return INF
+
+
 # ---- By operation ----
 
-_RULES: dict[str, Rule] = {}
 
-
-def _rule(*names: str) -> Callable[[AnyRule], AnyRule]:
-    def enter(rule: AnyRule) -> AnyRule:
-        _RULES.update(dict.fromkeys(names, rule))
-        return rule
-
-    return enter
-
-
-def _bounded(lower: float, upper: float) -> Callable[..., Range]:
+def _bounded(lower: float, upper: float) -> Rule:
     """For an operation whose results have bounds whatever its operands are."""
 
-    def rule(x: Range, *others: Range, **attributes: Any) -> Range:
-        return Range(lower, upper, all(r.is_finite for r in (x, *others)))
+    def rule(*operands: Range, **attributes: Any) -> Range:
+        return Range(lower, upper, all(x.is_finite for x in operands))
 
     return rule
 
@@ -174,209 +262,11 @@ def _rising(
     return rule
 
 
-_sinh = _rising(math.sinh, -EXPONENT, EXPONENT)
-
-_RULES.update(
-    tanh=_bounded(-1.0, 1.0),
-    sigmoid=_bounded(0.0, 1.0),
-    softmax=_bounded(0.0, 1.0),
-    sin=_bounded(-1.0, 1.0),
-    cos=_bounded(-1.0, 1.0),
-    sign=_bounded(-1.0, 1.0),
-    softplus=_bounded(0.0, INF),
-    log=_rising(math.log, 0.0, INF),
-    log2=_rising(math.log2, 0.0, INF),
-    asin=_rising(math.asin, -1.0, 1.0),
-    atanh=_rising(math.atanh, -1.0, 1.0),
-    acosh=_rising(math.acosh, 1.0, INF),
-    sinh=_sinh,
-)
-
-
-@_rule("acos")
-def _acos(x: Range) -> Range:
-    return Range(0.0, math.pi, x.is_finite and x.lower > -1.0 and x.upper < 1.0)
-
-
-@_rule("cosh")
-def _cosh(x: Range) -> Range:
-    return Range(1.0, INF, _sinh(x).is_finite)
-
-
-@_rule("exp")
-def _exp(x: Range) -> Range:
-    return Range(
-        math.exp(x.lower) if -EXPONENT < x.lower < EXPONENT else 0.0,
-        math.exp(x.upper) if x.upper < EXPONENT else INF,
-        x.is_finite and x.upper < EXPONENT,
-    )
-
-
-@_rule("sqrt")
-def _sqrt(x: Range) -> Range:
-    """The square root of zero is finite; that its slope is not is found where it is
-    divided by.
-    """
-    lower, upper = max(x.lower, 0.0), max(x.upper, 0.0)
-    return Range(math.sqrt(lower), math.sqrt(upper), x.is_finite and x.lower >= 0.0)
-
-
-@_rule("copy", *FED)
-def _copy(x: Range = FINITE, **attributes: Any) -> Range:
+def _some_of_them(x: Range, *others: Range, **attributes: Any) -> Range:
+    """Each element is one of the first operand's, or a mean of some."""
     return x
 
 
-@_rule("neg")
-def _neg(x: Range) -> Range:
-    return Range(-x.upper, -x.lower, x.is_finite)
-
-
-@_rule("abs")
-def _abs(x: Range) -> Range:
-    ends = abs(x.lower), abs(x.upper)
-    smallest = 0.0 if x.lower <= 0.0 <= x.upper else min(ends)
-    return Range(smallest, max(ends), x.is_finite)
-
-
-@_rule("sqr")
-def _sqr(x: Range) -> Range:
-    size = _abs(x)
-    return Range(size.lower * size.lower, size.upper * size.upper, x.is_finite)
-
-
-@_rule("softabs")
-def _softabs(x: Range, epsilon: float) -> Range:
-    return _sqrt(_add(_sqr(x), Range(epsilon, epsilon)))
-
-
-@_rule("relu")
-def _relu(x: Range) -> Range:
-    return _max(x, Range(0.0, 0.0))
-
-
-@_rule("add")
-def _add(x: Range, y: Range) -> Range:
-    return Range(x.lower + y.lower, x.upper + y.upper, x.is_finite and y.is_finite)
-
-
-@_rule("sub")
-def _sub(x: Range, y: Range) -> Range:
-    return _add(x, _neg(y))
-
-
-@_rule("mul")
-def _mul(x: Range, y: Range) -> Range:
-    corners = [_product(a, b) for a in _ends(x) for b in _ends(y)]
-    return Range(min(corners), max(corners), x.is_finite and y.is_finite)
-
-
-@_rule("rcp")
-def _rcp(x: Range) -> Range:
-    if not x.has_finite_reciprocal:
-        return Range(0.0 if x.lower >= 0.0 else -INF, INF, False)
-    return Range(1.0 / x.upper, 1.0 / x.lower)
-
-
-@_rule("div")
-def _div(x: Range, y: Range) -> Range:
-    return _mul(x, _rcp(y))
-
-
-@_rule("rsqr")
-def _rsqr(x: Range) -> Range:
-    return _rcp(_sqr(x))
-
-
-@_rule("rsqrt")
-def _rsqrt(x: Range) -> Range:
-    return _rcp(_sqrt(x))
-
-
-@_rule("pow")
-def _pow(x: Range, y: Range) -> Range:
-    """A fixed power is a product like another; one that varies can grow as the
-    exponential function does.
-    """
-    is_fixed = y.lower == y.upper
-    if x.is_finite and x.lower > 0.0:
-        ends = (_power(x.lower, y.lower), _power(x.upper, y.lower))
-        exponent = _mul(y, Range(math.log(x.lower), _log_of(x.upper)))
-        return (
-            Range(min(ends), max(ends))
-            if is_fixed
-            else Range(0.0, INF, y.is_finite and exponent.upper < EXPONENT)
-        )
-    is_whole = is_fixed and y.lower >= 0.0 and y.lower.is_integer()
-    is_even = is_whole and y.lower % 2 == 0
-    return Range(0.0 if is_even else -INF, INF, is_whole and x.is_finite)
-
-
-def _power(x: float, y: float) -> float:
-    try:
-        return float(x**y)
-    except OverflowError:
-        return INF
-
-
-def _log_of(x: float) -> float:
-    return math.log(x) if x < INF else INF
-
-
-@_rule("max")
-def _max(x: Range, y: Range) -> Range:
-    """NaN is not larger than anything: then the result is y."""
-    larger = Range(
-        max(x.lower, y.lower), max(x.upper, y.upper), x.is_finite and y.is_finite
-    )
-    return larger if x.is_finite else _union((larger, y))
-
-
-@_rule("min")
-def _min(x: Range, y: Range) -> Range:
-    return _neg(_max(_neg(x), _neg(y)))
-
-
-@_rule("clamp")
-def _clamp(x: Range, a: Range, b: Range) -> Range:
-    return _max(_min(x, b), a)
-
-
-@_rule("select")
-def _select(condition: Range, x: Range, y: Range) -> Range:
-    return _union((x, y))
-
-
-@_rule("elu")
-def _elu(x: Range, alpha: float) -> Range:
-    return Range(min(-abs(alpha), x.lower), INF, x.is_finite)
-
-
-@_rule("constant")
-def _constant(value: tuple[Any, ...], **attributes: Any) -> Range:
-    numbers = [float(v) for v in value if not isinstance(v, str)]
-    return Range(min(numbers), max(numbers)) if numbers else FINITE
-
-
-@_rule(
-    *MOVING, "copy_n", "max_reduce", "min_reduce", "mean_reduce",
-    "nearest_downsample", "area_downsample", "nearest_upsample",
-)  # fmt: skip
-def _some_of_them(x: Range, **attributes: Any) -> Range:
-    """Each element is one of the operand's, or a mean of some."""
-    return x
-
-
-@_rule("gather")
-def _gather(x: Range, indices: Range, **attributes: Any) -> Range:
-    return x
-
-
-@_rule("pad")
-def _pad(x: Range, border: str, value: float, **attributes: Any) -> Range:
-    return _union((x, Range(value, value))) if border == "constant" else x
-
-
-@_rule("sum_reduce", "box", "debox", "avg_pool", "max_pool")
 def _same_sign(x: Range, **attributes: Any) -> Range:
     """Sums and means of elements, with zeros among them, and maxima."""
     return Range(
@@ -384,30 +274,65 @@ def _same_sign(x: Range, **attributes: Any) -> Range:
     )
 
 
-@_rule("moments")
-def _moments(x: Range, **attributes: Any) -> tuple[Range, ...]:
-    """A mean, and a variance."""
-    return x, Range(0.0, INF, x.is_finite)
+def _constant(value: tuple[Any, ...], **attributes: Any) -> Range:
+    numbers = [float(v) for v in value if not isinstance(v, str)]
+    return Range(min(numbers), max(numbers)) if numbers else FINITE
 
 
-# ---- Bounds ----
+def _pad(x: Range, border: str, value: float, **attributes: Any) -> Range:
+    return _union((x, Range(value, value))) if border == "constant" else x
 
 
-def _ends(x: Range) -> tuple[float, float]:
-    return x.lower, x.upper
+_asin, _sinh = _rising(math.asin, -1.0, 1.0), _rising(math.sinh, -EXPONENT, EXPONENT)
 
-
-def _product(a: float, b: float) -> float:
-    """A bound of zero stays zero, however large the other factor is."""
-    return 0.0 if a == 0.0 or b == 0.0 else a * b
-
-
-def _union(ranges: Iterable[Range]) -> Range:
-    found = list(ranges)
-    if not found:
-        return FINITE
-    return Range(
-        min(r.lower for r in found),
-        max(r.upper for r in found),
-        all(r.is_finite for r in found),
-    )
+_RULES: dict[str, Rule] = {
+    "neg": _neg,
+    "abs": _abs,
+    "sqr": _sqr,
+    "sqrt": _sqrt,
+    "rcp": _rcp,
+    "rsqr": lambda x: _rcp(_sqr(x)),
+    "rsqrt": lambda x: _rcp(_sqrt(x)),
+    "exp": _exp,
+    "log": _rising(math.log, 0.0, INF),
+    "log2": _rising(math.log2, 0.0, INF),
+    "sin": _bounded(-1.0, 1.0),
+    "cos": _bounded(-1.0, 1.0),
+    "asin": _asin,
+    "acos": lambda x: Range(0.0, math.pi, _asin(x).is_finite),
+    "sinh": _sinh,
+    "cosh": lambda x: Range(1.0, INF, _sinh(x).is_finite),
+    "tanh": _bounded(-1.0, 1.0),
+    "acosh": _rising(math.acosh, 1.0, INF),
+    "atanh": _rising(math.atanh, -1.0, 1.0),
+    "sign": _bounded(-1.0, 1.0),
+    "sigmoid": _bounded(0.0, 1.0),
+    "softmax": _bounded(0.0, 1.0),
+    "softplus": _bounded(0.0, INF),
+    "softabs": lambda x, epsilon: _sqrt(_add(_sqr(x), Range(epsilon, epsilon))),
+    "relu": lambda x: _max(x, Range(0.0, 0.0)),
+    "elu": lambda x, alpha: Range(min(-abs(alpha), x.lower), INF, x.is_finite),
+    "add": _add,
+    "sub": lambda x, y: _add(x, _neg(y)),
+    "mul": _mul,
+    "div": lambda x, y: _mul(x, _rcp(y)),
+    "pow": _pow,
+    "max": _max,
+    "min": _min,
+    "clamp": lambda x, a, b: _max(_min(x, b), a),
+    "select": lambda condition, x, y: _union((x, y)),
+    "constant": _constant,
+    "pad": _pad,
+    # A mean, and a variance.
+    "moments": lambda x, **attributes: (x, Range(0.0, INF, x.is_finite)),
+    **dict.fromkeys(
+        (
+            *MOVING, "copy", "copy_n", "gather", "max_reduce", "min_reduce",
+            "mean_reduce", "nearest_downsample", "area_downsample", "nearest_upsample",
+        ),
+        _some_of_them,
+    ),
+    **dict.fromkeys(
+        ("sum_reduce", "box", "debox", "avg_pool", "max_pool"), _same_sign
+    ),
+}  # fmt: skip

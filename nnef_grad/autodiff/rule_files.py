@@ -73,28 +73,17 @@ def signature_problems(
         message = f"the parameters of '{rule.name}' must be ({', '.join(expected)})"
         yield Problem(message, rule.span)
     if is_shape and rule.results != definition.results:
-        yield Problem(
-            f"'{rule.name}' must have the results of its operation", rule.span
-        )
-    if not is_shape:
-        yield from _result_problems(rule, definition)
+        message = f"'{rule.name}' must have the results of its operation"
+        yield Problem(message, rule.span)
+    operands = (p.name for p in definition.operands if _is_differentiable(p.type))
+    gradients = [f"d{name}" for name in operands]
+    for result in () if is_shape else rule.results:
+        if result.name not in gradients:
+            what = f"the gradient of an operand of '{definition.name}'"
+            message = f"'{result.name}' is not {what}: {', '.join(gradients)}"
+            yield Problem(message, result.span)
     if rule.body is None:
         yield Problem(f"'{rule.name}' has no body", rule.span)
-
-
-def _result_problems(
-    rule: syntax.Fragment, definition: syntax.Fragment
-) -> Iterator[Problem]:
-    gradients = [
-        f"d{p.name}" for p in definition.operands if _is_differentiable(p.type)
-    ]
-    for result in rule.results:
-        if result.name not in gradients:
-            message = (
-                f"'{result.name}' is not the gradient of an operand of"
-                f" '{definition.name}': {', '.join(gradients)}"
-            )
-            yield Problem(message, result.span)
 
 
 def expected_parameters(definition: syntax.Fragment) -> list[str]:

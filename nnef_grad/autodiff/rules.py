@@ -55,11 +55,6 @@ class Derivation:
     is_zero: bool = False
     limit: str = ""
 
-    @property
-    def is_missing(self) -> bool:
-        """Whether there is neither a rule nor a decomposition."""
-        return self.vjp is None and self.decompose is None and not self.is_zero
-
 
 class Rules:
     """Rules of the user's own, and the lookup of derivatives.
@@ -89,14 +84,10 @@ class Rules:
         self._functions: dict[str, Rule] = {}
         self._found: dict[str, Derivation | None] = {}
         self.declarations = declared_operations(fragments)
-        self.shapes: dict[str, ShapeFunction] = {
-            **SHAPES,
-            **{
-                name: self._shape_function(self._fragments[name + SHAPE])
-                for name in self.declarations
-                if name + SHAPE in self._fragments
-            },
-        }
+        self.shapes: dict[str, ShapeFunction] = dict(SHAPES)
+        for name in self.declarations:
+            if name + SHAPE in self._fragments:
+                self.shapes[name] = self._shape_function(self._fragments[name + SHAPE])
         self.evaluations: dict[str, Evaluation] = {}
 
     def vjp(self, name: str) -> Callable[[Function], Function]:
@@ -169,8 +160,8 @@ class Rules:
         """How an operation is differentiated."""
         name = operation.name
         special = DECOMPOSITIONS.get(name)
-        is_special = special is not None and special.applies(operation)
-        if special is not None and is_special and not self._is_own(name):
+        is_own = name in self._functions or name + SUFFIX in self._fragments
+        if special is not None and not is_own and special.applies(operation):
             return Derivation(decompose=special.build)
         found = self.rule(name)
         if found is not None:
@@ -186,10 +177,6 @@ class Rules:
         if name not in self._found:
             self._found[name] = self._find(name)
         return self._found[name]
-
-    def _is_own(self, name: str) -> bool:
-        """Whether the user has a rule for an operation."""
-        return name in self._functions or name + SUFFIX in self._fragments
 
     def _find(self, name: str) -> Derivation | None:
         if name + SUFFIX in self._fragments:
@@ -222,9 +209,8 @@ def _enter(
 
 
 def _no_operation(kind: str, name: str, known: Iterable[str]) -> str:
-    near = (
-        suggestion(name, sorted(known)) or ": declare it in the rules or the document"
-    )
+    advice = ": declare it in the rules or the document"
+    near = suggestion(name, sorted(known)) or advice
     return (
         f"the rules have the {kind} of '{name}', which is no operation of the standard,"
         f" of the rules or of the graph{near}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nnef_grad.autodiff.cotangent_support import Selection, keeps, selection
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import substitute
 
 # Where the elements of a tensor matter: where all of some selections take them.
@@ -26,7 +26,7 @@ def unmask(graph: Graph) -> Graph:
     Ensures: every output has the same elements.
     """
     # Most graphs have none.
-    if not any(map(_is_mask, graph.operations)):
+    if not any(map(_mask, graph.operations)):
         return graph
     demands = _demands(graph)
     found: dict[Tensor, Tensor] = {}
@@ -41,20 +41,20 @@ def unmask(graph: Graph) -> Graph:
     return replace(graph, operations=tuple(operations))
 
 
-def _is_mask(operation: Operation) -> bool:
-    return operation.origin is not None and selection(operation) is not None
+def _mask(operation: Operation) -> Selection | None:
+    """The selection that an operation of a derivative makes."""
+    return None if operation.origin is None else selection(operation)
 
 
 def _source_of(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor | None:
     """The operand in place of a selection that is repeated wherever its zeros matter."""
-    chosen = selection(operation)
-    if chosen is None or not _is_mask(operation):
+    mask, result = _mask(operation), operation.outputs[0]
+    if mask is None or mask not in demands.get(result, ()):
         return None
-    result = operation.outputs[0]
-    source = operation.operands[1 if chosen.holds else 2]
-    if chosen not in demands.get(result, ()) or shape_of(source) != result.shape:
-        return None
-    return source if isinstance(source, Tensor) else None
+    source = operation.operands[1 if mask.holds else 2]
+    if isinstance(source, Tensor) and source.shape == result.shape:
+        return source
+    return None
 
 
 def _demands(graph: Graph) -> dict[Tensor, Demand]:
@@ -84,7 +84,7 @@ def _of_operands(
 
 def _of_branch(operation: Operation, index: int) -> Demand:
     """The demand that a select adds for one of its branches."""
-    if operation.name != "select":
+    condition = operation.operands[0]
+    if operation.name != "select" or not isinstance(condition, Tensor):
         return ()
-    condition: Operand = operation.operands[0]
-    return (Selection(condition, index == 1),) if isinstance(condition, Tensor) else ()
+    return (Selection(condition, index == 1),)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Union, cast
 
 from nnef_grad.errors import InvalidGraphError, brief, suggestion
 from nnef_grad.graph.ir import Operand, Operation, Tensor
-from nnef_grad.language import syntax
-from nnef_grad.language.types import (
-    DTYPES,
-    GENERIC,
-    ArrayType,
-    Generics,
-    Primitive,
-    TensorType,
-    TupleType,
-    Type,
-    is_assignable,
-    is_generic,
-)
+from nnef_grad.language import syntax, types
+from nnef_grad.language.types import GENERIC, ArrayType, TensorType, TupleType, Type
 
 # The value of an expression. An array is a list, to distinguish it from a tuple.
 Evaluated = Union[
@@ -30,20 +19,21 @@ Evaluated = Union[
 _PRIMITIVES = {bool: "logical", int: "integer", float: "scalar", str: "string"}
 
 
-class Arguments(NamedTuple):
-    """The arguments of an operation, as an `Operation` keeps them: a value for each
-    parameter.
-    """
+class Call(NamedTuple):
+    """What an `Operation` has before it has results: a value for each parameter."""
 
+    definition: syntax.Fragment
     operands: tuple[Operand, ...]
     attributes: Mapping[str, Any]
     dtype: str | None
 
-    def key(self, fragment: syntax.Fragment) -> tuple[object, ...]:
-        """Equal for arguments with which an operation computes the same."""
-        attributes = (self.attributes[p.name] for p in fragment.attributes)
-        values = tuple(map(_identity, (*self.operands, *attributes)))
-        return fragment.name, self.dtype, values
+
+def operation_key(call: Call | Operation) -> tuple[object, ...]:
+    """Equal for what computes the same."""
+    definition, settings = call.definition, cast("Mapping[str, Any]", call.attributes)
+    attributes = (settings[p.name] for p in definition.attributes)
+    values = tuple(map(_identity, (*call.operands, *attributes)))
+    return definition.name, call.dtype, values
 
 
 def _identity(value: Any) -> Any:
@@ -55,53 +45,23 @@ def _identity(value: Any) -> Any:
     return type(value), repr(value) if value == 0.0 else value
 
 
-def operation_key(operation: Operation) -> tuple[object, ...]:
-    """Equal for operations that compute the same."""
-    arguments = Arguments(operation.operands, operation.settings, operation.dtype)
-    return arguments.key(operation.definition)
-
-
 def bind(
     fragment: syntax.Fragment, values: Mapping[str, Evaluated], dtype: str | None
-) -> Arguments:
-    """The arguments of an invocation, defaults filled in.
+) -> Call:
+    """The call of an invocation, defaults filled in.
 
     Args:
         fragment: the declaration.
         values: the values of the arguments, by parameter; their types were checked.
         dtype: the explicit data type of the invocation, or None.
     """
-    return _filled(fragment, {name: freeze(v) for name, v in values.items()}, dtype)
-
-
-def bind_call(
-    fragment: syntax.Fragment,
-    operands: Sequence[Any],
-    attributes: Mapping[str, Any],
-    dtype: str | None,
-) -> Arguments:
-    """The arguments of a call from Python, checked, defaults filled in.
-
-    Raises:
-        InvalidGraphError: there are too many or too few, or their types are wrong.
-    """
-    given = tuple(map(freeze, operands))
-    named = {name: freeze(value) for name, value in attributes.items()}
-    _refuse_wrong_types(fragment, given, named, dtype)
-    _refuse_misfits(fragment, given, named)
-    names = (p.name for p in fragment.operands)
-    values = {**dict(zip(names, given, strict=False)), **named}
-    return _filled(fragment, values, dtype)
-
-
-def _filled(
-    fragment: syntax.Fragment, given: Mapping[str, Any], dtype: str | None
-) -> Arguments:
-    values = {**fragment.defaults, **given}
-    return Arguments(
-        tuple(values[p.name] for p in fragment.operands),
-        {p.name: values[p.name] for p in fragment.attributes},
-        dtype or _deduced_dtype(fragment, values),
+    given = {name: freeze(value) for name, value in values.items()}
+    whole = {**fragment.defaults, **given}
+    return Call(
+        fragment,
+        tuple(whole[p.name] for p in fragment.operands),
+        {p.name: whole[p.name] for p in fragment.attributes},
+        dtype or _deduced_dtype(fragment, whole),
     )
 
 
@@ -111,49 +71,75 @@ def _deduced_dtype(
     """The data type that `?` stands for: the declared default, or that of the values."""
     if fragment.generic != GENERIC:
         return fragment.generic
-    candidates = (
-        _first(values[p.name]) for p in fragment.parameters if is_generic(p.type)
-    )
-    return next((dtype_of(c) for c in candidates if c is not None), None)
+    for parameter in fragment.parameters:
+        if types.is_generic(parameter.type):
+            value = values[parameter.name]
+            while isinstance(value, tuple) and value:
+                value = value[0]
+            if value != ():
+                return dtype_of(value)
+    return None
 
 
-# ---- Checks of a call from Python ----
+# ---- Calls from Python ----
+
+
+def bind_call(
+    fragment: syntax.Fragment,
+    operands: Sequence[Any],
+    attributes: Mapping[str, Any],
+    dtype: str | None,
+) -> Call:
+    """The call of an operation from Python, checked, defaults filled in.
+
+    Raises:
+        InvalidGraphError: there are too many or too few, or their types are wrong.
+    """
+    names = (p.name for p in fragment.operands)
+    values = {**dict(zip(names, operands, strict=False)), **attributes}
+    _refuse_wrong_types(fragment, values, dtype)
+    _refuse_misfits(fragment, len(operands), attributes)
+    return bind(fragment, values, dtype)
+
+
+def _refuse_wrong_types(
+    fragment: syntax.Fragment, values: Mapping[str, Any], dtype: str | None
+) -> None:
+    """What is missing or too much is not looked at."""
+    name, default = fragment.name, fragment.generic
+    if dtype is not None and (dtype not in types.DTYPES or default is None):
+        raise InvalidGraphError(f"there is no operation '{name}<{dtype}>'")
+    if dtype is None and default == GENERIC and not fragment.deduces_dtype:
+        raise InvalidGraphError(f"'{name}' needs its data type: give dtype")
+    generics = types.Generics(dtype or (default if default != GENERIC else None))
+    for p in fragment.parameters:
+        if p.name in values and not _is_of(values[p.name], p.type, generics):
+            found = brief(_describe(values[p.name]))
+            message = f"argument '{p.name}' of '{name}' wants {p.type}, got {found}"
+            raise InvalidGraphError(message)
 
 
 def _refuse_misfits(
-    fragment: syntax.Fragment,
-    operands: Sequence[Operand],
-    attributes: Mapping[str, object],
+    fragment: syntax.Fragment, count: int, attributes: Mapping[str, object]
 ) -> None:
-    """Refuses arguments that were not matched with the parameters of a declaration, and
-    do not: too many operands, unknown attributes, missing ones.
-    """
-    if len(operands) > len(fragment.operands):
-        raise InvalidGraphError(_too_many(fragment, len(operands)))
-    unknown = attributes.keys() - {p.name for p in fragment.attributes}
-    if unknown:
-        first = next(name for name in attributes if name in unknown)
-        raise InvalidGraphError(_unknown_attribute(fragment, first))
-    given = {p.name for p in fragment.operands[: len(operands)]}
-    for what, parameters in (
-        ("operand", fragment.operands),
-        ("attribute", fragment.attributes),
-    ):
-        missing = [
-            f"'{p.name}'"
-            for p in parameters
-            if p.default is None and p.name not in given | attributes.keys()
-        ]
+    """Refuses too many operands, unknown attributes, missing ones."""
+    most = len(fragment.operands)
+    if count > most:
+        words = f"{most} operand{'s' if most != 1 else ''}, and {count} are given"
+        advice = ": attributes need their keyword" if fragment.attributes else ""
+        raise InvalidGraphError(f"'{fragment.name}' takes {words}{advice}")
+    known = [p.name for p in fragment.attributes]
+    for name in attributes:
+        if name not in known:
+            raise InvalidGraphError(_unknown_attribute(fragment, name))
+    given = {p.name for p in fragment.operands[:count]} | attributes.keys()
+    kinds = {"operand": fragment.operands, "attribute": fragment.attributes}
+    for what, parameters in kinds.items():
+        needed = [p.name for p in parameters if p.default is None]
+        missing = [f"'{name}'" for name in needed if name not in given]
         if missing:
             words = f"{what}{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
             raise InvalidGraphError(f"'{fragment.name}' needs {words}")
-
-
-def _too_many(fragment: syntax.Fragment, given: int) -> str:
-    count = len(fragment.operands)
-    words = f"{count} operand{'s' if count != 1 else ''}"
-    advice = ": attributes need their keyword" if fragment.attributes else ""
-    return f"'{fragment.name}' takes {words}, and {given} are given{advice}"
 
 
 def _unknown_attribute(fragment: syntax.Fragment, name: str) -> str:
@@ -163,72 +149,30 @@ def _unknown_attribute(fragment: syntax.Fragment, name: str) -> str:
     return f"'{fragment.name}' has no attribute '{name}'{near}"
 
 
-def _refuse_wrong_types(
-    fragment: syntax.Fragment,
-    operands: Sequence[object],
-    attributes: Mapping[str, object],
-    dtype: str | None,
-) -> None:
-    """Refuses arguments of other types than the parameters of a declaration; arrays are
-    tuples. What is missing or too much is not looked at.
-    """
-    _refuse_wrong_dtype(fragment, dtype)
-    generics = Generics(dtype or _default_dtype(fragment))
-    named = {p.name: o for p, o in zip(fragment.operands, operands, strict=False)}
-    values = {**named, **attributes}
-    for parameter in fragment.parameters:
-        name = parameter.name
-        if name in values and not _is_of(values[name], parameter.type, generics):
-            found = brief(_describe(values[name]))
-            message = f"argument '{name}' of '{fragment.name}' wants {parameter.type}, got {found}"
-            raise InvalidGraphError(message)
-
-
-def _default_dtype(fragment: syntax.Fragment) -> str | None:
-    return fragment.generic if fragment.generic != GENERIC else None
-
-
-def _refuse_wrong_dtype(fragment: syntax.Fragment, dtype: str | None) -> None:
-    name = fragment.name
-    if dtype is not None and (dtype not in DTYPES or fragment.generic is None):
-        raise InvalidGraphError(f"there is no operation '{name}<{dtype}>'")
-    if dtype is None and fragment.generic == GENERIC and not fragment.deduces_dtype:
-        raise InvalidGraphError(f"'{name}' needs its data type: give dtype")
-
-
-def _is_of(value: object, type_: Type, generics: Generics) -> bool:
-    """Whether a value, with tuples for arrays, is one of a type; a number can stand for
-    a tensor.
-    """
+def _is_of(value: object, type_: Type, generics: types.Generics) -> bool:
+    """Whether a value is one of a type; a number can stand for a tensor."""
     if isinstance(type_, ArrayType):
-        return isinstance(value, tuple) and all(
+        return isinstance(value, (list, tuple)) and all(
             _is_of(item, type_.item, generics) for item in value
         )
     if isinstance(type_, TupleType):
         return (
-            isinstance(value, tuple)
+            isinstance(value, (list, tuple))
             and len(value) == len(type_.items)
             and all(map(_is_of, value, type_.items, repeat(generics)))
         )
     if isinstance(value, Tensor):
-        return is_assignable(TensorType(value.dtype), type_, generics)
+        return types.is_assignable(TensorType(value.dtype), type_, generics)
     name = _PRIMITIVES.get(type(value))
-    return name is not None and is_assignable(Primitive(name), type_, generics)
+    if name is None:
+        return False
+    return types.is_assignable(types.Primitive(name), type_, generics)
 
 
 def _describe(value: object) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_describe, value))}]"
     return f"tensor<{value.dtype}>" if isinstance(value, Tensor) else repr(value)
-
-
-def _first(value: Operand) -> Tensor | bool | int | float | str | None:
-    """The first value that is not a tuple, from inside nested tuples."""
-    while isinstance(value, tuple):
-        if not value:
-            return None
-        value = value[0]
-    return value
 
 
 # ---- Values ----
@@ -243,15 +187,20 @@ def freeze(value: Any) -> Any:
 
 def thaw(type_: Type, value: Operand) -> Evaluated:
     """The value of a parameter as expressions see it: arrays are lists again."""
-    if isinstance(type_, ArrayType):
-        assert isinstance(value, tuple)
+    if isinstance(type_, ArrayType) and isinstance(value, tuple):
         return [thaw(type_.item, item) for item in value]
-    if isinstance(type_, TupleType):
-        assert isinstance(value, tuple)
+    if isinstance(type_, TupleType) and isinstance(value, tuple):
         items = zip(type_.items, value, strict=True)
         return tuple(thaw(item_type, item) for item_type, item in items)
     assert not isinstance(value, tuple)
     return value
+
+
+def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
+    """The value with another one for each tensor in it."""
+    if isinstance(value, tuple):
+        return tuple(map_tensors(function, item) for item in value)
+    return function(value) if isinstance(value, Tensor) else value
 
 
 def dtype_of(value: Operand) -> str:

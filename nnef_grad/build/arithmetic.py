@@ -32,18 +32,21 @@ def compute(symbol: str, values: Sequence[Any], span: Span) -> Any:
         InvalidGraphError: its value is not defined, or is out of range.
     """
     table = _UNARY if len(values) == 1 else _BINARY
+    return _apply(symbol, table[symbol], values, span)
+
+
+def _apply(
+    name: str, function: Callable[..., Any], values: Sequence[Any], span: Span
+) -> Any:
     try:
-        return _in_range(table[symbol](*values))
+        return _in_range(function(*values))
     except _NoValue as error:
-        raise InvalidGraphError(
-            f"'{symbol}' has no value here: {error}", span
-        ) from None
+        reason = str(error)
     except ZeroDivisionError:
-        message = f"'{symbol}' has no value here: it divides by zero"
-        raise InvalidGraphError(message, span) from None
+        reason = "it divides by zero"
     except OverflowError:
-        message = f"'{symbol}' has no value here: it is too large"
-        raise InvalidGraphError(message, span) from None
+        reason = "it is too large"
+    raise InvalidGraphError(f"'{name}' has no value here: {reason}", span)
 
 
 def _in_range(value: Any) -> Any:
@@ -129,14 +132,10 @@ def convert(name: str, value: Any, span: Span) -> Any:
         InvalidGraphError: a text does not spell a value, or the value is out of range.
     """
     try:
-        return _in_range(_BUILTINS[name](value))
+        return _apply(name, _BUILTINS[name], [value], span)
     except ValueError:
         article = "an" if name == "integer" else "a"
         message = f"'{value}' is not the text of {article} {name}"
-        raise InvalidGraphError(message, span) from None
-    except ArithmeticError as error:
-        reason = str(error) if isinstance(error, _NoValue) else "it is too large"
-        message = f"'{name}' has no value here: {reason}"
         raise InvalidGraphError(message, span) from None
 
 

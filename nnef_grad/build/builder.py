@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from nnef_grad.build.arguments import Arguments
+from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import Evaluator, NoValueError, Scope, hint_of, unpack
+from nnef_grad.build.evaluation import Evaluator, NoValueError, hint_of, unpack
 from nnef_grad.build.lenient import repair, repair_bias
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -23,7 +23,7 @@ from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_document
 from nnef_grad.language.labels import label_steps
-from nnef_grad.ops.opset import OpSet, standard_opset
+from nnef_grad.ops.opset import OpSet
 from nnef_grad.source import Span
 
 ShapeOf = Callable[[str, Shape], Shape]
@@ -52,7 +52,7 @@ def build_graph(
         InvalidGraphError: the document breaks a rule of the language, or of an
             operation; the error reports all problems that do not follow from others.
     """
-    opset = opset if opset is not None else standard_opset()
+    opset = opset or OpSet()
     warnings: list[Problem] = []
     if lenient:
         document, warnings = repair(document)
@@ -61,11 +61,8 @@ def build_graph(
         raise InvalidGraphError.collect(problems)
     inlined = {f.name for f in document.fragments if f.body is not None} | {*compounds}
     emitter = Emitter(opset.extended(document.fragments))
-    evaluator = Evaluator(
-        emitter,
-        lambda fragment: fragment.name in inlined,
-        _adjustment(emitter, shapes, warnings if lenient else None),
-    )
+    adjust = _adjustment(emitter, shapes, warnings if lenient else None)
+    evaluator = Evaluator(emitter, inlined, adjust)
     scope = _GraphBody(document.graph, evaluator).expand()
     graph = Graph(
         document.graph.name,
@@ -82,25 +79,21 @@ def build_graph(
 
 def _adjustment(
     emitter: Emitter, shapes: ShapeOf, repairs: list[Problem] | None
-) -> Callable[[syntax.Fragment, Arguments, str, Span], Arguments]:
-    """A function that changes the arguments of an operation before it is emitted: it sets
-    the shape of an external, and repairs a bias.
-    """
+) -> Callable[[Call, str, Span], Call]:
+    """Sets the shape of an external, and repairs a bias."""
 
-    def adjust_arguments(
-        fragment: syntax.Fragment, bound: Arguments, hint: str, span: Span
-    ) -> Arguments:
-        if fragment.name == "external":
-            shape: Any = bound.attributes["shape"]
-            return bound._replace(attributes={"shape": tuple(shapes(hint, shape))})
-        if fragment.name == "variable":
-            _check_label(str(bound.attributes["label"]), span)
+    def adjust(call: Call, hint: str, span: Span) -> Call:
+        if call.definition.name == "external":
+            shape = tuple(shapes(hint, call.attributes["shape"]))
+            return call._replace(attributes={"shape": shape})
+        if call.definition.name == "variable":
+            _check_label(str(call.attributes["label"]), span)
         if repairs is not None:
-            bound, found = repair_bias(emitter, fragment, bound, span)
+            call, found = repair_bias(emitter, call, span)
             repairs.extend(found)
-        return bound
+        return call
 
-    return adjust_arguments
+    return adjust
 
 
 def _check_label(label: str, span: Span) -> None:
@@ -123,11 +116,11 @@ class _GraphBody:
     def __init__(self, graph: syntax.GraphDefinition, evaluator: Evaluator) -> None:
         self.graph = graph
         self.evaluator = evaluator
-        self.scope: Scope = {}
+        self.scope: dict[str, Any] = {}
         self.labels: dict[str, Tensor] = {}
         self.problems: list[Problem] = []
 
-    def expand(self) -> Scope:
+    def expand(self) -> dict[str, Any]:
         for statement in self.graph.body:
             try:
                 with bounded_nesting(statement.span):
@@ -143,8 +136,9 @@ class _GraphBody:
     def _assign(self, statement: syntax.Assignment) -> None:
         target, value = statement.target, statement.value
         found = self.evaluator.evaluate(value, self.scope, hint_of(target), target)
-        for identifier, tensor in unpack(target, found):
-            self.scope[identifier.name] = self._named(identifier, tensor)
+        emitter = self.evaluator.emitter
+        for name, tensor in unpack(target, found):
+            self.scope[name] = emitter.pin_name(tensor, name)
         if isinstance(value, syntax.Invocation) and value.name == "variable":
             self._share(value, self.scope[hint_of(target)])
 
@@ -160,9 +154,3 @@ class _GraphBody:
                 f" whose shape is {list(first.shape)}"
             )
             raise InvalidGraphError(message, value.span)
-
-    def _named(self, identifier: syntax.Identifier, value: Any) -> Tensor:
-        """The tensor that has this name in the document."""
-        if isinstance(value, Tensor) and value.name == identifier.name:
-            return value
-        return self.evaluator.emitter.pin_name(value, identifier.name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from nnef_grad.build.arguments import Arguments, bind, bind_call, operation_key
+from nnef_grad.build.arguments import Call, bind, bind_call, operation_key
 from nnef_grad.build.shape_inference import infer_shapes
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.graph.ir import (
@@ -18,20 +18,16 @@ from nnef_grad.graph.ir import (
     Tensor,
     tensors,
 )
-from nnef_grad.language import syntax
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.traits import UNIQUE
 from nnef_grad.source import Span
 
-Simplifier = Callable[
-    ["Emitter", str, tuple[Operand, ...], Mapping[str, Any], "str | None"],
-    "Operand | None",
-]
+Simplifier = Callable[["Emitter", Call], "Operand | None"]
 
 
-class Tracker(Protocol):
+class Tracker:
     """Observes the operations that are emitted, and may replace their operands."""
 
     def take(self, operation: Operation) -> None:
@@ -41,6 +37,7 @@ class Tracker(Protocol):
         self, emit: Emitter, name: str, operands: tuple[Operand, ...]
     ) -> tuple[Operand, ...]:
         """The operands to use in place of those given, before an operation is emitted."""
+        return operands
 
     def follow(self, operation: Operation) -> None:
         """Observes the operation that was emitted, new or an equal one from before."""
@@ -76,10 +73,10 @@ class Emitter:
         self.origin: Operation | None = None
         self.naming: Callable[[str], str] = str
         self._simplify = simplify
-        self._tracker = tracker
+        self._tracker = tracker or Tracker()
         self._numbers = count()
         self._producers: dict[Tensor, Operation] = {}
-        self._emitted: dict[tuple[object, ...], Operation] = {}
+        self._emitted: dict[tuple[object, ...] | None, Operation] = {}
         for operation in operations:
             self.append(operation)
 
@@ -94,16 +91,15 @@ class Emitter:
         """Emits an operation with one result and returns the result; see `Emit`. Nothing
         is emitted where the result is there already.
         """
-        fragment = self._known(name)
-        arguments = bind_call(fragment, operands, attributes, dtype)
-        self._refuse_unknown(arguments.operands)
-        hints = (self.naming(hint or name),)
-        (result,) = self.emit_op(fragment, arguments, hints=hints)
-        return result if isinstance(result, Tensor) else self._constant(result)
-
-    def _constant(self, value: Operand) -> Tensor:
-        """A number as a tensor."""
-        return self("constant", shape=(), value=(value,))
+        call = bind_call(self._known(name), operands, attributes, dtype)
+        for tensor in tensors(call.operands):
+            if not self.knows(tensor):
+                message = f"tensor '{tensor.name}' is not of this graph"
+                raise InvalidGraphError(message)
+        (result,) = self.emit_op(call, hints=(self.naming(hint or name),))
+        if isinstance(result, Tensor):
+            return result
+        return self("constant", shape=(), value=(result,))
 
     def _known(self, name: str) -> Fragment:
         """The declaration of an operation that has one result."""
@@ -111,25 +107,16 @@ class Emitter:
             near = suggestion(name, list(self.opset.declarations))
             raise InvalidGraphError(f"there is no operation '{name}'{near}")
         fragment = self.opset.declarations[name]
-        if len(fragment.results) != 1:
-            count = len(fragment.results)
-            raise InvalidGraphError(
-                f"'{name}' has {count} results, and emit returns one"
-            )
+        if (count := len(fragment.results)) != 1:
+            message = f"'{name}' has {count} results, and emit returns one"
+            raise InvalidGraphError(message)
         return fragment
-
-    def _refuse_unknown(self, operands: tuple[Operand, ...]) -> None:
-        for tensor in tensors(operands):
-            if not self.knows(tensor):
-                message = f"tensor '{tensor.name}' is not of this graph"
-                raise InvalidGraphError(message)
 
     def emit_op(
         self,
-        fragment: Fragment,
-        arguments: Arguments,
+        call: Call,
         *,
-        hints: tuple[Any, ...] = (),
+        hints: tuple[str, ...] = (),
         names: tuple[Any, ...] = (),
         span: Span | None = None,
     ) -> tuple[Operand, ...]:
@@ -137,63 +124,58 @@ class Emitter:
         result of an operation that is simplified away.
 
         Args:
-            fragment: the declaration of the operation.
-            arguments: a value for each parameter.
-            hints: for each result the name that it should get, or a tuple of names for
-                an array of tensors.
-            names: for each result the name that it has, if the names are final.
+            call: the operation, with a value for each parameter.
+            hints: for each result the name that it should get.
+            names: for each result the name that it has, if the names are final; a tuple
+                of names for an array of tensors.
             span: the place in the source.
 
         Raises:
             InvalidGraphError: the arguments do not fit each other.
         """
-        if self._tracker is not None:
-            prepared = self._tracker.prepare(self, fragment.name, arguments.operands)
-            arguments = arguments._replace(operands=prepared)
-        if self._simplify is None or names or fragment.name in UNIQUE:
-            return self._new(fragment, arguments, hints, names, span).results
-        simpler = self._simplify_away(fragment, arguments, hints)
-        if simpler is not None:
-            return (simpler,)
-        key = arguments.key(fragment)
-        if key not in self._emitted:
-            self._emitted[key] = self._new(fragment, arguments, hints, names, span)
-        else:
-            self._follow(self._emitted[key])
-        return self._emitted[key].results
-
-    def _simplify_away(
-        self, fragment: Fragment, arguments: Arguments, hints: tuple[Any, ...]
-    ) -> Operand | None:
-        """The operand in place of the result, if the operation is not needed."""
-        assert self._simplify is not None
-        before = len(self.operations)
-        simpler = self._simplify(self, fragment.name, *arguments)
-        if simpler is not None and len(self.operations) > before and hints:
-            self.set_hint(simpler, hints[0])
-        return simpler
+        name = call.definition.name
+        call = call._replace(operands=self._tracker.prepare(self, name, call.operands))
+        key: tuple[object, ...] | None = None
+        if self._simplify is not None and not names and name not in UNIQUE:
+            before = len(self.operations)
+            simpler = self._simplify(self, call)
+            if simpler is not None:
+                if len(self.operations) > before and hints:
+                    self.set_hint(simpler, hints[0])
+                return (simpler,)
+            key = operation_key(call)
+        operation = self._emitted.get(key)
+        if operation is None:
+            operation = self._new(call, hints, names, span)
+            if key is not None:
+                self._emitted[key] = operation
+        self._tracker.follow(operation)
+        return operation.results
 
     def _new(
         self,
-        fragment: Fragment,
-        arguments: Arguments,
-        hints: tuple[Any, ...],
+        call: Call,
+        hints: tuple[str, ...],
         names: tuple[Any, ...],
         span: Span | None,
     ) -> Operation:
-        operands, attributes, dtype = arguments
-        results = self._results(fragment, arguments, hints, names, span)
+        """A new operation, with new tensors for its results."""
+        definition, operands, attributes, dtype = call
+        shapes = infer_shapes(self.opset, call, span)
+        names = names or (None,) * len(shapes)
+        hints = hints or tuple(result.name for result in definition.results)
+        results: list[Result] = []
+        columns = zip(definition.results, shapes, names, hints, strict=True)
+        for declared, shape, name, hint in columns:
+            if isinstance(name, tuple) and len(name) != len(shape):
+                counts = f"{len(shape)} results here, and {len(name)} names are given"
+                raise InvalidGraphError(f"'{definition.name}' has {counts}", span)
+            results.append(self._result(declared.type, shape, dtype, name, hint))
+        settings, made = cast("Attributes", attributes), tuple(results)
         operation = Operation(
-            fragment,
-            operands,
-            cast("Attributes", attributes),
-            results,
-            dtype,
-            span,
-            self.origin,
+            definition, operands, settings, made, dtype, span, self.origin
         )
         self._add(operation)
-        self._follow(operation)
         return operation
 
     def emit_again(
@@ -201,7 +183,7 @@ class Emitter:
         operation: Operation,
         operands: Iterable[Any],
         *,
-        hints: tuple[Any, ...] = (),
+        hints: tuple[str, ...] = (),
         **attributes: Any,
     ) -> tuple[Operand, ...]:
         """Emits an operation with other operands, of which trailing defaults may be left
@@ -211,7 +193,7 @@ class Emitter:
         named = zip((p.name for p in definition.operands), operands, strict=False)
         values = {**operation.settings, **attributes, **dict(named)}
         dtype = None if definition.deduces_dtype else operation.dtype
-        return self.emit_op(definition, bind(definition, values, dtype), hints=hints)
+        return self.emit_op(bind(definition, values, dtype), hints=hints)
 
     def append(self, operation: Operation, *, is_shared: bool = True) -> None:
         """Adds an operation as it is. Equal ones that are emitted later are the same, if
@@ -221,21 +203,15 @@ class Emitter:
         is_shared = is_shared and operation.name not in UNIQUE
         if self._simplify is not None and is_shared:
             self._emitted.setdefault(operation_key(operation), operation)
-        if self._tracker is not None:
-            self._tracker.take(operation)
+        self._tracker.take(operation)
 
     def _add(self, operation: Operation) -> None:
         self.operations.append(operation)
-        for tensor in operation.outputs:
-            self._producers[tensor] = operation
+        self.note_producer(operation)
 
-    def _follow(self, operation: Operation) -> None:
-        if self._tracker is not None:
-            self._tracker.follow(operation)
-
-    def note_replaced(self, operation: Operation) -> None:
-        """Keeps an operation in whose place others were emitted as the producer of its
-        results.
+    def note_producer(self, operation: Operation) -> None:
+        """Keeps an operation as the producer of its results: also one in whose place
+        others were emitted.
         """
         for tensor in operation.outputs:
             self._producers[tensor] = operation
@@ -260,73 +236,37 @@ class Emitter:
             self.hints[value.name] = hint
 
     def pin_name(self, value: Operand, name: str) -> Tensor:
-        """The tensor that will have the name: the value itself, if its name is still
-        open, or else a copy.
+        """The tensor that will have the name: the value itself, if it has it or its name
+        is still open, or else a copy.
         """
-        if (
-            isinstance(value, Tensor)
-            and value.name in self.hints
-            and value not in self.pinned
-        ):
-            self.pinned[value] = name
-            return value
-        definition = self.opset.declarations["copy"]
-        arguments = bind(definition, {"x": value}, None)
-        (copied,) = self.emit_op(definition, arguments, names=(name,))
-        assert isinstance(copied, Tensor)
-        return copied
+        if isinstance(value, Tensor):
+            if value.name in self.hints and value not in self.pinned:
+                self.pinned[value] = name
+            if name in (value.name, self.pinned.get(value)):
+                return value
+        return self.emit_named(name, "copy", x=value)
 
-    def _results(
-        self,
-        fragment: Fragment,
-        arguments: Arguments,
-        hints: tuple[Any, ...],
-        names: tuple[Any, ...],
-        span: Span | None,
-    ) -> tuple[Result, ...]:
-        """New tensors for the results, with their shapes."""
-        shapes = infer_shapes(self.opset, fragment, arguments, span)
-        hints = hints or tuple(result.name for result in fragment.results)
-        columns = (fragment.results, shapes, hints, names or (None,) * len(hints))
-        return tuple(
-            self._result(fragment, arguments.dtype, *column, span)
-            for column in zip(*columns, strict=True)
-        )
+    def emit_named(self, name: str, operation: str, **values: Any) -> Tensor:
+        """Emits an operation whose result has a final name."""
+        call = bind(self.opset.declarations[operation], values, None)
+        (result,) = self.emit_op(call, names=(name,))
+        assert isinstance(result, Tensor)
+        return result
 
     def _result(
-        self,
-        fragment: Fragment,
-        dtype: str | None,
-        declared: syntax.Result,
-        shape: Any,
-        hint: Any,
-        name: Any,
-        span: Span | None,
-    ) -> Result:
-        if not isinstance(declared.type, ArrayType):
-            return self._tensor(declared.type, shape, dtype, name, hint)
-        count = len(shape)
-        if name is not None and len(name) != count:
-            message = f"'{fragment.name}' has {count} results here, and {len(name)} names are given"
-            raise InvalidGraphError(message, span)
-        hints = hint if isinstance(hint, tuple) else _numbered(hint, count)
-        return tuple(
-            self._tensor(declared.type.item, s, dtype, n, h)
-            for s, n, h in zip(shape, name or (None,) * count, hints, strict=True)
-        )
-
-    def _tensor(
-        self, type_: Type, shape: Any, dtype: str | None, name: str | None, hint: str
-    ) -> Tensor:
+        self, type_: Type, shape: Any, dtype: str | None, name: Any, hint: str
+    ) -> Any:
+        """A new tensor, or a tuple of them, for a result of a type."""
+        if isinstance(type_, ArrayType):
+            numbers = range(1, len(shape) + 1)
+            columns = zip(numbers, shape, name or [None for _ in numbers], strict=True)
+            return tuple(
+                self._result(type_.item, extents, dtype, own, f"{hint}_{number}")
+                for number, extents, own in columns
+            )
         assert isinstance(type_, TensorType)
         actual = dtype if type_.dtype == GENERIC else type_.dtype
         assert actual is not None
-        return (
-            Tensor(name, actual, tuple(shape))
-            if name is not None
-            else self.tensor(actual, tuple(shape), hint)
-        )
-
-
-def _numbered(hint: str, count: int) -> tuple[str, ...]:
-    return tuple(f"{hint}_{i + 1}" for i in range(count))
+        if name is not None:
+            return Tensor(name, actual, tuple(shape))
+        return self.tensor(actual, tuple(shape), hint)

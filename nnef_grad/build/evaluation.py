@@ -8,14 +8,14 @@ that remain are in values: an index out of range, shapes that do not fit each ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from nnef_grad.build.arguments import Arguments, Evaluated, bind, thaw
+from nnef_grad.build.arguments import Call, bind, thaw
 from nnef_grad.build.arithmetic import compute, convert
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.errors import InvalidGraphError, NnefGradError
-from nnef_grad.graph.ir import Operand, Operation, Tensor
+from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.matching import match
 from nnef_grad.language.operators import OPERATIONS
@@ -36,9 +36,8 @@ class NoValueError(Exception):
     """A name has no value, because the statement that defines it has failed."""
 
 
-# Changes the arguments of an operation before it is emitted, given the name of its first
-# result.
-Adjustment = Callable[[syntax.Fragment, Arguments, str, Span], Arguments]
+# Changes a call before it is emitted, given the name of its first result.
+Adjustment = Callable[[Call, str, Span], Call]
 
 
 class Evaluator:
@@ -46,18 +45,18 @@ class Evaluator:
 
     Attributes:
         emitter: emits the operations.
-        inline: whether the invocations of a fragment are replaced by its body.
-        adjust: changes the arguments of an operation before it is emitted.
+        inlined: the names of the fragments whose invocations become their bodies.
+        adjust: changes a call before it is emitted.
     """
 
     def __init__(
         self,
         emitter: Emitter,
-        inline: Callable[[syntax.Fragment], bool] = lambda fragment: False,
-        adjust: Adjustment = lambda fragment, bound, hint, span: bound,
+        inlined: Collection[str] = (),
+        adjust: Adjustment = lambda call, hint, span: call,
     ) -> None:
         self.emitter = emitter
-        self.inline = inline
+        self.inlined = inlined
         self.adjust = adjust
         self.caller: Span | None = None
         self.expanded = 0
@@ -100,16 +99,6 @@ class Evaluator:
         Returns:
             The value of each result, by name.
         """
-        results: dict[str, Any] = self._body(fragment, bound, naming, caller)
-        return results
-
-    def _body(
-        self,
-        fragment: syntax.Fragment,
-        bound: Mapping[str, Any],
-        naming: Callable[[str], str],
-        caller: Span | None,
-    ) -> Any:
         assert fragment.body is not None
         outer, self.caller = self.caller, caller
         self.depth += 1
@@ -122,8 +111,12 @@ class Evaluator:
                 hint = naming(hint_of(statement.target))
                 value = self._visit(statement.value, scope, hint)
                 parts = unpack(statement.target, value)
-                scope.update((i.name, part) for i, part in parts)
-                self._name_results(statement, parts, naming)
+                scope.update(parts)
+                # Each of several results gets its own name.
+                is_one = isinstance(statement.target, syntax.Identifier)
+                if not is_one and isinstance(statement.value, syntax.Invocation):
+                    for name, part in parts:
+                        self.emitter.set_hint(part, naming(name))
         except NnefGradError as error:
             error.called_from(caller)
             raise
@@ -131,19 +124,6 @@ class Evaluator:
             self.caller = outer
             self.depth -= 1
         return {r.name: scope[r.name] for r in fragment.results}
-
-    def _name_results(
-        self,
-        statement: syntax.Assignment,
-        parts: Sequence[tuple[syntax.Identifier, Any]],
-        naming: Callable[[str], str],
-    ) -> None:
-        """Gives each of several results its own name."""
-        is_one = isinstance(statement.target, syntax.Identifier)
-        if not is_one and isinstance(statement.value, syntax.Invocation):
-            for identifier, part in parts:
-                if isinstance(part, Tensor):
-                    self.emitter.set_hint(part, naming(identifier.name))
 
     def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
         return _VISIT[type(expression)](self, expression, scope, hint)
@@ -159,147 +139,125 @@ class Evaluator:
 
     def _invocation(
         self,
-        invocation: syntax.Invocation,
+        node: syntax.Invocation,
         scope: Scope,
         hint: str,
         target: syntax.Target | None = None,
     ) -> Any:
-        fragment = self.emitter.opset.declarations[invocation.name]
-        values: dict[str, Evaluated] = {}
-        for name, argument in match(fragment, invocation).items():
+        fragment = self.emitter.opset.declarations[node.name]
+        values: dict[str, Any] = {}
+        for name, argument in match(fragment, node).items():
             word = _step(hint, _word(argument.value))
             values[name] = self._visit(argument.value, scope, word)
-        dtype = scope.get(GENERIC) if invocation.dtype == GENERIC else invocation.dtype
-        bound = bind(fragment, values, dtype)
-        return self._call(fragment, bound, hint, invocation.span, target)
+        dtype = scope.get(GENERIC) if node.dtype == GENERIC else node.dtype
+        return self._call(bind(fragment, values, dtype), hint, node.span, target)
 
     def _call(
-        self,
-        fragment: syntax.Fragment,
-        bound: Arguments,
-        hint: str,
-        span: Span,
-        target: syntax.Target | None = None,
+        self, call: Call, hint: str, span: Span, target: syntax.Target | None = None
     ) -> Any:
         place = span if self.caller is None else span._replace(caller=self.caller)
-        if self.caller is not None or self.inline(fragment):
+        is_inlined = call.definition.name in self.inlined
+        if self.caller is not None or is_inlined:
             self._count(place)
-        if self.inline(fragment):
-            return self._inline(fragment, bound, hint, place)
-        bound = self.adjust(fragment, bound, hint, place)
-        single = len(fragment.results) == 1
+        if is_inlined:
+            return self._inline(call, hint, place)
+        declared = call.definition.results
+        is_single = len(declared) == 1
         results = self.emitter.emit_op(
-            fragment,
-            bound,
-            hints=(hint,)
-            if single
-            else tuple(_step(hint, r.name) for r in fragment.results),
-            names=_names(target, len(fragment.results)),
+            self.adjust(call, hint, place),
+            hints=tuple(hint if is_single else _step(hint, r.name) for r in declared),
+            names=_names(target, len(declared)),
             span=place,
         )
         parts = tuple(list(r) if isinstance(r, tuple) else r for r in results)
-        return parts[0] if single else parts
+        return parts[0] if is_single else parts
 
-    def _inline(
-        self, fragment: syntax.Fragment, bound: Arguments, hint: str, place: Span
-    ) -> Any:
-        arguments = parameters(fragment, bound.operands, bound.attributes)
-        single = len(fragment.results) == 1
-        own = fragment.results[0].name if single else None
-        results = self._body(
-            fragment,
-            {**arguments, GENERIC: bound.dtype},
+    def _inline(self, call: Call, hint: str, place: Span) -> Any:
+        declared = call.definition.results
+        own = declared[0].name if len(declared) == 1 else None
+        results = self.instantiate(
+            call.definition,
+            parameters(call),
             lambda name: hint if name == own else _step(hint, name),
             place,
         )
         values = tuple(results.values())
-        return values[0] if single else values
+        return values[0] if own is not None else values
 
     # Expressions
 
-    def _literal(
-        self, expression: syntax.Literal, scope: Scope, hint: str
-    ) -> Evaluated:
-        return expression.value
+    def _literal(self, node: syntax.Literal, scope: Scope, hint: str) -> Any:
+        return node.value
 
-    def _identifier(
-        self, expression: syntax.Identifier, scope: Scope, hint: str
-    ) -> Any:
+    def _identifier(self, node: syntax.Identifier, scope: Scope, hint: str) -> Any:
         try:
-            return scope[expression.name]
+            return scope[node.name]
         except KeyError:
-            raise NoValueError(expression.name) from None
+            raise NoValueError(node.name) from None
 
-    def _array(self, expression: syntax.Array, scope: Scope, hint: str) -> Any:
+    def _array(self, node: syntax.Array | syntax.Tuple, scope: Scope, hint: str) -> Any:
         items: list[Any] = []
-        for item in expression.items:
+        for item in node.items:
             items.append(self._visit(item, scope, _step(hint, len(items) + 1)))
         return items
 
-    def _tuple(self, expression: syntax.Tuple, scope: Scope, hint: str) -> Any:
-        items: list[Any] = []
-        for item in expression.items:
-            items.append(self._visit(item, scope, _step(hint, len(items) + 1)))
-        return tuple(items)
+    def _tuple(self, node: syntax.Tuple, scope: Scope, hint: str) -> Any:
+        return tuple(self._array(node, scope, hint))
 
-    def _operator(self, expression: syntax.Operator, scope: Scope, hint: str) -> Any:
+    def _operator(self, node: syntax.Operator, scope: Scope, hint: str) -> Any:
         values: list[Any] = []
-        for operand in expression.operands:
+        for operand in node.operands:
             values.append(self._visit(operand, scope, _step(hint, _word(operand))))
         if any(isinstance(value, Tensor) for value in values):
-            word = OPERATIONS[expression.symbol, len(values)]
+            word = OPERATIONS[node.symbol, len(values)]
             fragment = self.emitter.opset.declarations[word]
             names = (p.name for p in fragment.parameters)
-            bound = bind(fragment, dict(zip(names, values, strict=True)), None)
-            return self._call(fragment, bound, hint, expression.span)
-        return compute(expression.symbol, values, expression.span)
+            call = bind(fragment, dict(zip(names, values, strict=True)), None)
+            return self._call(call, hint, node.span)
+        return compute(node.symbol, values, node.span)
 
-    def _conditional(
-        self, expression: syntax.Conditional, scope: Scope, hint: str
-    ) -> Any:
-        condition = self._visit(expression.condition, scope, hint)
-        chosen = expression.value if condition else expression.otherwise
+    def _conditional(self, node: syntax.Conditional, scope: Scope, hint: str) -> Any:
+        condition = self._visit(node.condition, scope, hint)
+        chosen = node.value if condition else node.otherwise
         return self._visit(chosen, scope, hint)
 
     def _comprehension(
-        self, expression: syntax.Comprehension, scope: Scope, hint: str
+        self, node: syntax.Comprehension, scope: Scope, hint: str
     ) -> Any:
-        iterables: list[list[Any]] = []
-        for loop in expression.loops:
-            iterables.append(self._visit(loop.iterable, scope, hint))
+        iterables = [self._visit(loop.iterable, scope, hint) for loop in node.loops]
         if len(set(map(len, iterables))) > 1:
             message = "the arrays that are iterated together differ in length"
-            raise InvalidGraphError(message, expression.span)
-        names = [loop.name for loop in expression.loops]
+            raise InvalidGraphError(message, node.span)
+        names = [loop.name for loop in node.loops]
         values: list[Any] = []
         inner = dict(scope)
         for items in zip(*iterables, strict=True):
-            self._count(expression.span)
+            self._count(node.span)
             inner.update(zip(names, items, strict=True))
-            condition = expression.condition
+            condition = node.condition
             if condition is None or self._visit(condition, inner, hint):
                 word = _step(hint, len(values) + 1)
-                values.append(self._visit(expression.value, inner, word))
+                values.append(self._visit(node.value, inner, word))
         return values
 
-    def _subscript(self, expression: syntax.Subscript, scope: Scope, hint: str) -> Any:
-        value = self._visit(expression.value, scope, hint)
-        index = self._visit(expression.index, scope, hint)
+    def _subscript(self, node: syntax.Subscript, scope: Scope, hint: str) -> Any:
+        value = self._visit(node.value, scope, hint)
+        index = self._visit(node.index, scope, hint)
         if not -len(value) <= index < len(value):
             message = f"index {index} is out of range: there are {len(value)} items"
-            raise InvalidGraphError(message, expression.index.span)
+            raise InvalidGraphError(message, node.index.span)
         return value[index]
 
-    def _range(self, expression: syntax.Range, scope: Scope, hint: str) -> Any:
-        value = self._visit(expression.value, scope, hint)
-        ends: list[Any] = []
-        for end in (expression.begin, expression.end):
-            ends.append(None if end is None else self._visit(end, scope, hint))
-        return value[slice(*ends)]
+    def _range(self, node: syntax.Range, scope: Scope, hint: str) -> Any:
+        value = self._visit(node.value, scope, hint)
+        begin, end = node.begin, node.end
+        first = None if begin is None else self._visit(begin, scope, hint)
+        last = None if end is None else self._visit(end, scope, hint)
+        return value[first:last]
 
-    def _builtin(self, expression: syntax.Builtin, scope: Scope, hint: str) -> Any:
-        value = self._visit(expression.argument, scope, hint)
-        return convert(expression.name, value, expression.argument.span)
+    def _builtin(self, node: syntax.Builtin, scope: Scope, hint: str) -> Any:
+        value = self._visit(node.argument, scope, hint)
+        return convert(node.name, value, node.argument.span)
 
 
 _VISIT: dict[type, Callable[..., Any]] = {
@@ -331,57 +289,49 @@ def _word(expression: syntax.Expression) -> str:
     return expression.name if named else "value"  # type: ignore[union-attr]
 
 
-def parameters(
-    fragment: syntax.Fragment,
-    operands: Sequence[Operand],
-    attributes: Mapping[str, syntax.Value],
-) -> dict[str, Any]:
-    """The values of an operation's parameters by name, as an expression sees them: an
-    array is a list.
+def parameters(call: Call | Operation) -> dict[str, Any]:
+    """What the body of an operation sees: its parameters by name, where an array is a
+    list, and the data type of `?`.
     """
-    values = {
-        p.name: o for p, o in zip(fragment.operands, operands, strict=True)
-    } | dict(attributes)
-    return {p.name: thaw(p.type, values[p.name]) for p in fragment.parameters}
+    definition = call.definition
+    operands = zip(definition.operands, call.operands, strict=True)
+    values = {p.name: o for p, o in operands} | dict(call.attributes)
+    found = {p.name: thaw(p.type, values[p.name]) for p in definition.parameters}
+    return {**found, GENERIC: call.dtype}
+
+
+def instantiate(
+    fragment: syntax.Fragment, emitter: Emitter, operation: Operation
+) -> Sequence[Any]:
+    """Emits the body of a fragment that has the parameters of an operation."""
+    results = Evaluator(emitter).instantiate(
+        fragment, parameters(operation), emitter.naming, operation.span
+    )
+    return list(results.values())
 
 
 def instantiate_body(emitter: Emitter, operation: Operation) -> Sequence[Any]:
     """Emits the body of an operation that is written in NNEF."""
-    definition = operation.definition
-    bound = parameters(definition, operation.operands, operation.settings)
-    scope = {**bound, GENERIC: operation.dtype}
-    evaluator = Evaluator(emitter)
-    return list(
-        evaluator.instantiate(
-            definition, scope, emitter.naming, operation.span
-        ).values()
-    )
+    return instantiate(operation.definition, emitter, operation)
 
 
 # ---- Targets ----
 
 
-def unpack(
-    target: syntax.Expression, value: Any
-) -> list[tuple[syntax.Identifier, Any]]:
+def unpack(target: syntax.Expression, value: Any) -> list[tuple[str, Any]]:
     """Pairs the names of a target with the parts of a value of the same structure.
 
     Raises:
         InvalidGraphError: an array has another number of items than there are names.
     """
-    pairs: list[tuple[syntax.Identifier, Any]] = []
-    pending = [(target, value)]
-    while pending:
-        part, found = pending.pop()
-        if isinstance(part, syntax.Identifier):
-            pairs.append((part, found))
-            continue
-        assert isinstance(part, (syntax.Array, syntax.Tuple))
-        if len(part.items) != len(found):
-            message = f"{len(part.items)} names for {len(found)} results"
-            raise InvalidGraphError(message, part.span)
-        pending += reversed(list(zip(part.items, found, strict=True)))
-    return pairs
+    if isinstance(target, syntax.Identifier):
+        return [(target.name, value)]
+    assert isinstance(target, (syntax.Array, syntax.Tuple))
+    if len(target.items) != len(value):
+        message = f"{len(target.items)} names for {len(value)} results"
+        raise InvalidGraphError(message, target.span)
+    parts = zip(target.items, value, strict=True)
+    return [pair for part in parts for pair in unpack(*part)]
 
 
 def hint_of(target: syntax.Target) -> str:

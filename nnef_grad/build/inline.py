@@ -11,7 +11,7 @@ from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import InvalidGraphError, located
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import assign_names, step_names
-from nnef_grad.ops.opset import OpSet, standard_opset
+from nnef_grad.ops.opset import OpSet
 
 Decompose = Callable[[Emitter, Operation], Sequence[Any]]
 
@@ -41,7 +41,7 @@ def inline(
     builds = [body(operation) for operation in graph.operations]
     if not any(builds):
         return graph
-    opset = opset if opset is not None else standard_opset()
+    opset = opset or OpSet()
     emitter = Emitter(opset.extended(graph.fragments), simplify=simplify)
     for operation, build in zip(graph.operations, builds, strict=True):
         if build is None:
@@ -49,17 +49,19 @@ def inline(
             emitter.append(operation, is_shared=is_shared)
         else:
             _put(build, operation, emitter)
-    operations = tuple(emitter.operations)
-    flat = replace(graph, operations=operations)
+    flat = replace(graph, operations=tuple(emitter.operations))
     return assign_names(flat, emitter.hints, emitter.pinned, reserved=graph.tensors)
 
 
 def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
-    emitter.naming = _step_names(operation)
+    subject, declared = operation.outputs[0].name, operation.definition.results
+    # A single result has the name of the operation's.
+    own = {declared[0].name: subject} if len(declared) == 1 else {}
+    emitter.naming = step_names(f"{subject}_{{}}", own)
     emitter.origin = operation.origin
-    for result, value in zip(
-        operation.results, _values(build, operation, emitter), strict=True
-    ):
+    with located(operation.span):
+        values = build(emitter, operation)
+    for result, value in zip(operation.results, values, strict=True):
         parts = (
             zip(result, value, strict=True)
             if isinstance(result, tuple)
@@ -73,17 +75,4 @@ def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
                     f" {list(named.shape)} for '{tensor.name}' of shape {list(tensor.shape)}"
                 )
                 raise InvalidGraphError(message, operation.span)
-    emitter.note_replaced(operation)
-
-
-def _values(build: Decompose, operation: Operation, emitter: Emitter) -> Sequence[Any]:
-    """The values of the results; errors have the place of the operation."""
-    with located(operation.span):
-        return build(emitter, operation)
-
-
-def _step_names(operation: Operation) -> Callable[[str], str]:
-    """The names of steps in a body; a single result has the name of the operation's."""
-    subject, results = operation.outputs[0].name, operation.definition.results
-    own = {results[0].name: subject} if len(results) == 1 else {}
-    return step_names(f"{subject}_{{}}", own)
+    emitter.note_producer(operation)

@@ -14,22 +14,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.build.arguments import Arguments
+from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.errors import Problem, bounded_nesting
 from nnef_grad.graph.ir import Tensor, shape_of
-from nnef_grad.language import syntax
+from nnef_grad.language import syntax, types
 from nnef_grad.language.library import Library, with_fragments
-from nnef_grad.language.types import (
-    GENERIC,
-    SCALAR,
-    ArrayType,
-    TensorType,
-    Type,
-    substitute,
-)
+from nnef_grad.language.types import SCALAR, ArrayType, TensorType, Type
 from nnef_grad.ops.traits import BIASED
 from nnef_grad.source import Span
+
+Body = tuple[syntax.Assignment, ...]
 
 
 def repair(document: syntax.Document) -> tuple[syntax.Document, list[Problem]]:
@@ -48,26 +43,23 @@ class _Repair:
         self.library = library
         self.problems: list[Problem] = []
 
-    def body(
-        self, body: tuple[syntax.Assignment, ...]
-    ) -> tuple[syntax.Assignment, ...]:
-        return tuple(map(self._statement, body))
+    def body(self, statements: Body) -> Body:
+        return tuple(map(self._statement, statements))
 
     def _statement(self, statement: syntax.Assignment) -> syntax.Assignment:
         with bounded_nesting(statement.span):
             return replace(statement, value=self._visit(statement.value))
 
     def _visit(self, expression: syntax.Expression) -> Any:
-        is_known = (
-            isinstance(expression, syntax.Invocation)
-            and expression.name in self.library
-        )
-        return self._invocation(expression) if is_known else expression  # type: ignore[arg-type]
+        if not isinstance(expression, syntax.Invocation):
+            return expression
+        is_known = expression.name in self.library
+        return self._invocation(expression) if is_known else expression
 
     def _invocation(self, invocation: syntax.Invocation) -> Any:
         fragment = self.library[invocation.name]
         parameters = {p.name: p for p in fragment.parameters}
-        dtype = invocation.dtype or fragment.generic or GENERIC
+        dtype = invocation.dtype or fragment.generic or types.GENERIC
         arguments: list[syntax.Argument] = []
         for position, argument in enumerate(invocation.arguments):
             named = self._named(fragment, position, argument)
@@ -75,7 +67,7 @@ class _Repair:
             at = fragment.parameters[min(position, len(fragment.parameters) - 1)]
             parameter = parameters.get(named.keyword or at.name)
             if parameter is not None:
-                value = self._fitted(substitute(parameter.type, dtype), value)
+                value = self._fitted(types.substitute(parameter.type, dtype), value)
             arguments.append(replace(named, value=value))
         return replace(invocation, arguments=tuple(arguments))
 
@@ -94,7 +86,7 @@ class _Repair:
         """One value becomes an array, an integer becomes a scalar, in arrays too."""
         if isinstance(type_, ArrayType) and isinstance(value, syntax.Literal):
             self._report(f"read as [{value.span.text}]", value.span)
-            return syntax.Array((self._fitted(type_.item, value),), value.span)
+            return syntax.Array((self._fitted(type_.item, value),), span=value.span)
         if isinstance(type_, ArrayType) and isinstance(value, syntax.Array):
             items = tuple(self._fitted(type_.item, item) for item in value.items)
             return replace(value, items=items)
@@ -109,16 +101,14 @@ class _Repair:
         self.problems.append(Problem(message, span))
 
 
-def repair_bias(
-    emitter: Emitter, fragment: syntax.Fragment, bound: Arguments, span: Span
-) -> tuple[Arguments, list[Problem]]:
-    """The arguments of a convolution with a bias of rank 1 along the channels."""
-    if fragment.name not in BIASED:
-        return bound, []
-    *others, bias = bound.operands
+def repair_bias(emitter: Emitter, call: Call, span: Span) -> tuple[Call, list[Problem]]:
+    """A call with its bias of rank 1, if it has one, along the channels."""
+    if call.definition.name not in BIASED:
+        return call, []
+    *others, bias = call.operands
     if not isinstance(bias, Tensor) or bias.rank != 1 or bias.shape == (1,):
-        return bound, []
+        return call, []
     shape = shape_of(bias)
     row = emitter("unsqueeze", bias, axes=[0], hint=f"{bias.name}_row")
     message = f"the bias of shape {list(shape)} is read as {[1, *shape]}"
-    return bound._replace(operands=(*others, row)), [Problem(message, span)]
+    return call._replace(operands=(*others, row)), [Problem(message, span)]

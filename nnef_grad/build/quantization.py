@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem, suggestion
 from nnef_grad.graph.ir import Graph, Quantization, Shape, Tensor
 from nnef_grad.graph.quantization import carry_quantization
-from nnef_grad.language import syntax
+from nnef_grad.language import syntax, types
 from nnef_grad.language.library import Library, standard
+from nnef_grad.language.matching import refuse_missing
 from nnef_grad.language.parser import parse_quantization
 from nnef_grad.language.syntax import Fragment, Parameter, Value
-from nnef_grad.language.types import (
-    GENERIC,
-    MAX_INTEGER,
-    ArrayType,
-    Primitive,
-    TensorType,
-    TupleType,
-    Type,
-)
+from nnef_grad.language.types import ArrayType, Primitive, TensorType, TupleType, Type
 from nnef_grad.ops import SHAPES
 from nnef_grad.ops.elementwise import fits_into
 from nnef_grad.ops.registry import ShapeError
@@ -82,25 +75,26 @@ class _Reader:
         self.problems: list[Problem] = []
 
     def read(self, entry: syntax.Quantization) -> None:
-        known = len(self.problems)
+        known, invocation = len(self.problems), entry.operation
         tensor = self._attempt(self._tensor, entry)
-        operation = self._attempt(self._operation, entry.operation)
+        operation = self._attempt(self._operation, invocation)
         if operation is None:
             return
         if tensor is not None:
             self._attempt(_check_dtype, operation, tensor, entry.span)
-        given = self._arguments(operation, entry.operation, tensor)
+        given = self._arguments(operation, invocation, tensor)
+        first, *others = operation.parameters
         # A misspelt one would be reported as missing, too.
-        if len(given) == len(entry.operation.arguments):
-            self._attempt(_refuse_missing, operation, given, entry.operation.span)
+        if len(given) == len(invocation.arguments):
+            present = {first.name, *given}
+            self._attempt(refuse_missing, operation, present, invocation.span)
         if tensor is None or len(self.problems) > known:
             return
         values = operation.defaults | given
-        attributes = {p.name: values[p.name] for p in operation.parameters[1:]}
-        self._attempt(_check_attributes, operation, attributes, tensor, entry)
-        self.entries[tensor.name] = Quantization(
-            tensor.name, operation, attributes, entry.span
-        )
+        attributes = {p.name: values[p.name] for p in others}
+        self._attempt(_check_attributes, operation, attributes, tensor, invocation.span)
+        name = tensor.name
+        self.entries[name] = Quantization(name, operation, attributes, entry.span)
 
     def _attempt(self, check: Callable[..., T], *arguments: Any) -> T | None:
         """The result of a check; None if it fails, and the problems are kept."""
@@ -115,38 +109,35 @@ class _Reader:
         first = self.seen.setdefault(name, entry.span)
         if first is not entry.span:
             message = f"'{name}' has its quantization already, in line {first.line}"
-            raise InvalidGraphError(message, entry.span)
-        if name not in self.tensors:
+        elif name not in self.tensors:
             message = f"the graph has no tensor '{name}'{self._advice(name)}"
-            raise InvalidGraphError(message, entry.span)
-        return self.tensors[name]
+        else:
+            return self.tensors[name]
+        raise InvalidGraphError(message, entry.span)
 
     def _advice(self, name: str) -> str:
         """A variable has a label besides its name, and the two are mixed up easily."""
-        labels = {
-            op.attributes["label"]: op.outputs[0].name
-            for op in self.graph.operations
-            if op.name == "variable"
-        }
-        if name in labels:
-            return f": this is a label, and the tensor is called '{labels[name]}'"
+        for operation in self.graph.operations:
+            if operation.name == "variable" and operation.attributes["label"] == name:
+                found = operation.outputs[0].name
+                return f": this is a label, and the tensor is called '{found}'"
         # With more mistakes the file belongs to another model, and the search takes long.
         known = list(self.tensors) if len(self.problems) < MISSPELT else []
         return suggestion(name, known)
 
     def _operation(self, invocation: syntax.Invocation) -> Fragment:
-        if invocation.name not in self.quantizing:
-            raise InvalidGraphError(self._unfit(invocation.name), invocation.span)
-        if invocation.dtype is not None:
-            message = f"'{invocation.name}' takes no data type here"
-            raise InvalidGraphError(message, invocation.span)
-        return self.library[invocation.name]
-
-    def _unfit(self, name: str) -> str:
-        if name in self.library:
+        name = invocation.name
+        if name not in self.library:
+            near = suggestion(name, self.quantizing)
+            message = f"there is no operation '{name}'{near}"
+        elif name not in self.quantizing:
             known = ", ".join(self.quantizing)
-            return f"'{name}' does not quantize; the operations that do: {known}"
-        return f"there is no operation '{name}'{suggestion(name, self.quantizing)}"
+            message = f"'{name}' does not quantize; the operations that do: {known}"
+        elif invocation.dtype is not None:
+            message = f"'{name}' takes no data type here"
+        else:
+            return self.library[name]
+        raise InvalidGraphError(message, invocation.span)
 
     def _arguments(
         self, operation: Fragment, invocation: syntax.Invocation, tensor: Tensor | None
@@ -156,52 +147,44 @@ class _Reader:
         for position, argument in enumerate(invocation.arguments):
             parameter = self._attempt(_parameter, operation, argument, position, given)
             if parameter is not None:
-                value = self._attempt(_value, operation, parameter, argument, tensor)
+                what = f"argument '{parameter.name}' of '{operation.name}'"
+                expression = argument.value
+                value = self._attempt(_value, what, parameter.type, expression, tensor)
                 given[parameter.name] = () if value is None else value
         return given
 
 
 def _may_quantize(operation: Fragment) -> bool:
     """Whether its first parameter and its only result are tensors."""
-    takes = [p.type for p in operation.parameters[:1]]
-    returns = [r.type for r in operation.results]
-    return len(takes) == len(returns) == 1 and all(
-        isinstance(type_, TensorType) for type_ in (*takes, *returns)
-    )
+    if len(operation.results) != 1 or not operation.parameters:
+        return False
+    ends = operation.parameters[0].type, operation.results[0].type
+    return all(isinstance(type_, TensorType) for type_ in ends)
 
 
 def _check_dtype(operation: Fragment, tensor: Tensor, span: Span) -> None:
     type_ = operation.parameters[0].type
     assert isinstance(type_, TensorType)
-    if not _admits(type_.dtype, tensor.dtype):
+    if not _admits(type_, tensor.dtype):
         message = f"'{operation.name}' wants {type_}, and '{tensor.name}' is tensor<{tensor.dtype}>"
         raise InvalidGraphError(message, span)
 
 
-def _admits(wanted: str | None, dtype: str) -> bool:
-    return wanted in (None, GENERIC, dtype)
+def _admits(type_: Primitive | TensorType, dtype: str) -> bool:
+    return types.dtype_of(type_) in (None, types.GENERIC, dtype)
 
 
 def _check_attributes(
-    operation: Fragment,
-    attributes: Mapping[str, Value],
-    tensor: Tensor,
-    entry: syntax.Quantization,
+    operation: Fragment, attributes: Mapping[str, Value], tensor: Tensor, span: Span
 ) -> None:
     """Checks the attributes by the shape function of the operation."""
     if operation.name not in OPERATIONS:
         return
-    values = {
-        p.name: _shape_of(attributes[p.name])
-        if isinstance(p.type, TensorType)
-        else attributes[p.name]
-        for p in operation.parameters[1:]
-    }
+    shapes = {p.name: _shape_of(attributes[p.name]) for p in operation.operands[1:]}
     try:
-        SHAPES[operation.name](tensor.shape, **values)
+        SHAPES[operation.name](tensor.shape, **{**attributes, **shapes})
     except ShapeError as error:
-        message = f"{operation.name}: {error}"
-        raise InvalidGraphError(message, entry.operation.span) from None
+        raise InvalidGraphError(f"{operation.name}: {error}", span) from None
 
 
 def _shape_of(value: Value) -> Shape:
@@ -215,80 +198,53 @@ def _parameter(
     operation: Fragment,
     argument: syntax.Argument,
     position: int,
-    given: Iterable[str],
+    given: Collection[str],
 ) -> Parameter:
     """The parameter that an argument is for."""
-    first, *others = operation.parameters
-    known = {p.name: p for p in others}
-    name = argument.keyword or _no_keyword(argument, list(known)[position:])
-    if name == first.name:
+    name = argument.keyword
+    known = {p.name: p for p in operation.parameters[1:]}
+    if name is None:
+        wanted = list(known)[position:]
+        advice = f": write {wanted[0]} = {argument.span.text}" if wanted else ""
+        message = f"an argument needs its keyword here{advice}"
+    elif name == operation.parameters[0].name:
         message = f"'{name}' of '{operation.name}' is the tensor itself: leave it out"
-        raise InvalidGraphError(message, argument.span)
-    if name not in known:
+    elif name not in known:
         near = suggestion(name, list(known)) or f"; it has {', '.join(known)}"
         message = f"'{operation.name}' has no parameter '{name}'{near}"
-        raise InvalidGraphError(message, argument.span)
-    if name in given:
+    elif name in given:
         message = f"argument '{name}' of '{operation.name}' is given twice"
-        raise InvalidGraphError(message, argument.span)
-    return known[name]
-
-
-def _no_keyword(argument: syntax.Argument, names: Sequence[str]) -> NoReturn:
-    advice = f": write {names[0]} = {argument.span.text}" if names else ""
-    message = f"an argument needs its keyword here{advice}"
+    else:
+        return known[name]
     raise InvalidGraphError(message, argument.span)
 
 
-def _refuse_missing(
-    operation: Fragment, given: Mapping[str, object], span: Span
-) -> None:
-    missing = [
-        f"'{p.name}'"
-        for p in operation.parameters[1:]
-        if p.default is None and p.name not in given
-    ]
-    if missing:
-        message = f"'{operation.name}' needs {' and '.join(missing)}"
-        raise InvalidGraphError(message, span)
-
-
 def _value(
-    operation: Fragment,
-    parameter: Parameter,
-    argument: syntax.Argument,
-    tensor: Tensor | None,
+    what: str, type_: Type, expression: syntax.Expression, tensor: Tensor | None
 ) -> Value:
-    what = f"argument '{parameter.name}' of '{operation.name}'"
-    if not isinstance(parameter.type, TensorType):
-        return _attribute(what, parameter.type, argument.value)
-    shape, items = _flattened(what, argument.value)
-    values = [_attribute(what, parameter.type, item) for item in items]
+    if not isinstance(type_, TensorType):
+        return _attribute(what, type_, expression)
+    shape, items = _flattened(what, expression)
+    values = [_attribute(what, type_, item) for item in items]
     if tensor is not None and not fits_into(shape, tensor.shape):
         message = (
             f"{what} has shape {list(shape)}, which cannot be broadcast"
             f" to '{tensor.name}' of shape {list(tensor.shape)}"
         )
-        raise InvalidGraphError(message, argument.value.span)
+        raise InvalidGraphError(message, expression.span)
     return _nested(values, shape)
 
 
 def _attribute(what: str, type_: Type, expression: syntax.Expression) -> Value:
     """The value of a literal, an array or a tuple of a type."""
-    if isinstance(type_, ArrayType) and isinstance(expression, syntax.Array):
-        assert type_.item is not None
-        return tuple(_attribute(what, type_.item, item) for item in expression.items)
-    if (
-        isinstance(type_, TupleType)
-        and isinstance(expression, syntax.Tuple)
-        and len(type_.items) == len(expression.items)
-    ):
-        pairs = zip(type_.items, expression.items, strict=True)
-        return tuple(_attribute(what, *pair) for pair in pairs)
-    if isinstance(type_, (Primitive, TensorType)) and isinstance(
-        expression, syntax.Literal
-    ):
-        return _literal(what, type_, expression)
+    match type_, expression:
+        case ArrayType(item), syntax.Array(items):
+            return tuple(_attribute(what, item, part) for part in items)
+        case TupleType(parts), syntax.Tuple(items) if len(parts) == len(items):
+            pairs = zip(parts, items, strict=True)
+            return tuple(_attribute(what, *pair) for pair in pairs)
+        case Primitive() | TensorType(), syntax.Literal():
+            return _literal(what, type_, expression)
     message = f"{what} wants {type_}, got {_kind(expression)}"
     raise InvalidGraphError(message, expression.span)
 
@@ -296,11 +252,11 @@ def _attribute(what: str, type_: Type, expression: syntax.Expression) -> Value:
 def _literal(
     what: str, type_: Primitive | TensorType, literal: syntax.Literal
 ) -> Value:
-    wanted = type_.name if isinstance(type_, Primitive) else type_.dtype
-    value = literal.value
-    if not _admits(wanted, dtype_of(value)):
-        advice = f": write {float(value)}" if _is_integral(value, wanted) else ""
-        message = f"{what} wants {type_}, got {dtype_of(value)}{advice}"
+    value, dtype = literal.value, dtype_of(literal.value)
+    if not _admits(type_, dtype):
+        is_integral = dtype == "integer" and types.dtype_of(type_) == "scalar"
+        advice = f": write {float(value)}" if is_integral else ""
+        message = f"{what} wants {type_}, got {dtype}{advice}"
         raise InvalidGraphError(message, literal.span)
     if not isinstance(value, str) and not _is_written_alike(value):
         raise InvalidGraphError(f"{what} is out of range", literal.span)
@@ -309,20 +265,14 @@ def _literal(
 
 def _is_written_alike(value: float) -> bool:
     """Whether other readers get the same number."""
-    return isfinite(value) if isinstance(value, float) else value <= MAX_INTEGER
-
-
-def _is_integral(value: Value, wanted: str | None) -> bool:
-    return wanted == "scalar" and type(value) is int
-
-
-_KINDS = {syntax.Array: "an array", syntax.Tuple: "a tuple"}
+    return isfinite(value) if isinstance(value, float) else value <= types.MAX_INTEGER
 
 
 def _kind(expression: syntax.Expression) -> str:
     if isinstance(expression, syntax.Literal):
         return dtype_of(expression.value)
-    return _KINDS.get(type(expression), "what is no literal")
+    kinds = {syntax.Array: "an array", syntax.Tuple: "a tuple"}
+    return kinds.get(type(expression), "what is no literal")
 
 
 def _flattened(

@@ -1,24 +1,23 @@
-"""The shapes of results, by the shape function of the operation."""
+"""The shapes of results, by the shape function of the operation; what it returns is checked."""
 
 from __future__ import annotations
 
 from math import prod
+from operator import index
 from typing import Any
 
-from nnef_grad.build.arguments import Arguments
-from nnef_grad.build.rule_results import check_shapes
+from nnef_grad.build.arguments import Call
+from nnef_grad.build.rule_results import MisfitError, not_a_list
 from nnef_grad.errors import InvalidGraphError, brief
 from nnef_grad.graph.ir import Operand, shape_of
 from nnef_grad.language.syntax import Fragment
-from nnef_grad.language.types import MAX_INTEGER
+from nnef_grad.language.types import MAX_INTEGER, ArrayType, Type
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import ShapeError
 from nnef_grad.source import Span
 
 
-def infer_shapes(
-    opset: OpSet, fragment: Fragment, arguments: Arguments, span: Span | None
-) -> list[Any]:
+def infer_shapes(opset: OpSet, call: Call, span: Span | None) -> list[Any]:
     """The shape of each result of an operation; a list of shapes for a result that is
     an array of tensors.
 
@@ -26,6 +25,7 @@ def infer_shapes(
         InvalidGraphError: the arguments do not fit each other, a result is too large, or
             nothing says what its shape is.
     """
+    fragment = call.definition
     function = opset.shapes.get(fragment.name)
     if function is None:
         message = (
@@ -34,28 +34,57 @@ def infer_shapes(
         )
         raise InvalidGraphError(message, span)
     try:
-        shapes = function(*map(_shapes, arguments.operands), **arguments.attributes)
+        shapes = function(*map(_shapes, call.operands), **call.attributes)
+        return _checked(fragment, shapes)
     except ShapeError as error:
         message = brief(f"{fragment.name}: {error}")
         raise InvalidGraphError(message, span, remedy=error.remedy) from None
-    found = check_shapes(fragment, shapes, span)
-    _check_extents(fragment, found, span)
-    return found
-
-
-def _check_extents(fragment: Fragment, shapes: list[Any], span: Span | None) -> None:
-    """No text could hold an extent beyond 32 bits, no memory a volume beyond 64."""
-    for shape in shapes:
-        if isinstance(shape, list):
-            _check_extents(fragment, shape, span)
-        elif shape and (max(shape) > MAX_INTEGER or prod(shape) >= 2**63):
-            message = f"{fragment.name}: the shape {list(shape)} is too large"
-            raise InvalidGraphError(brief(message), span)
+    except MisfitError as error:
+        message = brief(f"the rule '{fragment.name}_shape' returns {error}")
+        raise InvalidGraphError(message, span) from None
 
 
 def _shapes(operand: Operand) -> Any:
-    return (
-        tuple(map(_shapes, operand))
-        if isinstance(operand, tuple)
-        else shape_of(operand)
-    )
+    if isinstance(operand, tuple):
+        return tuple(map(_shapes, operand))
+    return shape_of(operand)
+
+
+# ---- What a shape function returns ----
+
+
+def _checked(fragment: Fragment, returned: Any) -> list[Any]:
+    names = [result.name for result in fragment.results]
+    if len(names) == 1:
+        returned = [returned]
+    elif not isinstance(returned, (list, tuple)) or len(returned) != len(names):
+        raise not_a_list(repr(returned), "shape", names)
+    pairs = zip(fragment.results, returned, strict=True)
+    return [_shape(result.name, result.type, shape) for result, shape in pairs]
+
+
+def _shape(name: str, type_: Type, returned: Any) -> Any:
+    """A shape, or a list of them; an extent may be one of numpy's integers."""
+    is_array = isinstance(type_, ArrayType)
+    if not isinstance(returned, (list, tuple)):
+        wanted = "a list of shapes" if is_array else "a shape"
+        raise MisfitError(f"{returned!r} for {name}: {wanted} is wanted")
+    if isinstance(type_, ArrayType):
+        return [_shape(name, type_.item, item) for item in returned]
+    try:
+        shape = tuple(map(_extent, returned))
+    except TypeError:
+        raise MisfitError(f"{returned!r} for {name}: a shape is wanted") from None
+    if any(extent < 0 for extent in shape):
+        raise MisfitError(f"{returned!r} for {name}: an extent is not negative")
+    # No text could hold an extent beyond 32 bits, no memory a volume beyond 64.
+    if shape and (max(shape) > MAX_INTEGER or prod(shape) >= 2**63):
+        raise ShapeError(f"the shape {list(shape)} is too large")
+    return shape
+
+
+def _extent(value: Any) -> int:
+    """True is not one."""
+    if isinstance(value, bool):
+        raise TypeError
+    return index(value)

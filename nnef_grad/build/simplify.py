@@ -6,28 +6,26 @@ them. It returns an operand that equals the result, or None where it does not ap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any
 
+from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import Operand, Tensor, shape_of
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.traits import RESHAPING
 
 Rewrite = Callable[..., Any]
 
 
-def simplify(
-    emit: Emitter,
-    name: str,
-    operands: tuple[Operand, ...],
-    attributes: Mapping[str, Any],
-    dtype: str | None = None,
-) -> Operand | None:
+def simplify(emit: Emitter, call: Call) -> Operand | None:
     """An operand that equals the result of an operation, or None if the operation is
     needed.
     """
-    for rewrite in REWRITES.get(name if dtype is None else f"{name}<{dtype}>", ()):
-        result: Operand | None = rewrite(emit, *operands, **attributes)
+    name = call.definition.name
+    key = name if call.dtype is None else f"{name}<{call.dtype}>"
+    for rewrite in REWRITES.get(key, ()):
+        result: Operand | None = rewrite(emit, *call.operands, **call.attributes)
         if result is not None:
             return result
     return None
@@ -37,32 +35,38 @@ def _literal(operand: Operand, value: float) -> bool:
     return type(operand) is float and operand == value
 
 
+def _made_by(
+    emit: Emitter, operand: Operand, names: Collection[str]
+) -> Operation | None:
+    """The operation of a derivative that made an operand, if it is one of some."""
+    made = emit.producer(operand)
+    is_one = made is not None and made.origin is not None and made.name in names
+    return made if is_one else None
+
+
 # ---- Neutral operands ----
 
 
-def add_zero(emit: Emitter, x: Operand, y: Operand) -> Any:
-    """x + 0.0 and 0.0 + y"""
-    return x if _literal(y, 0.0) else y if _literal(x, 0.0) else None
+def _beside(value: float, x: Operand, y: Operand) -> Operand | None:
+    """The operand whose other one is a literal."""
+    if _literal(y, value):
+        return x
+    return y if _literal(x, value) else None
 
 
-def subtract_zero(emit: Emitter, x: Operand, y: Operand) -> Any:
-    """x - 0.0"""
-    return x if _literal(y, 0.0) else None
+def neutral(value: float) -> Rewrite:
+    """x + 0.0 and 0.0 + y, x * 1.0 and 1.0 * y"""
+    return lambda emit, x, y: _beside(value, x, y)
+
+
+def neutral_on_the_right(value: float) -> Rewrite:
+    """x - 0.0, x / 1.0 and x ^ 1.0"""
+    return lambda emit, x, y: x if _literal(y, value) else None
 
 
 def subtract_from_zero(emit: Emitter, x: Operand, y: Operand) -> Any:
     """0.0 - y"""
     return emit("neg", y) if _literal(x, 0.0) and isinstance(y, Tensor) else None
-
-
-def multiply_by_one(emit: Emitter, x: Operand, y: Operand) -> Any:
-    """x * 1.0 and 1.0 * y"""
-    return x if _literal(y, 1.0) else y if _literal(x, 1.0) else None
-
-
-def by_one(emit: Emitter, x: Operand, y: Operand) -> Any:
-    """x / 1.0 and x ^ 1.0"""
-    return x if _literal(y, 1.0) else None
 
 
 def negate_twice(emit: Emitter, x: Operand) -> Any:
@@ -73,7 +77,7 @@ def negate_twice(emit: Emitter, x: Operand) -> Any:
 
 def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
     """x * -1.0 and -1.0 * y"""
-    negated = x if _literal(y, -1.0) else y if _literal(x, -1.0) else None
+    negated = _beside(-1.0, x, y)
     return emit("neg", negated) if isinstance(negated, Tensor) else None
 
 
@@ -95,19 +99,12 @@ def convert(emit: Emitter, x: Operand) -> Any:
 
 
 def reshape_once(
-    emit: Emitter,
-    x: Operand,
-    *,
-    shape: tuple[int, ...],
-    axis_start: int,
-    axis_count: int,
+    emit: Emitter, x: Operand, *, shape: Shape, axis_start: int, axis_count: int
 ) -> Any:
     """Two changes of shape in a row are one."""
-    inner = emit.producer(x)
+    inner = _made_by(emit, x, RESHAPING)
     is_whole = (axis_start, axis_count) == (0, -1) and all(n > 0 for n in shape)
-    if inner is None or inner.name not in RESHAPING or not is_whole:
-        return None
-    if inner.origin is None:
+    if inner is None or not is_whole:
         return None
     source = inner.operands[0]
     return source if shape_of(source) == shape else emit("reshape", source, shape=shape)
@@ -116,41 +113,25 @@ def reshape_once(
 # ---- Reductions ----
 
 
-def reduce_first(
-    emit: Emitter, x: Operand, *, axes: tuple[int, ...], normalize: bool
-) -> Any:
+def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> Any:
     """A factor that is the same along the axes of a sum is applied after the sum,
     where the tensor is smaller.
     """
-    inner = emit.producer(x)
-    if inner is None or inner.origin is None:
+    total = partial(emit, "sum_reduce", hint="sum", axes=axes, normalize=normalize)
+    inner = _made_by(emit, x, ("neg", "mul", "div"))
+    if inner is None:
         return None
     if inner.name == "neg":
-        return emit(
-            "neg",
-            emit(
-                "sum_reduce",
-                inner.operands[0],
-                hint="sum",
-                axes=axes,
-                normalize=normalize,
-            ),
-        )
-    if inner.name not in ("mul", "div"):
-        return None
+        return emit("neg", total(inner.operands[0]))
     left, right = inner.operands
     if inner.name == "mul" and _constant_along(left, axes):
         left, right = right, left
     if not _constant_along(right, axes) or shape_of(left) != shape_of(x):
         return None
-    return emit(
-        inner.name,
-        emit("sum_reduce", left, hint="sum", axes=axes, normalize=normalize),
-        right,
-    )
+    return emit(inner.name, total(left), right)
 
 
-def _constant_along(operand: Operand, axes: tuple[int, ...]) -> bool:
+def _constant_along(operand: Operand, axes: Shape) -> bool:
     shape = shape_of(operand)
     return all(axis >= len(shape) or shape[axis] == 1 for axis in axes)
 
@@ -165,38 +146,30 @@ def broadcast_instead(name: str) -> Rewrite:
 
     def rewrite(emit: Emitter, *operands: Operand) -> Any:
         for index, operand in enumerate(operands):
-            inner = emit.producer(operand)
-            if inner is None or inner.name != "tile" or inner.origin is None:
-                continue
-            others = [shape_of(o) for i, o in enumerate(operands) if i != index]
-            if shape_of(inner.operands[0]).count(1) and any(
-                _covers(shape, operand, inner) for shape in others
-            ):
-                return emit(
-                    name, *operands[:index], inner.operands[0], *operands[index + 1 :]
-                )
+            before, after = operands[:index], operands[index + 1 :]
+            tile = _made_by(emit, operand, ("tile",))
+            others = map(shape_of, (*before, *after))
+            if tile is not None and _is_needless(tile, others):
+                return emit(name, *before, tile.operands[0], *after)
         return None
 
     return rewrite
 
 
-def _covers(shape: tuple[int, ...], tiled: Operand, tile: Any) -> bool:
-    """Whether the other operand has the tiled extents, and what was tiled were
-    singletons.
-    """
-    repeats = tile.attributes["repeats"]
+def _is_needless(tile: Operation, others: Iterable[Shape]) -> bool:
+    """Whether all that is tiled are singletons, and another operand has the extents."""
     source = shape_of(tile.operands[0])
-    return shape == shape_of(tiled) and all(
-        r == 1 or s == 1 for r, s in zip(repeats, source, strict=True)
-    )
+    pairs = zip(tile.attributes["repeats"], source, strict=True)
+    are_single = 1 in source and all(r == 1 or s == 1 for r, s in pairs)
+    return are_single and tile.outputs[0].shape in others
 
 
 REWRITES: dict[str, tuple[Rewrite, ...]] = {
-    "add": (add_zero, broadcast_instead("add")),
-    "sub": (subtract_zero, subtract_from_zero, broadcast_instead("sub")),
-    "mul": (multiply_by_one, multiply_by_minus_one, broadcast_instead("mul")),
-    "div": (by_one, broadcast_instead("div")),
-    "pow": (by_one,),
+    "add": (neutral(0.0), broadcast_instead("add")),
+    "sub": (neutral_on_the_right(0.0), subtract_from_zero, broadcast_instead("sub")),
+    "mul": (neutral(1.0), multiply_by_minus_one, broadcast_instead("mul")),
+    "div": (neutral_on_the_right(1.0), broadcast_instead("div")),
+    "pow": (neutral_on_the_right(1.0),),
     "neg": (negate_twice,),
     "select<scalar>": (choose,),
     "cast<scalar>": (convert,),

@@ -42,21 +42,16 @@ def assign_names(
         pinned: the required name, by tensor.
         reserved: names that must not be assigned.
     """
-    kept = (
-        t.name for op in graph.operations for t in op.outputs if t.name not in hints
-    )
-    supply = NameSupply([*kept, *pinned.values(), *reserved])
+    tensors = graph.tensors
+    supply = NameSupply([*tensors.keys() - hints.keys(), *pinned.values(), *reserved])
     final: dict[Tensor, Tensor] = {}
-    operations: list[Operation] = []
-    for operation in graph.operations:
-        for tensor in operation.outputs:
-            if tensor.name in hints:
-                final[tensor] = replace(
-                    tensor, name=pinned.get(tensor) or supply.fresh(hints[tensor.name])
-                )
-        operations.append(substitute(operation, final))
+    for name, tensor in tensors.items():
+        if name in hints:
+            wish = pinned.get(tensor) or supply.fresh(hints[name])
+            final[tensor] = replace(tensor, name=wish)
     inputs, outputs = _substitute((graph.inputs, graph.outputs), final)
-    return replace(graph, inputs=inputs, outputs=outputs, operations=tuple(operations))
+    operations = tuple(substitute(operation, final) for operation in graph.operations)
+    return replace(graph, inputs=inputs, outputs=outputs, operations=operations)
 
 
 def step_names(
@@ -87,9 +82,5 @@ def _substitute(value: Any, tensors: Mapping[Tensor, Any]) -> Any:
         return tensors.get(value, value)
     if isinstance(value, tuple):
         items = tuple(_substitute(item, tensors) for item in value)
-        return (
-            items
-            if any(new is not old for new, old in zip(items, value, strict=True))
-            else value
-        )
+        return value if items == value else items
     return value

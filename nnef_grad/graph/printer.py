@@ -36,12 +36,11 @@ def _document(graph: Graph) -> Iterator[str]:
     yield "{"
     origin: Operation | None = None
     for operation in graph.operations:
-        if operation.origin is not origin and operation.origin is not None:
+        if operation.origin is not origin:
+            origin = operation.origin
             yield ""
-            yield f"{INDENT}# {print_operation(operation.origin)}"
-        elif operation.origin is not origin:
-            yield ""
-        origin = operation.origin
+            if origin is not None:
+                yield f"{INDENT}# {print_operation(origin)}"
         yield f"{INDENT}{print_operation(operation)};"
     yield "}"
 
@@ -61,16 +60,9 @@ def _signature(graph: Graph) -> Iterator[str]:
     yield from _wrap(f"{outputs} )")
 
 
-def _wrap(words: str) -> Iterator[str]:
-    return iter(
-        wrap(
-            words,
-            WIDTH,
-            initial_indent=INDENT,
-            subsequent_indent=INDENT,
-            break_long_words=False,
-        )
-    )
+def _wrap(words: str) -> list[str]:
+    lines = wrap(words, WIDTH - len(INDENT), break_long_words=False)
+    return [INDENT + line for line in lines]
 
 
 def print_declaration(fragment: Fragment) -> str:
@@ -109,14 +101,9 @@ def _dtype(operation: Operation) -> str:
     """The explicit data type, if it is neither the default of the declaration nor
     deduced from an operand.
     """
-    definition = operation.definition
-    if (
-        definition.generic is None
-        or definition.deduces_dtype
-        or operation.dtype == definition.generic
-    ):
-        return ""
-    return f"<{operation.dtype}>"
+    definition, dtype = operation.definition, operation.dtype
+    is_known = definition.deduces_dtype or definition.generic in (None, dtype)
+    return "" if is_known else f"<{dtype}>"
 
 
 def _operands(operation: Operation) -> Iterator[str]:
@@ -149,11 +136,8 @@ def print_value(type_: Type, value: Operand | Value) -> str:
         return f"[{', '.join(print_value(type_.item, item) for item in value)}]"
     if isinstance(value, tuple):
         assert isinstance(type_, TupleType)
-        items = (
-            print_value(item_type, item)
-            for item_type, item in zip(type_.items, value, strict=True)
-        )
-        return f"({', '.join(items)})"
+        pairs = zip(type_.items, value, strict=True)
+        return f"({', '.join(print_value(*pair) for pair in pairs)})"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 import nnef
 import numpy as np
 import numpy.typing as npt
-from nnef_tools import model as tools
+
+# An internal name, but it has been there since 2020.
+from nnef_tools.io.nnef.reader import _build_graph
 
 from nnef_grad.build.arguments import thaw
 from nnef_grad.errors import UsageError
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
-from nnef_grad.language.library import Library, standard, with_fragments
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.language.library import Library, with_fragments
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.model import loads
 from nnef_grad.source import Source
@@ -61,12 +63,13 @@ def from_nnef(graph: Any, *, fragments: str = "") -> Model:
     extensions = _EXTENSIONS if fragments else ""
     text = f"version 1.0;\n{extensions}{fragments}\n{body}"
     flat = loads(text, name=f"<{graph.name}>", quant=quant or None)
-    data = {
+    data: dict[str, Any] = {
         str(op.attribs["label"]): graph.tensors[op.outputs["output"]].data
         for op in graph.operations
         if op.name == "variable"
     }
-    return Model(flat, {label: array for label, array in data.items() if _is(array)})
+    there = {k: v for k, v in data.items() if v is not None and np.size(v) > 0}
+    return Model(flat, there)
 
 
 def to_nnef(graph: Graph, data: Data | None = None) -> Any:
@@ -88,30 +91,25 @@ def to_nnef(graph: Graph, data: Data | None = None) -> Any:
 
 def _operation(operation: Operation) -> Any:
     definition = operation.definition
-    attributes = {p.name: p.type for p in definition.attributes}
+    types = {p.name: p.type for p in definition.attributes}
+    attributes = [(k, thaw(types[k], v)) for k, v in operation.settings.items()]
     return nnef.Operation(
         operation.name,
-        OrderedDict(
-            (name, thaw(attributes[name], value))
-            for name, value in operation.settings.items()
-        ),
-        _named(definition.operands, operation.operands),
-        _named(definition.results, operation.results),
+        OrderedDict(attributes),
+        _identifiers(definition.operands, operation.operands),
+        _identifiers(definition.results, operation.results),
         operation.dtype if definition.generic is not None else None,
     )
 
 
-def _named(
-    parameters: Iterable[Any], values: Iterable[Operand]
-) -> OrderedDict[str, Any]:
-    return OrderedDict(
-        (p.name, _identifiers(v)) for p, v in zip(parameters, values, strict=True)
-    )
+def _identifiers(declared: Iterable[Any], values: Iterable[Operand]) -> Any:
+    pairs = zip(declared, values, strict=True)
+    return OrderedDict((p.name, _identifier(value)) for p, value in pairs)
 
 
-def _identifiers(value: Operand) -> Any:
+def _identifier(value: Operand) -> Any:
     if isinstance(value, tuple):
-        return [_identifiers(item) for item in value]
+        return [_identifier(item) for item in value]
     return nnef.Identifier(value.name) if isinstance(value, Tensor) else value
 
 
@@ -129,15 +127,12 @@ def from_nnef_tools(graph: Any, *, fragments: str = "") -> Model:
     Raises:
         NnefGradError: it is not a valid graph, or has undefined operations.
     """
-    source = Source("<fragments>", fragments)
-    library = with_fragments(parse_fragments(source) if fragments else ())
+    library = with_fragments(parse_fragments(Source("<fragments>", fragments)))
     unnamed = [op.type for op in graph.operations if op.type not in library]
     if unnamed:
         raise UsageError(f"'{unnamed[0]}' is not a standard operation of NNEF")
     found = {
-        t.name: nnef.Tensor(
-            t.name, _NNEF_TYPES[np.dtype(t.dtype).kind], t.shape, t.data, t.quant
-        )
+        t.name: nnef.Tensor(t.name, dtype_name(t.dtype), t.shape, t.data, t.quant)
         for t in graph.tensors
         if t.name is not None
     }
@@ -149,30 +144,12 @@ def from_nnef_tools(graph: Any, *, fragments: str = "") -> Model:
 
 def to_nnef_tools(graph: Graph, data: Data | None = None) -> Any:
     """A `nnef_tools.model.Graph`, for the writers and converters of nnef_tools."""
-    result = tools.Graph(name=graph.name)
-    made = {
-        t.name: tools.Tensor(
-            result,
-            name=t.name,
-            shape=t.shape,
-            dtype=_numpy_type(t, array),
-            data=array,
-            quant=_quantization_of(graph, t),
-        )
-        for t, array in _with_data(graph, data or {})
-    }
-    for operation in graph.operations:
-        tools.Operation(
-            result,
-            type=operation.name,
-            attribs=_tools_attributes(operation, made),
-            inputs=_tools_values(result, operation.operands, made),
-            outputs=_tools_values(result, operation.results, made),
-            custom=operation.name not in standard(),
-        )
-    result.inputs = [made[t.name] for t in graph.inputs]
-    result.outputs = [made[t.name] for t in graph.outputs]
-    return result
+    made = _build_graph(to_nnef(graph, data))
+    for tensor in made.tensors:
+        # Numbers: the integers of tensors have 64 bits.
+        if tensor.producer is None and tensor.dtype is np.int32:
+            tensor.data, tensor.dtype = np.asarray(tensor.data, np.int64), np.int64
+    return made
 
 
 def _from_tools(operation: Any, library: Library) -> Any:
@@ -185,7 +162,7 @@ def _from_tools(operation: Any, library: Library) -> Any:
         OrderedDict(attributes),
         _parameters(definition.operands, operation.inputs),
         _parameters(definition.results, operation.outputs),
-        _NNEF_TYPES[np.dtype(dtype).kind] if dtype is not None else None,
+        dtype_name(dtype) if dtype is not None else None,
     )
 
 
@@ -214,52 +191,14 @@ def finite(number: Any) -> Any:
     return min(max(number, -_LARGEST), _LARGEST)
 
 
-def _tools_attributes(operation: Operation, made: Mapping[str, Any]) -> dict[str, Any]:
-    declared = {p.name: p.type for p in operation.definition.attributes}
-    attributes = {
-        name: thaw(declared[name], value) for name, value in operation.settings.items()
-    }
-    for name in ("stride", "dilation"):
-        if attributes.get(name) == []:
-            attributes[name] = [1] * _axes(operation)
-    if operation.definition.generic is not None:
-        attributes["dtype"] = made[operation.outputs[0].name].dtype
-    return attributes
-
-
-def _axes(operation: Operation) -> int:
-    """The number of axes of an operation's windows: converters need an item for each."""
-    if operation.name == "slice":
-        axes = operation.attributes["axes"]
-        return len(axes)
-    rank = operation.inputs[0].rank
-    return rank - 2 if operation.name.endswith("conv") else rank
-
-
-def _tools_values(graph: Any, values: Any, made: Mapping[str, Any]) -> Any:
-    """A tuple of tensors, or a list if the only parameter is an array."""
-    if len(values) == 1 and isinstance(values[0], tuple):
-        return [made[t.name] for t in tensors(values)]
-    return tuple(
-        made[v.name] if isinstance(v, Tensor) else _constant(graph, v) for v in values
-    )
-
-
-def _constant(graph: Any, value: Any) -> Any:
-    """A constant tensor without a producer, for a number."""
-    dtype = np.float32 if isinstance(value, float) else None
-    array = np.array(value, dtype)
-    return tools.Tensor(graph, shape=(), dtype=array.dtype.type, data=array)
-
-
 # ---- Types, data, quantization ----
 
-_NNEF_TYPES = {"f": "scalar", "i": "integer", "u": "integer", "b": "logical"}
-_NUMPY_TYPES = {"scalar": np.float32, "integer": np.int64, "logical": np.bool_}
+_DTYPES = {"f": "scalar", "i": "integer", "u": "integer", "b": "logical"}
 
 
-def _numpy_type(tensor: Tensor, array: Array | None) -> Any:
-    return _NUMPY_TYPES[tensor.dtype] if array is None else array.dtype.type
+def dtype_name(dtype: Any) -> str:
+    """The data type of NNEF for one of numpy."""
+    return _DTYPES[np.dtype(dtype).kind]
 
 
 def _with_data(graph: Graph, data: Data) -> Iterator[tuple[Tensor, Array | None]]:
@@ -270,15 +209,10 @@ def _with_data(graph: Graph, data: Data) -> Iterator[tuple[Tensor, Array | None]
         for tensor in operation.outputs:
             array = labelled.get(label) if operation.name == "variable" else None
             if array is not None and array.shape != tensor.shape:
-                shapes = (
-                    f"{list(array.shape)}, but the variable has {list(tensor.shape)}"
-                )
-                raise UsageError(f"the data of '{label}' have the shape {shapes}")
+                given, own = list(array.shape), list(tensor.shape)
+                message = f"the data of '{label}' have the shape {given}, but the variable has {own}"
+                raise UsageError(message)
             yield tensor, array
-
-
-def _is(array: Any) -> bool:
-    return array is not None and np.size(array) > 0
 
 
 def _quantization_of(graph: Graph, tensor: Tensor) -> dict[str, Any]:
@@ -291,12 +225,7 @@ def _quantization_lines(found: Iterable[Any]) -> Iterator[str]:
     for tensor in found:
         info = {k: v for k, v in (tensor.quantization or {}).items() if v is not None}
         name = info.pop("op-name", None)
+        plain = ((k, np.asarray(value).tolist()) for k, value in info.items())
+        items = ", ".join(f"{k} = {nnef.format_argument(v)}" for k, v in plain)
         if name is not None:
-            items = ", ".join(
-                f"{k} = {nnef.format_argument(_plain(v))}" for k, v in info.items()
-            )
             yield f'"{tensor.name}": {name}({items});\n'
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

@@ -1,9 +1,10 @@
 """The interpreter: the semantics of every standard operation, on numpy arrays.
 
 It is an executable definition, not a fast runtime. Each module evaluates the operations
-of the module of the same name in `nnef_grad.ops`; importing this package registers all
-of them. It needs numpy, which the compiler does not: no module of the compiler imports
-it.
+of the module of the same name in `nnef_grad.ops`. A compound operation has an
+evaluation only where that is more accurate or faster than its body, or decides as a
+whole; otherwise it is evaluated by its body. This package needs numpy, which the
+compiler does not: no module of the compiler imports it.
 
     from nnef_grad.interpreter import evaluate
 
@@ -12,7 +13,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -139,22 +140,15 @@ def results(
             yield tensor.name, found.pop(tensor.name)
 
 
-def with_bodies(graph: Graph, rules: Rules, also: Container[str] = ()) -> Graph:
-    """The graph with operations that have a body and no evaluation replaced by their
-    bodies. Every tensor keeps its name.
-
-    Args:
-        graph: a flat graph.
-        rules: the evaluations and shapes of the user's own operations.
-        also: names of further standard operations to expand.
+def with_bodies(graph: Graph, rules: Rules) -> Graph:
+    """The flat graph with operations that have a body and no evaluation replaced by
+    their bodies. Every tensor keeps its name.
     """
 
     def body(operation: Operation) -> Decompose | None:
-        name, has_body = operation.name, operation.definition.body is not None
-        own = rules.evaluations
-        is_known = find_evaluation(name, own) is not None
-        is_wanted = name in also and name not in own
-        return instantiate_body if has_body and (is_wanted or not is_known) else None
+        is_known = find_evaluation(operation.name, rules.evaluations) is not None
+        is_compound = operation.definition.body is not None
+        return instantiate_body if is_compound and not is_known else None
 
     # Bodies may contain operations with bodies. They share no tensor of the graph, though
     # they compute the same: when the check moves it, the body must not move.

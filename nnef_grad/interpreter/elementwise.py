@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.interpreter.reduce import max_reduce, sum_reduce
-from nnef_grad.interpreter.registry import Array, enter_all, evaluation
+from nnef_grad.interpreter.registry import Array, choice, enter_all, evaluation
 
 
 def aligned(*operands: Array) -> list[Array]:
@@ -72,48 +72,39 @@ def rounded(x: Array) -> Array:
 
 # ---- Binary and ternary ----
 
-
-@broadcasting
-def minimum(x: Array, y: Array) -> Array:
-    """The smaller one; y at a tie, and if one is NaN."""
-    return np.where(x < y, x, y)
-
-
-@broadcasting
-def maximum(x: Array, y: Array) -> Array:
-    """The larger one; y at a tie, and if one is NaN."""
-    return np.where(x > y, x, y)
-
-
-def clamp(x: Array, a: Array, b: Array) -> Array:
-    """max(min(x, b), a): the lower bound wins."""
-    bounded: Array = maximum(minimum(x, b), a)
-    return bounded
-
-
-add = broadcasting(np.add)
+add, mul = broadcasting(np.add), broadcasting(np.multiply)
+lt, gt = broadcasting(np.less), broadcasting(np.greater)
+select = broadcasting(np.where)
 
 enter_all(
     {
         "add": add,
         "sub": broadcasting(np.subtract),
-        "mul": broadcasting(np.multiply),
+        "mul": mul,
         "div": broadcasting(np.divide),
         "pow": broadcasting(np.power),
-        "lt": broadcasting(np.less),
-        "gt": broadcasting(np.greater),
+        "lt": lt,
+        "gt": gt,
         "le": broadcasting(np.less_equal),
         "ge": broadcasting(np.greater_equal),
         "eq": broadcasting(np.equal),
         "ne": broadcasting(np.not_equal),
         "and": broadcasting(np.logical_and),
         "or": broadcasting(np.logical_or),
-        "select": broadcasting(np.where),
-        "min": minimum,
-        "max": maximum,
-        "clamp": clamp,
+        "select": select,
     }
 )
+
+# The second operand at a tie, and if one is NaN.
+minimum = choice("min", lt)(select)
+maximum = choice("max", gt)(select)
+
+
+@evaluation("clamp")
+def clamp(x: Array, a: Array, b: Array) -> Array:
+    """max(min(x, b), a): the lower bound wins."""
+    bounded: Array = maximum(minimum(x, b), a)
+    return bounded
 
 
 @evaluation("add_n")
@@ -131,42 +122,48 @@ def copy_n(x: Array, times: int) -> list[Array]:
 # ---- Activations ----
 
 
+def is_negative(x: Array, *_: Array, **attributes: float) -> Array:
+    """Which elements of the first operand are negative."""
+    return np.asarray(x < 0.0)
+
+
+@choice("relu", lambda x: x > 0.0)
+def relu(is_positive: Array, x: Array) -> Array:
+    """max(x, 0)"""
+    return np.where(is_positive, x, 0.0)
+
+
+@choice("prelu", is_negative)
+def prelu(is_negative: Array, x: Array, alpha: Array) -> Array:
+    """alpha * x below zero; alpha broadcasts."""
+    activated: Array = select(is_negative, mul(alpha, x), x)
+    return activated
+
+
+@choice("leaky_relu", is_negative)
+def leaky_relu(is_negative: Array, x: Array, alpha: float) -> Array:
+    """alpha * x below zero."""
+    return np.where(is_negative, alpha * x, x)
+
+
+def _elu(is_negative: Array, x: Array, alpha: float) -> Array:
+    """alpha * (exp(x) - 1) below zero, without the cancellation near zero."""
+    return np.where(is_negative, alpha * np.expm1(x), x)
+
+
+choice("elu", is_negative)(_elu)
+
+
+@choice("selu", is_negative)
+def selu(is_negative: Array, x: Array, alpha: float, **attributes: float) -> Array:
+    """elu times lambda, which is a keyword of Python."""
+    return attributes["lambda"] * _elu(is_negative, x, alpha)
+
+
 @evaluation("sigmoid")
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)); an exponential that overflows correctly gives zero."""
     return 1.0 / (1.0 + np.exp(-x))
-
-
-@evaluation("relu")
-def relu(x: Array) -> Array:
-    """max(x, 0)"""
-    return np.where(x > 0.0, x, 0.0)
-
-
-@evaluation("prelu")
-@broadcasting
-def prelu(x: Array, alpha: Array) -> Array:
-    """alpha * x below zero; alpha broadcasts."""
-    return np.where(x < 0.0, alpha * x, x)
-
-
-@evaluation("leaky_relu")
-def leaky_relu(x: Array, alpha: float) -> Array:
-    """alpha * x below zero."""
-    return np.where(x < 0.0, alpha * x, x)
-
-
-@evaluation("elu")
-def elu(x: Array, alpha: float) -> Array:
-    """alpha * (exp(x) - 1) below zero, without the cancellation near zero."""
-    return np.where(x < 0.0, alpha * np.expm1(x), x)
-
-
-@evaluation("selu")
-def selu(x: Array, alpha: float, **attributes: float) -> Array:
-    """elu times lambda, which is a keyword of Python."""
-    scaled: Array = attributes["lambda"] * elu(x, alpha)
-    return scaled
 
 
 @evaluation("gelu")
@@ -179,22 +176,10 @@ def gelu(x: Array) -> Array:
 _erfc = np.vectorize(erfc, otypes=[np.float64])
 
 
-@evaluation("silu")
-def silu(x: Array) -> Array:
-    """x * sigmoid(x)"""
-    return x * sigmoid(x)
-
-
 @evaluation("softplus")
 def softplus(x: Array) -> Array:
     """log(exp(x) + exp(0)), with the larger exponential factored out."""
     return np.logaddexp(x, np.zeros_like(x))
-
-
-@evaluation("softabs")
-def softabs(x: Array, epsilon: float) -> Array:
-    """sqrt(x^2 + epsilon)"""
-    return np.sqrt(np.square(x) + epsilon)
 
 
 @evaluation("softmax")
@@ -202,3 +187,11 @@ def softmax(x: Array, axes: tuple[int, ...]) -> Array:
     """exp(x) / sum(exp(x)); subtracting the maximum keeps exp from overflowing."""
     powers: Array = np.exp(x - max_reduce(x, axes))
     return powers / sum_reduce(powers, axes)
+
+
+enter_all(
+    {
+        "silu": lambda x: x * sigmoid(x),
+        "softabs": lambda x, epsilon: np.sqrt(np.square(x) + epsilon),
+    }
+)

@@ -14,6 +14,7 @@ from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Operand, Operation, Result, Tensor
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
+    KINDS,
     Array,
     Evaluation,
     UndefinedError,
@@ -148,10 +149,6 @@ class _MisfitError(ValueError):
     """The results of an evaluation do not fit; the message describes them."""
 
 
-# The kinds of numpy data types allowed for the tensors of a data type.
-_KINDS = {"scalar": "fiu", "integer": "iu", "logical": "b", "string": "U"}
-
-
 def _fitting(
     results: tuple[Result, ...], values: Any, dtype: npt.DTypeLike
 ) -> Iterator[Value]:
@@ -180,7 +177,7 @@ def _fitting_array(tensor: Tensor, value: Any, dtype: npt.DTypeLike) -> Array:
             f"an array of shape {list(array.shape)} for '{tensor.name}',"
             f" whose shape is {list(tensor.shape)}"
         )
-    if array.dtype.kind not in _KINDS[tensor.dtype]:
+    if array.dtype.kind not in KINDS[tensor.dtype]:
         raise _MisfitError(
             f"an array of {array.dtype} for '{tensor.name}',"
             f" whose type is {tensor.dtype}"

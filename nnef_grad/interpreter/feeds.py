@@ -9,14 +9,10 @@ import numpy.typing as npt
 
 from nnef_grad.errors import NnefGradError, Problem, UsageError, suggestion
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.interpreter.registry import Array
+from nnef_grad.interpreter.registry import KINDS, Array
 from nnef_grad.ops.traits import FED
 
 Data = Mapping[str, npt.ArrayLike]
-
-# The kinds of numpy data types allowed for a data type. The only silent conversions are
-# from integers to scalars, and between precisions.
-_KINDS = {"scalar": "fiu", "integer": "iu", "logical": "b", "string": "U"}
 
 
 def collect_feeds(graph: Graph, inputs: Data, variables: Data) -> dict[str, Array]:
@@ -70,6 +66,7 @@ def _by_lower_case(variables: Data) -> dict[str, npt.ArrayLike]:
 
 
 def _data(operation: Operation, tensor: Tensor, inputs: Data, labelled: Data) -> Array:
+    """The data of a tensor as an array, checked against the tensor."""
     if operation.name == "external":
         what, name, source = f"input '{tensor.name}'", tensor.name, inputs
     else:
@@ -78,28 +75,16 @@ def _data(operation: Operation, tensor: Tensor, inputs: Data, labelled: Data) ->
     what += f" of type {tensor.dtype} and shape {list(tensor.shape)}"
     if name not in source:
         raise UsageError(f"{what} has no data", operation.span)
-    return _check(what, tensor, source[name], operation)
-
-
-def _check(
-    what: str, tensor: Tensor, data: npt.ArrayLike, operation: Operation
-) -> Array:
-    """The data as an array, checked against the tensor."""
     try:
-        array = np.asarray(data)
+        array = np.asarray(source[name])
     except ValueError as error:
         message = f"the data of {what} are not an array: {error}"
         raise UsageError(message, operation.span) from None
     if array.shape != tensor.shape:
         message = f"{what} is given data of shape {list(array.shape)}"
         raise UsageError(message, operation.span)
-    if not _fits(array, tensor):
+    is_whole = tensor.dtype != "integer" or np.can_cast(array.dtype, np.int64)
+    if array.dtype.kind not in KINDS[tensor.dtype] or not is_whole:
         message = f"{what} is given data of type {array.dtype}"
         raise UsageError(message, operation.span)
     return array
-
-
-def _fits(array: Array, tensor: Tensor) -> bool:
-    """Whether the values of the array are of the type of the tensor."""
-    is_whole = tensor.dtype != "integer" or np.can_cast(array.dtype, np.int64)
-    return array.dtype.kind in _KINDS[tensor.dtype] and is_whole

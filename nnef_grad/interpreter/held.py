@@ -9,8 +9,9 @@ A tie has no such neighbourhood. There the decision is the one of docs/conventio
 rounding is held as described there too: as a constant where it is alone, as an offset
 inside a quantization.
 
-Nothing here depends on the rules of differentiation, nor they on it: the rules are
-checked by it.
+Here are the operations that are not a `choice`: with their decisions held, they are
+another formula. Nothing here depends on the rules of differentiation, nor they on it:
+the rules are checked by it.
 
     step(operation, tensors, operations=hold(operation, tensors)) == step(operation, tensors)
 """
@@ -23,35 +24,16 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.interpreter import quantize
 from nnef_grad.interpreter.elementwise import aligned
 from nnef_grad.interpreter.execution import Operations, operands_of, step
-from nnef_grad.interpreter.pool import argmax_pool, sample
-from nnef_grad.interpreter.quantize import (
-    logarithmic_quantize,
-    min_max_linear_quantize,
-    zero_point_linear_quantize,
-)
 from nnef_grad.interpreter.reduce import Axes, max_reduce, min_reduce
-from nnef_grad.interpreter.registry import EVALUATIONS, Array, Evaluation, Function
-from nnef_grad.interpreter.roi import held_maxima, held_resampling
+from nnef_grad.interpreter.registry import HELD, Array, Evaluation
+from nnef_grad.interpreter.roi import hold_maxima
 from nnef_grad.ops.traits import STEPS
-
-# A table entry is called like an evaluation, at the point; it returns the function of
-# the operands with the decisions made there.
-Hold = Callable[..., Evaluation]
-HELD: dict[str, Hold] = {}
 
 # The tolerated difference between the results of two forms of a function.
 ROUNDING = 1e-9
-
-# Their decisions are made by the operations in their bodies, which are in this table.
-BY_BODY = frozenset(
-    {
-        *("l1_normalization", "l2_normalization"),
-        *("local_variance_normalization", "local_contrast_normalization"),
-        *("avg_roi_align", "max_roi_align"),
-    }
-)
 
 
 def hold(operation: Operation, tensors: Mapping[str, Array]) -> Operations:
@@ -62,12 +44,11 @@ def hold(operation: Operation, tensors: Mapping[str, Array]) -> Operations:
         operation: an operation of a flat graph.
         tensors: its operands and results at the point, by name.
     """
-    entry = HELD.get(operation.name)
-    if entry is None:
+    if operation.name not in HELD:
         return {}
     operands = operands_of(operation, tensors)
     with np.errstate(all="ignore"):
-        function = entry(*operands, **operation.attributes)
+        function = HELD[operation.name](*operands, **operation.attributes)
     held = {operation.name: lambda *moved, **_: function(*moved)}
     for name, found in step(operation, tensors, operations=held).items():
         message = f"'{operation.name}' is another function with its decisions held"
@@ -95,82 +76,21 @@ def can_move(operation: Operation, result: Tensor) -> bool:
     return result.dtype == "scalar" and operation.name not in STEPS
 
 
-def _held(*names: str) -> Callable[[Function], Function]:
-    """Registers the function that holds the decisions of the named operations."""
-
-    def enter(function: Function) -> Function:
-        HELD.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
+# ---- Bounds and extrema ----
 
 
-_gt, _lt = EVALUATIONS["gt"], EVALUATIONS["lt"]
-_mul, _select = EVALUATIONS["mul"], EVALUATIONS["select"]
-
-
-# ---- Element by element ----
-
-
-@_held("abs")
 def _abs(x: Array) -> Evaluation:
     sign = np.sign(x)
     return lambda x: sign * x
 
 
-@_held("relu")
-def _relu(x: Array) -> Evaluation:
-    is_positive = x > 0.0
-    return lambda x: np.where(is_positive, x, 0.0)
-
-
-@_held("prelu")
-def _prelu(x: Array, alpha: Array) -> Evaluation:
-    is_negative = x < 0.0
-    return lambda x, alpha: _select(is_negative, _mul(alpha, x), x)
-
-
-@_held("leaky_relu")
-def _leaky_relu(x: Array, alpha: float) -> Evaluation:
-    is_negative = x < 0.0
-    return lambda x: np.where(is_negative, alpha * x, x)
-
-
-@_held("elu")
-def _elu(x: Array, alpha: float) -> Evaluation:
-    is_negative = x < 0.0
-    return lambda x: np.where(is_negative, alpha * np.expm1(x), x)
-
-
-@_held("selu")
-def _selu(x: Array, alpha: float, **attributes: float) -> Evaluation:
-    elu, scale = _elu(x, alpha), attributes["lambda"]
-    return lambda x: scale * elu(x)
-
-
-@_held("max")
-def _max(x: Array, y: Array) -> Evaluation:
-    is_x = _gt(x, y)
-    return lambda x, y: _select(is_x, x, y)
-
-
-@_held("min")
-def _min(x: Array, y: Array) -> Evaluation:
-    is_x = _lt(x, y)
-    return lambda x, y: _select(is_x, x, y)
-
-
-@_held("clamp")
 def _clamp(x: Array, a: Array, b: Array) -> Evaluation:
-    capped = _min(x, b)
-    raised = _max(capped(x, b), a)
+    capped = HELD["min"](x, b)
+    raised = HELD["max"](capped(x, b), a)
     return lambda x, a, b: raised(capped(x, b), a)
 
 
-# ---- The extremum of several elements ----
-
-
-def _shared(extremum: Callable[[Array, Axes], Array]) -> Hold:
+def _shared(extremum: Callable[[Array, Axes], Array]) -> Callable[..., Evaluation]:
     """The mean of the elements equal to the extremum."""
 
     def hold_ties(input: Array, axes: Axes) -> Evaluation:
@@ -181,36 +101,6 @@ def _shared(extremum: Callable[[Array, Axes], Array]) -> Hold:
     return hold_ties
 
 
-HELD.update(max_reduce=_shared(max_reduce), min_reduce=_shared(min_reduce))
-
-
-@_held("max_pool")
-def _max_pool(input: Array, **attributes: Any) -> Evaluation:
-    index = argmax_pool(input, **attributes)
-    return lambda x: sample(x, index, **attributes)
-
-
-@_held("max_pool_with_index")
-def _max_pool_with_index(input: Array, **attributes: Any) -> Evaluation:
-    index = argmax_pool(input, **attributes)
-    return lambda x: [sample(x, index, **attributes), index]
-
-
-# ---- Regions ----
-
-
-@_held("avg_roi_pool")
-def _avg_roi_pool(
-    input: Array, rois: Array, batch_index: Array, **attributes: Any
-) -> Evaluation:
-    """`avg_roi_pool` with fixed regions: their corners are rounded."""
-    pool = EVALUATIONS["avg_roi_pool"]
-    return lambda x, *_: pool(x, rois, batch_index, **attributes)
-
-
-HELD.update(max_roi_pool=held_maxima, roi_resample=held_resampling)
-
-
 # ---- Quantizations ----
 #
 # The derivative passes straight through the rounding. The function that has this
@@ -218,9 +108,8 @@ HELD.update(max_roi_pool=held_maxima, roi_resample=held_resampling)
 # rounding, and which elements are inside the range.
 
 
-@_held("min_max_linear_quantize")
 def _min_max(x: Array, min: Array, max: Array, **attributes: Any) -> Evaluation:
-    result = min_max_linear_quantize(x, min, max, **attributes)
+    result = quantize.min_max_linear_quantize(x, min, max, **attributes)
     x, low, high = aligned(x, min, max)
     clamped = _clamp(x, low, high)
     offset = (result - clamped(x, low, high)) / (high - low)
@@ -233,16 +122,10 @@ def _min_max(x: Array, min: Array, max: Array, **attributes: Any) -> Evaluation:
     return held
 
 
-@_held("linear_quantize")
-def _linear(x: Array, min: Array, max: Array, bits: int) -> Evaluation:
-    return _min_max(x, min, max, bits=bits, signed=False, symmetric=False)
-
-
-@_held("zero_point_linear_quantize")
 def _zero_point(
     x: Array, zero_point: Array, scale: Array, **attributes: Any
 ) -> Evaluation:
-    result = zero_point_linear_quantize(x, zero_point, scale, **attributes)
+    result = quantize.zero_point_linear_quantize(x, zero_point, scale, **attributes)
     x, scale = aligned(x, scale, result)[:2]
     code, exact = result / scale, x / scale
     is_inside = np.abs(code - exact) <= 0.5
@@ -255,9 +138,8 @@ def _zero_point(
     return held
 
 
-@_held("logarithmic_quantize")
 def _logarithmic(x: Array, max: Array, bits: int) -> Evaluation:
-    result = logarithmic_quantize(x, max, bits)
+    result = quantize.logarithmic_quantize(x, max, bits)
     x, bound = aligned(x, max)
     highest, level = np.ceil(np.log2(bound)), np.log2(np.abs(x))
     is_inside = (level > highest - (2**bits - 1)) & (level < highest)
@@ -268,3 +150,15 @@ def _logarithmic(x: Array, max: Array, bits: int) -> Evaluation:
         return np.where(is_inside, ratio * x, result)
 
     return held
+
+
+HELD.update(
+    abs=_abs,
+    clamp=_clamp,
+    max_reduce=_shared(max_reduce),
+    min_reduce=_shared(min_reduce),
+    min_max_linear_quantize=_min_max,
+    zero_point_linear_quantize=_zero_point,
+    logarithmic_quantize=_logarithmic,
+    max_roi_pool=hold_maxima,
+)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
 
-from nnef_grad.interpreter.registry import Array, evaluation
+from nnef_grad.interpreter.registry import Array, enter_all, evaluation
 
-
-@evaluation("concat")
-def concat(values: Sequence[Array], axis: int) -> Array:
-    """One after the other along the axis."""
-    return np.concatenate(values, axis)
+enter_all({"concat": np.concatenate, "stack": np.stack})
 
 
 @evaluation("split")
@@ -22,12 +17,6 @@ def split(value: Array, axis: int, ratios: tuple[int, ...]) -> list[Array]:
     unit = value.shape[axis] // sum(ratios)
     *inner, _ = accumulate(unit * ratio for ratio in ratios)
     return np.split(value, inner, axis)
-
-
-@evaluation("stack")
-def stack(values: Sequence[Array], axis: int) -> Array:
-    """One after the other along a new axis."""
-    return np.stack(values, axis)
 
 
 @evaluation("unstack")

@@ -9,6 +9,7 @@ import numpy as np
 from nnef_grad.interpreter.borders import extended
 from nnef_grad.interpreter.registry import Array, evaluation
 from nnef_grad.ops.parts import slice_positions
+from nnef_grad.ops.windows import Padding
 
 
 @evaluation("slice")
@@ -21,14 +22,10 @@ def slice_(input: Array, **attributes: Any) -> Array:
 
 
 @evaluation("pad")
-def pad(
-    input: Array, padding: tuple[tuple[int, int], ...], border: str, value: float
-) -> Array:
+def pad(input: Array, padding: Padding, border: str, value: float) -> Array:
     """The tensor extended by its border along each axis; negative padding crops. The
     value is also used for the border 'ignore', which has no effect here.
     """
-    output = input
-    for axis, (before, after) in enumerate(padding):
-        end = input.shape[axis] + after
-        output = extended(output, axis, -before, end, border, value)
-    return output
+    columns = zip(padding, input.shape, strict=True)
+    ranges = [(-before, extent + after) for (before, after), extent in columns]
+    return extended(input, ranges, border, value)

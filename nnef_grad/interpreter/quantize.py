@@ -21,12 +21,6 @@ def min_max_linear_quantize(
     return quantized
 
 
-@evaluation("linear_quantize")
-def linear_quantize(x: Array, min: Array, max: Array, bits: int) -> Array:
-    """The old name of min_max_linear_quantize."""
-    return min_max_linear_quantize(x, min, max, bits, signed=False, symmetric=False)
-
-
 @evaluation("zero_point_linear_quantize")
 def zero_point_linear_quantize(
     x: Array, zero_point: Array, scale: Array, bits: int, signed: bool, symmetric: bool

@@ -40,7 +40,8 @@ def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Val
     uses = _uses(graph)
     inputs: dict[str, Array] = {}
     variables: dict[str, Array] = {}
-    for index, operation in enumerate(_sources(graph)):
+    sources = (operation for operation in graph.operations if operation.name in FED)
+    for index, operation in enumerate(sources):
         (tensor,) = operation.outputs
         generator = np.random.default_rng([seed, index])
         value = _value(generator, tensor, uses.get(tensor), otherwise or normal)
@@ -52,18 +53,16 @@ def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Val
     return Values(inputs, variables)
 
 
-def _sources(graph: Graph) -> Iterator[Operation]:
-    return (op for op in graph.operations if op.name in FED)
-
-
-def _value(generator: Generator, tensor: Tensor, use: Use | None, draw: Draw) -> Array:
+def _value(
+    generator: Generator, tensor: Tensor, use: Use | None, otherwise: Draw
+) -> Array:
     if tensor.dtype == "logical":
         return generator.random(tensor.shape) < 0.5
+    draw, operation = use or (otherwise, None)
     if tensor.dtype == "integer":
-        most = use.draw(generator, tensor, use.operation) if use else 2
+        most = draw(generator, tensor, operation) if use else 2
         return generator.integers(0, most, tensor.shape)
-    chosen = use.draw if use else draw
-    value: Array = chosen(generator, tensor, use.operation if use else None)
+    value: Array = draw(generator, tensor, operation)
     return value
 
 
@@ -127,62 +126,33 @@ def _items(generator: Generator, tensor: Tensor, operation: Operation) -> int:
     return operation.inputs[0].shape[0]
 
 
-_POSITIVE = between(0.5, 1.5)
-_NEGATIVE = between(-1.5, -0.5)
-_INSIDE_ONE = between(-0.9, 0.9)
-
-# By operation and operand.
-_DRAWN: dict[tuple[str, str], Draw] = {
-    ("conv", "filter"): _filter,
-    ("deconv", "filter"): _filter,
-    ("separable_conv", "plane_filter"): _filter,
-    ("separable_conv", "point_filter"): _matrix,
-    ("separable_deconv", "plane_filter"): _filter,
-    ("separable_deconv", "point_filter"): _matrix,
-    ("linear", "filter"): _filter,
-    ("matmul", "A"): _matrix,
-    ("matmul", "B"): _matrix,
-    ("batch_normalization", "variance"): _POSITIVE,
-    ("batch_normalization", "scale"): _POSITIVE,
-    ("log", "x"): _POSITIVE,
-    ("log2", "x"): _POSITIVE,
-    ("sqrt", "x"): _POSITIVE,
-    ("rsqrt", "x"): _POSITIVE,
-    ("rcp", "x"): _POSITIVE,
-    ("rsqr", "x"): _POSITIVE,
-    ("div", "y"): _POSITIVE,
-    ("pow", "x"): _POSITIVE,
-    ("asin", "x"): _INSIDE_ONE,
-    ("acos", "x"): _INSIDE_ONE,
-    ("atanh", "x"): _INSIDE_ONE,
-    ("tan", "x"): _INSIDE_ONE,
-    ("acosh", "x"): between(1.1, 2.0),
-    ("clamp", "a"): _NEGATIVE,
-    ("clamp", "b"): _POSITIVE,
-    ("min_max_linear_quantize", "min"): _NEGATIVE,
-    ("min_max_linear_quantize", "max"): _POSITIVE,
-    ("linear_quantize", "min"): _NEGATIVE,
-    ("linear_quantize", "max"): _POSITIVE,
-    ("zero_point_linear_quantize", "scale"): between(0.05, 0.2),
-    ("logarithmic_quantize", "max"): _POSITIVE,
-    **{(name, "rois"): _regions for name in REGIONS},
-    **{(name, "batch_index"): _items for name in REGIONS},
-    ("gather", "indices"): _positions,
-    ("sample", "index"): _elements,
-    ("desample", "index"): _elements,
+# Operands, as operation.operand, and what draws them.
+_TABLE: dict[str, Draw] = {
+    "conv.filter deconv.filter linear.filter": _filter,
+    "separable_conv.plane_filter separable_deconv.plane_filter": _filter,
+    "separable_conv.point_filter separable_deconv.point_filter": _matrix,
+    "matmul.A matmul.B": _matrix,
+    "log.x log2.x sqrt.x rsqrt.x rcp.x rsqr.x div.y pow.x clamp.b": between(0.5, 1.5),
+    "batch_normalization.variance batch_normalization.scale": between(0.5, 1.5),
+    "min_max_linear_quantize.max linear_quantize.max": between(0.5, 1.5),
+    "logarithmic_quantize.max": between(0.5, 1.5),
+    "min_max_linear_quantize.min linear_quantize.min clamp.a": between(-1.5, -0.5),
+    "zero_point_linear_quantize.scale": between(0.05, 0.2),
+    "asin.x acos.x atanh.x tan.x": between(-0.9, 0.9),
+    "acosh.x": between(1.1, 2.0),
+    " ".join(f"{name}.rois" for name in REGIONS): _regions,
+    " ".join(f"{name}.batch_index" for name in REGIONS): _items,
+    "gather.indices": _positions,
+    "sample.index desample.index": _elements,
 }
+_DRAWN = {operand: draw for row, draw in _TABLE.items() for operand in row.split()}
 
 
 # ---- Uses of tensors ----
 
 
-@dataclass(frozen=True)
-class Use:
-    """A use that determines the numbers of a tensor."""
-
-    draw: Draw
-    operation: Operation
-
+# A use that determines the numbers of a tensor.
+Use = tuple["Draw", Operation]
 
 # The numbers of the result are numbers of the operands.
 _MOVES = MOVING | COPYING | {"pad"}
@@ -197,7 +167,7 @@ def _uses(graph: Graph) -> dict[Tensor, Use]:
     uses: dict[Tensor, Use] = {}
     for operation in reversed(graph.operations):
         for operand, draw in _decided(operation):
-            uses[operand] = Use(draw, operation)
+            uses[operand] = draw, operation
         inputs = operation.inputs
         if operation.name in _MOVES or (operation.name in _SHIFTS and len(inputs) == 1):
             after = [uses[t] for t in operation.outputs if t in uses]
@@ -209,6 +179,6 @@ def _uses(graph: Graph) -> dict[Tensor, Use]:
 def _decided(operation: Operation) -> Iterator[tuple[Tensor, Draw]]:
     parameters = operation.definition.operands
     for parameter, operand in zip(parameters, operation.operands, strict=True):
-        draw = _DRAWN.get((operation.name, parameter.name))
+        draw = _DRAWN.get(f"{operation.name}.{parameter.name}")
         if draw is not None and isinstance(operand, Tensor):
             yield operand, draw

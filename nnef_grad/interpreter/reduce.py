@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -32,28 +33,22 @@ def moments(input: Array, axes: Axes) -> list[Array]:
     return [mean, mean_reduce(np.square(input - mean), axes)]
 
 
-@evaluation("max_reduce")
-def max_reduce(input: Array, axes: Axes) -> Array:
-    """The maximum; that of nothing is minus infinity."""
-    return np.asarray(np.max(input, axis=axes, keepdims=True, initial=-np.inf))
+def _reduction(function: Callable[..., Any], **start: float) -> Callable[..., Array]:
+    """A reduction of numpy; start is the result for nothing, if numpy has none."""
+    return lambda x, axes: np.asarray(function(x, axis=axes, keepdims=True, **start))
 
 
-@evaluation("min_reduce")
-def min_reduce(input: Array, axes: Axes) -> Array:
-    """The minimum; that of nothing is infinity."""
-    return np.asarray(np.min(input, axis=axes, keepdims=True, initial=np.inf))
+max_reduce = _reduction(np.max, initial=-np.inf)
+min_reduce = _reduction(np.min, initial=np.inf)
 
-
-@evaluation("all_reduce")
-def all_reduce(input: Array, axes: Axes) -> Array:
-    """Whether all are true."""
-    return np.asarray(np.all(input, axis=axes, keepdims=True))
-
-
-@evaluation("any_reduce")
-def any_reduce(input: Array, axes: Axes) -> Array:
-    """Whether one of them is true."""
-    return np.asarray(np.any(input, axis=axes, keepdims=True))
+enter_all(
+    {
+        "max_reduce": max_reduce,
+        "min_reduce": min_reduce,
+        "all_reduce": _reduction(np.all),
+        "any_reduce": _reduction(np.any),
+    }
+)
 
 
 # ---- Positions of extrema ----

@@ -24,7 +24,15 @@ Value = Union[Array, "tuple[Value, ...]"]
 Evaluation = Callable[..., Any]
 Function = TypeVar("Function", bound=Evaluation)
 
+# The kinds of numpy data types allowed for the tensors of a data type. The only silent
+# conversions are from integers to scalars, and between precisions.
+KINDS = {"scalar": "fiu", "integer": "iu", "logical": "b", "string": "U"}
+
 EVALUATIONS: dict[str, Evaluation] = {}
+
+# For an operation that makes decisions: called like its evaluation, at a point, it
+# returns the function of the operands with the decisions made there. See held.py.
+HELD: dict[str, Callable[..., Evaluation]] = {}
 
 
 class UndefinedError(ValueError):
@@ -53,3 +61,22 @@ def enter_all(table: Mapping[str, Evaluation]) -> None:
     """Registers a table of evaluations, by the name of the operation."""
     for name, function in table.items():
         evaluation(name)(function)
+
+
+def choice(name: str, decide: Evaluation) -> Callable[[Evaluation], Evaluation]:
+    """Registers an operation in two steps: `decide` is called like an evaluation; the
+    function takes its result as well, before the operands, and decides nothing itself.
+    """
+
+    def enter(function: Evaluation) -> Evaluation:
+        def hold(*operands: Any, **attributes: Any) -> Evaluation:
+            decision = decide(*operands, **attributes)
+            return lambda *moved: function(decision, *moved, **attributes)
+
+        def evaluate(*operands: Any, **attributes: Any) -> Any:
+            return hold(*operands, **attributes)(*operands)
+
+        HELD[name] = hold
+        return evaluation(name)(evaluate)
+
+    return enter

@@ -1,43 +1,55 @@
 """Regions of interest: a row of `rois` is a region, its first corner and then its last.
 
-The first axis is that of the regions: positions along a spatial axis of the input are
-[N, n], for n points or cells in each of N regions.
+Each result is computed from a few elements of a plane of the input: of l positions along
+each axis, [N, l, n] for n results in each of N regions, or volume = l * ... positions in
+the plane, [N, volume, n...].
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
-from itertools import product
-from math import inf
+from functools import partial, reduce
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
 from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.elementwise import rounded
-from nnef_grad.interpreter.pool import avg_pool, max_pool
 from nnef_grad.interpreter.registry import (
     Array,
     Evaluation,
-    enter_all,
+    choice,
     evaluation,
     require,
 )
-from nnef_grad.interpreter.sampling import POINTS, neighbours
+from nnef_grad.interpreter.sampling import POINTS
 
 # ---- Pooling over cells of whole elements ----
 
+# The batch items of the regions; the positions of the elements of cells of the largest
+# size; and which of them are inside their cell.
+Cells = tuple[Array, Array, Array]
 
-@evaluation("avg_roi_pool")
-def avg_roi_pool(
-    input: Array, rois: Array, batch_index: Array, output_size: Shape
-) -> Array:
+
+def _cells(input: Array, rois: Array, batch_index: Array, output_size: Shape) -> Cells:
+    items, places, inside = _items(input, batch_index), [], []
+    for first, last, extent, count in _axes(input, rounded(rois), output_size):
+        stride, length = (last - first) // count, -((first - last) // count)
+        start = first + np.arange(count) * stride
+        begin, end = start.clip(0, extent), (start + length).clip(0, extent)
+        size = int((end - begin).max(initial=1.0))
+        places.append(begin[:, np.newaxis] + np.arange(size)[:, np.newaxis])
+        inside.append(places[-1] < end[:, np.newaxis])
+    return items, _positions(input, places), _grid(inside, np.logical_and)
+
+
+@choice("avg_roi_pool", _cells)
+def avg_roi_pool(cells: Cells, input: Array, *_: Array, output_size: Shape) -> Array:
     """The mean of each cell; 0 for an empty one."""
-    items = _items(input, batch_index)
-    cells = _cells(input, rois, output_size)
-    total, count = _pool(np.add, 0.0, input, items, cells)
-    return np.where(count > 0, total / count, 0.0)
+    total = _pooled(lambda x, inside: np.where(inside, x, 0.0).sum(1), input, *cells)
+    counts: Array = np.maximum(cells[-1].sum(axis=1, keepdims=True), 1)
+    return total / counts
 
 
 @evaluation("max_roi_pool")
@@ -45,176 +57,84 @@ def max_roi_pool(
     input: Array, rois: Array, batch_index: Array, output_size: Shape
 ) -> Array:
     """The maximum of each cell; 0 for an empty one."""
-    items = _items(input, batch_index)
-    cells = _cells(input, rois, output_size)
-    highest, count = _pool(np.maximum, -inf, input, items, cells)
-    return np.where(count > 0, highest, 0.0)
+    cells = _cells(input, rois, batch_index, output_size)
+    highest = _pooled(lambda x, inside: np.where(inside, x, -inf).max(1), input, *cells)
+    return np.where(cells[-1][:, :1], highest, 0.0)
 
 
-Cells = list[tuple[Array, Array]]
-
-
-def _cells(input: Array, rois: Array, output_size: Shape) -> Cells:
-    """The bounds of the cells along each axis, clipped to the input."""
-    corners = _corners(rounded(rois))
-    cells = []
-    for (first, last), extent, count in zip(
-        corners, input.shape[2:], output_size, strict=True
-    ):
-        stride, length = (last - first) // count, -((first - last) // count)
-        begin = first + np.arange(count) * stride
-        ends = begin, begin + length
-        cells.append(tuple(end.clip(0, extent).astype(np.int64) for end in ends))
-    return cells
-
-
-def _pool(
-    function: Callable[[Array, Array], Array],
-    neutral: float,
-    input: Array,
-    items: Array,
-    cells: Cells,
-) -> tuple[Array, Array]:
-    """The function over the elements of each cell, and their number: [N, C, ...] and
-    [N, 1, ...]. The loop is over the elements of the largest cell.
-    """
-    shape = (len(items), input.shape[1], *(begin.shape[1] for begin, _ in cells))
-    pooled, count = np.full(shape, neutral), np.zeros((shape[0], 1, *shape[2:]))
-    largest = [int((end - begin).max(initial=0)) for begin, end in cells]
-    for offset in np.ndindex(*largest):
-        positions = [
-            begin + step for (begin, _), step in zip(cells, offset, strict=True)
-        ]
-        inside = _grid(
-            [place < end for place, (_, end) in zip(positions, cells, strict=True)],
-            np.logical_and,
-        )
-        values = _elements(input, items, positions)
-        pooled = np.where(inside, function(pooled, values), pooled)
-        count += inside
-    return pooled, count
-
-
-# ---- Interpolation ----
-
-
-@evaluation("roi_resample")
-def roi_resample(
-    input: Array, rois: Array, batch_index: Array, output_size: Shape, method: str
-) -> Array:
-    """Points over each region, as in multilinear_upsample with border 'replicate'."""
-    ways = [
-        _weighted_neighbours(points.clip(0, extent - 1))
-        for points, extent in _points(input, rois, output_size, method)
-    ]
-    return _interpolate(input, _items(input, batch_index), ways)
-
-
-def _points(
-    input: Array, rois: Array, output_size: Shape, method: str
-) -> Iterator[tuple[Array, int]]:
-    """The points over each region along each axis, and the extent of the axis."""
-    columns = zip(_corners(rois), input.shape[2:], output_size, strict=True)
-    for (first, last), extent, count in columns:
-        yield POINTS[method](first, last - first, count), extent
-
-
-# For each point along an axis the position of a neighbouring element, and its weight.
-Neighbours = list[tuple[Array, Array]]
-
-
-def _weighted_neighbours(points: Array) -> Neighbours:
-    lower, upper = neighbours(points)
-    return [(lower, 1.0 - (points - lower)), (upper, points - lower)]
-
-
-def _interpolate(input: Array, items: Array, ways: Sequence[Neighbours]) -> Array:
-    """The weighted sum of the elements around each point."""
-    terms = (
-        _grid([weight for _, weight in corner], np.multiply)
-        * _elements(input, items, [position for position, _ in corner])
-        for corner in product(*ways)
-    )
-    return reduce(np.add, terms)
-
-
-def _aligned(pool: Callable[..., Array]) -> Callable[..., Array]:
-    """Several points in each cell, and their pool."""
-
-    def align(
-        input: Array,
-        rois: Array,
-        batch_index: Array,
-        output_size: Shape,
-        sampling_rate: Shape,
-        resize_method: str,
-    ) -> Array:
-        size = tuple(
-            n * rate for n, rate in zip(output_size, sampling_rate, strict=True)
-        )
-        points = roi_resample(input, rois, batch_index, size, resize_method)
-        windows: dict[str, Any] = {"border": "constant", "padding": (), "dilation": ()}
-        window = (1, 1, *sampling_rate)
-        return pool(points, size=window, stride=window, **windows)
-
-    return align
-
-
-enter_all({"avg_roi_align": _aligned(avg_pool), "max_roi_align": _aligned(max_pool)})
-
-
-# ---- With decisions held ----
-
-
-def held_maxima(
+def hold_maxima(
     input: Array, rois: Array, batch_index: Array, output_size: Shape
 ) -> Evaluation:
     """`max_roi_pool` with fixed cells and fixed positions of their maxima, the first of
     equal ones.
     """
-    items, cells = _items(input, batch_index), _cells(input, rois, output_size)
 
-    def held(moved: Array, *_: Array) -> Array:
-        # The channels that decide, and after them those that are taken.
-        both = np.concatenate([input, moved], axis=1)
-        highest, count = _pool(_first_larger, -inf, both, items, cells)
-        taken = np.split(highest, 2, axis=1)[1]
-        return np.where(count > 0, taken, 0.0)
+    def first(x: Array, inside: Array) -> Any:
+        return np.where(inside, x, -inf).argmax(axis=1, keepdims=True)
+
+    items, positions, inside = _cells(input, rois, batch_index, output_size)
+    elements = _pooled(first, input, items, positions, inside)
+
+    def held(input: Array, *_: Array) -> Array:
+        highest = _pooled(_taken, input, items, positions, elements)
+        return np.where(inside[:, :1], highest, 0.0)
 
     return held
 
 
-def _first_larger(pooled: Array, values: Array) -> Array:
-    deciding, channels = values.shape[1] // 2, values.shape[1]
-    is_larger = values[:, :deciding] > pooled[:, :deciding]
-    return np.where(is_larger.take(range(channels), 1, mode="wrap"), values, pooled)
+def _taken(content: Array, element: Array) -> Array:
+    return np.take_along_axis(content, element, axis=1)[:, 0]
 
 
-def held_resampling(
+# ---- Interpolation ----
+
+
+def _surroundings(
     input: Array, rois: Array, batch_index: Array, output_size: Shape, method: str
-) -> Evaluation:
-    """`roi_resample` where each point stays between the same elements, an element and
-    the one after it for a point on an element, and a point at the edge stays there.
+) -> tuple[Array, list[tuple[Array, Array]]]:
+    """The batch items of the regions; and for each axis the points over each region,
+    clipped to the input, and which of them are inside.
     """
-    items = _items(input, batch_index)
-    cells = [
+    clipped = [
         (points.clip(0, extent - 1), (points > 0) & (points < extent - 1))
         for points, extent in _points(input, rois, output_size, method)
     ]
-
-    def held(input: Array, rois: Array, _: Array) -> Array:
-        columns = zip(cells, _points(input, rois, output_size, method), strict=True)
-        ways = [_held_neighbours(*cell, points) for cell, (points, _) in columns]
-        return _interpolate(input, items, ways)
-
-    return held
+    return _items(input, batch_index), clipped
 
 
-def _held_neighbours(base: Array, is_inside: Array, points: Array) -> Neighbours:
-    lower = np.floor(base)
-    fraction = np.where(is_inside, points, base) - lower
-    places = lower.astype(np.int64)
-    return [(places, 1.0 - fraction), (places + 1, fraction)]
+@choice("roi_resample", _surroundings)
+def roi_resample(
+    surroundings: tuple[Array, list[tuple[Array, Array]]],
+    input: Array,
+    rois: Array,
+    _: Array,
+    output_size: Shape,
+    method: str,
+) -> Array:
+    """Points over each region, as in multilinear_upsample with border 'replicate'. Each
+    stays between the same elements, an element and the one after it for a point on an
+    element, and a point at the edge stays there.
+    """
+    items, clipped = surroundings
+    places, weights = [], []
+    moved = _points(input, rois, output_size, method)
+    for (base, is_inside), (points, _extent) in zip(clipped, moved, strict=True):
+        lower = np.floor(base)
+        fraction = np.where(is_inside, points, base) - lower
+        upper = lower + (fraction != 0.0)
+        places.append(np.stack([lower, upper], axis=1))
+        weights.append(np.stack([1.0 - fraction, fraction], axis=1))
+    positions, products = _positions(input, places), _grid(weights, np.multiply)
+    weighted_sum = partial(np.einsum, "cv...,v...->c...")
+    return _pooled(weighted_sum, input, items, positions, products)
+
+
+def _points(
+    input: Array, rois: Array, output_size: Shape, method: str
+) -> Iterator[tuple[Array, int]]:
+    """The points over each region along each axis, [N, n], and the extent of the axis."""
+    for first, last, extent, count in _axes(input, rois, output_size):
+        yield POINTS[method](first, last - first, count), extent
 
 
 # ---- Elements at positions ----
@@ -229,38 +149,50 @@ def _items(input: Array, batch_index: Array) -> Array:
     return batch_index.reshape(len(batch_index))
 
 
-def _corners(rois: Array) -> list[tuple[Array, Array]]:
-    """The bounds of the regions along each axis: [N, 1] each."""
-    require(np.isfinite(rois).all(), "the items of 'rois' must be finite")
-    columns = rois.astype(np.float64)[:, :, np.newaxis]
-    axes = rois.shape[1] // 2
-    return [(columns[:, axis], columns[:, axes + axis]) for axis in range(axes)]
-
-
-def _elements(input: Array, items: Array, positions: Sequence[Array]) -> Array:
-    """The elements at the grid of some positions along each axis: [N, C, n...].
-
-    Positions after the input are read at its end; their values are not used.
+def _axes(
+    input: Array, rois: Array, output_size: Shape
+) -> Iterator[tuple[Array, Array, int, int]]:
+    """For each axis the bounds of the regions, [N, 1] each, its extent, and the number
+    of results along it.
     """
-    axes = len(positions)
-    places = [
-        place.clip(0, extent - 1)
-        for place, extent in zip(positions, input.shape[2:], strict=True)
+    require(np.isfinite(rois).all(), "the items of 'rois' must be finite")
+    firsts, lasts = np.split(rois.astype(np.float64).T[..., np.newaxis], 2)
+    return zip(firsts, lasts, input.shape[2:], output_size, strict=True)
+
+
+def _positions(input: Array, places: Sequence[Array]) -> Array:
+    """The positions in a plane, in row-major order. Places after the input are read at
+    its end; their values are not used.
+    """
+    spatial = input.shape[2:]
+    grids = [
+        place.clip(0, extent - 1).astype(np.int64) * prod(spatial[axis + 1 :])
+        for axis, (place, extent) in enumerate(zip(places, spatial, strict=True))
     ]
-    grid = [_on_axis(place, axis, axes) for axis, place in enumerate(places)]
-    batch = items.reshape(-1, *(1,) * axes)
-    taken = np.moveaxis(input, 1, -1)[(batch, *grid)]
-    return np.moveaxis(taken, -1, 1)
+    return _grid(grids, np.add)
 
 
-def _grid(factors: Sequence[Array], combine: Callable[..., Array]) -> Array:
-    """The values at the points of a grid, from those at its coordinates: [N, 1, n...]."""
-    axes = len(factors)
-    aligned = [_on_axis(factor, axis, axes) for axis, factor in enumerate(factors)]
-    return reduce(combine, aligned)[:, np.newaxis]
+def _grid(along: Sequence[Array], combine: Callable[..., Any]) -> Array:
+    """[N, volume, n...] from [N, l, n] for each axis."""
+    aligned, axes = [], len(along)
+    for axis, x in enumerate(along):
+        shape = [1] * (2 * axes)
+        shape[axis], shape[axes + axis] = x.shape[1:]
+        aligned.append(x.reshape(-1, *shape))
+    grid: Array = reduce(combine, aligned)
+    return grid.reshape(len(grid), -1, *grid.shape[1 + axes :])
 
 
-def _on_axis(x: Array, axis: int, axes: int) -> Array:
-    """[N, n] with n on one of the axes of a grid: [N, 1, ..., n, ..., 1]."""
-    regions, count = x.shape
-    return x.reshape(regions, *(1,) * axis, count, *(1,) * (axes - axis - 1))
+def _pooled(
+    pool: Callable[[Array, Array], Any],
+    input: Array,
+    items: Array,
+    positions: Array,
+    factors: Array,
+) -> Array:
+    """The pool of the elements at the positions for each region, [C, volume, n...], and
+    of a factor: [N, C, n...].
+    """
+    planes = input.reshape(*input.shape[:2], -1)
+    regions = zip(items, positions, factors, strict=True)
+    return np.array([pool(planes[i].take(p, axis=1), f) for i, p, f in regions])

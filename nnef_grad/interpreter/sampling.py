@@ -1,7 +1,5 @@
-"""Down- and up-sampling along the spatial axes.
-
-Interpolation at points between elements is a step of its own, shared with the regions
-of interest.
+"""Up-sampling along the spatial axes by interpolation; the positions of points are
+shared with the regions of interest.
 """
 
 from __future__ import annotations
@@ -13,41 +11,7 @@ import numpy as np
 
 from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.borders import extended
-from nnef_grad.interpreter.pool import box, debox
 from nnef_grad.interpreter.registry import Array, evaluation
-
-# ---- By blocks ----
-
-
-@evaluation("nearest_downsample")
-def nearest_downsample(input: Array, factor: Shape) -> Array:
-    """The first element of each block."""
-    return box(input, (1,) * input.ndim, stride=_blocks(factor), padding=_none(input))
-
-
-@evaluation("area_downsample")
-def area_downsample(input: Array, factor: Shape) -> Array:
-    """The mean of each block."""
-    blocks = _blocks(factor)
-    return box(input, blocks, stride=blocks, padding=_none(input), normalize=True)
-
-
-@evaluation("nearest_upsample")
-def nearest_upsample(input: Array, factor: Shape) -> Array:
-    """Each element, repeated over a block."""
-    blocks = _blocks(factor)
-    return debox(input, blocks, stride=blocks, padding=_none(input))
-
-
-def _blocks(factor: Shape) -> Shape:
-    return (1, 1, *factor)
-
-
-def _none(input: Array) -> tuple[tuple[int, int], ...]:
-    return ((0, 0),) * input.ndim
-
-
-# ---- By interpolation ----
 
 
 @evaluation("multilinear_upsample")
@@ -65,17 +29,13 @@ def multilinear_upsample(
 
 def _interpolate(x: Array, axis: int, points: Array, border: str) -> Array:
     """The tensor at points along an axis, linear between its elements."""
-    lower, upper = neighbours(points)
+    lower, upper = (f(points).astype(np.int64) for f in (np.floor, np.ceil))
     begin = int(lower.min())
-    x = extended(x, axis, begin, int(upper.max()) + 1, border)
+    others = [(0, extent) for extent in x.shape[axis + 1 :]]
+    x = extended(x, [(begin, int(upper.max()) + 1), *others], border)
     weight = (points - lower).reshape([-1] + [1] * (x.ndim - axis - 1))
     low, high = x.take(lower - begin, axis), x.take(upper - begin, axis)
     return np.asarray((1.0 - weight) * low + weight * high)
-
-
-def neighbours(points: Array) -> tuple[Array, Array]:
-    """The positions before and after points; equal for a point on an element."""
-    return np.floor(points).astype(np.int64), np.ceil(points).astype(np.int64)
 
 
 # ---- The positions of output points in the input ----

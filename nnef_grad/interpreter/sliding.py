@@ -7,9 +7,8 @@ up, and the side with an element for each window is down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nnef_grad.interpreter.borders import UNIFORM, extended
 from nnef_grad.interpreter.registry import Array
-from nnef_grad.ops.windows import Windows, reaches
+from nnef_grad.ops.windows import Windows, reverse_outside
 
 
 def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> Array:
@@ -29,19 +28,8 @@ def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> A
         border: the border that extends x as far as the windows reach.
         outside: the value of a uniform border.
     """
-    axes = _last_axes(x, windows)
-    for axis, begin, end in zip(axes, windows.begin, windows.end, strict=True):
-        x = extended(x, axis, begin, end, border, outside)
-    reach = reaches(windows.size, windows.dilation)
-    steps: Any = (..., *_every(windows.stride), *_every(windows.dilation))
-    return np.asarray(sliding_window_view(x, reach, axis=axes)[steps])
-
-
-def summed(x: Array, windows: Windows, border: str) -> Array:
-    """The sum over each window: [..., X...] gives [..., x...]."""
-    inside = tuple(range(-len(windows.size), 0))
-    total: Array = contents(x, windows, border).sum(axis=inside)
-    return total
+    ranges = [(axis.begin, axis.end) for axis in windows.axes]
+    return _view(extended(x, ranges, border, outside), windows)
 
 
 def overlapped(parts: Iterable[Array], windows: Windows) -> Array:
@@ -53,45 +41,31 @@ def overlapped(parts: Iterable[Array], windows: Windows) -> Array:
         windows: an item for each of the last axes. Elements outside the up-scaled side
             are left out.
     """
-    remaining = iter(parts)
-    first = next(remaining)
-    total = _canvas(first, windows)
-    for offset, part in zip(
-        np.ndindex(*windows.size), chain([first], remaining), strict=True
-    ):
-        total[_places(offset, windows)] += part
-    for axis, begin, up in zip(
-        _last_axes(total, windows), windows.begin, windows.up, strict=True
-    ):
-        total = extended(total, axis, -begin, up - begin, "constant")
-    return total
+    canvas: Any = None
+    for offset, part in zip(np.ndindex(*windows.size), parts, strict=True):
+        if canvas is None:
+            canvas = _canvas(part, windows)
+            places = _view(canvas, windows)
+        places[(..., *offset)] += part
+    ranges = [(-axis.begin, axis.up - axis.begin) for axis in windows.axes]
+    return extended(canvas, ranges, "constant")
 
 
 def _canvas(part: Array, windows: Windows) -> Array:
     """Zeros, from the beginning of the first windows to the end of the last ones."""
-    extents = (
-        end - begin for begin, end in zip(windows.begin, windows.end, strict=True)
-    )
     independent = part.shape[: part.ndim - len(windows.size)]
+    extents = (axis.end - axis.begin for axis in windows.axes)
     return np.zeros((*independent, *extents), part.dtype)
 
 
-def _places(offset: Sequence[int], windows: Windows) -> tuple[Any, ...]:
-    """The positions of an element of each window on the canvas."""
-    columns = zip(offset, windows.down, windows.stride, windows.dilation, strict=True)
-    slices = (slice(o * d, o * d + (x - 1) * s + 1, s) for o, x, s, d in columns)
-    return (..., *slices)
-
-
-def _every(steps: Sequence[int]) -> tuple[slice, ...]:
-    return tuple(slice(None, None, step) for step in steps)
-
-
-def _last_axes(x: Array, windows: Windows) -> tuple[int, ...]:
-    return tuple(range(x.ndim - len(windows.size), x.ndim))
-
-
-# ---- The border of a reverse operation ----
+def _view(x: Array, windows: Windows) -> Array:
+    """A view of the contents of windows from the beginning of x to its end."""
+    axes = tuple(range(x.ndim - len(windows.size), x.ndim))
+    reach = [axis.reach for axis in windows.axes]
+    steps = (slice(None, None, step) for step in windows.stride + windows.dilation)
+    places: Any = (..., *steps)
+    view = sliding_window_view(x, reach, axis=axes, writeable=True)
+    return np.asarray(view[places])
 
 
 def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows]:
@@ -100,22 +74,10 @@ def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows
     """
     if border in UNIFORM:
         return x, windows
-    ranges = [_read(windows, axis) for axis in range(len(windows.size))]
-    for axis, (begin, end) in zip(_last_axes(x, windows), ranges, strict=True):
-        x = extended(x, axis, begin, end, border)
+    outside = reverse_outside(windows)
+    columns = zip(outside, windows.down, strict=True)
+    ranges = [(-before, extent + after) for (before, after), extent in columns]
+    steps = zip(outside, windows.padding, windows.stride, strict=True)
+    padding = tuple((p + before * s, q) for (before, _), (p, q), s in steps)
     down = tuple(end - begin for begin, end in ranges)
-    columns = zip(ranges, windows.padding, windows.stride, strict=True)
-    padding = tuple((p - begin * s, q) for (begin, _), (p, q), s in columns)
-    return x, replace(windows, down=down, padding=padding)
-
-
-def _read(windows: Windows, axis: int) -> tuple[int, int]:
-    """The range of elements along an axis whose windows overlap the up-scaled side;
-    that of the input if there are none.
-    """
-    place = np.arange(windows.up[axis])[:, np.newaxis] - windows.begin[axis]
-    start = place - np.arange(windows.size[axis]) * windows.dilation[axis]
-    element, rest = np.divmod(start, windows.stride[axis])
-    read = element[rest == 0]
-    found = (int(read.min()), int(read.max()) + 1) if read.size else None
-    return found or (0, windows.down[axis])
+    return extended(x, ranges, border), replace(windows, down=down, padding=padding)

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation
-from nnef_grad.interpreter import last_uses, with_bodies
+from nnef_grad.interpreter import last_uses
 from nnef_grad.interpreter.execution import Operations, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds
-from nnef_grad.interpreter.held import BY_BODY, can_move, hold
+from nnef_grad.interpreter.held import can_move, hold
 from nnef_grad.interpreter.random_values import Values, between, normal, random_values
 
 Array = npt.NDArray[Any]
@@ -40,7 +40,7 @@ class Point:
     """The point at which gradients are taken.
 
     Attributes:
-        graph: the forward graph, in the form in which decisions are held.
+        graph: the forward graph.
         values: its inputs and variables.
         tensors: every tensor at these values, by name.
     """
@@ -54,48 +54,34 @@ def point_of(
     graph: Graph, inputs: Data, variables: Data, seed: int, rules: Rules
 ) -> Point:
     """The point of the given values, with random ones for the rest."""
-    labelled = {label.lower(): value for label, value in variables.items()}
-    held = with_bodies(graph, rules, also=BY_BODY)
+    labelled = {name.lower(): np.asarray(data) for name, data in variables.items()}
     for draw in _ATTEMPTS:
         drawn = random_values(graph, seed, draw)
-        values = Values(
-            {**drawn.inputs, **_as_arrays(inputs)},
-            {**drawn.variables, **_as_arrays(labelled)},
+        tensors = collect_feeds(
+            graph, {**drawn.inputs, **inputs}, {**drawn.variables, **labelled}
         )
-        tensors = _evaluate_all(held, values, rules.evaluations)
+        for operation in graph.operations:
+            tensors.update(step(operation, tensors, operations=rules.evaluations))
         outputs = (tensors[t.name] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
-            return Point(held, _convert(held, values, tensors), tensors)
+            return Point(graph, _values(graph, tensors, labelled), tensors)
     message = f"the outputs of '{graph.name}' are not finite at random values"
     raise UsageError(f"{message}: give values at which they are")
 
 
-def _as_arrays(data: Data) -> dict[str, Array]:
-    return {name: np.asarray(value) for name, value in data.items()}
-
-
-def _evaluate_all(
-    graph: Graph, values: Values, evaluations: Operations
-) -> dict[str, Array]:
-    """Every tensor of a graph."""
-    found = collect_feeds(graph, values.inputs, values.variables)
-    for operation in graph.operations:
-        found.update(step(operation, found, operations=evaluations))
-    return found
-
-
-def _convert(graph: Graph, values: Values, tensors: Mapping[str, Array]) -> Values:
+def _values(
+    graph: Graph, tensors: Mapping[str, Array], given: Mapping[str, Array]
+) -> Values:
     """The values as converted by the evaluation: the same arrays, so that no large
-    variable is stored in two precisions.
+    variable is stored in two precisions. The backward graph may read more variables.
     """
-    inputs = {tensor.name: tensors[tensor.name] for tensor in graph.inputs}
     variables = {
-        str(operation.attributes["label"]).lower(): tensors[tensor.name]
+        str(operation.attributes["label"]).lower(): tensors[operation.outputs[0].name]
         for operation in graph.operations
-        for tensor in operation.outputs
         if operation.name == "variable"
     }
-    return Values(inputs, {**values.variables, **variables})
+    inputs = {tensor.name: tensors[tensor.name] for tensor in graph.inputs}
+    return Values(inputs, {**given, **variables})
 
 
 # ---- The slope along a direction ----

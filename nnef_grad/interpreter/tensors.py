@@ -36,26 +36,26 @@ def update(variable: Array, value: Array) -> Array:
 @evaluation("cast")
 def cast(input: Array, dtype: npt.DTypeLike) -> Array:
     """Each element, converted as by the built-in function of the data type's name."""
-    kind = np.dtype(dtype).kind
-    if input.dtype.kind == "U":
-        return _from_text(input, kind)
-    return {"f": _scalar, "i": _integer, "b": _logical, "U": _text}[kind](input)
+    kind, is_text = np.dtype(dtype).kind, input.dtype.kind == "U"
+    if kind == "b":
+        return np.asarray(input != ("" if is_text else 0))
+    if kind == "U":
+        return input if is_text else _text(input)
+    if kind == "i" and input.dtype.kind == "f":
+        return _floor(input)
+    try:
+        return input.astype(np.float64 if kind == "f" else np.int64)
+    except ValueError as error:
+        message = f"a string is not a number: {error}"
+        raise UndefinedError(message) from None
 
 
-def _scalar(x: Array) -> Array:
-    return x.astype(np.float64)
-
-
-def _integer(x: Array) -> Array:
+def _floor(x: Array) -> Array:
     """The largest integer that is not above a scalar."""
     floor = np.floor(x)
     fits = np.abs(floor) < 2.0**63
     require(fits.all(), "only finite numbers of 63 bits can be cast to integers")
-    return x.astype(np.int64) if x.dtype.kind == "i" else floor.astype(np.int64)
-
-
-def _logical(x: Array) -> Array:
-    return np.asarray(x != 0)
+    return floor.astype(np.int64)
 
 
 def _text(x: Array) -> Array:
@@ -63,13 +63,3 @@ def _text(x: Array) -> Array:
     spelled = np.array([str(value) for value in x.ravel().tolist()], np.str_)
     lower = np.char.lower(spelled) if x.dtype.kind == "b" else spelled
     return lower.reshape(x.shape)
-
-
-def _from_text(x: Array, kind: str) -> Array:
-    if kind == "b":
-        return np.asarray(x != "")
-    try:
-        return x.astype({"f": np.float64, "i": np.int64, "U": np.str_}[kind])
-    except ValueError as error:
-        message = f"a string is not a number: {error}"
-        raise UndefinedError(message) from None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from nnef_grad.errors import Problem
 from nnef_grad.language.check_definitions import check_fragments, check_graph
 from nnef_grad.language.library import Library, standard, with_fragments
-from nnef_grad.language.syntax import Document
+from nnef_grad.language.syntax import Document, Named
 
 FRAGMENTS_EXTENSION = "KHR_enable_fragment_definitions"
 OPERATORS_EXTENSION = "KHR_enable_operator_expressions"
@@ -26,54 +27,46 @@ def check_document(document: Document, known: Library) -> list[Problem]:
     """
     library = with_fragments(document.fragments)
     problems = [
-        *_check_header(document),
-        *_check_definitions(document, known),
+        *_header_problems(document),
+        *_definition_problems(document, known),
         *check_fragments(document.fragments, library),
         *check_graph(document.graph, library),
     ]
     return sorted(problems, key=Problem.position)
 
 
-def _check_header(document: Document) -> list[Problem]:
-    problems: list[Problem] = []
+def _header_problems(document: Document) -> Iterator[Problem]:
     version = document.version
     if not _VERSION.fullmatch(version.name):
         message = f"'{version.name}' is not a version number: write 1.0"
-        problems.append(Problem(message, version.span))
+        yield Problem(message, version.span)
     elif float(version.name) > 1.0:
         message = f"version {version.name} is not supported: nnef-grad reads NNEF 1.0"
-        problems.append(Problem(message, version.span))
+        yield Problem(message, version.span)
     enabled = {e.name for e in document.extensions}
     for extension in document.extensions:
         if extension.name not in EXTENSIONS:
             message = f"extension '{extension.name}' is not supported"
-            problems.append(Problem(message, extension.span))
+            yield Problem(message, extension.span)
+    line = "needs the line: extension"
     if document.fragments and FRAGMENTS_EXTENSION not in enabled:
-        message = (
-            f"a fragment definition needs the line: extension {FRAGMENTS_EXTENSION};"
-        )
-        problems.append(Problem(message, document.fragments[0].span))
+        message = f"a fragment definition {line} {FRAGMENTS_EXTENSION};"
+        yield Problem(message, document.fragments[0].span)
     if document.operators is not None and OPERATORS_EXTENSION not in enabled:
-        message = (
-            f"an operator expression needs the line: extension {OPERATORS_EXTENSION};"
-        )
-        problems.append(Problem(message, document.operators))
-    return problems
+        message = f"an operator expression {line} {OPERATORS_EXTENSION};"
+        yield Problem(message, document.operators)
 
 
-def _check_definitions(document: Document, known: Library) -> list[Problem]:
+def _definition_problems(document: Document, known: Library) -> Iterator[Problem]:
     """Fragments and the graph must have unique names, and agree with the rules."""
-    problems: list[Problem] = []
     taken = set(standard())
-    definitions = [(f.name, f.span) for f in document.fragments]
-    for name, span in [*definitions, (document.graph.name, document.graph.span)]:
-        if name in taken:
-            problems.append(Problem(f"operation '{name}' is already defined", span))
-        taken.add(name)
+    parts: tuple[Named, ...] = (*document.fragments, document.graph)
+    for part in parts:
+        if part.name in taken:
+            yield Problem(f"operation '{part.name}' is already defined", part.span)
+        taken.add(part.name)
     for fragment in document.fragments:
-        if fragment.name not in standard() and (
-            known.get(fragment.name, fragment) != fragment
-        ):
+        is_ours = fragment.name not in standard()
+        if is_ours and known.get(fragment.name, fragment) != fragment:
             message = f"the rules declare '{fragment.name}' differently"
-            problems.append(Problem(message, fragment.span))
-    return problems
+            yield Problem(message, fragment.span)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.language.syntax import Argument, Fragment, Invocation
@@ -16,34 +16,35 @@ def match(fragment: Fragment, invocation: Invocation) -> dict[str, Argument]:
         InvalidGraphError: an argument is missing, unknown, given twice or misplaced.
     """
     given: dict[str, Argument] = {}
+    has_keywords = False
     for position, argument in enumerate(invocation.arguments):
-        name = argument.keyword or _at_position(fragment, invocation, position)
         if argument.keyword is not None:
+            has_keywords = True
             _check_keyword(fragment, argument)
+        elif has_keywords:
+            message = "a positional argument cannot follow a keyword argument"
+            raise InvalidGraphError(message, argument.span)
+        name = argument.keyword or _at_position(fragment, argument, position)
         if name in given:
             message = f"argument '{name}' of '{fragment.name}' is given twice"
             raise InvalidGraphError(message, argument.span)
         given[name] = argument
-    _refuse_missing(fragment, given, invocation.span)
+    refuse_missing(fragment, given, invocation.span)
     return given
 
 
-def _at_position(fragment: Fragment, invocation: Invocation, position: int) -> str:
+def _at_position(fragment: Fragment, argument: Argument, position: int) -> str:
     """The parameter that a positional argument is for."""
-    argument = invocation.arguments[position]
-    names = [p.name for p in fragment.parameters]
-    if any(a.keyword is not None for a in invocation.arguments[:position]):
-        message = "a positional argument cannot follow a keyword argument"
+    count = len(fragment.parameters)
+    if position >= count:
+        parameters = f"{count} parameter{'s' if count != 1 else ''}"
+        message = f"too many arguments: '{fragment.name}' has {parameters}"
         raise InvalidGraphError(message, argument.span)
-    if position >= len(names):
-        count = f"{len(names)} parameter{'s' if len(names) != 1 else ''}"
-        message = f"too many arguments: '{fragment.name}' has {count}"
-        raise InvalidGraphError(message, argument.span)
+    name = fragment.parameters[position].name
     if position >= len(fragment.operands):
-        keyword = f"{names[position]} = {argument.span.text}"
-        message = f"an attribute needs its keyword: write {keyword}"
+        message = f"an attribute needs its keyword: write {name} = {argument.span.text}"
         raise InvalidGraphError(message, argument.span, remedy="lenient")
-    return names[position]
+    return name
 
 
 def _check_keyword(fragment: Fragment, argument: Argument) -> None:
@@ -54,9 +55,8 @@ def _check_keyword(fragment: Fragment, argument: Argument) -> None:
         raise InvalidGraphError(message, argument.span)
 
 
-def _refuse_missing(
-    fragment: Fragment, given: Mapping[str, object], span: Span
-) -> None:
+def refuse_missing(fragment: Fragment, given: Collection[str], span: Span) -> None:
+    """Raises InvalidGraphError where a parameter without a default is not given."""
     missing = [
         f"'{p.name}'"
         for p in fragment.parameters

@@ -5,7 +5,6 @@ to; build/arithmetic.py computes their values.
 from __future__ import annotations
 
 from nnef_grad.language.types import (
-    EMPTY_ARRAY,
     INTEGER,
     LOGICAL,
     SCALAR,
@@ -37,10 +36,8 @@ def operator_type(symbol: str, operands: list[Type]) -> Type | None:
         item, array = operands
         if any(isinstance(leaf, TensorType) for o in operands for leaf in leaves(o)):
             return None
-        fits_in = isinstance(array, ArrayType) and (
-            array == EMPTY_ARRAY or join(item, array.item) is not None
-        )
-        return LOGICAL if fits_in else None
+        fits = isinstance(array, ArrayType) and join(item, array.item) is not None
+        return LOGICAL if fits else None
     if any(isinstance(operand, TensorType) for operand in operands):
         return _tensor_operator_type(symbol, operands)
     if len(operands) == 1:
@@ -61,11 +58,7 @@ def _tensor_operator_type(symbol: str, operands: list[Type]) -> Type | None:
 def _binary_type(symbol: str, left: Type, right: Type) -> Type | None:
     if symbol == "+" and isinstance(left, ArrayType):
         return join(left, right) if isinstance(right, ArrayType) else None
-    if (
-        symbol == "*"
-        and right == INTEGER
-        and (isinstance(left, ArrayType) or left == STRING)
-    ):
+    if symbol == "*" and right == INTEGER and _is_countable(left):
         return left
     if left != right or not isinstance(left, Primitive):
         return None
@@ -83,10 +76,10 @@ def _binary_type(symbol: str, left: Type, right: Type) -> Type | None:
 def builtin_type(name: str, argument: Type) -> Type | None:
     """The type of a built-in function's value; None where it does not apply."""
     if name in ("length_of", "range_of"):
-        countable = isinstance(argument, ArrayType) or argument == STRING
-        return (
-            (INTEGER if name == "length_of" else ArrayType(INTEGER))
-            if countable
-            else None
-        )
+        found = INTEGER if name == "length_of" else ArrayType(INTEGER)
+        return found if _is_countable(argument) else None
     return Primitive(name) if isinstance(argument, Primitive) else None
+
+
+def _is_countable(type_: Type) -> bool:
+    return isinstance(type_, ArrayType) or type_ == STRING

@@ -7,22 +7,25 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import lark
 from lark import Lark
 from lark.exceptions import UnexpectedInput
 
-from nnef_grad.errors import (
-    NnefSyntaxError,
-)
+from nnef_grad.errors import NnefSyntaxError
 from nnef_grad.language import syntax
 from nnef_grad.language.syntax_errors import all_problems, syntax_error
 from nnef_grad.language.tree_builder import TreeBuilder
 from nnef_grad.source import Source, Span
+
+Node = TypeVar("Node")
+
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 
 
 def parse_document(source: Source) -> syntax.Document:
@@ -32,14 +35,15 @@ def parse_document(source: Source) -> syntax.Document:
         NnefSyntaxError: the text is not an NNEF 1.0 document; the error points at the
             first unexpected word of each faulty statement.
     """
+
+    def parse(text: str) -> syntax.Document:
+        return _parse(TreeBuilder.document, source, text)
+
     try:
-        document: syntax.Document = _parse(source, source.text, 0, "document")
+        return parse(source.text)
     except NnefSyntaxError as error:
-        problems = all_problems(
-            source, error, lambda text: _parse(source, text, 0, "document")
-        )
+        problems = all_problems(source.text, error, parse)
         raise NnefSyntaxError.collect(problems) from None
-    return document
 
 
 def parse_fragments(
@@ -50,10 +54,7 @@ def parse_fragments(
     Raises:
         NnefSyntaxError: the text holds something other than fragment definitions.
     """
-    fragments: tuple[syntax.Fragment, ...] = _parse(
-        source, source.text[start:end], start, "library"
-    )
-    return fragments
+    return _parse(TreeBuilder.library, source, source.text[start:end], start)
 
 
 def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
@@ -62,19 +63,26 @@ def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
     Raises:
         NnefSyntaxError: the text holds something other than entries of such a file.
     """
-    entries: tuple[syntax.Quantization, ...] = _parse(
-        source, source.text, 0, "quantization"
-    )
-    return entries
+    return _parse(TreeBuilder.quantization, source, source.text)
 
 
-def _parse(source: Source, text: str, offset: int, start: str) -> Any:
-    _refuse_binary(source)
+def _parse(
+    rule: Callable[[TreeBuilder, list[Any]], Node],
+    source: Source,
+    text: str,
+    offset: int = 0,
+) -> Node:
+    """Reads a text, which is at an offset of a source, by a rule of the grammar."""
+    control = _CONTROL.search(source.text)
+    if control:
+        # A syntax error would be misleading.
+        message = "this is not NNEF text: it contains a control character"
+        raise NnefSyntaxError(message, Span(source, *control.span()))
     parser, builder, lock = _machinery()
     with lock:
         builder.begin(source, offset)
         try:
-            return parser.parse(text, start=start)
+            return cast("Node", parser.parse(text, start=rule.__name__))
         except UnexpectedInput as error:
             span = Span(source, offset, offset + len(text))
             raise syntax_error(error, span, parser) from None
@@ -117,20 +125,5 @@ def _cache_path() -> str | None:
 def grammar_path() -> Path:
     """The path of the grammar: inside an installed package, beside it in a checkout."""
     package = Path(__file__).parents[1]
-    installed = package / "grammars" / "nnef.lark"
-    return (
-        installed if installed.exists() else package.parent / "grammars" / "nnef.lark"
-    )
-
-
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
-
-
-def _refuse_binary(source: Source) -> None:
-    """Refuses binary files, for which a syntax error would be misleading."""
-    found = _CONTROL.search(source.text)
-    if found:
-        raise NnefSyntaxError(
-            "this is not NNEF text: it contains a control character",
-            Span(source, *found.span()),
-        )
+    path = package / "grammars" / "nnef.lark"
+    return path if path.exists() else package.parent / "grammars" / "nnef.lark"

@@ -7,8 +7,7 @@ place.
     Expression ::= Literal | Identifier | Array | Tuple | Operator | Conditional | Comprehension
                  | Subscript | Range | Builtin | Invocation
 
-No name is looked up and no type is checked here. The places of nodes do not count when
-they are compared.
+No name is looked up and no type is checked here.
 """
 
 from __future__ import annotations
@@ -22,63 +21,64 @@ from nnef_grad.language.types import Type, holds_tensors, is_generic
 from nnef_grad.source import Source, Span
 
 
-def _place() -> Span:
-    """The `span` of a node, which is ignored in comparisons."""
-    return field(compare=False, repr=False)  # type: ignore[no-any-return]
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What was parsed, and its place, which does not count in comparisons."""
+
+    span: Span = field(kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
-    value: bool | int | float | str
-    span: Span = _place()
+class Named(Node):
+    """A node that begins with a name, which is its first field."""
 
-
-@dataclass(frozen=True, slots=True)
-class Identifier:
     name: str
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class Literal(Node):
+    value: bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier(Named):
+    """A name in an expression, in a target or in a signature."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array(Node):
     items: tuple[Expression, ...]
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Tuple:
+class Tuple(Node):
     items: tuple[Expression, ...]
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(Node):
     """A sign before one operand, or a symbol between two."""
 
     symbol: str
     operands: tuple[Expression, ...]
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Conditional:
+class Conditional(Node):
     """`value if condition else otherwise`: only one of the two is evaluated."""
 
     value: Expression
     condition: Expression
     otherwise: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    name: str
+class Loop(Named):
     iterable: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Comprehension:
+class Comprehension(Node):
     """`[for loops if condition yield value]`: the loops run in step, over arrays of
     equal length.
     """
@@ -86,50 +86,42 @@ class Comprehension:
     loops: tuple[Loop, ...]
     condition: Expression | None
     value: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Subscript:
+class Subscript(Node):
     value: Expression
     index: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(Node):
     value: Expression
     begin: Expression | None
     end: Expression | None
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Builtin:
+class Builtin(Named):
     """`length_of`, `range_of`, `shape_of`, or a primitive type as a conversion."""
 
-    name: str
     argument: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Node):
     """An argument of an invocation; a positional one has no keyword."""
 
     keyword: str | None
     value: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(Named):
     """`name<dtype>(arguments)`. Its span is that of the name."""
 
-    name: str
     dtype: str | None
     arguments: tuple[Argument, ...]
-    span: Span = _place()
 
 
 Expression = Union[
@@ -167,41 +159,34 @@ def literal_value(expression: Expression) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Node):
     target: Target
     value: Expression
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    name: str
+class Parameter(Named):
     type: Type
     default: Expression | None
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    name: str
+class Result(Named):
     type: Type
-    span: Span = _place()
 
 
 @dataclass(frozen=True)
-class Fragment:
+class Fragment(Named):
     """The declaration of an operation, and its body where it is compound.
 
     `generic` is None, or `?` where the invocation must determine the data type, or the
     default data type of `?`.
     """
 
-    name: str
     generic: str | None
     parameters: tuple[Parameter, ...]
     results: tuple[Result, ...]
     body: tuple[Assignment, ...] | None
-    span: Span = _place()
 
     @cached_property
     def operands(self) -> tuple[Parameter, ...]:
@@ -229,12 +214,10 @@ class Fragment:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphDefinition:
-    name: str
+class GraphDefinition(Named):
     parameters: tuple[Identifier, ...]
     results: tuple[Identifier, ...]
     body: tuple[Assignment, ...]
-    span: Span = _place()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +235,10 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantization:
+class Quantization(Node):
     """An entry of a file of quantization info. Its span is the tensor's name, and the
     operation has every argument but the tensor.
     """
 
     tensor: str
     operation: Invocation
-    span: Span = _place()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from lark import Token, Transformer
 
@@ -20,6 +20,31 @@ from nnef_grad.language.types import (
     Type,
 )
 from nnef_grad.source import Source, Span, join
+
+Children = list[Any]
+Node = TypeVar("Node", bound=syntax.Node)
+Method = Callable[["TreeBuilder", Children], Node]
+
+
+def _named(node: Callable[..., Node]) -> Method[Node]:
+    """The method for a rule of a name and further fields of the node, in order."""
+
+    def build(self: TreeBuilder, children: Children) -> Node:
+        name, *fields = children
+        return node(str(name), *fields, span=self.span(name))
+
+    return build
+
+
+def _expression(node: Callable[..., Node]) -> Method[Node]:
+    """The method for a rule of expressions, which are the fields of the node."""
+
+    def build(self: TreeBuilder, children: Children) -> Node:
+        last = next(c for c in reversed(children) if c is not None)
+        span = self.operator(join(children[0].span, last.span))
+        return node(*children, span=span)
+
+    return build
 
 
 class TreeBuilder(Transformer[Token, Any]):
@@ -44,254 +69,176 @@ class TreeBuilder(Transformer[Token, Any]):
             self.operators = span
         return span
 
+    def items(self, children: Children) -> tuple[Any, ...]:
+        return tuple(children)
+
     # Definitions
 
-    def document(self, children: list[Any]) -> syntax.Document:
-        version, *rest, graph = children
-        extensions = tuple(
-            e for group in rest if isinstance(group, list) for e in group
-        )
-        fragments = tuple(f for f in rest if isinstance(f, syntax.Fragment))
+    def document(self, children: Children) -> syntax.Document:
+        version, *_, graph = children
+        groups = (part for part in children if isinstance(part, tuple))
+        extensions = tuple(name for names in groups for name in names)
+        fragments = self.library(children)
         return syntax.Document(
             version, extensions, fragments, graph, self.operators, self.source
         )
 
-    def library(self, children: list[Any]) -> tuple[syntax.Fragment, ...]:
-        return tuple(c for c in children if isinstance(c, syntax.Fragment))
+    def library(self, children: Children) -> tuple[syntax.Fragment, ...]:
+        return tuple(part for part in children if isinstance(part, syntax.Fragment))
 
-    def quantization(
-        self, children: list[syntax.Quantization]
-    ) -> tuple[syntax.Quantization, ...]:
+    def quantization(self, children: Children) -> tuple[syntax.Quantization, ...]:
         return tuple(children)
 
-    def quantized(self, children: list[Any]) -> syntax.Quantization:
+    def quantized(self, children: Children) -> syntax.Quantization:
         key, operation = children
         tensor = self.string([key])
-        return syntax.Quantization(str(tensor.value), operation, tensor.span)
+        return syntax.Quantization(str(tensor.value), operation, span=tensor.span)
 
-    def version(self, children: list[Token]) -> syntax.Identifier:
-        return syntax.Identifier(str(children[0]), self.span(children[0]))
+    def name(self, children: Children) -> syntax.Identifier:
+        (token,) = children
+        return syntax.Identifier(str(token), span=self.span(token))
 
-    def extension(self, children: list[Token]) -> list[syntax.Identifier]:
-        return [syntax.Identifier(str(name), self.span(name)) for name in children]
+    def names(self, children: Children) -> tuple[syntax.Identifier, ...]:
+        return tuple(self.name([token]) for token in children)
 
-    def fragment(self, children: list[Any]) -> syntax.Fragment:
-        name, generic, parameters, results, body = (
-            children if len(children) == 5 else [*children, None]
-        )
-        return syntax.Fragment(
-            str(name), generic, tuple(parameters or ()), results, body, self.span(name)
-        )
+    version = name
+    extension = names
+    parameters = results = items
 
-    def generic(self, children: list[Token]) -> str:
-        (dtype,) = children
-        return _dtype(dtype)
+    def fragment(self, children: Children) -> syntax.Fragment:
+        name, generic, parameters, results, *body = children
+        fields = (generic, parameters or (), results, body[0] if body else None)
+        return syntax.Fragment(str(name), *fields, span=self.span(name))
 
-    def parameters(
-        self, children: list[syntax.Parameter]
-    ) -> tuple[syntax.Parameter, ...]:
-        return tuple(children)
-
-    def parameter(self, children: list[Any]) -> syntax.Parameter:
-        name, type_, default = children
-        return syntax.Parameter(str(name), type_, default, self.span(name))
-
-    def results(self, children: list[syntax.Result]) -> tuple[syntax.Result, ...]:
-        return tuple(children)
-
-    def result(self, children: list[Any]) -> syntax.Result:
-        name, type_ = children
-        return syntax.Result(str(name), type_, self.span(name))
-
-    def graph(self, children: list[Any]) -> syntax.GraphDefinition:
-        name, parameters, results, body = children
-        return syntax.GraphDefinition(
-            str(name), parameters, results, body, self.span(name)
-        )
-
-    def names(self, children: list[Token]) -> tuple[syntax.Identifier, ...]:
-        return tuple(syntax.Identifier(str(name), self.span(name)) for name in children)
+    parameter = _named(syntax.Parameter)
+    result = _named(syntax.Result)
+    graph = _named(syntax.GraphDefinition)
 
     # Types
 
-    def primitive(self, children: list[Token]) -> Type:
+    def dtype(self, children: Children) -> str:
+        """The type in angle brackets, or the bare type of a default."""
+        (token,) = children
+        return str(token.strip("<> \t\r\n\f\v"))
+
+    generic = dtype
+
+    def primitive(self, children: Children) -> Type:
         return Primitive(str(children[0]) if children else GENERIC)
 
-    def unbound_tensor(self, children: list[Token]) -> Type:
+    def unbound_tensor(self, children: Children) -> Type:
         return TensorType(None)
 
-    def tensor(self, children: list[Token]) -> Type:
-        return TensorType(_dtype(children[0]))
+    def tensor(self, children: Children) -> Type:
+        return TensorType(self.dtype(children))
 
-    def array_type(self, children: list[Type]) -> Type:
+    def array_type(self, children: Children) -> Type:
         return ArrayType(children[0])
 
-    def tuple_type(self, children: list[Type]) -> Type:
+    def tuple_type(self, children: Children) -> Type:
         return TupleType(tuple(children))
 
     # Statements
 
-    def body(self, children: list[syntax.Assignment]) -> tuple[syntax.Assignment, ...]:
-        return tuple(children)
+    body = items
 
-    def assignment(self, children: list[Any]) -> syntax.Assignment:
-        targets, value = children
-        first, last = targets[0].span, targets[-1].span
-        several = syntax.Tuple(tuple(targets), join(first, last))
+    def assignment(self, children: Children) -> syntax.Assignment:
+        target, value = children
         if not isinstance(value, syntax.Invocation):
             self.operator(value.span)
-        target = targets[0] if len(targets) == 1 else several
-        return syntax.Assignment(target, value, join(first, value.span))
+        return syntax.Assignment(target, value, span=join(target.span, value.span))
 
-    def targets(self, children: list[syntax.Target]) -> list[syntax.Target]:
-        return children
-
-    def array_target(self, children: list[Any]) -> syntax.Array:
-        return syntax.Array(*self._bracketed(children))
-
-    def tuple_target(self, children: list[Any]) -> syntax.Target:
-        items, span = self._bracketed(children)
-        return items[0] if len(items) == 1 else syntax.Tuple(items, span)
+    def targets(self, children: Children) -> syntax.Target:
+        if len(children) == 1:
+            return children[0]  # type: ignore[no-any-return]
+        span = join(children[0].span, children[-1].span)
+        return syntax.Tuple(tuple(children), span=span)
 
     # Expressions
 
-    def number(self, children: list[Token]) -> syntax.Literal:
+    def number(self, children: Children) -> syntax.Literal:
         (token,) = children
         if "." in token or "e" in token or "E" in token:
-            return syntax.Literal(float(token), self.span(token))
+            return syntax.Literal(float(token), span=self.span(token))
         # 2^31 is valid after a minus sign, which is an operator and not seen here.
         digits = token.lstrip("0") or "0"
         if len(digits) > 10 or int(digits) > MAX_INTEGER + 1:
             message = brief(f"integer {token} does not fit in 32 bits")
             raise InvalidGraphError(message, self.span(token))
-        return syntax.Literal(int(digits), self.span(token))
+        return syntax.Literal(int(digits), span=self.span(token))
 
-    def string(self, children: list[Token]) -> syntax.Literal:
+    def string(self, children: Children) -> syntax.Literal:
         (token,) = children
         if not (token.isascii() and token.isprintable()):
             message = "a string must consist of printable ASCII characters"
             raise NnefSyntaxError(message, self.span(token))
-        return syntax.Literal(re.sub(r"\\(.)", r"\1", token[1:-1]), self.span(token))
+        text = re.sub(r"\\(.)", r"\1", token[1:-1])
+        return syntax.Literal(text, span=self.span(token))
 
-    def true(self, children: list[Token]) -> syntax.Literal:
-        return syntax.Literal(True, self.span(children[0]))
-
-    def false(self, children: list[Token]) -> syntax.Literal:
-        return syntax.Literal(False, self.span(children[0]))
-
-    def name(self, children: list[Token]) -> syntax.Identifier:
+    def logical(self, children: Children) -> syntax.Literal:
         (token,) = children
-        return syntax.Identifier(str(token), self.span(token))
+        return syntax.Literal(token == "true", span=self.span(token))
 
-    def array_expr(self, children: list[Any]) -> syntax.Array:
-        return syntax.Array(*self._bracketed(children))
+    def array_expr(self, children: Children) -> syntax.Array:
+        items, span = self._bracketed(children)
+        return syntax.Array(items, span=span)
 
-    def group(self, children: list[Any]) -> syntax.Expression:
+    def tuple_expr(self, children: Children) -> syntax.Target:
+        """A tuple; one target in parentheses is that target."""
+        items, span = self._bracketed(children)
+        return items[0] if len(items) == 1 else syntax.Tuple(items, span=span)
+
+    array_target = array_expr
+    tuple_target = tuple_expr
+
+    def group(self, children: Children) -> syntax.Expression:
         opening, expression, closing = children
         self.operator(self.span(opening, closing))
         return expression  # type: ignore[no-any-return]
 
-    def tuple_expr(self, children: list[Any]) -> syntax.Tuple:
-        return syntax.Tuple(*self._bracketed(children))
-
-    def binary(self, children: list[Any]) -> syntax.Operator:
+    def binary(self, children: Children) -> syntax.Operator:
         left, symbol, right = children
-        return self._operator(str(symbol), left, right)
+        span = self.operator(join(left.span, right.span))
+        return syntax.Operator(str(symbol), (left, right), span=span)
 
-    def less(self, children: list[Any]) -> syntax.Operator:
-        return self._operator("<", *children)
-
-    def greater(self, children: list[Any]) -> syntax.Operator:
-        return self._operator(">", *children)
-
-    def contains(self, children: list[Any]) -> syntax.Operator:
-        return self._operator("in", *children)
-
-    def unary(self, children: list[Any]) -> syntax.Expression:
+    def unary(self, children: Children) -> syntax.Expression:
         sign, operand = children
-        span = Span(self.source, self.span(sign).start, operand.span.end)
-        if (
-            sign == "-"
-            and isinstance(operand, syntax.Literal)
-            and type(operand.value) in (int, float)
-        ):
-            assert not isinstance(operand.value, str)
-            return syntax.Literal(-operand.value, span)
-        return syntax.Operator(str(sign), (operand,), self.operator(span))
+        span = join(self.span(sign), operand.span)
+        value: Any = operand.value if isinstance(operand, syntax.Literal) else None
+        if sign == "-" and type(value) in (int, float):
+            return syntax.Literal(-value, span=span)
+        return syntax.Operator(str(sign), (operand,), span=self.operator(span))
 
-    def if_else(self, children: list[Any]) -> syntax.Conditional:
-        value, condition, otherwise = children
-        return syntax.Conditional(
-            value, condition, otherwise, self.operator(join(value.span, otherwise.span))
-        )
+    if_else = _expression(syntax.Conditional)
+    subscript = _expression(syntax.Subscript)
+    range_expr = _expression(syntax.Range)
 
-    def subscript(self, children: list[Any]) -> syntax.Subscript:
-        value, index = children
-        return syntax.Subscript(
-            value, index, self.operator(join(value.span, index.span))
-        )
+    def comprehension(self, children: Children) -> syntax.Comprehension:
+        parts, span = self._bracketed(children)
+        loops = tuple(part for part in parts if isinstance(part, syntax.Loop))
+        *condition, value = parts[len(loops) :]
+        fields = (loops, condition[0] if condition else None, value)
+        return syntax.Comprehension(*fields, span=self.operator(span))
 
-    def range_expr(self, children: list[Any]) -> syntax.Range:
-        value, begin, end = children
-        last = end or begin or value
-        return syntax.Range(
-            value, begin, end, self.operator(join(value.span, last.span))
-        )
+    loop = _named(syntax.Loop)
 
-    def comprehension(self, children: list[Any]) -> syntax.Comprehension:
-        parts = [c for c in children if c is not None]
-        loops = tuple(p for p in parts if isinstance(p, syntax.Loop))
-        *condition, value = [
-            p for p in parts if not isinstance(p, (syntax.Loop, Token))
-        ]
-        span = self.operator(self.span(parts[0], parts[-1]))
-        return syntax.Comprehension(
-            loops, condition[0] if condition else None, value, span
-        )
-
-    def loop(self, children: list[Any]) -> syntax.Loop:
-        name, iterable = children
-        return syntax.Loop(str(name), iterable, self.span(name))
-
-    def builtin(self, children: list[Any]) -> syntax.Builtin:
+    def builtin(self, children: Children) -> syntax.Builtin:
         name, _, argument, closing = children
-        return syntax.Builtin(
-            str(name), argument, self.operator(self.span(name, closing))
-        )
+        span = self.operator(self.span(name, closing))
+        return syntax.Builtin(str(name), argument, span=span)
 
-    def invocation(self, children: list[Any]) -> syntax.Invocation:
-        name, dtype = children[0], children[1]
-        arguments = tuple(
-            _argument(c) for c in children[2:] if not isinstance(c, (Token, type(None)))
-        )
-        return syntax.Invocation(
-            str(name), _dtype(dtype) if dtype else None, arguments, self.span(name)
-        )
+    def invocation(self, children: Children) -> syntax.Invocation:
+        name, dtype, *arguments = children
+        bound = None if dtype is None else self.dtype([dtype])
+        span = self.span(name)
+        return syntax.Invocation(str(name), bound, tuple(arguments), span=span)
 
-    def keyword(self, children: list[Any]) -> syntax.Argument:
-        name, value = children
-        return syntax.Argument(str(name), value, self.span(name))
+    def positional(self, children: Children) -> syntax.Argument:
+        (value,) = children
+        return syntax.Argument(None, value, span=value.span)
 
-    def _operator(
-        self, symbol: str, left: syntax.Expression, right: syntax.Expression
-    ) -> syntax.Operator:
-        return syntax.Operator(
-            symbol, (left, right), self.operator(join(left.span, right.span))
-        )
+    keyword = _named(syntax.Argument)
 
-    def _bracketed(self, children: Sequence[Any]) -> tuple[tuple[Any, ...], Span]:
+    def _bracketed(self, children: Children) -> tuple[tuple[Any, ...], Span]:
         items = tuple(c for c in children if c is not None and not isinstance(c, Token))
         return items, self.span(children[0], children[-1])
-
-
-def _argument(node: syntax.Argument | syntax.Expression) -> syntax.Argument:
-    return (
-        node
-        if isinstance(node, syntax.Argument)
-        else syntax.Argument(None, node, node.span)
-    )
-
-
-def _dtype(token: Token) -> str:
-    """The type in angle brackets, or the bare type of a default."""
-    return token.strip("<> \t\r\n\f\v")

@@ -8,9 +8,8 @@ errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container
 from math import isinf
-from typing import Any, Union
 
 from nnef_grad.errors import InvalidGraphError, Problem, Remedy, suggestion
 from nnef_grad.language import syntax
@@ -18,33 +17,24 @@ from nnef_grad.language.library import Library
 from nnef_grad.language.matching import match
 from nnef_grad.language.operators import builtin_type, operator_type
 from nnef_grad.language.types import (
-    EMPTY_ARRAY,
     GENERIC,
     INTEGER,
     LOGICAL,
     SCALAR,
     STRING,
+    UNKNOWN,
     ArrayType,
     Generics,
-    Primitive,
     TensorType,
     TupleType,
     Type,
     is_assignable,
     is_generic,
     join,
-    substitute,
 )
 from nnef_grad.source import Span
 
-
-class ErrorType:
-    """The type of an expression whose problem was reported."""
-
-
-ERROR_TYPE = ErrorType()
-Inferred = Union[Type, ErrorType]
-Types = dict[str, Inferred]
+Types = dict[str, Type]
 
 _PRIMITIVES = {bool: LOGICAL, int: INTEGER, float: SCALAR, str: STRING}
 _NOT_IN_FRAGMENTS = ("external", "variable", "update")
@@ -56,51 +46,43 @@ class ExpressionChecker:
     Attributes:
         library: the known operations.
         problems: the problems so far.
-        in_fragment: whether the expressions are in a fragment.
-        is_generic: whether that fragment is generic.
+        fragment: the fragment that the expressions are in; None in the graph.
         variables: the variables of the graph.
     """
 
     def __init__(self, library: Library) -> None:
         self.library = library
         self.problems: list[Problem] = []
-        self.in_fragment = False
-        self.is_generic = False
+        self.fragment: syntax.Fragment | None = None
         self.variables: set[str] = set()
 
-    def report(
-        self, message: str, span: Span, remedy: Remedy | None = None
-    ) -> ErrorType:
+    def report(self, message: str, span: Span, remedy: Remedy | None = None) -> Type:
         """Adds a problem, and returns the unknown type of the faulty expression."""
         self.problems.append(Problem(message, span, remedy))
-        return ERROR_TYPE
+        return UNKNOWN
 
     # Expressions
 
-    def type_of(self, expression: syntax.Expression, types: Types) -> Inferred:
+    def type_of(self, expression: syntax.Expression, types: Types) -> Type:
         """The type of an expression; problems are reported."""
-        found: Inferred = _VISIT[type(expression)](self, expression, types)
-        return found
-
-    def _visit(self, expression: syntax.Expression, types: Types) -> Any:
-        if isinstance(expression, syntax.Invocation):
-            return self._nested_invocation(expression, types)
         return _VISIT[type(expression)](self, expression, types)
 
-    def _nested_invocation(self, invocation: syntax.Invocation, types: Types) -> Any:
-        """The type of an invocation inside an expression, whose results have no names."""
-        found = self._invocation(invocation, types)
-        if invocation.name == "external":
+    def _visit(self, expression: syntax.Expression, types: Types) -> Type:
+        """The type of a part of an expression, whose results have no names."""
+        found = _VISIT[type(expression)](self, expression, types)
+        if not isinstance(expression, syntax.Invocation):
+            return found
+        if expression.name == "external":
             message = "external cannot be used in an expression: its result is an input"
-            return self.report(message, invocation.span)
-        if isinstance(found, TupleType) or self.is_open(invocation, found):
+            return self.report(message, expression.span)
+        if isinstance(found, TupleType) or self.is_open(expression, found):
             message = (
-                f"'{invocation.name}' does not return one tensor: name its results"
+                f"'{expression.name}' does not return one tensor: name its results"
             )
-            return self.report(message, invocation.span)
+            return self.report(message, expression.span)
         return found
 
-    def is_open(self, invocation: syntax.Invocation, found: Inferred) -> bool:
+    def is_open(self, invocation: syntax.Invocation, found: Type) -> bool:
         """Whether it returns an array whose length only a primitive operation knows."""
         pending, seen = [invocation.name], set[str]()
         while isinstance(found, ArrayType) and pending:
@@ -119,7 +101,7 @@ class ExpressionChecker:
             ]
         return False
 
-    def _literal(self, expression: syntax.Literal, types: Types) -> Inferred:
+    def _literal(self, expression: syntax.Literal, types: Types) -> Type:
         value = expression.value
         if type(value) is int and not -(2**31) <= value < 2**31:
             message = f"integer {value} does not fit in 32 bits"
@@ -128,41 +110,32 @@ class ExpressionChecker:
             return self.report("this scalar is too large", expression.span)
         return _PRIMITIVES[type(value)]
 
-    def _identifier(self, expression: syntax.Identifier, types: Types) -> Inferred:
+    def _identifier(self, expression: syntax.Identifier, types: Types) -> Type:
         if expression.name in types:
             return types[expression.name]
         near = suggestion(expression.name, list(types))
         return self.report(f"'{expression.name}' is not defined{near}", expression.span)
 
-    def _array(self, expression: syntax.Array, types: Types) -> Any:
-        item: Inferred | None = None
+    def _array(self, expression: syntax.Array, types: Types) -> Type:
+        joined: Type | None = None
         for part in expression.items:
-            found = self._visit(part, types)
-            item = found if item is None else _join(item, found)
-            if item is None:
+            item = self._visit(part, types)
+            joined = item if joined is None else join(joined, item)
+            if joined is None:
                 message = (
-                    f"the items of an array must be of one type, but this is {found}"
+                    f"the items of an array must be of one type, but this is {item}"
                 )
                 return self.report(message, part.span)
-        if isinstance(item, ErrorType):
-            return ERROR_TYPE
-        return EMPTY_ARRAY if item is None else ArrayType(item)
+        return ArrayType(UNKNOWN) if joined is None else _array_of(joined)
 
-    def _tuple(self, expression: syntax.Tuple, types: Types) -> Any:
-        items: list[Type] = []
-        unknown = False
-        for part in expression.items:
-            found = self._visit(part, types)
-            unknown = unknown or isinstance(found, ErrorType)
-            items.append(found)
-        return ERROR_TYPE if unknown else TupleType(tuple(items))
+    def _tuple(self, expression: syntax.Tuple, types: Types) -> Type:
+        items = [self._visit(part, types) for part in expression.items]
+        return UNKNOWN if UNKNOWN in items else TupleType(tuple(items))
 
-    def _operator(self, expression: syntax.Operator, types: Types) -> Any:
-        operands: list[Any] = []
-        for part in expression.operands:
-            operands.append(self._visit(part, types))
-        if any(isinstance(operand, ErrorType) for operand in operands):
-            return ERROR_TYPE
+    def _operator(self, expression: syntax.Operator, types: Types) -> Type:
+        operands = [self._visit(part, types) for part in expression.operands]
+        if UNKNOWN in operands:
+            return UNKNOWN
         found = operator_type(expression.symbol, operands)
         if found is not None:
             return found
@@ -170,158 +143,119 @@ class ExpressionChecker:
         message = f"'{expression.symbol}' does not apply to {kinds}"
         return self.report(message, expression.span)
 
-    def _conditional(self, expression: syntax.Conditional, types: Types) -> Any:
+    def _conditional(self, expression: syntax.Conditional, types: Types) -> Type:
         condition = self._visit(expression.condition, types)
         value = self._visit(expression.value, types)
         otherwise = self._visit(expression.otherwise, types)
-        self._want(condition, LOGICAL, expression.condition)
-        found = _join(value, otherwise)
+        self._want(LOGICAL, condition, expression.condition)
+        found = join(value, otherwise)
         if found is not None:
             return found
         message = f"the branches have different types, {value} and {otherwise}"
         return self.report(message, expression.span)
 
-    def _comprehension(self, expression: syntax.Comprehension, types: Types) -> Any:
+    def _comprehension(self, expression: syntax.Comprehension, types: Types) -> Type:
         inner = dict(types)
         for loop in expression.loops:
             iterable = self._visit(loop.iterable, types)
-            inner[loop.name] = self._item_type(iterable, loop.iterable)
+            inner[loop.name] = self._item(iterable, loop.iterable)
         if expression.condition is not None:
             condition = self._visit(expression.condition, inner)
-            self._want(condition, LOGICAL, expression.condition)
-        item = self._visit(expression.value, inner)
-        return ERROR_TYPE if isinstance(item, ErrorType) else ArrayType(item)
+            self._want(LOGICAL, condition, expression.condition)
+        return _array_of(self._visit(expression.value, inner))
 
-    def _item_type(self, iterable: Inferred, expression: syntax.Expression) -> Inferred:
+    def _item(self, iterable: Type, expression: syntax.Expression) -> Type:
         if isinstance(iterable, ArrayType):
-            return item_type(iterable)
-        if isinstance(iterable, ErrorType):
-            return ERROR_TYPE
+            return iterable.item
+        if iterable is UNKNOWN:
+            return UNKNOWN
         return self.report(f"this must be an array, but is {iterable}", expression.span)
 
-    def _subscript(self, expression: syntax.Subscript, types: Types) -> Any:
+    def _subscript(self, expression: syntax.Subscript, types: Types) -> Type:
         value = self._visit(expression.value, types)
         index = self._visit(expression.index, types)
-        self._want(index, INTEGER, expression.index)
+        self._want(INTEGER, index, expression.index)
         if isinstance(value, TupleType):
-            return self._tuple_item(expression, value)
+            return self._tuple_item(expression.index, value.items)
         if isinstance(value, ArrayType):
-            return item_type(value)
-        if isinstance(value, ErrorType) or value == STRING:
+            return value.item
+        if value in (STRING, UNKNOWN):
             return value
         return self.report(f"{value} has no items", expression.value.span)
 
-    def _tuple_item(self, expression: syntax.Subscript, value: TupleType) -> Inferred:
-        index = expression.index
+    def _tuple_item(self, index: syntax.Expression, items: tuple[Type, ...]) -> Type:
         if not isinstance(index, syntax.Literal) or type(index.value) is not int:
-            message = "the index of a tuple must be a literal"
-            return self.report(message, index.span)
-        if not 0 <= index.value < len(value.items):
-            count = len(value.items)
-            message = (
-                f"index {index.value} is out of range: the tuple has {count} items"
-            )
-            return self.report(message, index.span)
-        return value.items[index.value]
+            return self.report("the index of a tuple must be a literal", index.span)
+        if 0 <= index.value < len(items):
+            return items[index.value]
+        what = f"index {index.value} is out of range"
+        return self.report(f"{what}: the tuple has {len(items)} items", index.span)
 
-    def _range(self, expression: syntax.Range, types: Types) -> Any:
+    def _range(self, expression: syntax.Range, types: Types) -> Type:
         value = self._visit(expression.value, types)
         for end in (expression.begin, expression.end):
             if end is not None:
-                self._want(self._visit(end, types), INTEGER, end)
-        if isinstance(value, (ArrayType, ErrorType)) or value == STRING:
+                self._want(INTEGER, self._visit(end, types), end)
+        if isinstance(value, ArrayType) or value in (STRING, UNKNOWN):
             return value
         return self.report(f"{value} has no range of items", expression.value.span)
 
-    def _builtin(self, expression: syntax.Builtin, types: Types) -> Any:
+    def _builtin(self, expression: syntax.Builtin, types: Types) -> Type:
         if expression.name == "shape_of":
             message = "shape_of is deprecated: shapes are not known to the language"
             return self.report(message, expression.span)
         argument = self._visit(expression.argument, types)
-        if isinstance(argument, ErrorType):
-            return ERROR_TYPE
+        if argument is UNKNOWN:
+            return UNKNOWN
         found = builtin_type(expression.name, argument)
         if found is not None:
             return found
         message = f"{expression.name} does not apply to {argument}"
         return self.report(message, expression.argument.span)
 
-    def _want(
-        self, found: Inferred, wanted: Primitive, expression: syntax.Expression
-    ) -> None:
-        if not isinstance(found, ErrorType) and found != wanted:
+    def _want(self, wanted: Type, found: Type, expression: syntax.Expression) -> None:
+        if found not in (wanted, UNKNOWN):
             self.report(f"this must be {wanted}, but is {found}", expression.span)
 
     # Invocations
 
-    def _invocation(self, invocation: syntax.Invocation, types: Types) -> Any:
-        if invocation.name not in self.library:
-            near = suggestion(invocation.name, list(self.library))
-            message = f"there is no operation '{invocation.name}'{near}"
-            self.report(message, invocation.span)
-            self._visit_arguments(invocation, types)
-            return ERROR_TYPE
-        fragment = self.library[invocation.name]
-        if self.in_fragment and invocation.name in _NOT_IN_FRAGMENTS:
-            message = (
-                f"'{invocation.name}' cannot be used in a fragment, only in the graph"
-            )
-            self.report(message, invocation.span)
+    def _invocation(self, invocation: syntax.Invocation, types: Types) -> Type:
+        name, span = invocation.name, invocation.span
+        if name not in self.library:
+            near = suggestion(name, list(self.library))
+            self.report(f"there is no operation '{name}'{near}", span)
+            return self._visit_arguments(invocation, types)
+        fragment = self.library[name]
+        if self.fragment is not None and name in _NOT_IN_FRAGMENTS:
+            message = f"'{name}' cannot be used in a fragment, only in the graph"
+            self.report(message, span)
         try:
             given = match(fragment, invocation)
         except InvalidGraphError as error:
             self.problems += error.problems
-            self._visit_arguments(invocation, types)
-            return ERROR_TYPE
+            return self._visit_arguments(invocation, types)
         generics = self._generics(fragment, invocation)
         known = len(self.problems)
         for parameter in fragment.parameters:
             if parameter.name in given:
-                expression = given[parameter.name].value
-                found = self._visit(expression, types)
-                self._fit(parameter, expression, found, types, generics, fragment)
+                value = given[parameter.name].value
+                self._check_argument(parameter, value, types, generics, name)
         if fragment.generic and generics.dtype is None and len(self.problems) > known:
-            return ERROR_TYPE
-        self._check_defaults(fragment, given, generics, invocation)
-        self._check_update(invocation, given)
-        return self._result_type(fragment, generics, invocation)
+            return UNKNOWN
+        self._check_defaults(fragment, given, generics, span)
+        if name == "update" and "variable" in given:
+            self._check_updated(given["variable"].value)
+        if fragment.generic is not None and generics.dtype is None:
+            message = f"'{name}' needs a data type: write {name}<scalar>(...)"
+            return self.report(message, span)
+        items = tuple(generics.bound(r.type) for r in fragment.results)
+        return items[0] if len(items) == 1 else TupleType(items)
 
-    def _check_defaults(
-        self,
-        fragment: syntax.Fragment,
-        given: Mapping[str, object],
-        generics: Generics,
-        invocation: syntax.Invocation,
-    ) -> None:
-        """Checks that defaults of generic type have the type that the arguments set."""
-        for parameter in fragment.parameters:
-            default = parameter.default
-            if (
-                default is None
-                or parameter.name in given
-                or not is_generic(parameter.type)
-            ):
-                continue
-            if not accepts(self.type_of(default, {}), parameter.type, generics):
-                wanted = substitute(parameter.type, generics.dtype or GENERIC)
-                message = (
-                    f"the default of '{parameter.name}' is not {wanted}: give a value"
-                )
-                self.report(message, invocation.span)
-
-    def _check_update(
-        self, invocation: syntax.Invocation, given: Mapping[str, syntax.Argument]
-    ) -> None:
-        if invocation.name != "update" or "variable" not in given:
-            return
-        updated = given["variable"].value
-        name = updated.name if isinstance(updated, syntax.Identifier) else None
-        if name not in self.variables:
-            self.report("only a variable can be updated", updated.span)
-
-    def _visit_arguments(self, invocation: syntax.Invocation, types: Types) -> Any:
+    def _visit_arguments(self, invocation: syntax.Invocation, types: Types) -> Type:
+        """Reports the problems of arguments that have no parameters."""
         for argument in invocation.arguments:
             self._visit(argument.value, types)
+        return UNKNOWN
 
     def _generics(
         self, fragment: syntax.Fragment, invocation: syntax.Invocation
@@ -330,69 +264,67 @@ class ExpressionChecker:
         if dtype is not None and fragment.generic is None:
             self.report(f"'{fragment.name}' takes no data type", invocation.span)
             return Generics()
-        if dtype == GENERIC and not self.is_generic:
+        if dtype == GENERIC and not (self.fragment and self.fragment.generic):
             message = "the type '?' has a meaning in a generic fragment only"
             self.report(message, invocation.span)
         default = fragment.generic if fragment.generic != GENERIC else None
         return Generics(dtype if dtype is not None else default)
 
-    def _result_type(
-        self,
-        fragment: syntax.Fragment,
-        generics: Generics,
-        invocation: syntax.Invocation,
-    ) -> Inferred:
-        if fragment.generic is not None and generics.dtype is None:
-            name = fragment.name
-            message = f"'{name}' needs a data type: write {name}<scalar>(...)"
-            return self.report(message, invocation.span)
-        dtype = generics.dtype
-        items = [
-            substitute(r.type, dtype) if dtype else r.type for r in fragment.results
-        ]
-        return items[0] if len(items) == 1 else TupleType(tuple(items))
-
-    def _fit(
+    def _check_argument(
         self,
         parameter: syntax.Parameter,
-        expression: syntax.Expression,
-        found: Inferred,
+        value: syntax.Expression,
         types: Types,
         generics: Generics,
-        fragment: syntax.Fragment,
+        name: str,
     ) -> None:
-        if accepts(found, parameter.type, generics):
+        found = self._visit(value, types)
+        if is_assignable(found, parameter.type, generics):
             return
-        dtype = generics.dtype
-        expected = substitute(parameter.type, dtype) if dtype else parameter.type
-        culprit, wanted = self._culprit(expression, expected, types, generics)
+        expected = generics.bound(parameter.type)
+        culprit, wanted = self._culprit(value, expected, types, generics)
         advice = _advice(culprit, wanted)
-        message = f"argument '{parameter.name}' of '{fragment.name}' wants {expected}, got {found}"
-        self.report(
-            f"{message}{advice}", culprit.span, remedy="lenient" if advice else None
-        )
+        message = f"argument '{parameter.name}' of '{name}' wants {expected}, got {found}{advice}"
+        self.report(message, culprit.span, "lenient" if advice else None)
 
     def _culprit(
         self,
-        expression: syntax.Expression,
+        value: syntax.Expression,
         wanted: Type,
         types: Types,
         generics: Generics,
     ) -> tuple[syntax.Expression, Type]:
         """The innermost written item that does not fit, and the type it should have."""
-        while True:
-            for item, type_ in _written_items(expression, wanted):
-                quiet = ExpressionChecker(self.library)
-                quiet.in_fragment = self.in_fragment
-                quiet.is_generic = self.is_generic
-                if not accepts(quiet.type_of(item, types), type_, generics):
-                    expression, wanted = item, type_
-                    break
-            else:
-                return expression, wanted
+        known = len(self.problems)
+        for item, type_ in _written_items(value, wanted):
+            found = self.type_of(item, types)
+            del self.problems[known:]
+            if not is_assignable(found, type_, generics):
+                return self._culprit(item, type_, types, generics)
+        return value, wanted
+
+    def _check_defaults(
+        self,
+        fragment: syntax.Fragment,
+        given: Container[str],
+        generics: Generics,
+        span: Span,
+    ) -> None:
+        """Checks that defaults of generic type have the type that the arguments set."""
+        for p in fragment.parameters:
+            if p.default is None or p.name in given or not is_generic(p.type):
+                continue
+            if not is_assignable(self.type_of(p.default, {}), p.type, generics):
+                what = f"the default of '{p.name}' is not {generics.bound(p.type)}"
+                self.report(f"{what}: give a value", span)
+
+    def _check_updated(self, value: syntax.Expression) -> None:
+        name = value.name if isinstance(value, syntax.Identifier) else None
+        if name not in self.variables:
+            self.report("only a variable can be updated", value.span)
 
 
-_VISIT: dict[type, Callable[..., Any]] = {
+_VISIT: dict[type, Callable[..., Type]] = {
     syntax.Literal: ExpressionChecker._literal,
     syntax.Identifier: ExpressionChecker._identifier,
     syntax.Array: ExpressionChecker._array,
@@ -407,14 +339,14 @@ _VISIT: dict[type, Callable[..., Any]] = {
 }
 
 
+def _array_of(item: Type) -> Type:
+    return UNKNOWN if item is UNKNOWN else ArrayType(item)
+
+
 def _written_items(
     expression: syntax.Expression, wanted: Type
 ) -> list[tuple[syntax.Expression, Type]]:
-    if (
-        isinstance(expression, syntax.Array)
-        and isinstance(wanted, ArrayType)
-        and wanted.item
-    ):
+    if isinstance(expression, syntax.Array) and isinstance(wanted, ArrayType):
         return [(item, wanted.item) for item in expression.items]
     if isinstance(expression, syntax.Tuple) and isinstance(wanted, TupleType):
         # A tuple of another length is reported as a whole if no common item is at
@@ -433,22 +365,6 @@ def _advice(expression: syntax.Expression, wanted: Type) -> str:
     if is_scalar and type(expression.value) is int:
         return f": write {float(expression.value)}"
     return ""
-
-
-def item_type(array: ArrayType) -> Inferred:
-    """The type of the items of an array; unknown for an empty one."""
-    return ERROR_TYPE if array == EMPTY_ARRAY else array.item
-
-
-def accepts(found: Inferred, wanted: Type, generics: Generics) -> bool:
-    """Whether an inferred type fits a declared one; an unknown type always does."""
-    return isinstance(found, ErrorType) or is_assignable(found, wanted, generics)
-
-
-def _join(left: Inferred, right: Inferred) -> Inferred | None:
-    if isinstance(left, ErrorType) or isinstance(right, ErrorType):
-        return ERROR_TYPE
-    return join(left, right)
 
 
 def identifiers(target: syntax.Expression) -> list[syntax.Identifier]:

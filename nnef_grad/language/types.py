@@ -61,9 +61,9 @@ SCALAR = Primitive("scalar")
 INTEGER = Primitive("integer")
 LOGICAL = Primitive("logical")
 STRING = Primitive("string")
-# The item type of an empty array, which fits any array type.
-NOTHING = Primitive("")
-EMPTY_ARRAY = ArrayType(NOTHING)
+# The type of the items of an empty array, and of an expression whose problem was
+# reported. It fits anywhere.
+UNKNOWN = Primitive("")
 
 
 def holds_tensors(type_: Type) -> bool:
@@ -122,17 +122,21 @@ class Generics:
             self.dtype = actual
         return actual == (self.dtype if wanted == GENERIC else wanted)
 
+    def bound(self, type_: Type) -> Type:
+        """The type with the data type in place of `?`, if it is bound."""
+        return substitute(type_, self.dtype or GENERIC)
+
 
 def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
     """Whether a value of one type can be used where another type is declared.
 
     A primitive can be used as a tensor of its data type, any tensor as an unbound one,
-    an empty array as any array; arrays and tuples follow from their items.
+    an unknown type as any; arrays and tuples follow from their items.
     """
     while isinstance(source, ArrayType) and isinstance(target, ArrayType):
-        if NOTHING in (source.item, target.item):
-            return source.item == NOTHING
         source, target = source.item, target.item
+    if source is UNKNOWN:
+        return True
     if isinstance(source, TupleType) and isinstance(target, TupleType):
         return len(source.items) == len(target.items) and all(
             is_assignable(s, t, generics)
@@ -146,7 +150,11 @@ def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
 
 
 def join(left: Type, right: Type) -> Type | None:
-    """The one of two types that the other can be cast to; None if neither can."""
+    """The one of two types that the other can be cast to; None if neither can. It is
+    unknown if one of them is.
+    """
+    if UNKNOWN in (left, right):
+        return UNKNOWN
     if is_assignable(left, right, Generics(GENERIC)):
         return right
     return left if is_assignable(right, left, Generics(GENERIC)) else None

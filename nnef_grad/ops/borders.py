@@ -13,45 +13,25 @@ The derivative follows: that of `pad` hands the gradients of copies to what was 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from nnef_grad.graph.ir import Operation, Tensor
-from nnef_grad.ops.conv import conv_windows, deconv_groups, deconv_windows
-from nnef_grad.ops.pool import basic_windows, reverse_windows
+from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.registry import Emit, decomposition
 from nnef_grad.ops.windows import (
     REPEATING,
     Padding,
-    Windows,
     basic_outside,
+    is_reverse,
     reverse_outside,
+    windows_of,
 )
-
-Reads = tuple[Callable[[Operation], Windows], Callable[[Windows], Padding]]
-
-# For each operation its windows, and what they read outside of its input.
-_READS: dict[str, Reads] = {
-    "conv": (conv_windows, basic_outside),
-    "deconv": (deconv_windows, reverse_outside),
-    "box": (basic_windows, basic_outside),
-    "debox": (reverse_windows, reverse_outside),
-    "avg_pool": (basic_windows, basic_outside),
-    "max_pool": (basic_windows, basic_outside),
-    "max_pool_with_index": (basic_windows, basic_outside),
-    "sample": (basic_windows, basic_outside),
-}
-
-
-def _windows(op: Operation) -> Windows:
-    windows, _ = _READS[op.name]
-    return windows(op)
 
 
 def _outside(op: Operation) -> Padding:
-    _, outside = _READS[op.name]
-    return outside(_windows(op))
+    """How many elements are read before and after the input."""
+    return (reverse_outside if is_reverse(op) else basic_outside)(windows_of(op))
 
 
 def _repeats(op: Operation) -> bool:
@@ -61,12 +41,9 @@ def _repeats(op: Operation) -> bool:
 
 def _padded(emit: Emit, op: Operation) -> Tensor:
     """The input with all that is read outside of it."""
-    x, outside = op.inputs[0], _outside(op)
-    batch_and_channels = ((0, 0),) * (x.rank - len(outside))
-    padding = (*batch_and_channels, *outside)
-    return emit(
-        "pad", x, padding=padding, border=op.attributes["border"], hint="padded"
-    )
+    x, outside, border = op.inputs[0], _outside(op), op.attributes["border"]
+    padding = (*((0, 0),) * (x.rank - len(outside)), *outside)
+    return emit("pad", x, padding=padding, border=border, hint="padded")
 
 
 # ---- Basic operations ----
@@ -90,45 +67,29 @@ def _inside(op: Operation) -> dict[str, Any]:
     """The attributes of an operation on what was padded. Negative padding stays: it
     crops.
     """
-    cropped = tuple((min(p, 0), min(q, 0)) for p, q in _windows(op).padding)
+    cropped = [(min(p, 0), min(q, 0)) for p, q in windows_of(op).padding]
     return {**op.attributes, "border": "constant", "padding": cropped}
 
 
 # ---- Reverse operations ----
 
 
-@decomposition("deconv", when=_repeats)
-def deconv_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
-    """The deconvolution of the padded input."""
-    output_shape, groups = op.attributes["output_shape"], op.attributes["groups"]
-    groups = deconv_groups(op.inputs[0].shape, output_shape, groups)
-    x, *others = _padded(emit, op), *op.operands[1:]
-    return [emit("deconv", x, *others, **_cut_out(op), groups=groups)]
-
-
-@decomposition("debox", when=_repeats)
-def debox_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
-    """The reverse box filter on the padded input."""
-    size, normalize = op.attributes["size"], op.attributes["normalize"]
-    x = _padded(emit, op)
-    return [emit("debox", x, size=size, **_cut_out(op), normalize=normalize)]
-
-
-def _cut_out(op: Operation) -> dict[str, Any]:
-    """The attributes for which the padded input gives the same output: it has more
-    windows, and the padding cuts off what these have outside of the output.
+@decomposition("deconv", "debox", when=_repeats)
+def reverse_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
+    """The operation on the padded input: it has more windows, and the padding cuts off
+    what these have outside of the output.
     """
-    windows, outside = _windows(op), _outside(op)
-    down = (
-        p + extent + q for extent, (p, q) in zip(windows.down, outside, strict=True)
+    windows, outside, y = windows_of(op), _outside(op), op.outputs[0]
+    pairs = list(zip(windows.axes, outside, strict=True))
+    down = tuple(p + axis.down + q for axis, (p, q) in pairs)
+    padding = tuple(
+        (p * axis.stride - axis.begin, max(axis.end + q * axis.stride - axis.up, 0))
+        for axis, (p, q) in pairs
     )
-    columns = zip(
-        windows.begin, windows.end, windows.up, windows.stride, outside, strict=True
-    )
-    padding = (
-        (p * s - first, max(last + q * s - extent, 0))
-        for first, last, extent, s, (p, q) in columns
-    )
-    wider = replace(windows, down=tuple(down), padding=tuple(padding))
-    output_shape = () if wider.has_natural_extents else op.outputs[0].shape
-    return {**wider.attributes, "output_shape": output_shape}
+    wider = replace(windows, down=down, padding=padding)
+    output_shape = wider.output_shape(*y.shape[: y.rank - len(down)])
+    attributes = {**op.attributes, **wider.attributes, "output_shape": output_shape}
+    attributes["border"] = "constant"
+    if op.name == "deconv":
+        attributes["groups"] = groups_of(op)
+    return [emit(op.name, _padded(emit, op), *op.operands[1:], **attributes)]

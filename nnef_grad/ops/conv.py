@@ -11,30 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.registry import (
-    Emit,
-    ShapeError,
-    require,
-    shape,
-    vjp,
-)
+from nnef_grad.ops.elementwise import fits_into
+from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import (
-    Padding,
-    Windows,
+    BORDERS,
+    Sliding,
     basic_outside,
-    check_border,
+    check_choice,
     check_positive,
     check_reach,
     downscaling,
+    is_reverse,
     reverse_outside,
+    up_side,
     upscaling,
+    windows_of,
 )
 
-BORDERS = ("constant", "replicate", "reflect", "reflect-even")
-
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # ---- Shapes ----
 
@@ -45,14 +44,12 @@ def conv_shape(
     filter: Shape,
     bias: Shape,
     border: str,
-    padding: Padding,
-    stride: Shape,
-    dilation: Shape,
     groups: int,
+    **sliding: Unpack[Sliding],
 ) -> Shape:
     """[B, C, X...] and [c, C / groups, f...] give [B, c, x...]."""
     _check_filter(input, filter, border, groups)
-    groups = conv_groups(input, groups)
+    groups = group_count(input, groups)
     message = (
         f"the filter has {filter[1]} channels for each of {groups} groups,"
         f" and the input has {input[1]} channels in all"
@@ -60,7 +57,7 @@ def conv_shape(
     require(filter[1] * groups == input[1], message)
     _check_divides(groups, filter)
     _check_bias(bias, filter[0], len(input))
-    windows = downscaling(input[2:], filter[2:], padding, stride, dilation)
+    windows = downscaling(input[2:], filter[2:], **sliding)
     check_reach(border, windows.up, basic_outside(windows))
     return (input[0], filter[0], *windows.down)
 
@@ -71,36 +68,30 @@ def deconv_shape(
     filter: Shape,
     bias: Shape,
     border: str,
-    padding: Padding,
-    stride: Shape,
-    dilation: Shape,
     output_shape: Shape,
     groups: int,
+    **sliding: Unpack[Sliding],
 ) -> Shape:
     """[B, c, x...] and [c, C / groups, f...] give [B, C, X...]."""
     _check_filter(input, filter, border, groups)
-    require(
-        filter[0] == input[1],
-        f"there are {filter[0]} filters, and the input has {input[1]} channels",
-    )
+    message = f"there are {filter[0]} filters, and the input has {input[1]} channels"
+    require(filter[0] == input[1], message)
     _check_output_shape(input, output_shape)
-    depthwise, groups = groups == 0, deconv_groups(input, output_shape, groups)
-    require(
-        not depthwise or filter[1] == 1,
-        f"with 'groups' = 0 the filter must have 1 channel, and it has {filter[1]}",
+    message = (
+        f"with 'groups' = 0 the filter must have 1 channel, and it has {filter[1]}"
     )
+    require(groups > 0 or filter[1] == 1, message)
+    groups = group_count(input, groups, output_shape)
     _check_divides(groups, filter)
     channels = filter[1] * groups
-    expected = output_shape[:2] in ((), (input[0], channels))
-    require(
-        expected,
+    message = (
         f"'output_shape' must begin with {[input[0], channels]}, batch and channels,"
-        f" but is {list(output_shape)}",
+        f" but is {list(output_shape)}"
     )
+    require(output_shape[:2] in ((), (input[0], channels)), message)
     _check_bias(bias, channels, len(input))
-    windows = upscaling(
-        input[2:], filter[2:], padding, stride, dilation, output_shape[2:]
-    )
+    extents = output_shape[2:]
+    windows = upscaling(input[2:], filter[2:], output_shape=extents, **sliding)
     check_reach(border, windows.down, reverse_outside(windows))
     return (input[0], channels, *windows.up)
 
@@ -112,18 +103,14 @@ def separable_conv_shape(
     point_filter: Shape,
     bias: Shape,
     border: str,
-    padding: Padding,
-    stride: Shape,
-    dilation: Shape,
     groups: int,
+    **sliding: Unpack[Sliding],
 ) -> Shape:
     """The shape after the two steps of its body."""
     with _naming("plane_filter"):
-        planes = conv_shape(
-            input, plane_filter, (), border, padding, stride, dilation, 0
-        )
+        planes = conv_shape(input, plane_filter, (), border, 0, **sliding)
     with _naming("point_filter"):
-        return conv_shape(planes, point_filter, bias, "constant", (), (), (), groups)
+        return conv_shape(planes, point_filter, bias, "constant", groups)
 
 
 @shape("separable_deconv")
@@ -133,20 +120,16 @@ def separable_deconv_shape(
     point_filter: Shape,
     bias: Shape,
     border: str,
-    padding: Padding,
-    stride: Shape,
-    dilation: Shape,
     output_shape: Shape,
     groups: int,
+    **sliding: Unpack[Sliding],
 ) -> Shape:
     """The shape after the two steps of its body."""
     with _naming("point_filter"):
-        points = deconv_shape(
-            input, point_filter, (), "constant", (), (), (), (), groups
-        )
-    window = border, padding, stride, dilation
+        points = deconv_shape(input, point_filter, (), "constant", (), groups)
+    others = border, output_shape, 0
     with _naming("plane_filter"):
-        return deconv_shape(points, plane_filter, bias, *window, output_shape, 0)
+        return deconv_shape(points, plane_filter, bias, *others, **sliding)
 
 
 @contextmanager
@@ -158,54 +141,38 @@ def _naming(filter_name: str) -> Iterator[None]:
         raise ShapeError(f"with '{filter_name}', {error}") from None
 
 
-def conv_groups(input: Shape, groups: int) -> int:
-    """The number of groups; 0 stands for one for each channel of the input."""
-    return groups or input[1]
-
-
-def deconv_groups(input: Shape, output_shape: Shape, groups: int) -> int:
-    """The number of groups; 0 stands for one for each channel of the output, which are
-    those of the input by default.
+def group_count(input: Shape, groups: int, output_shape: Shape = ()) -> int:
+    """The number of groups; 0 stands for one for each channel of the up-scaled side: of
+    the input or, for a reverse operation, of the output, which has as many by default.
     """
-    return groups or (output_shape[1] if output_shape else input[1])
+    return groups or (output_shape or input)[1]
 
 
 def _check_filter(input: Shape, filter: Shape, border: str, groups: int) -> None:
-    check_border(border, BORDERS)
-    require(
-        len(input) >= 2,
-        f"the input must have batch and channels, but has the shape {list(input)}",
+    check_choice("border", border, BORDERS)
+    message = f"the input must have batch and channels, but has the shape {list(input)}"
+    require(len(input) >= 2, message)
+    message = (
+        "the filter must have the rank of the input, and their shapes are"
+        f" {list(filter)} and {list(input)}"
     )
-    fits = len(filter) == len(input)
-    require(
-        fits,
-        f"the filter must have the rank of the input, and their shapes are {list(filter)} and {list(input)}",
-    )
+    require(len(filter) == len(input), message)
     require(groups >= 0, f"'groups' must not be negative, but is {groups}")
 
 
 def _check_divides(groups: int, filter: Shape) -> None:
-    require(
-        filter[0] % groups == 0,
-        f"'groups' must divide the number of filters, and they are {groups} and {filter[0]}",
-    )
+    message = f"'groups' must divide the number of filters, and they are {groups} and {filter[0]}"
+    require(filter[0] % groups == 0, message)
 
 
 def _check_output_shape(input: Shape, output_shape: Shape) -> None:
-    fits = len(output_shape) in (0, len(input))
-    require(
-        fits,
-        f"'output_shape' must have {len(input)} items, or none at all, but is {list(output_shape)}",
-    )
+    message = f"'output_shape' must have {len(input)} items, or none at all, but is {list(output_shape)}"
+    require(len(output_shape) in (0, len(input)), message)
     check_positive("output_shape", output_shape)
 
 
 def _check_bias(bias: Shape, channels: int, rank: int) -> None:
-    fits = len(bias) <= rank and all(
-        extent in ((1, channels) if axis == 1 else (1,))
-        for axis, extent in enumerate(bias)
-    )
-    if not fits:
+    if not fits_into(bias, (1, channels, *(1,) * (rank - 2))):
         message = (
             f"the bias must have the shape [1, {channels}], or be a single element,"
             f" but has the shape {list(bias)}"
@@ -216,80 +183,37 @@ def _check_bias(bias: Shape, channels: int, rank: int) -> None:
 # ---- Gradients ----
 
 
-@vjp("conv")
+@vjp("conv", "deconv")
 def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """dinput goes back through the same filter; dfilter pairs the input with dy; dbias
-    is dy, which the sweep sums.
+    """dinput goes back through the same filter; dbias is dy, which the sweep sums.
+
+    dfilter correlates the two sides: [B, C, X...] with [B, c, x...] gives [c, C / groups,
+    f...]. With batch and channels exchanged this is a convolution whose filter is the
+    down-scaled side: where the forward filter moved by the stride, this one is stretched
+    by it, and it moves by what was the dilation.
     """
-    x, w, *_ = op.inputs
-    windows = conv_windows(op)
+    (x, w, *_), windows, groups = op.inputs, windows_of(op), groups_of(op)
     if not windows.touch_data:
         return [None, None, dy]
-    attributes = {
-        **windows.attributes,
-        "output_shape": () if windows.has_natural_extents else x.shape,
-        "groups": conv_groups(x.shape, op.attributes["groups"]),
-    }
-    return [
-        emit("deconv", dy, w, **attributes),
-        _filter_gradient(emit, x, dy, windows, attributes["groups"], ("input", "grad")),
-        dy,
-    ]
-
-
-@vjp("deconv")
-def deconv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """As for conv, with the two sides exchanged: the input is the small one."""
-    x, w, *_ = op.inputs
-    windows, attributes = deconv_windows(op), op.attributes
-    if not windows.touch_data:
-        return [None, None, dy]
-    groups = deconv_groups(x.shape, attributes["output_shape"], attributes["groups"])
-    return [
-        emit("conv", dy, w, **windows.attributes, groups=groups),
-        _filter_gradient(emit, dy, x, windows, groups, ("grad", "input")),
-        dy,
-    ]
-
-
-def conv_windows(op: Operation) -> Windows:
-    """The windows of a convolution over its input."""
-    return _windows(op, op.inputs[0].shape)
-
-
-def deconv_windows(op: Operation) -> Windows:
-    """The windows of a deconvolution over its output."""
-    return _windows(op, op.outputs[0].shape)
-
-
-def _windows(op: Operation, up: Shape) -> Windows:
-    size, padding = op.inputs[1].shape[2:], op.attributes["padding"]
-    stride, dilation = op.attributes["stride"], op.attributes["dilation"]
-    return downscaling(up[2:], size, padding, stride, dilation)
-
-
-def _filter_gradient(
-    emit: Emit,
-    up: Tensor,
-    down: Tensor,
-    windows: Windows,
-    groups: int,
-    sides: tuple[str, str],
-) -> Tensor:
-    """Correlates the two sides of a convolution: [B, C, X...] with [B, c, x...] gives
-    [c, C / groups, f...].
-
-    With batch and channels exchanged this is a convolution whose filter is the
-    down-scaled side: where the forward filter moved by the stride, this one is
-    stretched by it, and it moves by what was the dilation.
-    """
-    images = _by_channel(emit, up, groups, sides[0])
-    kernels = _by_channel(emit, down, 1, sides[1])
+    attributes = {**windows.attributes, "groups": groups}
+    if is_reverse(op):
+        dx = emit("conv", dy, w, **attributes)
+        images = _by_channel(emit, dy, groups, "grad")
+        kernels = _by_channel(emit, x, 1, "input")
+    else:
+        attributes["output_shape"] = windows.output_shape(*x.shape[:2])
+        dx = emit("deconv", dy, w, **attributes)
+        images = _by_channel(emit, x, groups, "input")
+        kernels = _by_channel(emit, dy, 1, "grad")
     attributes = {**windows.pairing.attributes, "groups": groups}
-    by_channel = emit(
-        "conv", images, kernels, **attributes, hint="filter_grad_by_channel"
-    )
-    return _exchanged(emit, by_channel)
+    hint = "filter_grad_by_channel"
+    dw = _exchanged(emit, emit("conv", images, kernels, **attributes, hint=hint))
+    return [dx, dw, dy]
+
+
+def groups_of(op: Operation) -> int:
+    """The number of groups of an operation."""
+    return op.attributes["groups"] or up_side(op)[1]
 
 
 def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:

@@ -40,18 +40,17 @@ def check_fits(whole: str, shape: Shape, operands: Mapping[str, Shape]) -> None:
         ShapeError: one of them cannot be.
     """
     for name, operand in operands.items():
-        require(
-            fits_into(operand, shape),
-            f"'{name}' of shape {list(operand)} cannot be broadcast to '{whole}' of shape {list(shape)}",
+        message = (
+            f"'{name}' of shape {list(operand)} cannot be broadcast"
+            f" to '{whole}' of shape {list(shape)}"
         )
+        require(fits_into(operand, shape), message)
 
 
 def fits_into(operand: Shape, result: Shape) -> bool:
     """Whether an operand is broadcast to a result that has its shape from elsewhere."""
-    padded = operand + (1,) * (len(result) - len(operand))
-    return len(padded) == len(result) and all(
-        o in (1, r) for o, r in zip(padded, result, strict=True)
-    )
+    pairs = zip(operand, result, strict=False)
+    return len(operand) <= len(result) and all(o in (1, r) for o, r in pairs)
 
 
 @shape(*UNARY)
@@ -59,14 +58,9 @@ def unary_shape(x: Shape, **attributes: Any) -> Shape:
     return x
 
 
-@shape(*BROADCASTING)
+@shape(*BROADCASTING, "prelu")
 def broadcast_shape(*operands: Shape) -> Shape:
     return broadcast(*operands)
-
-
-@shape("prelu")
-def prelu_shape(x: Shape, alpha: Shape) -> Shape:
-    return broadcast(x, alpha)
 
 
 @shape("copy_n")

@@ -12,6 +12,8 @@ from nnef_grad.ops.parts import place, section
 from nnef_grad.ops.registry import Emit, check_results, require, shape, vjp
 from nnef_grad.ops.shape import with_extent
 
+Parts = Sequence["Tensor | None"]
+
 # ---- Along an axis that there is ----
 
 
@@ -21,15 +23,11 @@ def concat_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     require(len(values) > 0, "there is nothing to concatenate")
     first = values[0]
     check_axis(axis, len(first))
-    fits = all(
-        len(value) == len(first)
-        and with_extent(value, axis, 0) == with_extent(first, axis, 0)
-        for value in values
+    message = (
+        f"the shapes must agree in all dimensions but {axis}, but are {_listed(values)}"
     )
-    require(
-        fits,
-        f"the shapes must agree in all dimensions but {axis}, but are {_listed(values)}",
-    )
+    others = {(len(value), with_extent(value, axis, 0)) for value in values}
+    require(len(others) == 1, message)
     return with_extent(first, axis, sum(value[axis] for value in values))
 
 
@@ -52,28 +50,22 @@ def split_shape(value: Shape, axis: int, ratios: tuple[int, ...]) -> list[Shape]
     """The extent along the axis is divided in the given ratios."""
     check_axis(axis, len(value))
     require(len(ratios) > 0, "'ratios' must not be empty")
-    require(
-        all(ratio > 0 for ratio in ratios),
-        f"'ratios' must be positive, but are {list(ratios)}",
-    )
+    message = f"'ratios' must be positive, but are {list(ratios)}"
+    require(all(ratio > 0 for ratio in ratios), message)
     unit, rest = divmod(value[axis], sum(ratios))
-    require(
-        rest == 0,
-        f"the sum {sum(ratios)} of 'ratios' must divide the extent of axis {axis}, which is {value[axis]}",
+    message = (
+        f"the sum {sum(ratios)} of 'ratios' must divide the extent of axis {axis},"
+        f" which is {value[axis]}"
     )
+    require(rest == 0, message)
     return [with_extent(value, axis, unit * ratio) for ratio in ratios]
 
 
 @vjp("split")
-def split_vjp(
-    emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    """The gradients of the parts, joined again; zeros for a part that nothing depends
-    on.
-    """
-    axis = op.attributes["axis"]
-    extents = [part.shape[axis] for part in op.outputs]
-    return [_joined(emit, dvalues, extents, axis, op.inputs[0].shape)]
+def split_vjp(emit: Emit, op: Operation, dvalues: Parts) -> list[Tensor | None]:
+    """The gradients of the parts, joined again."""
+    extents = [part.shape[op.attributes["axis"]] for part in op.outputs]
+    return [_joined(emit, op, dvalues, extents)]
 
 
 # ---- Along a new axis ----
@@ -85,9 +77,8 @@ def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     require(len(values) > 0, "there is nothing to stack")
     first = values[0]
     check_axis(axis, len(first) + 1)
-    require(
-        len(set(values)) == 1, f"the shapes must be equal, but are {_listed(values)}"
-    )
+    message = f"the shapes must be equal, but are {_listed(values)}"
+    require(len(set(values)) == 1, message)
     return (*first[:axis], len(values), *first[axis:])
 
 
@@ -111,33 +102,26 @@ def unstack_shape(value: Shape, axis: int) -> list[Shape]:
 
 
 @vjp("unstack")
-def unstack_vjp(
-    emit: Emit, op: Operation, dvalues: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    """The gradients of the parts, stacked again; zeros for a part that nothing depends
-    on.
-    """
-    axis = op.attributes["axis"]
+def unstack_vjp(emit: Emit, op: Operation, dvalues: Parts) -> list[Tensor | None]:
+    """The gradients of the parts, stacked again."""
+    axes = [op.attributes["axis"]]
     layers = [
-        None
-        if part is None
-        else emit("unsqueeze", part, axes=[axis], hint=f"section_{i + 1}")
-        for i, part in enumerate(dvalues)
+        part and emit("unsqueeze", part, axes=axes, hint=f"section_{i}")
+        for i, part in enumerate(dvalues, start=1)
     ]
-    return [_joined(emit, layers, [1] * len(layers), axis, op.inputs[0].shape)]
+    return [_joined(emit, op, layers, [1] * len(layers))]
 
 
 # ---- Steps ----
 
 
 def _joined(
-    emit: Emit,
-    parts: Sequence[Tensor | None],
-    extents: Sequence[int],
-    axis: int,
-    shape: Shape,
+    emit: Emit, op: Operation, parts: Parts, extents: Sequence[int]
 ) -> Tensor | None:
-    """Joins parts to a tensor of the shape, with zeros for those that are None."""
+    """Joins parts with these extents to the shape of the operand, with zeros for those
+    that are None: nothing depends on them.
+    """
+    axis, shape = op.attributes["axis"], op.inputs[0].shape
     given = [(index, part) for index, part in enumerate(parts) if part is not None]
     if len(given) == 1:
         ((index, part),) = given
@@ -146,13 +130,12 @@ def _joined(
     values: list[Tensor] = []
     for is_given, run in groupby(pairs, key=lambda pair: pair[0] is not None):
         found, sizes = zip(*run, strict=True)
-        missing = with_extent(shape, axis, sum(sizes))
-        values += found if is_given else [_zeros(emit, missing)]
+        if is_given:
+            values += found
+        else:
+            missing = with_extent(shape, axis, sum(sizes))
+            values.append(emit("constant", shape=missing, value=[0.0], hint="zeros"))
     return emit("concat", values, axis=axis)
-
-
-def _zeros(emit: Emit, shape: Shape) -> Tensor:
-    return emit("constant", shape=shape, value=[0.0], hint="zeros")
 
 
 def _listed(shapes: tuple[Shape, ...]) -> str:

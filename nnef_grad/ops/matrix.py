@@ -12,27 +12,14 @@ from nnef_grad.ops.registry import require, shape
 @shape("matmul")
 def matmul_shape(A: Shape, B: Shape, transposeA: bool, transposeB: bool) -> Shape:
     """The last two axes multiply as matrices; the axes before them are broadcast."""
-    rank = len(A)
-    require(
-        rank == len(B),
-        f"the ranks of A and B must be equal, and their shapes are {list(A)} and {list(B)}",
-    )
-    require(
-        rank >= 2,
-        f"A and B must have rank 2 at least, and their shapes are {list(A)} and {list(B)}",
-    )
-    rows, inner = _matrix(A, transposeA)
-    depth, columns = _matrix(B, transposeB)
-    require(
-        inner == depth,
-        f"the inner extents must be equal, but are {inner} in A and {depth} in B",
-    )
+    shapes = f"and their shapes are {list(A)} and {list(B)}"
+    require(len(A) == len(B), f"the ranks of A and B must be equal, {shapes}")
+    require(len(A) >= 2, f"A and B must have rank 2 at least, {shapes}")
+    rows, inner = A[-2:][::-1] if transposeA else A[-2:]
+    depth, columns = B[-2:][::-1] if transposeB else B[-2:]
+    message = f"the inner extents must be equal, but are {inner} in A and {depth} in B"
+    require(inner == depth, message)
     return (*broadcast(A[:-2], B[:-2]), rows, columns)
-
-
-def _matrix(shape: Shape, transpose: bool) -> tuple[int, int]:
-    rows, columns = shape[-2:]
-    return (columns, rows) if transpose else (rows, columns)
 
 
 @shape("linear")

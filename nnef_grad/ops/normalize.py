@@ -11,28 +11,18 @@ from nnef_grad.ops.registry import require, shape
 from nnef_grad.ops.traits import LOCAL_NORMALIZATION
 
 
-@shape("softmax")
-def softmax_shape(x: Shape, axes: tuple[int, ...]) -> Shape:
-    """The operand's shape."""
-    check_axes(axes, len(x))
-    return x
-
-
-@shape("l1_normalization", "l2_normalization")
+@shape("softmax", "l1_normalization", "l2_normalization")
 def norm_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
-    """The operand's shape."""
     check_axes(axes, len(input))
     return input
 
 
 @shape(*LOCAL_NORMALIZATION)
 def local_shape(input: Shape, size: tuple[int, ...], **attributes: Any) -> Shape:
-    """The operand's shape; the window has an extent for each dimension."""
+    """The window has an extent for each dimension."""
     check_length("size", size, len(input))
-    require(
-        all(extent > 0 for extent in size),
-        f"'size' must be positive, but is {list(size)}",
-    )
+    message = f"'size' must be positive, but is {list(size)}"
+    require(all(extent > 0 for extent in size), message)
     return input
 
 

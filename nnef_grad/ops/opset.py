@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nnef_grad.language.library import Library, standard
 from nnef_grad.language.syntax import Fragment
@@ -13,7 +13,8 @@ from nnef_grad.ops.registry import SHAPES, ShapeFunction
 
 @dataclass(frozen=True)
 class OpSet:
-    """The operations that are known by name.
+    """The operations that are known by name: those of the standard, unless others are
+    given.
 
     Attributes:
         declarations: the declaration of each, with its body where it is compound.
@@ -21,15 +22,10 @@ class OpSet:
             that lacks one can be declared, and cannot be emitted.
     """
 
-    declarations: Library
-    shapes: Mapping[str, ShapeFunction]
+    declarations: Library = field(default_factory=standard)
+    shapes: Mapping[str, ShapeFunction] = field(default_factory=lambda: SHAPES)
 
     def extended(self, declarations: Iterable[Fragment]) -> OpSet:
         """These operations and further ones, which go first."""
         own = {f.name: f for f in declarations}
         return OpSet(ChainMap(own, self.declarations), self.shapes)  # type: ignore[arg-type]
-
-
-def standard_opset() -> OpSet:
-    """The operations of the standard."""
-    return OpSet(standard(), SHAPES)

@@ -16,14 +16,10 @@ from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.axes import check_axes, check_length
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import reshaped, with_extent
-from nnef_grad.ops.windows import Padding, check_border, check_reach
-
-BORDERS = ("constant", "replicate", "reflect", "reflect-even", "ignore")
+from nnef_grad.ops.windows import BORDERS, Padding, check_choice, check_reach
 
 # A begin and an end along an axis.
 Ends = tuple[int, int]
-# Takes a part of a tensor: the hint names it.
-Take = Callable[[Emit, Tensor, Mapping[int, Ends], str], Tensor]
 
 
 # ---- Steps ----
@@ -35,11 +31,7 @@ def section(
     """The part of x between a begin and an end along some axes; x itself where that is
     all of it.
     """
-    cut = {
-        axis: ends
-        for axis, ends in sorted(ranges.items())
-        if ends != (0, x.shape[axis])
-    }
+    cut = {a: ends for a, ends in sorted(ranges.items()) if ends != (0, x.shape[a])}
     if not cut:
         return x
     begin, end = zip(*cut.values(), strict=True)
@@ -52,16 +44,11 @@ def mirrored(
     """The same part, the last element first."""
     if all(end - begin == 1 for begin, end in ranges.values()):
         return section(emit, x, ranges, hint)
-    begin = [end - 1 for _, end in ranges.values()]
+    axes, begin = list(ranges), [last - 1 for _, last in ranges.values()]
     # An end before the first element is one that stays negative.
-    end = [
-        first - 1 if first > 0 else -1 - x.shape[axis]
-        for axis, (first, _) in ranges.items()
-    ]
-    stride = [-1] * len(ranges)
-    return emit(
-        "slice", x, axes=list(ranges), begin=begin, end=end, stride=stride, hint=hint
-    )
+    end = [(first or -x.shape[a]) - 1 for a, (first, _) in ranges.items()]
+    stride = [-1] * len(axes)
+    return emit("slice", x, axes=axes, begin=begin, end=end, stride=stride, hint=hint)
 
 
 def place(
@@ -93,25 +80,15 @@ def place(
 
 @shape("slice")
 def slice_shape(
-    input: Shape,
-    axes: tuple[int, ...],
-    begin: tuple[int, ...],
-    end: tuple[int, ...],
-    stride: tuple[int, ...],
+    input: Shape, axes: Shape, begin: Shape, end: Shape, stride: Shape
 ) -> Shape:
     """How many positions are taken along each axis."""
-    output = list(input)
-    for axis, positions in slice_positions(input, axes, begin, end, stride).items():
-        output[axis] = len(positions)
-    return tuple(output)
+    taken = slice_positions(input, axes, begin, end, stride)
+    return tuple(len(taken.get(axis, range(n))) for axis, n in enumerate(input))
 
 
 def slice_positions(
-    input: Shape,
-    axes: tuple[int, ...],
-    begin: tuple[int, ...],
-    end: tuple[int, ...],
-    stride: tuple[int, ...],
+    input: Shape, axes: Shape, begin: Shape, end: Shape, stride: Shape
 ) -> dict[int, range]:
     """The positions in the input that a slice takes, by axis.
 
@@ -120,24 +97,17 @@ def slice_positions(
     """
     check_axes(axes, len(input))
     for name, items in (("begin", begin), ("end", end), ("stride", stride or axes)):
-        require(
-            len(items) == len(axes),
-            f"'{name}' must have an item for each of {len(axes)} axes, but has {len(items)}",
-        )
-    strides = stride or (1,) * len(axes)
-    require(
-        0 not in strides,
-        f"the items of 'stride' must not be 0, but are {list(strides)}",
-    )
-    # The old notation for a slice to the end.
-    open_ended = all(step == 1 for step in strides)
-    ends = [
-        input[axis] if open_ended and last == 0 else last
-        for axis, last in zip(axes, end, strict=True)
-    ]
+        message = f"'{name}' must have an item for each of {len(axes)} axes, but has {len(items)}"
+        require(len(items) == len(axes), message)
+    stride = stride or (1,) * len(axes)
+    message = f"the items of 'stride' must not be 0, but are {list(stride)}"
+    require(0 not in stride, message)
+    if set(stride) <= {1}:
+        # An end of 0 is the old notation for a slice to the end.
+        end = tuple(last or input[axis] for axis, last in zip(axes, end, strict=True))
     return {
-        a: _positions(a, input[a], first, last, step)
-        for a, first, last, step in zip(axes, begin, ends, strides, strict=True)
+        axis: _positions(axis, input[axis], first, last, step)
+        for axis, first, last, step in zip(axes, begin, end, stride, strict=True)
     }
 
 
@@ -167,8 +137,8 @@ def slice_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     if not all(positions.values()):
         return [None]
     several = {axis: taken for axis, taken in positions.items() if len(taken) > 1}
-    backward = [axis for axis, taken in several.items() if taken.step < 0]
-    dy = mirrored(emit, dy, {axis: (0, dy.shape[axis]) for axis in backward})
+    backward = {a: (0, len(taken)) for a, taken in several.items() if taken.step < 0}
+    dy = mirrored(emit, dy, backward)
     for axis, taken in several.items():
         dy = _spread(emit, dy, axis, abs(taken.step))
     first = {axis: min(taken[0], taken[-1]) for axis, taken in positions.items()}
@@ -180,8 +150,7 @@ def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Tensor:
     if step == 1:
         return x
     column = emit("unsqueeze", x, axes=[axis + 1], hint="column")
-    padding = [(0, 0)] * column.rank
-    padding[axis + 1] = (0, step - 1)
+    padding = [(0, step - 1 if i == axis + 1 else 0) for i in range(column.rank)]
     filled = emit("pad", column, padding=padding, hint="padded")
     extents = with_extent(x.shape, axis, x.shape[axis] * step)
     return reshaped(emit, filled, extents, hint="spread")
@@ -194,11 +163,9 @@ def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Tensor:
 def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shape:
     """Both sides are added; a negative side is cut off."""
     check_length("padding", padding, len(input))
-    check_border(border, BORDERS)
-    extents = tuple(
-        before + extent + after
-        for extent, (before, after) in zip(input, padding, strict=True)
-    )
+    check_choice("border", border, (*BORDERS, "ignore"))
+    pairs = zip(input, padding, strict=True)
+    extents = tuple(before + extent + after for extent, (before, after) in pairs)
     message = f"the padded extents must be positive, but are {list(extents)}"
     require(all(extent > 0 for extent in extents), message)
     check_reach(border, input, padding)
@@ -225,11 +192,10 @@ def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> 
     receive the sums of themselves and their copies.
     """
     end = dy.shape[axis]
-    after = end - before - extent
     # Where the copies of the first element end, and those of the last begin. A single
     # element is the first.
     first = min(before + 1, end) if before > 0 else 0
-    last = max(before + extent - 1, first) if after > 0 else end
+    last = max(before + extent - 1, first) if before + extent < end else end
     if extent == 1:
         first = last = end
     sections = [("first", (0, first)), ("inner", (first, last)), ("last", (last, end))]
@@ -262,21 +228,24 @@ def _fold_reflection(
     """
     end, last = dy.shape[axis], before + extent
     head, tail = min(before, end), max(last, 0)
-    sections: list[tuple[str, Take, Ends, int]] = [
-        ("inner", section, (max(before, 0), min(last, end)), max(-before, 0)),
-        ("before", _image, (0, head), before - head + left_out),
-        ("after", _image, (tail, end), last + extent - end - left_out),
+    sections = [
+        ("inner", (max(before, 0), min(last, end)), max(-before, 0)),
+        ("before", (0, head), before - head + left_out),
+        ("after", (tail, end), last + extent - end - left_out),
     ]
     parts = (
-        _within(emit, take(emit, dy, {axis: ends}, name), axis, offset, extent, name)
-        for name, take, ends, offset in sections
+        _within(emit, _turned(emit, dy, axis, ends, name), axis, offset, extent, name)
+        for name, ends, offset in sections
         if ends[0] < ends[1]
     )
     return reduce(partial(emit, "add", hint="folded"), parts)
 
 
-def _image(emit: Emit, x: Tensor, ranges: Mapping[int, Ends], name: str) -> Tensor:
-    return mirrored(emit, x, ranges, hint=f"mirrored_{name}")
+def _turned(emit: Emit, x: Tensor, axis: int, ends: Ends, name: str) -> Tensor:
+    """A section along an axis; that of an image is mirrored."""
+    if name == "inner":
+        return section(emit, x, {axis: ends}, hint=name)
+    return mirrored(emit, x, {axis: ends}, hint=f"mirrored_{name}")
 
 
 def _within(

@@ -9,25 +9,29 @@ from __future__ import annotations
 
 from functools import partial, reduce
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, require, shape, vjp
+from nnef_grad.ops.tensors import line
 from nnef_grad.ops.traits import POOLING
 from nnef_grad.ops.windows import (
-    Padding,
+    BORDERS,
+    Sliding,
     Windows,
     basic_outside,
-    check_border,
+    check_choice,
     check_reach,
     counts_inside,
     downscaling,
+    is_reverse,
     reverse_outside,
     upscaling,
+    windows_of,
 )
 
-BORDERS = ("ignore", "constant", "replicate", "reflect", "reflect-even")
-
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # ---- Shapes ----
 
@@ -37,14 +41,12 @@ def pool_shape(
     input: Shape,
     size: Shape,
     border: str,
-    padding: Padding,
-    stride: Shape,
-    dilation: Shape,
     normalize: bool = False,
+    **sliding: Unpack[Sliding],
 ) -> Shape:
     """[X...] gives [x...]."""
-    check_border(border, BORDERS)
-    windows = downscaling(input, size, padding, stride, dilation)
+    check_choice("border", border, ("ignore", *BORDERS))
+    windows = downscaling(input, size, **sliding)
     check_reach(border, windows.up, basic_outside(windows))
     return windows.down
 
@@ -60,15 +62,13 @@ def debox_shape(
     input: Shape,
     size: Shape,
     border: str,
-    padding: Padding,
-    stride: Shape,
-    dilation: Shape,
     output_shape: Shape,
-    normalize: bool,
+    normalize: bool = False,
+    **sliding: Unpack[Sliding],
 ) -> Shape:
     """[x...] gives [X...]."""
-    check_border(border, BORDERS)
-    windows = upscaling(input, size, padding, stride, dilation, output_shape)
+    check_choice("border", border, ("ignore", *BORDERS))
+    windows = upscaling(input, size, output_shape=output_shape, **sliding)
     check_reach(border, windows.down, reverse_outside(windows))
     return windows.up
 
@@ -79,54 +79,31 @@ def sample_shape(input: Shape, index: Shape, **attributes: Any) -> Shape:
     # 'ignore' is not in the specification's list, but the standard's own body of
     # max_pool hands it on to `sample`.
     output = pool_shape(input, **attributes)
-    require(
-        index == output,
-        f"the index must have the shape {list(output)} of the output, but has {list(index)}",
-    )
+    message = f"the index must have the shape {list(output)} of the output, but has {list(index)}"
+    require(index == output, message)
     return output
 
 
 @shape("desample")
-def desample_shape(
-    input: Shape,
-    index: Shape,
-    size: Shape,
-    border: str,
-    padding: Padding,
-    stride: Shape,
-    dilation: Shape,
-    output_shape: Shape,
-) -> Shape:
+def desample_shape(input: Shape, index: Shape, border: str, **attributes: Any) -> Shape:
     """[x...] and [x...] give [X...]."""
-    check_border(border, ("constant",))
-    require(
-        index == input,
-        f"the index must have the shape {list(input)} of the input, but has {list(index)}",
-    )
-    return upscaling(input, size, padding, stride, dilation, output_shape).up
+    check_choice("border", border, ("constant",))
+    message = f"the index must have the shape {list(input)} of the input, but has {list(index)}"
+    require(index == input, message)
+    return debox_shape(input, border=border, **attributes)
 
 
 # ---- Sums and means ----
 
 
-@vjp("box")
+@vjp("box", "avg_pool")
 def box_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """dinput = debox(dy)"""
-    return [_box_adjoint(emit, op, dy, op.attributes["normalize"])]
-
-
-@vjp("avg_pool")
-def avg_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """dinput = debox(dy / volume)"""
-    return [_box_adjoint(emit, op, dy, True)]
-
-
-def _box_adjoint(emit: Emit, op: Operation, dy: Tensor, normalize: bool) -> Tensor:
-    windows = basic_windows(op)
-    if normalize:
+    """dinput = debox(dy); of a mean, debox(dy / volume)"""
+    windows = windows_of(op)
+    if op.settings.get("normalize", True):
         volume = divisor(emit, windows, op.attributes["border"])
         dy = emit("div", dy, volume, hint="share")
-    return emit("debox", dy, **_reverse(windows))
+    return [emit("debox", dy, **_reverse(windows))]
 
 
 def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
@@ -136,11 +113,9 @@ def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
     That volume is a product over the axes, so it is written as a small constant for
     each axis along which it varies.
     """
-    counts = (
-        counts_inside(windows)
-        if border == "ignore"
-        else tuple((extent,) for extent in windows.size)
-    )
+    if border != "ignore":
+        return float(prod(windows.size))
+    counts = counts_inside(windows)
     varying = [axis for axis, along in enumerate(counts) if len(set(along)) > 1]
     # A window without an element inside has nothing to hand on: any divisor does, but
     # zero.
@@ -149,23 +124,18 @@ def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
     )
     if not varying:
         return float(uniform)
-    factors = [
-        _along(emit, axis, counts, uniform if axis == varying[0] else 1)
-        for axis in varying
-    ]
+    factors = []
+    for axis in varying:
+        factor = uniform if axis == varying[0] else 1
+        values = [max(count, 1) * factor for count in counts[axis]]
+        factors.append(line(emit, values, f"valid_{axis}", axis, rank=len(counts)))
     return reduce(partial(emit, "mul", hint="valid"), factors)
-
-
-def _along(emit: Emit, axis: int, counts: tuple[Shape, ...], factor: int) -> Tensor:
-    shape = [len(counts[axis]) if i == axis else 1 for i in range(len(counts))]
-    value = [float(max(count, 1) * factor) for count in counts[axis]]
-    return emit("constant", shape=shape, value=value, hint=f"valid_{axis}")
 
 
 @vjp("debox")
 def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = box(dy), divided by the volume if the operation is"""
-    windows = reverse_windows(op)
+    windows = windows_of(op)
     total = emit("box", dy, **_basic(windows), hint="total")
     volume = float(prod(windows.size))
     return [emit("div", total, volume) if op.attributes["normalize"] else total]
@@ -179,8 +149,7 @@ def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out of
     it
     """
-    windows = basic_windows(op)
-    (x,), border = op.inputs, op.attributes["border"]
+    (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     index = emit("argmax_pool", x, border=border, **_basic(windows), hint="index")
     return [emit("desample", dy, index, **_reverse(windows))]
 
@@ -190,39 +159,19 @@ def max_pool_with_index_vjp(
     emit: Emit, op: Operation, dy: Tensor, dindex: None
 ) -> list[Tensor]:
     """dinput = desample(dy, index)"""
-    _, index = op.results
-    return [emit("desample", dy, index, **_reverse(basic_windows(op)))]
+    return [emit("desample", dy, op.outputs[1], **_reverse(windows_of(op)))]
 
 
-@vjp("sample")
+@vjp("sample", "desample")
 def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """dinput = desample(dy, index)"""
-    return [emit("desample", dy, op.operands[1], **_reverse(basic_windows(op))), None]
+    """dinput = desample(dy, index), and the other way round"""
+    windows, index = windows_of(op), op.operands[1]
+    if is_reverse(op):
+        return [emit("sample", dy, index, **_basic(windows)), None]
+    return [emit("desample", dy, index, **_reverse(windows)), None]
 
 
-@vjp("desample")
-def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """dinput = sample(dy, index)"""
-    return [emit("sample", dy, op.operands[1], **_basic(reverse_windows(op))), None]
-
-
-# ---- The windows of an operation, and the attributes of its adjoint ----
-
-
-def basic_windows(op: Operation) -> Windows:
-    """The windows of a basic operation over its input."""
-    return _windows(op, op.inputs[0].shape)
-
-
-def reverse_windows(op: Operation) -> Windows:
-    """The windows of a reverse operation over its output."""
-    return _windows(op, op.outputs[0].shape)
-
-
-def _windows(op: Operation, up: Shape) -> Windows:
-    size, padding = op.attributes["size"], op.attributes["padding"]
-    stride, dilation = op.attributes["stride"], op.attributes["dilation"]
-    return downscaling(up, size, padding, stride, dilation)
+# ---- The attributes of an adjoint ----
 
 
 def _basic(windows: Windows) -> dict[str, Any]:
@@ -230,7 +179,4 @@ def _basic(windows: Windows) -> dict[str, Any]:
 
 
 def _reverse(windows: Windows) -> dict[str, Any]:
-    return {
-        **_basic(windows),
-        "output_shape": () if windows.has_natural_extents else windows.up,
-    }
+    return {**_basic(windows), "output_shape": windows.output_shape()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial, reduce
 from math import prod
 from typing import Any
 
@@ -31,17 +30,11 @@ def moments_shape(input: Shape, axes: tuple[int, ...]) -> list[Shape]:
 # ---- Derivatives ----
 
 
-@vjp("sum_reduce")
+@vjp("sum_reduce", "mean_reduce")
 def sum_reduce_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """Each element receives the gradient of its sum."""
-    share = _share(emit, op, dy) if op.attributes["normalize"] else dy
-    return [_repeated(emit, op, share)]
-
-
-@vjp("mean_reduce")
-def mean_reduce_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """Each element receives its share of the gradient of the mean."""
-    return [_repeated(emit, op, _share(emit, op, dy))]
+    """Each element receives the gradient of its sum, or its share of that of a mean."""
+    is_mean = op.settings.get("normalize", True)
+    return [_repeated(emit, op, _share(emit, op, dy) if is_mean else dy)]
 
 
 @vjp("max_reduce", "min_reduce")
@@ -52,7 +45,9 @@ def extremum_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
         return [dy]
     mask = emit("eq", x, y, hint="mask")
     hits = emit("select", mask, 1.0, 0.0, hint="hits")
-    count = emit("sum_reduce", hits, axes=_reduced_axes(op), hint="count")
+    # The axes along which there is anything to reduce, ascending.
+    axes = [axis for axis, extent in enumerate(x.shape) if extent != y.shape[axis]]
+    count = emit("sum_reduce", hits, axes=axes, hint="count")
     share = emit("div", dy, count, hint="share")
     return [emit("select", mask, share, 0.0)]
 
@@ -72,21 +67,15 @@ def moments_vjp(
     slope = emit("div", dvariance, _volume(op) / 2.0, hint="slope")
     deviation = emit("sub", x, mean, hint="deviation")
     term = emit("mul", deviation, slope, hint="term")
-    return [reduce(partial(emit, "add"), [term, *shares])]
+    return [emit("add", term, *shares) if shares else term]
 
 
 # ---- Steps ----
 
 
-def _reduced_axes(op: Operation) -> list[int]:
-    """The axes along which there is anything to reduce, ascending."""
-    whole, reduced = op.inputs[0].shape, op.outputs[0].shape
-    return [axis for axis, extent in enumerate(whole) if extent != reduced[axis]]
-
-
 def _volume(op: Operation) -> int:
     """How many elements are reduced to one."""
-    return prod(op.inputs[0].shape[axis] for axis in _reduced_axes(op))
+    return prod(op.inputs[0].shape) // prod(op.outputs[0].shape)
 
 
 def _share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:

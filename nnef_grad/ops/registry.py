@@ -20,9 +20,9 @@ the settings that the rule does not cover.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from math import prod
-from typing import Any, Protocol, TypeVar, Union
+from typing import Any, NamedTuple, Protocol, TypeVar, Union
 
 from nnef_grad.errors import Remedy
 from nnef_grad.graph.ir import Operation, Shape, Tensor
@@ -30,6 +30,7 @@ from nnef_grad.graph.ir import Operation, Shape, Tensor
 Shapes = Union[Shape, "list[Shape]"]
 ShapeFunction = Callable[..., Shapes]
 Rule = Callable[..., Sequence[Any]]
+Entry = TypeVar("Entry")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -57,15 +58,13 @@ class Emit(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Decomposition:
+class Decomposition(NamedTuple):
     """The operations that another one is put together from.
 
     Attributes:
-        build: emits it, and returns a value for each result of the operation.
-        applies: whether the operation, as it is set, is differentiated by its body.
-        limit: where it applies to some settings only, and no rule covers the others,
-            which these are, as a part of a sentence.
+        build: emits them, and returns a value for each result of the operation.
+        applies: whether the operation, as it is set, is differentiated by them.
+        limit: the settings that neither they nor a rule cover, as a part of a sentence.
     """
 
     build: Callable[[Any, Operation], Sequence[Any]]
@@ -118,12 +117,12 @@ def check_results(count: int) -> None:
 
 def shape(*names: str) -> Callable[[Function], Function]:
     """Enters the shape function of the named operations."""
-    return _entry(SHAPES, names)
+    return partial(_enter, SHAPES, names)
 
 
 def vjp(*names: str) -> Callable[[Function], Function]:
     """Enters the vector-Jacobian product of the named operations."""
-    return _entry(RULES, names)
+    return partial(_enter, RULES, names)
 
 
 def decomposition(
@@ -132,21 +131,18 @@ def decomposition(
     limit: str = "",
 ) -> Callable[[Function], Function]:
     """Enters the decomposition of the named operations, for the settings that `when`
-    says; where they have no rule for the others, `limit` says which these are.
+    says; `limit` tells the others, where these have no rule.
     """
 
     def enter(function: Function) -> Function:
-        _entry(DECOMPOSITIONS, names)(Decomposition(function, when, limit))
+        _enter(DECOMPOSITIONS, names, Decomposition(function, when, limit))
         return function
 
     return enter
 
 
-def _entry(table: dict[str, Any], names: tuple[str, ...]) -> Callable[[Any], Any]:
-    def enter(entry: Any) -> Any:
-        for name in names:
-            assert name not in table, f"{name} is entered twice"
-            table[name] = entry
-        return entry
-
-    return enter
+def _enter(table: dict[str, Any], names: tuple[str, ...], entry: Entry) -> Entry:
+    for name in names:
+        assert name not in table, f"{name} is entered twice"
+        table[name] = entry
+    return entry

@@ -9,17 +9,16 @@ from typing import cast
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
 from nnef_grad.ops.axes import check_axis, check_length
 from nnef_grad.ops.registry import Emit, require, shape, vjp
-from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.shape import reshaped, turned
+from nnef_grad.ops.tensors import line
 
 
 @shape("tile")
 def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
     """The extents are multiplied."""
     check_length("repeats", repeats, len(input))
-    require(
-        all(count > 0 for count in repeats),
-        f"'repeats' must be positive, but are {list(repeats)}",
-    )
+    message = f"'repeats' must be positive, but are {list(repeats)}"
+    require(all(count > 0 for count in repeats), message)
     return tuple(extent * count for extent, count in zip(input, repeats, strict=True))
 
 
@@ -30,7 +29,7 @@ def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """
     (x,), repeats = op.inputs, op.attributes["repeats"]
     groups = [
-        (count,) if extent == 1 else (extent,) if count == 1 else (count, extent)
+        (count, extent) if count > 1 and extent > 1 else (count * extent,)
         for count, extent in zip(repeats, x.shape, strict=True)
     ]
     starts = list(accumulate(map(len, groups), initial=0))[:-1]
@@ -64,34 +63,23 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
         rows = reshaped(emit, dy, (taken, after), hint="rows")
         sums = emit("matmul", onehot, rows, transposeA=True, hint="sums")
     else:
-        columns = _turned(emit, dy, (before, taken, after))
+        columns = turned(emit, dy, (before, taken, after))
         rows = reshaped(emit, columns, (before * after, taken), hint="rows")
         sums = emit("matmul", rows, onehot, hint="sums")
-        sums = _turned(emit, sums, (before, after, extent))
+        sums = turned(emit, sums, (before, after, extent))
     return [reshaped(emit, sums, x.shape), None]
-
-
-def _turned(emit: Emit, x: Tensor, blocks: Shape) -> Tensor:
-    """A tensor that stands for blocks of matrices, with each of them transposed."""
-    if 1 in blocks[1:]:
-        return x
-    matrices = reshaped(emit, x, blocks, hint="blocks")
-    return emit("transpose", matrices, axes=[0, 2, 1], hint="turned")
 
 
 def _onehot(emit: Emit, indices: Operand, extent: int) -> Tensor:
     """A row for each index, with a column for each position: 1 where the row takes the
     position, and otherwise 0.
     """
-    numbers = [float(i) for i in range(extent)]
-    positions = emit("constant", shape=[1, extent], value=numbers, hint="positions")
-    taken = emit("eq", _column(emit, indices), positions, hint="taken")
+    positions = line(emit, range(extent), "positions")
+    index: Operand
+    if isinstance(indices, Tensor):
+        column = reshaped(emit, indices, (prod(indices.shape), 1), hint="column")
+        index = emit("cast", column, dtype="scalar", hint="index")
+    else:
+        index = float(cast("int", indices))
+    taken = emit("eq", index, positions, hint="taken")
     return emit("select", taken, 1.0, 0.0, hint="onehot")
-
-
-def _column(emit: Emit, indices: Operand) -> Operand:
-    """The indices one below the other, as numbers."""
-    if not isinstance(indices, Tensor):
-        return float(cast("int", indices))
-    column = reshaped(emit, indices, (prod(indices.shape), 1), hint="column")
-    return emit("cast", column, dtype="scalar", hint="index")

@@ -14,16 +14,17 @@ takes from the elements of the feature map.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.registry import Emit, decomposition, require, shape
-from nnef_grad.ops.sampling import check_method, check_spatial
-from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.sampling import METHODS, check_spatial
+from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.ops.tensors import line
+from nnef_grad.ops.windows import check_choice
 
 # ---- Shapes ----
 
@@ -37,20 +38,20 @@ def roi_shape(
     method: str = "symmetric",
 ) -> Shape:
     """[B, C, M spatial axes], [N, 2 * M] and [N, 1] give [N, C, *output_size]."""
-    check_method("method", method)
+    check_choice("method", method, METHODS)
     check_spatial("output_size", output_size, input)
     width = 2 * (len(input) - 2)
-    rows = len(rois) == 2 and rois[1] == width
-    require(
-        rows,
-        f"'rois' must have {width} columns, two for each spatial dimension, but has the shape {list(rois)}",
+    message = (
+        f"'rois' must have {width} columns, two for each spatial dimension,"
+        f" but has the shape {list(rois)}"
+    )
+    require(len(rois) == 2 and rois[1] == width, message)
+    message = (
+        f"'batch_index' must have the shape [{rois[0]}, 1] or [{rois[0]}],"
+        f" but has {list(batch_index)}"
     )
     # The specification says [N, 1], the Khronos tools want [N].
-    fits = batch_index in ((rois[0],), (rois[0], 1))
-    require(
-        fits,
-        f"'batch_index' must have the shape [{rois[0]}, 1] or [{rois[0]}], but has {list(batch_index)}",
-    )
+    require(batch_index in ((rois[0],), (rois[0], 1)), message)
     return (rois[0], input[1], *output_size)
 
 
@@ -64,7 +65,7 @@ def roi_align_shape(
     resize_method: str,
 ) -> Shape:
     """As for `roi_shape`: the samples of a cell are pooled."""
-    check_method("resize_method", resize_method)
+    check_choice("resize_method", resize_method, METHODS)
     check_spatial("sampling_rate", sampling_rate, input)
     return roi_shape(input, rois, batch_index, output_size)
 
@@ -75,8 +76,7 @@ def roi_align_shape(
 @decomposition("roi_resample")
 def roi_resample_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """Along each axis a product with weights of interpolation."""
-    rois, method = op.inputs[1], op.attributes["method"]
-    axes = _axes(op)
+    rois, method, axes = op.inputs[1], op.attributes["method"], _axes(op)
     matrices = [_interpolation(emit, axis, rois, method) for axis in axes]
     return [_product(emit, op, axes, matrices)]
 
@@ -84,7 +84,7 @@ def roi_resample_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
 @decomposition("avg_roi_pool")
 def avg_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """Along each axis a product with the shares that elements have in a mean."""
-    corners, axes = _rounded(emit, op.inputs[1]), _axes(op)
+    corners, axes = emit("round", op.inputs[1], hint="corners"), _axes(op)
     matrices = [_shares(emit, axis, corners) for axis in axes]
     return [_product(emit, op, axes, matrices)]
 
@@ -97,40 +97,36 @@ def max_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     Which elements a cell has is not known before the run. It is held against all that
     there are along the axis, which takes p times the memory of N feature maps.
     """
-    count, *extents = _shape_of_items(op)
-    corners, values = _rounded(emit, op.inputs[1]), _repeated_items(emit, op)
+    corners, shape = emit("round", op.inputs[1], hint="corners"), _shape_of_items(op)
+    values = _items(emit, op)
+    if prod(values.shape) < prod(shape):
+        repeats = [shape[0]] + [1] * (len(shape) - 1)
+        values = emit("tile", values, repeats=repeats, hint="items")
     for axis in reversed(_axes(op)):
-        channels, *others = extents[:-1]
-        whole = (count, channels, *others, axis.extent)
-        values = _maxima(emit, axis, values, whole, corners)
-        extents = [channels, axis.count, *others]
+        values = _maxima(emit, axis, values, shape, corners)
+        shape = values.shape
     return [values]
 
 
 # ---- Steps ----
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """A spatial axis.
-
-    Attributes:
-        number: in the feature map.
-        extent: in the feature map.
-        count: how many elements the output has along it.
-        columns: where its coordinates stand in `rois`: of the first corner, of the last.
+class _Axis(NamedTuple):
+    """A spatial axis: its number and extent in the feature map, how many elements the
+    output has along it, and which columns of `rois` have its coordinates.
     """
 
     number: int
     extent: int
-    count: int
-    columns: tuple[int, int]
+    size: int
+    first: int
+    last: int
 
 
 def _axes(op: Operation) -> list[_Axis]:
     extents, counts = op.inputs[0].shape[2:], op.outputs[0].shape[2:]
     return [
-        _Axis(2 + i, extent, count, (i, i + len(extents)))
+        _Axis(2 + i, extent, count, i, i + len(extents))
         for i, (extent, count) in enumerate(zip(extents, counts, strict=True))
     ]
 
@@ -162,15 +158,6 @@ def _items(emit: Emit, op: Operation) -> Tensor:
     return maps if only_one else emit("gather", maps, batch_index, hint="items")
 
 
-def _repeated_items(emit: Emit, op: Operation) -> Tensor:
-    """The same, with the only one repeated for each region."""
-    items, whole = _items(emit, op), _shape_of_items(op)
-    if prod(items.shape) == prod(whole):
-        return items
-    repeats = [whole[0]] + [1] * (len(whole) - 1)
-    return emit("tile", items, repeats=repeats, hint="items")
-
-
 def _product(
     emit: Emit, op: Operation, axes: Sequence[_Axis], matrices: Sequence[Tensor]
 ) -> Tensor:
@@ -184,7 +171,7 @@ def _product(
     for axis, matrix in reversed(list(zip(axes, matrices, strict=True))):
         *rows, _ = extents
         x = _multiplied(_along(emit, axis), matrix, x, prod(rows))
-        extents = [axis.count, *rows]
+        extents = [axis.size, *rows]
     after = reshaped(emit, x, (count, *extents), hint="channels_after")
     last = len(extents)
     return emit("transpose", after, axes=[0, last, *range(1, last)])
@@ -196,23 +183,18 @@ def _multiplied(emit: Emit, matrix: Tensor, x: Tensor, rows: int) -> Tensor:
     Where all regions lie in one feature map, their matrices are one with more rows.
     """
     count, size, extent = matrix.shape
-    shared = prod(x.shape) < count * rows * extent
-    groups = () if shared else (count,)
-    stacked = (count * size, extent) if shared else matrix.shape
-    return emit(
-        "matmul",
-        reshaped(emit, matrix, stacked, hint="stacked"),
-        reshaped(emit, x, (*groups, rows, extent), hint="rows"),
-        transposeB=True,
-        hint="product",
-    )
+    groups: Shape = (count,)
+    if prod(x.shape) < count * rows * extent:
+        groups = ()
+        matrix = reshaped(emit, matrix, (count * size, extent), hint="stacked")
+    x = reshaped(emit, x, (*groups, rows, extent), hint="rows")
+    return emit("matmul", matrix, x, transposeB=True, hint="product")
 
 
 # ---- Interpolation ----
 
 
-@dataclass(frozen=True, slots=True)
-class _Sampling:
+class _Sampling(NamedTuple):
     """Where along an axis a region is sampled:
 
         coordinate = (first * (divisor - weight) + last * weight - offset) / divisor
@@ -226,29 +208,18 @@ class _Sampling:
     divisor: float
 
 
-def _symmetric(count: int) -> _Sampling:
-    """first + (i + 0.5) / count * (last - first) - 0.5"""
-    weights = [i + 0.5 for i in range(count)]
-    return _Sampling(weights, [count / 2.0] * count, float(count))
-
-
-def _asymmetric(count: int) -> _Sampling:
-    """first + i / count * (last - first)"""
-    weights = [float(i) for i in range(count)]
-    return _Sampling(weights, [0.0] * count, float(count))
-
-
-def _aligned(count: int) -> _Sampling:
-    """first + i / (count - 1) * (last - 1 - first)"""
-    weights = [float(i) for i in range(count)]
-    return _Sampling(weights, weights, float(max(count - 1, 1)))
-
-
-_SAMPLINGS: dict[str, Callable[[int], _Sampling]] = {
-    "symmetric": _symmetric,
-    "asymmetric": _asymmetric,
-    "aligned": _aligned,
-}
+def _sampling(method: str, count: int) -> _Sampling:
+    """The sampling of `count` elements of the output."""
+    elements = [float(i) for i in range(count)]
+    if method == "symmetric":
+        # first + (i + 0.5) / count * (last - first) - 0.5
+        weights = [i + 0.5 for i in elements]
+        return _Sampling(weights, [count / 2.0] * count, float(count))
+    if method == "asymmetric":
+        # first + i / count * (last - first)
+        return _Sampling(elements, [0.0] * count, float(count))
+    # first + i / (count - 1) * (last - 1 - first)
+    return _Sampling(elements, elements, max(count - 1.0, 1.0))
 
 
 def _interpolation(emit: Emit, axis: _Axis, rois: Tensor, method: str) -> Tensor:
@@ -258,7 +229,7 @@ def _interpolation(emit: Emit, axis: _Axis, rois: Tensor, method: str) -> Tensor
     On an element, the derivative is that of the segment after it.
     """
     emit = _along(emit, axis)
-    source = _source(emit, axis, rois, _SAMPLINGS[method](axis.count))
+    source = _source(emit, axis, rois, _sampling(method, axis.size))
     lower = emit("floor", source, hint="lower")
     fraction = emit("sub", source, lower, hint="fraction")
     # Above the last element there is none; the fraction is 0 there.
@@ -273,79 +244,56 @@ def _source(emit: Emit, axis: _Axis, rois: Tensor, sampling: _Sampling) -> Tenso
     """[N, p]: the coordinates at which a region is sampled. Those outside of the feature
     map are moved to its edge.
     """
-    weights = _corner_weights(emit, axis, rois, sampling)
-    weighted = emit("matmul", rois, weights, hint="weighted_corners")
-    shifted = emit("sub", weighted, _offsets(emit, sampling), hint="shifted")
-    coordinate = emit("div", shifted, sampling.divisor, hint="coordinate")
+    weights, offsets, divisor = sampling
+    # [2 * M, p]: what each column of `rois` weighs in the coordinates.
+    columns = [[0.0] * axis.size for _ in range(rois.shape[1])]
+    columns[axis.first] = [divisor - weight for weight in weights]
+    columns[axis.last] = weights
+    corner_weights = emit(
+        "constant",
+        shape=[len(columns), axis.size],
+        value=[weight for column in columns for weight in column],
+        hint="corner_weights",
+    )
+    weighted = emit("matmul", rois, corner_weights, hint="weighted_corners")
+    is_uniform = len(set(offsets)) == 1
+    offset = offsets[0] if is_uniform else line(emit, offsets, "offsets")
+    shifted = emit("sub", weighted, offset, hint="shifted")
+    coordinate = emit("div", shifted, divisor, hint="coordinate")
     capped = emit("min", coordinate, axis.extent - 1.0, hint="capped")
     return emit("max", capped, 0.0, hint="source")
 
 
-def _corner_weights(
-    emit: Emit, axis: _Axis, rois: Tensor, sampling: _Sampling
-) -> Tensor:
-    """[2 * M, p]: what each column of `rois` weighs in the coordinates."""
-    rows = [[0.0] * axis.count for _ in range(rois.shape[1])]
-    first, last = axis.columns
-    rows[first] = [sampling.divisor - weight for weight in sampling.weights]
-    rows[last] = sampling.weights
-    value = [weight for row in rows for weight in row]
-    shape = [len(rows), axis.count]
-    return emit("constant", shape=shape, value=value, hint="corner_weights")
-
-
-def _offsets(emit: Emit, sampling: _Sampling) -> Tensor | float:
-    """[1, p]; or the offset, where there is but one."""
-    value = sampling.offsets
-    if len(set(value)) == 1:
-        return value[0]
-    return emit("constant", shape=[1, len(value)], value=value, hint="offsets")
-
-
 def _indicator(emit: Emit, axis: _Axis, element: Tensor, name: str) -> Tensor:
     """[N, p, E]: 1 at an element, which [N, p] tells, and 0 at the others."""
-    mask = emit("eq", element, _elements(emit, axis, rank=3), hint=f"is_{name}")
+    elements = line(emit, range(axis.extent), "elements", axis=2, rank=3)
+    mask = emit("eq", element, elements, hint=f"is_{name}")
     return emit("select", mask, 1.0, 0.0, hint=f"at_{name}")
-
-
-def _elements(
-    emit: Emit, axis: _Axis, rank: int, first: float = 0.0, hint: str = "elements"
-) -> Tensor:
-    """[1, ..., E]: where the elements along an axis are."""
-    value = [first + i for i in range(axis.extent)]
-    shape = [1] * (rank - 1) + [axis.extent]
-    return emit("constant", shape=shape, value=value, hint=hint)
 
 
 # ---- Cells ----
 
 
-def _rounded(emit: Emit, rois: Tensor) -> Tensor:
-    """The corners, rounded."""
-    return emit("round", rois, hint="corners")
-
-
 def _cells(emit: Emit, axis: _Axis, corners: Tensor) -> tuple[Tensor, Tensor]:
     """[N, p]: where the cells of each region begin, and where they end."""
-    first, last = (
-        section(emit, corners, {1: (column, column + 1)}, hint=name)
-        for column, name in zip(axis.columns, ("first", "last"), strict=True)
-    )
-    if axis.count == 1:
+    first = section(emit, corners, {1: (axis.first, axis.first + 1)}, hint="first")
+    last = section(emit, corners, {1: (axis.last, axis.last + 1)}, hint="last")
+    if axis.size == 1:
         return first, last
     region = emit("sub", last, first, hint="region")
-    ratio = emit("div", region, float(axis.count), hint="ratio")
+    ratio = emit("div", region, float(axis.size), hint="ratio")
     stride, size = emit("floor", ratio, hint="stride"), emit("ceil", ratio, hint="size")
-    numbers = [float(i) for i in range(axis.count)]
-    cell = emit("constant", shape=[1, axis.count], value=numbers, hint="positions")
-    begin = emit("add", first, emit("mul", stride, cell, hint="shift"), hint="begin")
+    positions = line(emit, range(axis.size), "positions")
+    shift = emit("mul", stride, positions, hint="shift")
+    begin = emit("add", first, shift, hint="begin")
     return begin, emit("add", begin, size, hint="end")
 
 
 def _inside(emit: Emit, axis: _Axis, corners: Tensor) -> Tensor:
     """[N, p, E]: whether a cell holds an element, which is whether it holds its middle."""
     begin, end = _cells(emit, axis, corners)
-    middles = _elements(emit, axis, rank=3, first=0.5, hint="middles")
+    places = [element + 0.5 for element in range(axis.extent)]
+    middles = line(emit, places, "middles", axis=2, rank=3)
     after = emit("gt", middles, begin, hint="after")
     before = emit("lt", middles, end, hint="before")
     return emit("and", after, before, hint="inside")
@@ -383,7 +331,9 @@ def _maxima(
     ceilings = emit("unsqueeze", ceiling, axes=[1], hint="ceiling_of_lines")
     chosen = _first_maximum(emit, axis, lines, ceilings)
     maxima = emit("matmul", lines, chosen, transposeB=True, hint="maxima")
-    return _turned(emit, maxima, (count, *others, axis.count))
+    after = reshaped(emit, maxima, (count, *others, axis.size), hint="cells_after")
+    order = [0, 1, after.rank - 1, *range(2, after.rank - 1)]
+    return transposed(emit, after, order, hint="turned")
 
 
 def _first_maximum(emit: Emit, axis: _Axis, lines: Tensor, ceilings: Tensor) -> Tensor:
@@ -391,15 +341,8 @@ def _first_maximum(emit: Emit, axis: _Axis, lines: Tensor, ceilings: Tensor) -> 
     limited = emit("min", lines, ceilings, hint="limited")
     index = emit("argmax_reduce", limited, axes=[3], hint="index")
     place = emit("cast", index, dtype="scalar", hint="place")
+    elements = line(emit, range(axis.extent), "elements", axis=3, rank=4)
     # A cell without an element has an index too: none of its places may be met by it.
-    places = emit("min", _elements(emit, axis, rank=4), ceilings, hint="places")
+    places = emit("min", elements, ceilings, hint="places")
     hit = emit("eq", place, places, hint="hit")
     return emit("select", hit, 1.0, 0.0, hint="chosen")
-
-
-def _turned(emit: Emit, x: Tensor, shape: Shape) -> Tensor:
-    """The elements of [N, C, ..., p] as [N, C, p, ...]."""
-    after, last = reshaped(emit, x, shape, hint="cells_after"), len(shape) - 1
-    if last == 2:
-        return after
-    return emit("transpose", after, axes=[0, 1, last, *range(2, last)], hint="turned")

@@ -8,17 +8,12 @@ from functools import partial, reduce
 from math import prod
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.registry import (
-    Emit,
-    decomposition,
-    require,
-    shape,
-)
-from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import check_border, check_positive, check_reach
+from nnef_grad.ops.registry import Emit, decomposition, require, shape
+from nnef_grad.ops.shape import reshaped, turned
+from nnef_grad.ops.tensors import line
+from nnef_grad.ops.windows import BORDERS, check_choice, check_positive, check_reach
 
 METHODS = ("symmetric", "asymmetric", "aligned")
-BORDERS = ("constant", "replicate", "reflect", "reflect-even")
 
 
 # ---- Shapes ----
@@ -28,26 +23,21 @@ BORDERS = ("constant", "replicate", "reflect", "reflect-even")
 def downsample_shape(input: Shape, factor: Shape) -> Shape:
     """[B, C, x * f...] gives [B, C, x...]."""
     check_spatial("factor", factor, input)
-    spatial = input[2:]
-    divides = all(extent % f == 0 for extent, f in zip(spatial, factor, strict=True))
-    require(
-        divides,
-        f"'factor' must divide the spatial extents, and they are {list(factor)} and {list(spatial)}",
+    pairs = list(zip(input[2:], factor, strict=True))
+    message = (
+        "'factor' must divide the spatial extents, and they are"
+        f" {list(factor)} and {list(input[2:])}"
     )
-    return (
-        *input[:2],
-        *(extent // f for extent, f in zip(spatial, factor, strict=True)),
-    )
+    require(all(extent % f == 0 for extent, f in pairs), message)
+    return (*input[:2], *(extent // f for extent, f in pairs))
 
 
 @shape("nearest_upsample")
 def upsample_shape(input: Shape, factor: Shape) -> Shape:
     """[B, C, x...] gives [B, C, x * f...]."""
     check_spatial("factor", factor, input)
-    return (
-        *input[:2],
-        *(extent * f for extent, f in zip(input[2:], factor, strict=True)),
-    )
+    pairs = zip(input[2:], factor, strict=True)
+    return (*input[:2], *(extent * f for extent, f in pairs))
 
 
 @shape("multilinear_upsample")
@@ -55,11 +45,10 @@ def multilinear_upsample_shape(
     input: Shape, factor: Shape, method: str, border: str
 ) -> Shape:
     """[B, C, x...] gives [B, C, x * f...]."""
-    check_method("method", method)
-    check_border(border, BORDERS)
+    check_choice("method", method, METHODS)
+    check_choice("border", border, BORDERS)
     output = upsample_shape(input, factor)
-    before, after = _OUTSIDE[method]
-    outside = tuple((before, after) if f > 1 else (0, 0) for f in factor)
+    outside = tuple(_OUTSIDE[method] if f > 1 else (0, 0) for f in factor)
     check_reach(border, input[2:], outside)
     return output
 
@@ -75,10 +64,9 @@ MAX_WEIGHTS = 100_000
 
 
 def _has_few_weights(op: Operation) -> bool:
-    (output,) = op.outputs
-    factor = op.attributes["factor"]
     aligned = op.attributes["method"] == "aligned"
-    counts = output.shape[2:] if aligned else [2 * f for f in factor]
+    factor, extents = op.attributes["factor"], op.outputs[0].shape[2:]
+    counts = extents if aligned else [2 * f for f in factor]
     return max(counts, default=0) <= MAX_WEIGHTS
 
 
@@ -90,9 +78,9 @@ def _has_few_weights(op: Operation) -> bool:
 def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """A linear map along each axis that grows."""
     (x,), (y,) = op.inputs, op.outputs
-    aligned = op.attributes["method"] == "aligned"
     if x.shape == y.shape:
         return [x]
+    aligned = op.attributes["method"] == "aligned"
     spread = _multiplied(emit, x, op) if aligned else _deconvolved(emit, x, op)
     return [reshaped(emit, spread, y.shape)]
 
@@ -128,16 +116,11 @@ _KERNELS = {
 
 def _triangles(emit: Emit, factor: Shape, sizes: Shape) -> Tensor:
     """The weights: a product over the axes, so written axis by axis."""
-    along = [
-        emit(
-            "constant",
-            shape=[size if i == axis else 1 for i in range(len(sizes) + 2)],
-            value=[(2 * f - abs(2 * k + 1 - size)) / (2 * f) for k in range(size)],
-            hint=f"weights_{axis}",
-        )
-        for axis, (f, size) in enumerate(zip(factor, sizes, strict=True), start=2)
-        if f > 1
-    ]
+    along = []
+    for axis, (f, size) in enumerate(zip(factor, sizes, strict=True), start=2):
+        weights = [(2 * f - abs(2 * k + 1 - size)) / (2 * f) for k in range(size)]
+        if f > 1:
+            along.append(line(emit, weights, f"weights_{axis}", axis, 2 + len(sizes)))
     return reduce(partial(emit, "mul", hint="weights"), along)
 
 
@@ -149,36 +132,27 @@ def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Tensor:
     it to the front: so the next one is the last. What is before the first that grows
     ends up after all others, and is brought back.
     """
-    factor = op.attributes["factor"]
+    factor = (1, 1, *op.attributes["factor"])
     extents, output = x.shape, op.outputs[0].shape
-    first = next(axis for axis, f in enumerate(factor, start=2) if f > 1)
+    first = next(axis for axis, f in enumerate(factor) if f > 1)
     after = [axis for axis in range(first + 1, x.rank) if output[axis] > 1]
     for axis in reversed(after):
-        x = _brought_to_front(emit, x, extents[axis], factor[axis - 2])
-    weights = _interpolation(emit, extents[first], factor[first - 2])
+        lines = _lines(emit, x, extents[axis])
+        if factor[axis] > 1:
+            weights = _interpolation(emit, extents[axis], factor[axis])
+            x = emit("matmul", weights, lines, transposeB=True, hint="grown")
+        else:
+            x = turned(emit, lines, lines.shape)
+    weights = _interpolation(emit, extents[first], factor[first])
     lines = _lines(emit, x, extents[first])
-    x = emit("matmul", lines, weights, transposeB=True, hint="grown")
+    grown = emit("matmul", lines, weights, transposeB=True, hint="grown")
     if not after:
-        return x
-    blocks = prod(output[first + 1 :]), prod(output[: first + 1])
-    return _turned(emit, reshaped(emit, x, blocks, hint="blocks"))
-
-
-def _brought_to_front(emit: Emit, x: Tensor, extent: int, f: int) -> Tensor:
-    lines = _lines(emit, x, extent)
-    if f == 1:
-        return _turned(emit, lines)
-    weights = _interpolation(emit, extent, f)
-    return emit("matmul", weights, lines, transposeB=True, hint="grown")
+        return grown
+    return turned(emit, grown, (prod(output[first + 1 :]), prod(output[: first + 1])))
 
 
 def _lines(emit: Emit, x: Tensor, extent: int) -> Tensor:
     return reshaped(emit, x, (prod(x.shape) // extent, extent), hint="lines")
-
-
-def _turned(emit: Emit, x: Tensor) -> Tensor:
-    """A matrix with rows and columns exchanged; a line stays as it is."""
-    return x if 1 in x.shape else emit("transpose", x, axes=[1, 0], hint="turned")
 
 
 def _interpolation(emit: Emit, extent: int, f: int) -> Tensor:
@@ -187,9 +161,8 @@ def _interpolation(emit: Emit, extent: int, f: int) -> Tensor:
     """
     last = extent * f - 1
     sources = [i * (extent - 1) / last for i in range(last + 1)]
-    positions = [float(j) for j in range(extent)]
-    source = emit("constant", shape=[last + 1, 1], value=sources, hint="source")
-    position = emit("constant", shape=[1, extent], value=positions, hint="position")
+    source = line(emit, sources, "source", axis=0)
+    position = line(emit, range(extent), "position")
     offset = emit("sub", source, position, hint="offset")
     distance = emit("abs", offset, hint="distance")
     nearness = emit("sub", 1.0, distance, hint="nearness")
@@ -200,28 +173,14 @@ def _interpolation(emit: Emit, extent: int, f: int) -> Tensor:
 
 
 def check_spatial(name: str, values: Shape, input: Shape) -> None:
-    """An attribute that has a positive item for each spatial dimension.
-
-    Raises:
-        ShapeError: it has not.
+    """Raises `ShapeError` unless an attribute has a positive item for each spatial
+    dimension.
     """
-    require(
-        len(input) >= 2,
-        f"the input must have batch and channels, but has the shape {list(input)}",
+    message = f"the input must have batch and channels, but has the shape {list(input)}"
+    require(len(input) >= 2, message)
+    message = (
+        f"'{name}' must have an item for each of {len(input) - 2} spatial dimensions,"
+        f" but is {list(values)}"
     )
-    spatial = len(input) - 2
-    require(
-        len(values) == spatial,
-        f"'{name}' must have an item for each of {spatial} spatial dimensions, but is {list(values)}",
-    )
+    require(len(values) == len(input) - 2, message)
     check_positive(name, values)
-
-
-def check_method(name: str, method: str) -> None:
-    """How coordinates of input and output correspond.
-
-    Raises:
-        ShapeError: there is no such method.
-    """
-    choices = ", ".join(f"'{choice}'" for choice in METHODS)
-    require(method in METHODS, f"'{name}' must be one of {choices}, but is '{method}'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
@@ -19,6 +20,23 @@ def reshaped(emit: Emit, x: Tensor, shape: Shape, hint: str | None = None) -> Te
     return x if x.shape == shape else emit("reshape", x, shape=shape, hint=hint)
 
 
+def transposed(
+    emit: Emit, x: Tensor, axes: Sequence[int], hint: str | None = None
+) -> Tensor:
+    """The axes in another order; x itself where they have it already."""
+    is_ordered = list(axes) == sorted(axes)
+    return x if is_ordered else emit("transpose", x, axes=axes, hint=hint)
+
+
+def turned(emit: Emit, x: Tensor, matrices: Shape) -> Tensor:
+    """The elements of some matrices, with each of them transposed."""
+    if 1 in matrices[-2:]:
+        return x
+    *batches, rows, columns = range(len(matrices))
+    blocks = reshaped(emit, x, matrices, hint="blocks")
+    return emit("transpose", blocks, axes=[*batches, columns, rows], hint="turned")
+
+
 # ---- Another shape ----
 
 
@@ -28,15 +46,11 @@ def reshape_shape(
 ) -> Shape:
     """The extents in the axis range are replaced; the volume stays."""
     rank = len(input)
-    require(
-        0 <= axis_start <= rank,
-        f"'axis_start' must be in 0..{rank} for rank {rank}, but is {axis_start}",
-    )
+    message = f"'axis_start' must be in 0..{rank} for rank {rank}, but is {axis_start}"
+    require(0 <= axis_start <= rank, message)
     most = rank - axis_start
-    require(
-        -1 <= axis_count <= most,
-        f"'axis_count' must be in -1..{most} from axis {axis_start} on, but is {axis_count}",
-    )
+    message = f"'axis_count' must be in -1..{most} from axis {axis_start} on, but is {axis_count}"
+    require(-1 <= axis_count <= most, message)
     axis_end = rank if axis_count == -1 else axis_start + axis_count
     replaced = _resolve(shape, input[axis_start:axis_end])
     return (*input[:axis_start], *replaced, *input[axis_end:])
@@ -46,25 +60,19 @@ def _resolve(items: tuple[int, ...], input: Shape) -> Shape:
     """The extents that the items of a reshape stand for: 0 keeps an extent of the
     input, -1 takes what remains.
     """
-    require(
-        all(item >= -1 for item in items),
-        f"the items of 'shape' must be at least -1, but are {list(items)}",
-    )
+    message = f"the items of 'shape' must be at least -1, but are {list(items)}"
+    require(all(item >= -1 for item in items), message)
     require(items.count(-1) <= 1, f"'shape' may have one item -1, but is {list(items)}")
-    kept = all(item != 0 or axis < len(input) for axis, item in enumerate(items))
-    require(
-        kept,
+    message = (
         f"an item 0 of 'shape' keeps an extent, and there is none in {list(input)}"
-        f" for each 0 of {list(items)}",
+        f" for each 0 of {list(items)}"
     )
-    extents = tuple(
-        input[axis] if item == 0 else item for axis, item in enumerate(items)
-    )
+    require(0 not in items[len(input) :], message)
+    extents = [item or input[axis] for axis, item in enumerate(items)]
     count, known = volume(input), prod(extent for extent in extents if extent != -1)
     message = f"'shape' {list(items)} does not fit the extents {list(input)} of volume {count}"
-    require(
-        known > 0 and count % known == 0 if -1 in extents else count == known, message
-    )
+    is_open = -1 in extents
+    require(known > 0 and count % known == 0 if is_open else count == known, message)
     return tuple(count // known if extent == -1 else extent for extent in extents)
 
 
@@ -79,19 +87,10 @@ def squeeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     """The axes of the input that are named go; they must have extent 1."""
     check_axes(axes, len(input))
     extents = [input[axis] for axis in axes]
-    require(
-        all(extent == 1 for extent in extents),
-        f"only extents of 1 can be squeezed, and those of axes {list(axes)} are {extents}",
-    )
+    message = f"only extents of 1 can be squeezed, and those of axes {list(axes)} are {extents}"
+    require(set(extents) <= {1}, message)
     gone = set(axes)
     return tuple(extent for axis, extent in enumerate(input) if axis not in gone)
-
-
-@vjp("squeeze")
-def squeeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """The axes come back."""
-    axes = op.attributes["axes"]
-    return [emit("unsqueeze", dy, axes=sorted(axes)) if axes else dy]
 
 
 @shape("unsqueeze")
@@ -103,11 +102,12 @@ def unsqueeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(1 if axis in new else next(extents) for axis in range(rank))
 
 
-@vjp("unsqueeze")
-def unsqueeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """The axes go again."""
-    axes = op.attributes["axes"]
-    return [emit("squeeze", dy, axes=sorted(axes)) if axes else dy]
+@vjp("squeeze", "unsqueeze")
+def squeeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
+    """The axes come back, or go again."""
+    inverse = "unsqueeze" if op.name == "squeeze" else "squeeze"
+    axes = sorted(op.attributes["axes"])
+    return [emit(inverse, dy, axes=axes) if axes else dy]
 
 
 # ---- Another order ----
@@ -117,13 +117,10 @@ def unsqueeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
 def transpose_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     """A permutation of the leading axes; axes beyond the list stay."""
     rank, count = len(input), len(axes)
-    require(
-        count <= rank, f"'axes' may have {rank} items for rank {rank}, but have {count}"
-    )
-    require(
-        sorted(axes) == list(range(count)),
-        f"'axes' must be a permutation of 0..{count - 1}, but are {list(axes)}",
-    )
+    message = f"'axes' may have {rank} items for rank {rank}, but have {count}"
+    require(count <= rank, message)
+    message = f"'axes' must be a permutation of 0..{count - 1}, but are {list(axes)}"
+    require(sorted(axes) == list(range(count)), message)
     return (*(input[axis] for axis in axes), *input[count:])
 
 
@@ -132,7 +129,4 @@ def transpose_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """The inverse permutation, of all axes."""
     axes = op.attributes["axes"]
     order = [*axes, *range(len(axes), dy.rank)]
-    inverse = sorted(range(dy.rank), key=order.__getitem__)
-    return [
-        dy if inverse == order == sorted(order) else emit("transpose", dy, axes=inverse)
-    ]
+    return [transposed(emit, dy, sorted(range(dy.rank), key=order.__getitem__))]

@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
-from nnef_grad.graph.ir import Shape
-from nnef_grad.ops.registry import require, shape, volume
+from collections.abc import Iterable
+
+from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.ops.registry import Emit, require, shape, volume
+from nnef_grad.ops.shape import with_extent
 
 
-def _positive(shape: Shape) -> Shape:
-    require(
-        all(extent > 0 for extent in shape),
-        f"extents must be positive, and the shape is {list(shape)}",
-    )
-    return shape
+def line(
+    emit: Emit, values: Iterable[float], hint: str, axis: int = 1, rank: int = 2
+) -> Tensor:
+    """A constant that varies along one axis; all other extents are 1."""
+    value = [float(number) for number in values]
+    shape = with_extent((1,) * rank, axis, len(value))
+    return emit("constant", shape=shape, value=value, hint=hint)
 
 
 @shape("external")
 def external_shape(shape: Shape) -> Shape:
-    return _positive(shape)
+    message = f"extents must be positive, and the shape is {list(shape)}"
+    require(all(extent > 0 for extent in shape), message)
+    return shape
 
 
 @shape("variable")
 def variable_shape(shape: Shape, label: str) -> Shape:
     require(label != "", "a variable needs a label")
-    return _positive(shape)
+    return external_shape(shape)
 
 
 @shape("constant")
 def constant_shape(shape: Shape, value: tuple[object, ...]) -> Shape:
-    count = volume(_positive(shape))
-    require(
-        len(value) in (1, count),
-        f"{len(value)} values do not fill the shape {list(shape)} of volume {count}",
+    count = volume(external_shape(shape))
+    message = (
+        f"{len(value)} values do not fill the shape {list(shape)} of volume {count}"
     )
+    require(len(value) in (1, count), message)
     return shape
 
 
 @shape("update")
 def update_shape(variable: Shape, value: Shape) -> Shape:
-    fits = variable == value
-    require(
-        fits,
-        f"the value of shape {list(value)} does not fit the variable of shape {list(variable)}",
-    )
+    message = f"the value of shape {list(value)} does not fit the variable of shape {list(variable)}"
+    require(variable == value, message)
     return variable

@@ -8,18 +8,59 @@ A window operation relates two sides, whichever way it computes:
 
 Along an axis with padding (p, q), element j of window i lies at position i * stride + j
 * dilation - p of the up-scaled side. An operation and its adjoint have the same
-windows. Nothing here knows an operation: these are functions of tuples of integers.
+windows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
-from nnef_grad.graph.ir import Shape
+from nnef_grad.graph.ir import Operation, Shape
 from nnef_grad.ops.registry import require
 
 Padding = tuple[tuple[int, int], ...]
+
+
+class Sliding(TypedDict, total=False):
+    """How windows slide, as in the text: empty for the defaults."""
+
+    padding: Padding
+    stride: Shape
+    dilation: Shape
+
+
+class AxisWindows(NamedTuple):
+    """The windows along one axis."""
+
+    up: int
+    down: int
+    size: int
+    padding: tuple[int, int]
+    stride: int
+    dilation: int
+
+    @property
+    def reach(self) -> int:
+        """How many elements lie from the first to the last of a window."""
+        return _reach(self.size, self.dilation)
+
+    @property
+    def begin(self) -> int:
+        """Where the first window begins on the up-scaled side."""
+        return -self.padding[0]
+
+    @property
+    def end(self) -> int:
+        """Where the last window ends on the up-scaled side: inside it, where the stride
+        leaves a remainder.
+        """
+        return self.begin + (self.down - 1) * self.stride + self.reach
+
+    def positions(self, window: int) -> range:
+        """Where the elements of a window lie on the up-scaled side."""
+        first = self.begin + window * self.stride
+        return range(first, first + self.reach, self.dilation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +77,12 @@ class Windows:
     dilation: Shape
 
     @property
+    def axes(self) -> list[AxisWindows]:
+        """The windows along each axis."""
+        fields = self.up, self.down, self.size, self.padding, self.stride, self.dilation
+        return [AxisWindows(*column) for column in zip(*fields, strict=True)]
+
+    @property
     def attributes(self) -> dict[str, Any]:
         """The attributes of an operation that has these windows; what is all ones is
         left out.
@@ -45,32 +92,17 @@ class Windows:
         return {"padding": self.padding, "stride": stride, "dilation": dilation}
 
     @property
-    def begin(self) -> Shape:
-        """Where the first windows begin on the up-scaled side."""
-        return tuple(-p for p, _ in self.padding)
-
-    @property
-    def end(self) -> Shape:
-        """Where the last windows end on the up-scaled side: inside it, where the stride
-        leaves a remainder.
-        """
-        columns = zip(
-            self.begin,
-            self.down,
-            self.stride,
-            reaches(self.size, self.dilation),
-            strict=True,
-        )
-        return tuple(first + (x - 1) * s + reach for first, x, s, reach in columns)
-
-    @property
     def has_natural_extents(self) -> bool:
         """Whether the down-scaled side tells the up-scaled extents, so that a reverse
         operation needs no `output_shape`.
         """
-        return self.up == up_scaled(
-            self.down, self.size, self.padding, self.stride, self.dilation
-        )
+        return all(axis.up == axis.end - axis.padding[1] for axis in self.axes)
+
+    def output_shape(self, *before: int) -> Shape:
+        """That of a reverse operation, with the extents before those of the windows;
+        empty where it need not be given.
+        """
+        return () if self.has_natural_extents else (*before, *self.up)
 
     @property
     def pairing(self) -> Windows:
@@ -78,14 +110,9 @@ class Windows:
         side is one, stretched by the stride, and moves by the dilation to as many places
         as a window has elements. What a stride leaves over is cropped.
         """
-        columns = zip(self.padding, self.end, self.up, strict=True)
+        padding = tuple((axis.padding[0], axis.end - axis.up) for axis in self.axes)
         return Windows(
-            up=self.up,
-            down=self.size,
-            size=self.down,
-            padding=tuple((p, last - extent) for (p, _), last, extent in columns),
-            stride=self.dilation,
-            dilation=self.stride,
+            self.up, self.size, self.down, padding, self.dilation, self.stride
         )
 
     @property
@@ -93,24 +120,44 @@ class Windows:
         """Whether some window has an element inside the up-scaled side; wide padding
         can keep all of them out.
         """
-        return all(
-            max(first, 0) < min(last, extent)
-            for first, last, extent in zip(self.begin, self.end, self.up, strict=True)
-        )
+        return all(max(axis.begin, 0) < min(axis.end, axis.up) for axis in self.axes)
+
+
+# ---- The windows of an operation ----
+
+
+def is_reverse(op: Operation) -> bool:
+    """Whether the result of a window operation is the up-scaled side."""
+    return "output_shape" in op.attributes
+
+
+def up_side(op: Operation) -> Shape:
+    """The whole shape of the up-scaled side."""
+    return (op.outputs if is_reverse(op) else op.inputs)[0].shape
+
+
+def windows_of(op: Operation) -> Windows:
+    """The windows of an operation: of the size of a filter, which slides along all axes
+    after batch and channels, or else of a given size, along all axes.
+    """
+    sliding = {name: op.settings[name] for name in ("padding", "stride", "dilation")}
+    if "size" in op.attributes:
+        return downscaling(up_side(op), op.attributes["size"], **sliding)
+    return downscaling(up_side(op)[2:], op.inputs[1].shape[2:], **sliding)
 
 
 # ---- The two directions ----
 
 
 def downscaling(
-    up: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape
+    up: Shape,
+    size: Shape,
+    padding: Padding = (),
+    stride: Shape = (),
+    dilation: Shape = (),
 ) -> Windows:
-    """The windows of a basic operation.
-
-    Args:
-        up: the extents that the windows slide along.
-        size: the extents of a window.
-        padding, stride, dilation: as in the text; empty for the defaults.
+    """The windows of a basic operation with extents `size` over extents `up`, with
+    padding, stride and dilation as in the text.
 
     Raises:
         ShapeError: an attribute has the wrong length or a value that is not allowed, or
@@ -120,35 +167,27 @@ def downscaling(
     stride, dilation = stride or (1,) * len(up), dilation or (1,) * len(up)
     padding = padding or automatic_padding(up, size, stride, dilation)
     padded = [p + extent + q for extent, (p, q) in zip(up, padding, strict=True)]
-    reach = reaches(size, dilation)
+    reach = [_reach(f, d) for f, d in zip(size, dilation, strict=True)]
     message = (
-        f"windows over {list(reach)} elements do not fit in the padded extents"
+        f"windows over {reach} elements do not fit in the padded extents"
         f" {padded}, with 'padding' = {list(padding)}"
     )
-    require(all(extent >= r for extent, r in zip(padded, reach, strict=True)), message)
-    down = tuple(
-        (extent - r) // s + 1
-        for extent, r, s in zip(padded, reach, stride, strict=True)
-    )
+    columns = list(zip(padded, reach, stride, strict=True))
+    require(all(extent >= r for extent, r, _ in columns), message)
+    down = tuple((extent - r) // s + 1 for extent, r, s in columns)
     return Windows(up, down, size, padding, stride, dilation)
 
 
 def upscaling(
     down: Shape,
     size: Shape,
-    padding: Padding,
-    stride: Shape,
-    dilation: Shape,
-    output_shape: Shape,
+    padding: Padding = (),
+    stride: Shape = (),
+    dilation: Shape = (),
+    output_shape: Shape = (),
 ) -> Windows:
-    """The windows of a reverse operation.
-
-    Args:
-        down: the extents with an element for each window.
-        size: the extents of a window.
-        padding, stride, dilation: as in the text; empty for the defaults.
-        output_shape: the up-scaled extents, where they are given; empty where `down`
-            tells them.
+    """The windows of a reverse operation on extents `down`, with `output_shape` for the
+    up-scaled extents, or empty where `down` tells them.
 
     Raises:
         ShapeError: as for `downscaling`, or `output_shape` is not down-scaled to
@@ -178,17 +217,15 @@ def up_scaled(
     ones = (1,) * len(down)
     if not padding:
         return tuple(x * s for x, s in zip(down, stride or ones, strict=True))
-    columns = zip(
-        down, padding, stride or ones, reaches(size, dilation or ones), strict=True
-    )
-    return tuple((x - 1) * s + reach - (p + q) for x, (p, q), s, reach in columns)
+    columns = zip(down, size, padding, stride or ones, dilation or ones, strict=True)
+    return tuple((x - 1) * s + _reach(f, d) - (p + q) for x, f, (p, q), s, d in columns)
 
 
-def reaches(size: Shape, dilation: Shape) -> Shape:
+def _reach(size: int, dilation: int) -> int:
     """How many elements lie from the first to the last of a window, with the gaps of
     the dilation.
     """
-    return tuple((f - 1) * d + 1 for f, d in zip(size, dilation, strict=True))
+    return (size - 1) * dilation + 1
 
 
 def automatic_padding(
@@ -197,10 +234,10 @@ def automatic_padding(
     """The padding for which a window begins at every `stride`-th element; an odd
     element goes after.
     """
-    columns = zip(up, stride, reaches(size, dilation), strict=True)
+    columns = zip(up, size, stride, dilation, strict=True)
     totals = [
-        max((-(-extent // s) - 1) * s + reach - extent, 0)
-        for extent, s, reach in columns
+        max((-(-extent // s) - 1) * s + _reach(f, d) - extent, 0)
+        for extent, f, s, d in columns
     ]
     return tuple((total // 2, total - total // 2) for total in totals)
 
@@ -210,15 +247,15 @@ def automatic_padding(
 # Borders that repeat elements of the input, and how many elements of an axis each cannot
 # reach: 'reflect' leaves out the one that it reflects at. None where any width will do.
 REPEATING: dict[str, int | None] = {"replicate": None, "reflect": 1, "reflect-even": 0}
+BORDERS = ("constant", *REPEATING)
 
 
 def basic_outside(windows: Windows) -> Padding:
     """How many elements before and after its input, the up-scaled side, a basic
     operation reads.
     """
-    columns = zip(windows.begin, windows.end, windows.up, strict=True)
     return tuple(
-        (max(-first, 0), max(last - extent, 0)) for first, last, extent in columns
+        (max(-axis.begin, 0), max(axis.end - axis.up, 0)) for axis in windows.axes
     )
 
 
@@ -230,17 +267,13 @@ def reverse_outside(windows: Windows) -> Padding:
     output, be it with a gap of the dilation: even without padding there are some, as a
     rule.
     """
-    columns = zip(
-        windows.begin,
-        windows.end,
-        windows.stride,
-        reaches(windows.size, windows.dilation),
-        windows.up,
-        strict=True,
-    )
+    pairs = ((axis, axis.reach - 1) for axis in windows.axes)
     return tuple(
-        (max((first + reach - 1) // s, 0), max((extent - 1 - last + reach) // s, 0))
-        for first, last, s, reach, extent in columns
+        (
+            max((axis.begin + gap) // axis.stride, 0),
+            max((axis.up - axis.end + gap) // axis.stride, 0),
+        )
+        for axis, gap in pairs
     )
 
 
@@ -265,64 +298,48 @@ def counts_inside(windows: Windows) -> tuple[Shape, ...]:
     """For each axis and each window along it, how many of its elements lie inside the
     up-scaled side.
     """
-    columns = zip(
-        windows.begin,
-        windows.down,
-        windows.size,
-        windows.stride,
-        windows.dilation,
-        windows.up,
-        strict=True,
-    )
     return tuple(
         tuple(
-            sum(0 <= first + i * s + j * d < extent for j in range(f)) for i in range(x)
+            sum(0 <= position < axis.up for position in axis.positions(window))
+            for window in range(axis.down)
         )
-        for first, x, f, s, d, extent in columns
+        for axis in windows.axes
     )
 
 
 # ---- Checks ----
 
 
-def check_border(border: str, allowed: tuple[str, ...]) -> None:
-    """Raises `ShapeError` unless the border is one that the operation allows."""
-    choices = ", ".join(f"'{name}'" for name in allowed)
-    require(
-        border in allowed,
-        f"'border' must be {'one of ' if len(allowed) > 1 else ''}{choices}, but is '{border}'",
-    )
+def check_choice(name: str, choice: str, allowed: tuple[str, ...]) -> None:
+    """Raises `ShapeError` unless an attribute is a string that the operation allows."""
+    choices = ", ".join(f"'{item}'" for item in allowed)
+    one_of = "one of " if len(allowed) > 1 else ""
+    message = f"'{name}' must be {one_of}{choices}, but is '{choice}'"
+    require(choice in allowed, message)
 
 
 def check_positive(name: str, values: Shape) -> None:
     """Raises `ShapeError` unless all items of an attribute are positive."""
-    require(
-        all(value > 0 for value in values),
-        f"the items of '{name}' must be positive, and '{name}' is {list(values)}",
-    )
+    message = f"the items of '{name}' must be positive, and '{name}' is {list(values)}"
+    require(all(value > 0 for value in values), message)
 
 
 def _check(
     rank: int, size: Shape, padding: Padding, stride: Shape, dilation: Shape
 ) -> None:
-    require(
-        len(size) == rank,
-        f"'size' must have an item for each of the {rank} dimensions of a window, but is {list(size)}",
-    )
-    for name, values in {
-        "padding": padding,
-        "stride": stride,
-        "dilation": dilation,
-    }.items():
-        _check_length(name, values, rank)
-    for name, extents in {"size": size, "stride": stride, "dilation": dilation}.items():
-        check_positive(name, extents)
+    message = f"'size' must have an item for each of the {rank} dimensions of a window, but is {list(size)}"
+    require(len(size) == rank, message)
+    _check_length("padding", padding, rank)
+    _check_length("stride", stride, rank)
+    _check_length("dilation", dilation, rank)
+    check_positive("size", size)
+    check_positive("stride", stride)
+    check_positive("dilation", dilation)
 
 
 def _check_length(name: str, values: tuple[Any, ...], rank: int) -> None:
-    fits = len(values) in (0, rank)
-    require(
-        fits,
+    message = (
         f"'{name}' must have an item for each of the {rank} dimensions of a window,"
-        f" or none, but is {list(values)}",
+        f" or none, but is {list(values)}"
     )
+    require(len(values) in (0, rank), message)

@@ -1,23 +1,16 @@
 """Targets: graphs in forms that real runtimes have, and compute right.
 
-    runtimes.py         what each runtime lacks, or has wrong: facts, by measurement
-    conditions.py       the settings for which that is so
-    registry.py         which form an operation has then, and what is refused
-    lowerings.nnef      the forms, written in NNEF
-    elementwise.py ...  the same where they need shapes, a family a file
-    fusion_workarounds.py           operations that runtimes make wrong next to each other
-    integers.py, cleanup.py
-                        passes over integers; over copies, repetitions and names
-
-A target is a set of runtimes. An operation that one of them lacks, as it is set, is
-replaced by its lowering, again and again, until all of them have everything. There is one
-lowering of an operation, whatever the target, and what it makes is standard NNEF that
-computes the same.
+A target is a set of runtimes. An operation that one of them lacks, as it is set
+(runtimes.py, in the terms of conditions.py), is replaced by its lowering (registry.py),
+again and again, until all of them have everything. There is one lowering of an operation,
+whatever the target, and what it makes is standard NNEF that computes the same: a fragment
+of lowerings.nnef, or a function in the file of its family where that takes shapes. Further
+passes are about integers, and about what goes wrong next to something else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -25,42 +18,19 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.order import put_inputs_first
-from nnef_grad.graph.prune import prune
-from nnef_grad.graph.verify import verify
-from nnef_grad.targets import borders, conv, elementwise, matrix, pool, reduce, shape
-from nnef_grad.targets.cleanup import (
-    copies,
-    copy_outputs,
-    remove_copies,
-    remove_repetitions,
-    rename_misread,
-)
-from nnef_grad.targets.fusion_workarounds import (
-    add_biases,
-    add_opposites,
-    hold_steps,
-    hold_zeros,
-    join_repeats,
-    split_sums,
-)
+from nnef_grad.graph.passes import prune, put_inputs_first, verify
+
+# Importing the families enters their lowerings.
+from nnef_grad.targets import borders, conv, elementwise, matrix, pool, reduce, shape  # noqa: F401
+from nnef_grad.targets import fusion_workarounds as workarounds
+from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
 from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
 from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.runtimes import RUNTIMES, Runtime
-from nnef_grad.targets.tensors import Data, fill, put_literals, store_constants
+from nnef_grad.targets.shape import fill
+from nnef_grad.targets.tensors import Data, put_literals, store_constants
 
-__all__ = [
-    "TARGETS",
-    "Lowered",
-    "borders",
-    "conv",
-    "elementwise",
-    "lower",
-    "matrix",
-    "pool",
-    "reduce",
-    "shape",
-]
+__all__ = ["TARGETS", "Lowered", "lower"]
 
 # The runtimes that a graph must be right in.
 TARGETS: dict[str, tuple[str, ...]] = {
@@ -77,10 +47,8 @@ class Lowered:
     """A graph for a target.
 
     Attributes:
-        graph: the graph, which has the inputs, the variables and the outputs of the one
-            that was lowered.
-        data: an array for each variable that it has besides, by label: it was
-            a constant.
+        graph: the graph, with the inputs, variables and outputs of the one lowered.
+        data: an array for each further variable, by label: it was a constant.
     """
 
     graph: Graph
@@ -107,39 +75,40 @@ def lower(graph: Graph, target: str) -> Lowered:
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in TARGETS[target]))
     if not runtimes:
         return Lowered(graph)
-    graph, kept = floor_casts(graph), copies(graph)
+    kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
+    graph = floor_casts(graph)
     while (changed := _round(graph, runtimes, kept)) is not graph:
         graph = changed
-    return _finished(graph, runtimes, kept)
+    graph, data = store_constants(graph, partial(_is_lacking, runtimes))
+    lacking = [op for op in graph.operations if _is_lacking(runtimes, op)]
+    if lacking:
+        raise UnsupportedError.collect([_problem(op, runtimes) for op in lacking])
+    graph = put_inputs_first(graph)
+    verify(graph)
+    there = graph.tensors
+    quantization = {n: q for n, q in graph.quantization.items() if n in there}
+    return Lowered(replace(graph, quantization=quantization), data)
 
 
-Pass = Callable[[Graph], Graph]
-
-# Further passes, and the runtime that wants each: in every round, when there is nothing
-# else to do, and once at the end.
-_ALWAYS: tuple[tuple[str, Pass], ...] = (
-    ("tract", move_casts_up),
-    ("tract onnx", add_biases),
-)
-_LAST: tuple[tuple[str, Pass], ...] = (
+# Further passes, and the runtimes that want each: in every round, and when there is
+# nothing else to do.
+Passes = Sequence[tuple[str, Callable[[Graph], Graph]]]
+_ALWAYS: Passes = (("tract", move_casts_up), ("tract onnx", workarounds.add_biases))
+_LAST: Passes = (
     ("onnx", copy_outputs),
-    ("tract", hold_steps),
-    ("tract", join_repeats),
-    ("tract", add_opposites),
-    ("tract", split_sums),
-    ("onnx", hold_zeros),
-)
-_ONCE: tuple[tuple[str, Pass], ...] = (
+    ("tract", workarounds.hold_steps),
+    ("tract", workarounds.join_repeats),
+    ("tract", workarounds.add_opposites),
+    ("tract", workarounds.split_sums),
+    ("onnx", workarounds.hold_zeros),
     ("tract", make_inputs_scalar),
     ("tract", rename_misread),
 )
 
 
-def _round(
-    graph: Graph, runtimes: Sequence[Runtime], kept: Collection[Tensor]
-) -> Graph:
+def _round(graph: Graph, runtimes: Sequence[Runtime], kept: Set[Tensor]) -> Graph:
     """The graph with operations replaced that a runtime lacks, once."""
-    found = remove_repetitions(remove_copies(graph, kept))
+    found = remove_copies(graph, kept)
     found = put_literals(found, partial(_is_lacking, runtimes))
     found = _applied(_ALWAYS, found, runtimes)
     found = inline(found, partial(_lowering, runtimes))
@@ -148,34 +117,12 @@ def _round(
     return graph if found is graph else prune(found)
 
 
-def _applied(
-    passes: Sequence[tuple[str, Pass]], graph: Graph, runtimes: Sequence[Runtime]
-) -> Graph:
+def _applied(passes: Passes, graph: Graph, runtimes: Sequence[Runtime]) -> Graph:
     """The graph after those of the passes that a runtime wants."""
     for names, change in passes:
         if any(runtime.name in names.split() for runtime in runtimes):
             graph = change(graph)
     return graph
-
-
-def _finished(
-    graph: Graph, runtimes: Sequence[Runtime], kept: Collection[Tensor]
-) -> Lowered:
-    """The graph with its inputs, its constants and its names as the runtimes want them.
-
-    Raises:
-        UnsupportedError: there are operations that a runtime lacks.
-    """
-    graph = remove_copies(_applied(_ONCE, graph, runtimes), kept)
-    graph, data = store_constants(graph, partial(_is_lacking, runtimes))
-    graph = put_inputs_first(graph)
-    problems = [p for op in graph.operations for p in _problems(op, runtimes)]
-    if problems:
-        raise UnsupportedError.collect(problems)
-    verify(graph)
-    there = graph.tensors
-    quantization = {n: q for n, q in graph.quantization.items() if n in there}
-    return Lowered(replace(graph, quantization=quantization), data)
 
 
 def _is_lacking(runtimes: Sequence[Runtime], operation: Operation) -> bool:
@@ -199,17 +146,13 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
     ]
 
 
-def _problems(operation: Operation, runtimes: Sequence[Runtime]) -> Iterator[Problem]:
-    """The runtimes that still lack an operation, and why it has no other form."""
+def _problem(operation: Operation, runtimes: Sequence[Runtime]) -> Problem:
+    """The runtimes that still lack an operation, which may be one of the compiler's own,
+    and why it has no other form.
+    """
     lacking = " and ".join(r.title for r in runtimes if r.lacks(operation))
-    if lacking:
-        message = f"{lacking} cannot run {_called(operation)}{refusal(operation)}"
-        yield Problem(message, operation.span)
-
-
-def _called(operation: Operation) -> str:
-    """The operation in messages: it may be one of the compiler's own."""
-    for tensor in operation.inputs:
-        if tensor.dtype == "integer":
-            return f"'{operation.name}' of the integers '{tensor.name}'"
-    return f"'{operation.name}'"
+    integers = (t.name for t in operation.inputs if t.dtype == "integer")
+    name = next(integers, None)
+    described = f"'{operation.name}'" + (f" of the integers '{name}'" if name else "")
+    message = f"{lacking} cannot run {described}{refusal(operation)}"
+    return Problem(message, operation.span)

@@ -12,9 +12,10 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped, with_extent
-from nnef_grad.ops.windows import REPEATING, Padding
+from nnef_grad.ops.windows import Padding
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import MOST_AXES, take
+from nnef_grad.targets.windows import filling_of
 
 # Makes the elements before an axis, or after it: of a tensor, the axis, a count, and
 # whether they come after.
@@ -27,15 +28,18 @@ def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     tensor, or reflected in space.
     """
     (x,), padding, border = op.inputs, op.attributes["padding"], op.attributes["border"]
+    filling = filling_of(border, op.attributes["value"])
     wider = tuple((max(before, 0), max(after, 0)) for before, after in padding)
     if not any(map(any, wider)):
         return [crop(emit, x, padding)]
     if wider != padding:
-        return [crop(emit, _padded(emit, op, x, wider, hint="wider"), padding)]
+        x = emit("pad", x, padding=wider, **filling, hint="wider")
+        return [crop(emit, x, padding)]
     if border == "ignore":
-        return [_padded(emit, op, x, wider)]
-    side = _SIDES.get(border)
-    return [_joined(emit, x, wider, side) if side else _in_space(emit, op, x)]
+        return [emit("pad", x, padding=wider, **filling)]
+    if border in _SIDES:
+        return [_joined(emit, x, wider, _SIDES[border])]
+    return [_in_space(emit, x, padding, filling)]
 
 
 def crop(emit: Emitter, x: Tensor, padding: Padding, hint: str | None = None) -> Tensor:
@@ -44,40 +48,23 @@ def crop(emit: Emitter, x: Tensor, padding: Padding, hint: str | None = None) ->
         axis: (max(-before, 0), x.shape[axis] - max(-after, 0))
         for axis, (before, after) in enumerate(padding)
     }
-    kept: Tensor = section(emit, x, ranges, hint=hint)
-    return kept
-
-
-def _padded(
-    emit: Emitter, op: Operation, x: Tensor, padding: Padding, hint: str | None = None
-) -> Tensor:
-    """With the same border; where it repeats something, no value is given."""
-    border, value = op.attributes["border"], op.attributes["value"]
-    filled: dict[str, Any] = (
-        {"border": border} if border in REPEATING else {"value": value}
-    )
-    return emit("pad", x, padding=padding, **filled, hint=hint)
-
-
-# ---- What is joined ----
+    return section(emit, x, ranges, hint)
 
 
 def _joined(emit: Emitter, x: Tensor, padding: Padding, side: Side) -> Tensor:
     """The tensor with a border that is joined to it, axis by axis."""
-    for axis, counts in enumerate(padding):
-        if any(counts):
-            before, after = (
-                [side(emit, x, axis, count, is_end)] if count else []
-                for count, is_end in zip(counts, (False, True), strict=True)
-            )
-            x = emit("concat", [*before, x, *after], axis=axis, hint="joined")
+    for axis, (before, after) in enumerate(padding):
+        parts = [side(emit, x, axis, before, False)] if before else []
+        parts += [x, side(emit, x, axis, after, True)] if after else [x]
+        if len(parts) > 1:
+            x = emit("concat", parts, axis=axis, hint="joined")
     return x
 
 
 def _edge(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Tensor:
     """The first or the last element, several times."""
     first = x.shape[axis] - 1 if is_end else 0
-    edge = section(emit, x, {axis: (first, first + 1)}, hint="edge")
+    edge = section(emit, x, {axis: (first, first + 1)}, "edge")
     repeats = with_extent((1,) * x.rank, axis, count)
     return emit("tile", edge, repeats=repeats, hint="edges") if count > 1 else edge
 
@@ -89,9 +76,11 @@ def _mirror(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Te
 
 
 def _zeros(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Tensor:
-    """Zeros, on either side."""
     shape = with_extent(x.shape, axis, count)
     return emit("constant", shape=shape, value=[0.0], hint="zeros")
+
+
+_SIDES: Mapping[str, Side] = {"replicate": _edge, "reflect-even": _mirror}
 
 
 def join_zeros(emit: Emitter, x: Tensor, padding: Padding) -> Tensor:
@@ -101,34 +90,30 @@ def join_zeros(emit: Emitter, x: Tensor, padding: Padding) -> Tensor:
     return _joined(emit, x, padding, _zeros)
 
 
-_SIDES: Mapping[str, Side] = {"replicate": _edge, "reflect-even": _mirror}
-
-
-# ---- Space ----
-
-
-def _in_space(emit: Emitter, op: Operation, x: Tensor) -> Tensor:
+def _in_space(
+    emit: Emitter, x: Tensor, padding: Padding, filling: Mapping[str, Any]
+) -> Tensor:
     """The same padding of axes that stand after two others."""
-    padding = op.attributes["padding"]
     first = next(axis for axis, sides in enumerate(padding) if any(sides))
     missing = list(range(2 - first))
     if not missing or x.rank + len(missing) > MOST_AXES:
-        return _in_blocks(emit, op, x)
+        return _in_blocks(emit, x, padding, filling)
     image = emit("unsqueeze", x, axes=missing, hint="image")
     around = ((0, 0),) * len(missing) + padding
-    return emit(
-        "squeeze", _padded(emit, op, image, around, hint="padded"), axes=missing
-    )
+    padded = emit("pad", image, padding=around, **filling, hint="padded")
+    return emit("squeeze", padded, axes=missing)
 
 
-def _in_blocks(emit: Emitter, op: Operation, x: Tensor) -> Tensor:
+def _in_blocks(
+    emit: Emitter, x: Tensor, padding: Padding, filling: Mapping[str, Any]
+) -> Tensor:
     """One axis after the other, as that of an image."""
-    for axis, sides in enumerate(op.attributes["padding"]):
+    for axis, sides in enumerate(padding):
         if any(sides):
             shape = x.shape
             image = (1, prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
             blocks = reshaped(emit, x, image, hint="blocks")
             around = ((0, 0), (0, 0), sides, (0, 0))
-            padded = _padded(emit, op, blocks, around, hint="padded")
+            padded = emit("pad", blocks, padding=around, **filling, hint="padded")
             x = reshaped(emit, padded, with_extent(shape, axis, padded.shape[2]))
     return x

@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from math import prod
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.conv import conv_windows, deconv_windows
-from nnef_grad.ops.pool import basic_windows, reverse_windows
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside
+from nnef_grad.ops.parts import slice_positions
+from nnef_grad.ops.windows import (
+    REPEATING,
+    AxisWindows,
+    Windows,
+    basic_outside,
+    counts_inside,
+    windows_of,
+)
 from nnef_grad.targets.windows import (
-    STILL,
-    columns_of,
-    covers,
     form_blocks,
-    have_empty,
+    is_still,
     moving_axes,
     skipping_axes,
 )
@@ -26,7 +29,7 @@ from nnef_grad.targets.windows import (
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition: `a | b` is one of two, `a & b` is both."""
+    """A condition: `a | b` is one of two, `a & b` is both, `~a` is the contrary."""
 
     holds: Callable[[Operation], bool]
 
@@ -40,6 +43,9 @@ class Condition:
     def __and__(self, other: Condition) -> Condition:
         return Condition(lambda operation: self(operation) and other(operation))
 
+    def __invert__(self) -> Condition:
+        return Condition(lambda operation: not self(operation))
+
 
 always = Condition(lambda op: True)
 
@@ -49,10 +55,15 @@ def of_type(dtype: str) -> Condition:
     return Condition(lambda op: op.dtype == dtype)
 
 
+def set_to(**settings: object) -> Condition:
+    """The attributes are these."""
+    wanted = settings.items()
+    return Condition(lambda op: all(op.settings[name] == v for name, v in wanted))
+
+
 def other_than(**settings: object) -> Condition:
     """An attribute is not what it is here."""
-    wanted = settings.items()
-    return Condition(lambda op: any(op.settings[name] != v for name, v in wanted))
+    return ~set_to(**settings)
 
 
 def with_border(*borders: str) -> Condition:
@@ -61,13 +72,15 @@ def with_border(*borders: str) -> Condition:
 
 
 def _operand(op: Operation, index: int = 0) -> Shape:
-    """The shape of an operand."""
     return shape_of(op.operands[index])
 
 
 def _result(op: Operation) -> Shape:
-    """The shape of the first result."""
     return op.outputs[0].shape
+
+
+def _axes(op: Operation) -> list[int]:
+    return list(op.attributes["axes"])
 
 
 # ---- Ranks and axes ----
@@ -78,28 +91,17 @@ def above_rank(rank: int) -> Condition:
     return Condition(lambda op: len(_operand(op)) > rank)
 
 
-# The operand has no axes.
 rank_0 = Condition(lambda op: not _operand(op))
-
-# No axis is named.
-no_axes = Condition(lambda op: not op.attributes["axes"])
-
+no_axes = set_to(axes=())
+not_one_axis = Condition(lambda op: len(_axes(op)) != 1)
+fewer_axes = Condition(lambda op: len(_axes(op)) < len(_operand(op)))
 # The axes are not named in ascending order.
-unsorted = Condition(
-    lambda op: [*op.attributes["axes"]] != sorted(op.attributes["axes"])
-)
-
-# No axis is named, or several are.
-not_one_axis = Condition(lambda op: len(op.attributes["axes"]) != 1)
-
+unsorted = Condition(lambda op: _axes(op) != sorted(_axes(op)))
 # There are extents other than 1 after the only axis that is named.
-not_last = Condition(lambda op: prod(_operand(op)[op.attributes["axes"][0] + 1 :]) > 1)
-
-# Axes are left out.
-fewer_axes = Condition(lambda op: len(op.attributes["axes"]) < len(_operand(op)))
+not_last = Condition(lambda op: prod(_operand(op)[_axes(op)[0] + 1 :]) > 1)
 
 
-# ---- Element by element ----
+# ---- Elements, matrices and normalisation ----
 
 
 @Condition
@@ -108,11 +110,9 @@ def runs_out_of_axes(op: Operation) -> bool:
 
     It ends as soon as each operand has as many elements left as the result, or one.
     """
-    result = _result(op)
-    operands = [shape_of(operand) for operand in op.operands]
+    result, operands = _result(op), [shape_of(operand) for operand in op.operands]
     for axis in range(len(result)):
-        left = [prod(shape[axis:]) for shape in operands]
-        if {*left} <= {1, prod(result[axis:])}:
+        if {prod(shape[axis:]) for shape in operands} <= {1, prod(result[axis:])}:
             return False
         if any(len(shape) <= axis for shape in operands):
             return True
@@ -121,23 +121,14 @@ def runs_out_of_axes(op: Operation) -> bool:
 
 # The condition of a choice is known.
 literal_condition = Condition(lambda op: isinstance(op.operands[0], bool))
-
 # An operand is an integer, written as a literal.
 literal_integers = Condition(lambda op: int in map(type, op.operands))
-
 # The first operand is broadcast.
 broadcast_operand = Condition(lambda op: _operand(op) != _result(op))
-
 # One value fills a shape of several elements.
 splat = Condition(lambda op: len(op.attributes["value"]) == 1 < prod(_result(op)))
-
-
-# ---- Matrices and normalisation ----
-
-# There are batches of matrices, and they are broadcast.
-several_batches = Condition(lambda op: len(_operand(op)) > 2)
+# Batches of matrices are broadcast.
 different_batches = Condition(lambda op: _operand(op)[:-2] != _operand(op, 1)[:-2])
-
 # A row is multiplied by a column.
 inner_product = Condition(lambda op: _result(op)[-2:] == (1, 1))
 
@@ -172,22 +163,16 @@ def not_across_channels(op: Operation) -> bool:
 
 # ---- Shapes ----
 
-
-@Condition
-def of_some_axes(op: Operation) -> bool:
-    """The new shape is not that of all axes."""
-    start, count = op.attributes["axis_start"], op.attributes["axis_count"]
-    return start != 0 or count not in (-1, len(_operand(op)))
-
-
-# The new shape is empty.
-empty_shape = Condition(lambda op: not op.attributes["shape"])
-
-
-@Condition
-def open_ended(op: Operation) -> bool:
-    """An end of 0 stands for the extent."""
-    return {1}.issuperset(op.attributes["stride"]) and 0 in op.attributes["end"]
+# Nothing is repeated.
+repeated_once = Condition(lambda op: {*op.attributes["repeats"]} <= {1})
+# The new shape is not that of all axes, as it begins later or ends earlier.
+_to_rank = Condition(lambda op: op.attributes["axis_count"] == len(_operand(op)))
+of_some_axes = other_than(axis_start=0) | other_than(axis_count=-1) & ~_to_rank
+# An end of 0 stands for the extent.
+_to_0 = Condition(lambda op: 0 in op.attributes["end"])
+open_ended = _to_0 & Condition(lambda op: {*op.attributes["stride"]} <= {1})
+# Padding is negative.
+cropping = Condition(lambda op: any(min(p) < 0 for p in op.attributes["padding"]))
 
 
 @Condition
@@ -195,31 +180,18 @@ def no_plain_range(op: Operation) -> bool:
     """A range goes backward, begins at a negative number, or goes from 0 to 0, or ends
     after the extent.
     """
-    extents = [_operand(op)[axis] for axis in op.attributes["axes"]]
+    extents = (_operand(op)[axis] for axis in _axes(op))
     ranges = zip(op.attributes["begin"], op.attributes["end"], extents, strict=True)
     return any(step < 0 for step in op.attributes["stride"]) or any(
         begin < 0 or begin == end == 0 or end > extent for begin, end, extent in ranges
     )
 
 
-def strides(op: Operation) -> dict[int, int]:
-    """The stride of a slice along each of its axes."""
-    axes = op.attributes["axes"]
-    steps = op.attributes["stride"] or (1,) * len(axes)
-    return dict(zip(axes, steps, strict=True))
-
-
 @Condition
 def needless_stride(op: Operation) -> bool:
     """There is a stride along an axis of which one element is taken."""
-    return any(s > 1 and _result(op)[axis] == 1 for axis, s in strides(op).items())
-
-
-# Nothing is repeated.
-repeated_once = Condition(lambda op: {1}.issuperset(op.attributes["repeats"]))
-
-# Padding is negative.
-cropping = Condition(lambda op: any(min(p) < 0 for p in op.attributes["padding"]))
+    taken = slice_positions(_operand(op), **op.settings).values()
+    return any(positions.step > 1 == len(positions) for positions in taken)
 
 
 @Condition
@@ -231,113 +203,68 @@ def beside_space(op: Operation) -> bool:
 
 # ---- Windows ----
 
-Sides = tuple[int, int]
-
-_WINDOWS = {
-    "conv": conv_windows,
-    "deconv": deconv_windows,
-    "debox": reverse_windows,
-    "desample": reverse_windows,
-}
-
-
-def _windows(op: Operation) -> Windows:
-    return _WINDOWS.get(op.name, basic_windows)(op)
-
 
 def _windowed(holds: Callable[[Windows], bool]) -> Condition:
     """A condition on the windows of an operation."""
-    return Condition(lambda op: holds(_windows(op)))
+    return Condition(lambda op: holds(windows_of(op)))
 
 
-def _on_an_axis(holds: Callable[[int, Sides, int, int], bool]) -> Condition:
-    """A condition on size, padding, stride and dilation along one of the axes."""
-    return _windowed(lambda w: any(holds(*column[2:]) for column in columns_of(w)))
+def _on_an_axis(holds: Callable[[AxisWindows], bool]) -> Condition:
+    """A condition on the windows along one of the axes."""
+    return _windowed(lambda windows: any(map(holds, windows.axes)))
 
 
+# Windows are not the elements one by one along batch or channels, or dilated.
+across = _windowed(
+    lambda windows: any(not is_still(c) or c.dilation > 1 for c in windows.axes[:2])
+)
 # There are no axes after batch and channels.
-no_space = Condition(lambda op: len(_operand(op)) <= 2)
-
+no_space = ~above_rank(2)
 # The padding is not given.
-automatic = Condition(lambda op: op.attributes["padding"] == ())
-
+automatic = set_to(padding=())
 # The shape of the output is given.
-sized = Condition(lambda op: op.attributes["output_shape"] != ())
-
-# There are elements of the input that a stride skips in all windows.
-skipping = _windowed(lambda windows: len(skipping_axes(windows)) > 0)
-
-# Windows slide along more than three axes.
-along_four_axes = _windowed(lambda windows: len(moving_axes(windows)) > 3)
-
-# Windows overlap, or lie side by side along three axes.
-no_blocks = _windowed(lambda windows: not form_blocks(windows))
-
-# All windows lie outside.
-untouched = _windowed(lambda windows: not windows.touch_data)
-
-# A part of the output lies in no window.
-uncovered = _windowed(lambda windows: not covers(windows))
-
-
-def longer(most: int) -> Condition:
-    """A window has more elements along an axis than that."""
-    return _windowed(lambda windows: max(windows.size, default=1) > most)
-
-
-# A dilation is given, if only of windows of one element.
-dilated = _on_an_axis(lambda f, sides, s, d: d > 1)
-
-# A stride is longer than a window.
-spaced = _on_an_axis(lambda f, sides, s, d: s > (f - 1) * d + 1)
-
-# There is as much padding on a side as a window has elements.
-wide = _on_an_axis(lambda f, sides, s, d: max(sides) >= f)
-
-# There may be windows that lie outside as a whole.
-idle = _on_an_axis(lambda f, sides, s, d: max(sides) > (f - 1) * d)
-
-
-@_windowed
-def across(windows: Windows) -> bool:
-    """Windows are not the elements one by one along batch or channels."""
-    return any(column[2:] != STILL for column in columns_of(windows)[:2])
-
-
-# The border repeats elements, whether any is read or not.
-repeating = with_border(*REPEATING)
-
-# The border is ignored.
-ignoring = with_border("ignore")
-
-# Elements of the border are read.
-reading = _windowed(lambda windows: any(map(any, basic_outside(windows))))
-
-# There is a window without an element inside.
-empty = _windowed(have_empty)
-
+sized = other_than(output_shape=())
 # An axis grows by another factor than 2.
 not_by_two = Condition(lambda op: {*op.attributes["factor"]} != {2})
+# The border repeats elements, whether any is read or not.
+repeating = with_border(*REPEATING)
+ignoring = with_border("ignore")
+# Elements of the border are read.
+reading = _windowed(lambda windows: any(map(any, basic_outside(windows))))
+# There are elements of the input that a stride skips in all windows.
+skipping = _windowed(lambda windows: len(skipping_axes(windows)) > 0)
+along_four_axes = _windowed(lambda windows: len(moving_axes(windows)) > 3)
+# Windows lie side by side, along two axes at most.
+blocks = _windowed(form_blocks)
+# Not all windows lie outside.
+touching = _windowed(lambda windows: windows.touch_data)
+# There is a window without an element inside.
+empty = _windowed(lambda windows: not all(map(all, counts_inside(windows))))
+# A window has more than 300 elements along an axis.
+long = _on_an_axis(lambda c: c.size > 300)
+# A dilation is given, if only of windows of one element.
+dilated = _on_an_axis(lambda c: c.dilation > 1)
+# A stride is longer than a window.
+spaced = _on_an_axis(lambda c: c.stride > c.reach)
+# There is as much padding on a side as a window has elements.
+wide = _on_an_axis(lambda c: max(c.padding) >= c.size)
+# A part of the output lies before the first window, or after the last one.
+uncovered = _on_an_axis(lambda c: c.begin > 0 or c.end < c.up)
+# There may be windows that lie outside as a whole.
+idle = _on_an_axis(lambda c: max(c.padding) >= c.reach)
 
 
 # ---- Filters and biases ----
 
-
-@Condition
-def multiplying(op: Operation) -> bool:
-    """There is a group for each channel, and several filters in it."""
-    return op.attributes["groups"] == 0 and _operand(op, 1)[0] != _operand(op)[1]
-
-
-# There is a bias.
+# There is a group for each channel, and several filters in it.
+_of_other_channels = Condition(lambda op: _operand(op, 1)[0] != _operand(op)[1])
+multiplying = set_to(groups=0) & _of_other_channels
 biased = Condition(lambda op: op.operands[2] != 0.0)
+# The bias is a single number, and not zero.
+number_as_bias = biased & Condition(lambda op: _operand(op, 2) == ())
 
 
 @Condition
 def bias_not_by_channel(op: Operation) -> bool:
     """The bias has axes, and not just a number for each channel."""
     return _operand(op, 2) not in ((), (1, _result(op)[1]))
-
-
-# The bias is a single number, and not zero.
-number_as_bias = Condition(lambda op: _operand(op, 2) == ()) & biased

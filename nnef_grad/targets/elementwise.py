@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial, reduce
 
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, shape_of
 from nnef_grad.targets.registry import lowering
-
-# ---- Choices ----
 
 
 @lowering("select")
@@ -22,7 +20,9 @@ def select_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     if isinstance(condition, bool):
         return [yes if condition else no]
     if op.dtype == "logical":
-        return [_by_logic(emit, condition, yes, no)]
+        other = emit("not", condition, hint="other")
+        first = emit("and", condition, yes, hint="first")
+        return [emit("or", first, emit("and", other, no, hint="second"))]
     rank = op.outputs[0].rank
     names = (parameter.name for parameter in op.definition.operands)
     pairs = zip(op.operands, names, strict=True)
@@ -39,49 +39,25 @@ def _aligned(emit: Emitter, x: Operand, rank: int, hint: str) -> Operand:
     return emit("unsqueeze", x, axes=axes, hint=hint) if axes else x
 
 
-def _by_logic(emit: Emitter, condition: Operand, yes: Operand, no: Operand) -> Operand:
-    """condition && yes || !condition && no"""
-    other = emit("not", condition, hint="other")
-    first = emit("and", condition, yes, hint="first")
-    second = emit("and", other, no, hint="second")
-    return emit("or", first, second)
+def _has_cast(op: Operation) -> bool:
+    """Integers are made from nothing else, and no numbers from them: see integers.py."""
+    source = dtype_of(op.operands[0])
+    others = {("scalar", "logical"), ("integer", "logical"), ("logical", "scalar")}
+    return source == op.dtype or (source, op.dtype) in others
 
 
-# ---- Types ----
-
-
-def _number(emit: Emitter, x: Operand) -> Operand:
-    return emit("select", x, 1.0, 0.0)
-
-
-def _truth(emit: Emitter, x: Operand) -> Operand:
-    """Whether it is not zero."""
-    return emit("not", emit("eq", x, 0.0, hint="zero"))
-
-
-_CASTS: dict[tuple[str, str | None], Callable[[Emitter, Operand], Operand]] = {
-    **{(dtype, dtype): lambda _, x: x for dtype in ("scalar", "integer", "logical")},
-    ("logical", "scalar"): _number,
-    ("scalar", "logical"): _truth,
-    ("integer", "logical"): lambda emit, x: _truth(
-        emit, emit("cast", x, dtype="scalar", hint="number")
-    ),
-}
-
-
-def _types(op: Operation) -> tuple[str, str | None]:
-    return dtype_of(op.operands[0]), op.dtype
-
-
-@lowering("cast", applies=lambda op: _types(op) in _CASTS)
+@lowering("cast", applies=_has_cast)
 def cast_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """By a comparison or a choice. Integers are made from nothing else, and nothing else
-    is made from them: see integers.py.
-    """
-    return [_CASTS[_types(op)](emit, op.operands[0])]
-
-
-# ---- Copies and sums ----
+    """By a choice, or by a comparison with zero."""
+    (x,) = op.operands
+    source = dtype_of(x)
+    if source == op.dtype:
+        return [x]
+    if source == "logical":
+        return [emit("select", x, 1.0, 0.0)]
+    if source == "integer":
+        x = emit("cast", x, dtype="scalar", hint="number")
+    return [emit("not", emit("eq", x, 0.0, hint="zero"))]
 
 
 @lowering("copy")
@@ -91,12 +67,6 @@ def copy_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     if op.dtype == "integer":
         return [emit("constant", shape=[], value=[x], dtype="integer")]
     return [emit("or", x, x)]
-
-
-@lowering("copy_n")
-def copy_n_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """As many copies, each of which gets its name."""
-    return [op.operands * op.attributes["times"]]
 
 
 @lowering("add_n")

@@ -1,108 +1,72 @@
 """Passes over operations that are right by themselves, and that a runtime makes wrong
 next to each other: it moves one over the other, or makes one of two.
-
-In tract, a slice with a stride moves up to where its elements come from. On its way it
-meets a reshape, and its axis is not there: the graph is refused. It does not move over
-repetitions.
-
-There an axis of extent 1 that is repeated counts as one element in a product after it,
-which is wrong. It does not if another way was taken from one element to two.
-
-There the subtraction of a convolution becomes part of its bias, and nothing is
-subtracted. The opposite of a convolution is not looked at.
-
-There a sum over the channels of a filter, for a convolution of lines by groups, becomes a
-part of that convolution, with the wrong axes. It does not if the channels have another
-axis.
-
-In ONNX, optimisers put zeros around a tensor into what reads it, as padding of its own: a
-pool ignores what it pads, or does not count it, and wants less of it than it has
-elements; and a convolution has the padding of its filter for that of its data. They look
-through what does nothing, and only they know what that is.
-
-In the converter to ONNX, the axes of a bias are squeezed wherever it is read, and a
-constant has none there. In tract a bias that is computed is moved as well.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of, tensors
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.traits import LAYERS, PRODUCTS
 from nnef_grad.targets.borders import join_zeros
-from nnef_grad.targets.conditions import automatic, cropping, strides
-from nnef_grad.targets.integers import producers
-from nnef_grad.targets.registry import find_lowering
+from nnef_grad.targets.conditions import automatic, cropping, set_to
+from nnef_grad.targets.registry import find_lowering, producers, replaced
 
 When = Callable[[Operation], bool]
 
 
-def _replaced(graph: Graph, chosen: Collection[Tensor], form: Decompose) -> Graph:
-    """The graph with another form of the operations that made some tensors."""
-    tensors = frozenset(chosen)
-    return inline(graph, lambda op: form if tensors.issuperset(op.outputs) else None)
-
-
-def _reached(graph: Graph, begins: When, passes: When) -> set[Tensor]:
-    """The tensors that results of some operations come to, through others that let them
-    pass.
-    """
+def _reached(graph: Graph, name: str, passes: When) -> set[Tensor]:
+    """The tensors that the results of an operation come to, through others."""
     found: set[Tensor] = set()
     for op in graph.operations:
-        if begins(op) or (passes(op) and not found.isdisjoint(op.inputs)):
+        if op.name == name or (passes(op) and not found.isdisjoint(op.inputs)):
             found.update(op.outputs)
     return found
 
 
-def _sources(
-    graph: Graph, begins: When, passes: When
-) -> dict[Tensor, frozenset[Tensor]]:
-    """The results of some operations that come to each tensor, through others."""
-    sources: dict[Tensor, frozenset[Tensor]] = {}
-    for op in graph.operations:
-        moved = [sources[x] for x in op.inputs] if passes(op) else []
-        for tensor in op.outputs:
-            own = frozenset([tensor] if begins(op) else [])
-            sources[tensor] = own.union(*moved)
-    return sources
+def _sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[Tensor]:
+    """The tensors that come to some, through operations."""
+    found = set(ends)
+    for op in reversed(graph.operations):
+        if passes(op) and not found.isdisjoint(op.outputs):
+            found.update(op.inputs)
+    return found
 
-
-# ---- Slices after reshapes ----
 
 # The operations that a slice does not move over, whatever its axis is.
 _STOPS = PRODUCTS | {"tile", "max_pool", "avg_pool", "box"}
 
 
 def hold_steps(graph: Graph) -> Graph:
-    """The graph with a repetition between a slice that has a stride, and a reshape."""
-    reshaped = _reached(
-        graph, lambda op: op.name == "reshape", lambda op: op.name not in _STOPS
-    )
+    """The graph with a repetition between a slice that has a stride, and a reshape.
+
+    In tract, such a slice moves up to where its elements come from. On its way it meets
+    the reshape, and its axis is not there: the graph is refused. It does not move over
+    repetitions, nor over padding along all of its axes.
+    """
+    reshaped = _reached(graph, "reshape", lambda op: op.name not in _STOPS)
     made = producers(graph)
 
-    def body(op: Operation) -> Decompose | None:
+    def is_open(op: Operation) -> bool:
         axes = _axes_with_stride(op)
         if not axes or reshaped.isdisjoint(op.inputs):
-            return None
-        return None if _is_padded(made[op.inputs[0]], axes) else _held
+            return False
+        before = made[op.inputs[0]]
+        padding = before.attributes["padding"] if before.name == "pad" else None
+        return padding is None or not all(any(padding[axis]) for axis in axes)
 
-    return inline(graph, body)
+    return replaced(graph, _held, is_open)
 
 
 def _axes_with_stride(op: Operation) -> list[int]:
     if op.name != "slice":
         return []
-    return [axis for axis, step in strides(op).items() if step > 1]
-
-
-def _is_padded(op: Operation, axes: Sequence[int]) -> bool:
-    """Whether it is padding along all of the axes: a slice does not move over it."""
-    return op.name == "pad" and all(any(op.attributes["padding"][a]) for a in axes)
+    taken = slice_positions(shape_of(op.operands[0]), **op.settings)
+    return [axis for axis, positions in taken.items() if positions.step > 1]
 
 
 def _held(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -113,52 +77,50 @@ def _held(emit: Emitter, op: Operation) -> Sequence[Operand]:
     repeats = [1 + (i == axis) for i in range(x.rank)]
     twice = emit("tile", x, repeats=repeats, hint="twice")
     taken = slice_positions(x.shape, **op.settings)
-    ends = tuple(positions.stop for positions in taken.values())
-    begins = tuple(positions.start for positions in taken.values())
+    begins, ends = zip(*((p.start, p.stop) for p in taken.values()), strict=True)
     return emit.emit_again(op, [twice], axes=tuple(taken), begin=begins, end=ends)
-
-
-# ---- Products after repetitions ----
 
 
 def join_repeats(graph: Graph) -> Graph:
     """The graph with an element joined to itself, before it is repeated for a product:
     along an axis of extent 1, with nothing between but operations of one operand, over
     which a repetition moves.
+
+    In tract, an axis of extent 1 that is repeated counts as one element in a product
+    after it, which is wrong. It does not if another way was taken from one element to
+    two, nor if it is matrices as a whole that are repeated.
     """
     made = producers(graph)
-    sources = _sources(
-        graph, lambda op: _repeats_one(op, made), lambda op: len(op.operands) == 1
-    )
-    chosen = {
-        source
+    ends = (
+        made[x].inputs[0] if op.name == "matmul" and _is_batch(made[x]) else x
         for op in graph.operations
         if op.name in PRODUCTS
-        for tensor in op.inputs
-        for source in sources[tensor]
-        if source != tensor or not _is_batch(op, made[tensor])
-    }
-    return _replaced(graph, chosen, _doubled)
+        for x in op.inputs
+    )
+    found = _sources(graph, ends, lambda op: len(op.operands) == 1)
 
+    def is_open(op: Operation) -> bool:
+        if not _repeated_axes(op):
+            return False
+        source = made[op.inputs[0]]
+        is_given = not source.inputs and source.name != "external"
+        return op.dtype == "scalar" and not is_given and op.outputs[0] in found
 
-def _repeats_one(op: Operation, made: Mapping[Tensor, Operation]) -> bool:
-    """Whether an axis of extent 1 is repeated, of numbers that the graph computes."""
-    if op.name != "tile" or not isinstance(op.operands[0], Tensor):
-        return False
-    x = op.operands[0]
-    is_given = not made[x].inputs and made[x].name != "external"
-    return x.dtype == "scalar" and not is_given and bool(_repeated_axes(op))
+    return replaced(graph, _doubled, is_open)
 
 
 def _repeated_axes(op: Operation) -> list[int]:
+    """The axes of extent 1 that a tile repeats."""
+    if op.name != "tile":
+        return []
     pairs = zip(shape_of(op.operands[0]), op.attributes["repeats"], strict=True)
     return [axis for axis, (extent, n) in enumerate(pairs) if extent == 1 < n]
 
 
-def _is_batch(product: Operation, op: Operation) -> bool:
-    """Whether it is matrices as a whole that are repeated."""
-    rank = product.outputs[0].rank
-    return product.name == "matmul" and max(_repeated_axes(op)) < rank - 2
+def _is_batch(op: Operation) -> bool:
+    """Whether matrices are repeated as a whole."""
+    axes = _repeated_axes(op)
+    return len(axes) > 0 and axes[-1] < op.outputs[0].rank - 2
 
 
 def _doubled(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -174,28 +136,28 @@ def _doubled(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [section(emit, emit("tile", twice, repeats=repeats), {axis: (0, count)})]
 
 
-# ---- Differences after convolutions ----
-
 _MOVING = "copy cast reshape squeeze unsqueeze transpose slice concat tile pad"
 _SUMMING = frozenset(f"{_MOVING} add sub".split())
 
 
 def add_opposites(graph: Graph) -> Graph:
-    """The graph with the opposite of a convolution added to what it is subtracted from."""
-    sums = _reached(graph, lambda op: op.name == "conv", lambda op: op.name in _SUMMING)
+    """The graph with the opposite of a convolution added to what it is subtracted from.
 
-    def body(op: Operation) -> Decompose | None:
-        return _opposite_added if op.name == "sub" and op.operands[1] in sums else None
+    In tract, the subtraction becomes part of the bias of the convolution, and nothing is
+    subtracted. The opposite of a convolution is not looked at.
+    """
+    sums = _reached(graph, "conv", lambda op: op.name in _SUMMING)
 
-    return inline(graph, body)
+    def is_open(op: Operation) -> bool:
+        return op.name == "sub" and op.operands[1] in sums
+
+    return replaced(graph, _opposite_added, is_open)
 
 
 def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Operand]:
     x, y = op.operands
     return [emit("add", x, emit("neg", y, hint="opposite"))]
 
-
-# ---- Sums that make filters ----
 
 # The operations that a filter may go through.
 _PASSING = frozenset(f"{_MOVING} select add sub mul div pow min max".split())
@@ -208,23 +170,23 @@ def _is_passing(op: Operation) -> bool:
 def split_sums(graph: Graph) -> Graph:
     """The graph with another axis for the channels of a filter that is a sum over them,
     for a convolution by groups.
+
+    In tract, such a sum becomes a part of a convolution of lines, with the wrong axes. It
+    does not if the channels have another axis, or if there are more axes.
     """
-    sources = _sources(graph, _sums_elements, _is_passing)
-    filters = (
+    filters = tensors(
         op.operands[1]
         for op in graph.operations
         if op.name == "conv" and op.attributes["groups"] != 1
     )
-    chosen = {s for f in filters if isinstance(f, Tensor) for s in sources[f]}
-    return _replaced(graph, chosen, _split)
+    found = _sources(graph, filters, _is_passing)
 
+    def is_open(op: Operation) -> bool:
+        """Along any axis: a transposition may make it that of the channels."""
+        is_sum = op.name in ("sum_reduce", "mean_reduce") and any(op.attributes["axes"])
+        return is_sum and op.outputs[0].rank <= 3 and op.outputs[0] in found
 
-def _sums_elements(op: Operation) -> bool:
-    """Along some axis, which a transposition may make that of the channels; a sum of
-    more axes than a line has is right.
-    """
-    is_sum = op.name in ("sum_reduce", "mean_reduce") and any(op.attributes["axes"])
-    return is_sum and op.inputs[0].rank <= 3
+    return replaced(graph, _split, is_open)
 
 
 def _split(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -236,44 +198,41 @@ def _split(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [emit("squeeze", total, axes=[last + 1])]
 
 
-# ---- Pools and filters after zeros ----
-
-
 def hold_zeros(graph: Graph) -> Graph:
     """The graph with zeros joined to a tensor, not padded, where a pool or a filter would
     misread them.
+
+    In ONNX, optimisers put zeros around a tensor into what reads it, as padding of its
+    own: a pool ignores what it pads, or does not count it, and wants less of it than it
+    has elements; and a convolution has the padding of its filter for that of its data.
+    They look through what does nothing, and only they know what that is. The padding of
+    the data of a convolution is right by itself, but not next to automatic padding.
     """
-    sources = _sources(graph, _pads_zeros, _is_passing)
-    read = (tensor for op in graph.operations for tensor in _misread(op))
-    return _replaced(graph, {s for tensor in read for s in sources[tensor]}, _zeros)
+    read: list[Operand] = []
+    for op in graph.operations:
+        if op.name in ("max_pool", "avg_pool", "conv"):
+            is_right = op.name == "conv" and not automatic(op)
+            read += op.operands[1:] if is_right else op.operands
+    found = _sources(graph, tensors(read), _is_passing)
+    with_zeros = set_to(border="constant", value=0.0)
 
+    def is_open(op: Operation) -> bool:
+        is_found = op.name == "pad" and op.outputs[0] in found
+        return is_found and with_zeros(op) and not cropping(op)
 
-def _pads_zeros(op: Operation) -> bool:
-    if op.name != "pad" or op.attributes["border"] != "constant":
-        return False
-    return op.attributes["value"] == 0.0 and not cropping(op)
-
-
-def _misread(op: Operation) -> Iterator[Tensor]:
-    """The operands whose padding is misread. The padding of the data of a convolution
-    is right by itself, but not next to automatic padding.
-    """
-    if op.name in ("max_pool", "avg_pool", "conv"):
-        is_right = op.name == "conv" and not automatic(op)
-        operands = op.operands[1:] if is_right else op.operands
-        yield from (operand for operand in operands if isinstance(operand, Tensor))
+    return replaced(graph, _zeros, is_open)
 
 
 def _zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [join_zeros(emit, op.inputs[0], op.attributes["padding"])]
 
 
-# ---- Biases of layers ----
-
-
 def add_biases(graph: Graph) -> Graph:
     """The graph with biases added after their layers, but for variables that nothing
     else reads; and with normalisations by constants put together from single steps.
+
+    In the converter to ONNX, the axes of a bias are squeezed wherever it is read, and a
+    constant has none there. In tract a bias that is computed is moved as well.
     """
     made = producers(graph)
     uses = Counter(tensor for op in graph.operations for tensor in op.inputs)

@@ -10,32 +10,26 @@ them about. There scalars can be made in their place:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.build.inline import Decompose
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.names import substitute
-from nnef_grad.language.library import standard
+from nnef_grad.language.types import is_generic
 from nnef_grad.ops.shape import with_extent
 from nnef_grad.ops.traits import COPYING, MOVING, STEPS
 from nnef_grad.targets.conditions import not_one_axis
 from nnef_grad.targets.reduce import position_lowered
-
-# Emits scalars in the place of integers: of the operation that produced these, and their
-# cast.
-Form = Callable[[Operation, Emitter, Operation], Sequence[Operand]]
+from nnef_grad.targets.registry import producers, replaced
 
 
-def producers(graph: Graph) -> dict[Tensor, Operation]:
-    """The operation that made each tensor."""
-    return {tensor: op for op in graph.operations for tensor in op.outputs}
-
-
-# ---- From scalars ----
+def _is_cast(op: Operation, source: str, target: str) -> bool:
+    """Whether a tensor is cast from a type to another."""
+    is_cast = op.name == "cast" and op.dtype == target
+    return is_cast and [x.dtype for x in op.inputs] == [source]
 
 
 def floor_casts(graph: Graph) -> Graph:
@@ -44,25 +38,16 @@ def floor_casts(graph: Graph) -> Graph:
     """
     made = producers(graph)
 
-    def body(op: Operation) -> Decompose | None:
-        if not _is_cast(op, "scalar", "integer") or op.operands[0] not in made:
-            return None
-        return None if made[op.inputs[0]].name in STEPS else _floored
+    def is_open(op: Operation) -> bool:
+        is_cast = _is_cast(op, "scalar", "integer")
+        return is_cast and made[op.inputs[0]].name not in STEPS
 
-    return inline(graph, body)
-
-
-def _is_cast(op: Operation, source: str, target: str) -> bool:
-    is_cast = op.name == "cast" and op.dtype == target
-    return is_cast and dtype_of(op.operands[0]) == source
+    return replaced(graph, _floored, is_open)
 
 
 def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     whole = emit("floor", op.operands[0], hint="whole")
     return [emit("cast", whole, dtype="integer")]
-
-
-# ---- To scalars ----
 
 
 def move_casts_up(graph: Graph) -> Graph:
@@ -71,71 +56,62 @@ def move_casts_up(graph: Graph) -> Graph:
     """
     made = producers(graph)
 
-    def body(op: Operation) -> Decompose | None:
-        if not _is_cast(op, "integer", "scalar") or op.operands[0] not in made:
-            return None
-        producer = made[op.inputs[0]]
-        form = _FORMS.get(producer.name)
-        return partial(form, producer) if form is not None else None
+    def is_open(op: Operation) -> bool:
+        return _is_cast(op, "integer", "scalar") and made[op.inputs[0]].name in _FORMS
 
-    return inline(graph, body)
+    return replaced(graph, _as_scalars, is_open)
 
 
-def _moved(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
+def _as_scalars(emit: Emitter, cast: Operation) -> Sequence[Operand]:
+    producer = emit.producer(cast.inputs[0])
+    assert producer is not None
+    results = tensors(_FORMS[producer.name](emit, producer))
+    return [results[producer.outputs.index(cast.inputs[0])]]
+
+
+def _moved(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """The operation on scalars. It moves elements about, and makes none."""
-    operands = tuple(_as_scalar(emit, operand) for operand in producer.operands)
-    results = emit.emit_again(producer, operands)
-    pairs = zip(tensors(producer.results), tensors(results), strict=True)
-    return [new for old, new in pairs if old == cast.operands[0]]
+    pairs = zip(op.definition.operands, op.operands, strict=True)
+    operands = [_as_scalar(emit, o) if is_generic(p.type) else o for p, o in pairs]
+    return emit.emit_again(op, operands)
 
 
 def _as_scalar(emit: Emitter, x: Operand) -> Operand:
     if isinstance(x, tuple):
         return tuple(_as_scalar(emit, item) for item in x)
-    if dtype_of(x) != "integer":
-        return x
     return emit("cast", x, dtype="scalar", hint="number")
 
 
-def _gathered(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
-    x, indices = producer.operands
-    return emit.emit_again(producer, (_as_scalar(emit, x), indices))
-
-
-def _cast(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
+def _cast(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """The largest whole number that is not above."""
-    (x,) = producer.operands
+    (x,) = op.operands
     is_whole = dtype_of(x) != "scalar"
     return [emit("cast", x, dtype="scalar") if is_whole else emit("floor", x)]
 
 
-def _constant(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
-    shape, value = producer.attributes["shape"], producer.attributes["value"]
-    return [emit("constant", shape=shape, value=[float(item) for item in value])]
+def _constant(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    value = [*map(float, op.attributes["value"])]
+    return [emit("constant", shape=op.attributes["shape"], value=value)]
 
 
-_EXTREMA = {"argmax_reduce": "max_reduce", "argmin_reduce": "min_reduce"}
-
-
-def _position(producer: Operation, emit: Emitter, cast: Operation) -> Sequence[Operand]:
+def _position(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """The first of the positions at which the extremum is."""
-    if not_one_axis(producer):
-        (position,) = position_lowered(emit, producer)
+    if not_one_axis(op):
+        (position,) = position_lowered(emit, op)
         return [emit("cast", position, dtype="scalar")]
-    (x,), (axis,) = producer.inputs, producer.attributes["axes"]
+    (x,), (axis,) = op.inputs, op.attributes["axes"]
     extent = x.shape[axis]
-    extremum = emit(_EXTREMA[producer.name], x, axes=[axis], hint="extremum")
+    extremum = emit(op.name.removeprefix("arg"), x, axes=[axis], hint="extremum")
     hit = emit("eq", x, extremum, hint="hit")
-    shape = with_extent((1,) * x.rank, axis, extent)
-    numbers = [float(i) for i in range(extent)]
-    positions = emit("constant", shape=shape, value=numbers, hint="positions")
+    shape, value = with_extent((1,) * x.rank, axis, extent), map(float, range(extent))
+    positions = emit("constant", shape=shape, value=[*value], hint="positions")
     candidates = emit("select", hit, positions, float(extent), hint="candidates")
     return [emit("min_reduce", candidates, axes=[axis])]
 
 
-_FORMS: Mapping[str, Form] = {
-    **dict.fromkeys(MOVING | COPYING | {"select"}, _moved),
-    "gather": _gathered,
+# Emit scalars in the place of integers.
+_FORMS: Mapping[str, Decompose] = {
+    **dict.fromkeys(MOVING | COPYING | {"select", "gather"}, _moved),
     "cast": _cast,
     "constant": _constant,
     "argmax_reduce": _position,
@@ -143,36 +119,26 @@ _FORMS: Mapping[str, Form] = {
 }
 
 
-# ---- From outside ----
-
-
 def make_inputs_scalar(graph: Graph) -> Graph:
     """The graph with scalars for the inputs of integers that it makes scalars of, and
     uses for nothing else. They are fed whole numbers.
     """
-    chosen = {tensor: replace(tensor, dtype="scalar") for tensor in _only_cast(graph)}
-    if not chosen:
-        return graph
-    operations = tuple(_of_scalars(op, chosen) for op in graph.operations)
-    inputs = tuple(chosen.get(tensor, tensor) for tensor in graph.inputs)
-    notes = tuple(f"  {t.name}: input, whole numbers as scalars" for t in chosen)
-    return replace(
-        graph, inputs=inputs, operations=operations, notes=(*graph.notes, *notes)
-    )
-
-
-def _only_cast(graph: Graph) -> list[Tensor]:
-    """The inputs of integers that are read, by casts to scalars alone."""
     casts = {True: set[Tensor](), False: set[Tensor]()}
     for op in graph.operations:
         casts[_is_cast(op, "integer", "scalar")].update(op.inputs)
-    return [t for t in graph.inputs if t in casts[True] and t not in casts[False]]
+    only_cast = casts[True] - casts[False]
+    chosen = {t: replace(t, dtype="scalar") for t in graph.inputs if t in only_cast}
+    operations = (substitute(op, chosen) for op in graph.operations)
+    notes = (f"  {t.name}: input, whole numbers as scalars" for t in chosen)
+    changed = replace(
+        graph,
+        inputs=tuple(chosen.get(tensor, tensor) for tensor in graph.inputs),
+        operations=tuple(map(_with_own_type, operations)),
+        notes=(*graph.notes, *notes),
+    )
+    return changed if chosen else graph
 
 
-def _of_scalars(op: Operation, chosen: Mapping[Tensor, Tensor]) -> Operation:
-    moved = substitute(op, chosen)
-    if moved is op:
-        return op
-    if op.name == "external":
-        return replace(moved, dtype="scalar")
-    return replace(moved, definition=standard()["copy"])
+def _with_own_type(op: Operation) -> Operation:
+    """An external has the data type of what it introduces."""
+    return replace(op, dtype=op.outputs[0].dtype) if op.name == "external" else op

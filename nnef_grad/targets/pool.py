@@ -28,17 +28,14 @@ by side are laid out by a `reshape`, and infinity is one number among others the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops import DECOMPOSITIONS
-from nnef_grad.ops.pool import basic_windows, divisor, reverse_windows
-from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside
+from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.ops.pool import divisor
+from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, windows_of
 from nnef_grad.targets.conditions import automatic, other_than
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.windows import (
@@ -47,17 +44,11 @@ from nnef_grad.targets.windows import (
     are_dilated,
     are_side_by_side,
     are_single,
-    columns_of,
-    dilate,
-    form_blocks,
-    layout_of,
     moving_axes,
     of_columns,
-    output_shape,
-    repeat_elements,
+    spread,
     still,
     surrounded,
-    transposed,
     window_attributes,
 )
 
@@ -67,7 +58,7 @@ from nnef_grad.targets.windows import (
 @lowering("max_pool")
 def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Over the border too, unless that is ignored."""
-    (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
+    (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
     if border != "ignore" or _is_wide(windows):
@@ -79,7 +70,7 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 @lowering("avg_pool")
 def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Dilated windows are summed first."""
-    (x,), windows, border = op.inputs, basic_windows(op), op.attributes["border"]
+    (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
     if are_dilated(windows):
@@ -97,7 +88,7 @@ def box_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A mean times a volume; windows that are dilated, or that have as much padding as
     elements, are those of a convolution.
     """
-    (x,), windows = op.inputs, basic_windows(op)
+    (x,), windows = op.inputs, windows_of(op)
     border, normalize = op.attributes["border"], op.attributes["normalize"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
@@ -111,8 +102,7 @@ def box_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 def _is_spatial(windows: Windows) -> bool:
     """Whether windows lie in space: in one item of the batch and in one channel."""
-    is_still = not {0, 1} & set(moving_axes(windows))
-    return is_still and 3 <= len(windows.up) <= 5
+    return 3 <= len(windows.up) <= 5 and not {0, 1} & {*moving_axes(windows)}
 
 
 def _is_wide(windows: Windows) -> bool:
@@ -131,17 +121,18 @@ def _moved(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     (x,) = op.inputs
     if not moving_axes(windows):
         return x
-    layout, windows = layout_of(windows)
-    planes = layout.to_planes(emit, x, (1, *windows.up))
-    spatial = of_columns([*map(still, planes.shape[:2]), *columns_of(windows)])
-    attributes = {**op.settings, **window_attributes(spatial)}
+    layout = Layout(windows)
+    planes = layout.to_planes(emit, x, (1, *layout.windows.up))
+    columns = [*map(still, planes.shape[:2]), *layout.windows.axes]
+    attributes = {**op.settings, **window_attributes(of_columns(columns))}
     pooled = emit(op.name, planes, **attributes, hint="pooled")
-    return layout.from_planes(emit, pooled, windows.down)
+    return layout.from_planes(emit, pooled, layout.windows.down)
 
 
 def _convolved(emit: Emitter, x: Tensor, windows: Windows, border: str) -> Tensor:
     """The sums over windows, by a convolution with ones."""
-    layout, windows = layout_of(windows)
+    layout = Layout(windows)
+    windows = layout.windows
     planes = layout.to_planes(emit, x, (1, *windows.up))
     if border in REPEATING:
         planes, windows = surrounded(emit, planes, windows, border)
@@ -164,30 +155,25 @@ def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """With everything given, if it is not. Then windows that lie side by side repeat
     elements, and others are those of a deconvolution.
     """
-    (x,), windows = op.inputs, reverse_windows(op)
-    if DECOMPOSITIONS["debox"].applies(op):
-        return DECOMPOSITIONS["debox"].build(emit, op)
+    (x,), windows = op.inputs, windows_of(op)
     if _OPEN(op):
-        return [_explicit(emit, op, windows)]
+        volume = prod(windows.size) if op.attributes["normalize"] else 1
+        x = emit("div", x, float(volume), hint="share")
+        shape = windows.output_shape()
+        return [emit("debox", x, **window_attributes(windows), output_shape=shape)]
     if are_side_by_side(windows):
-        return [repeat_elements(emit, x, dict(enumerate(windows.size)))]
+        return [spread(emit, x, windows.size)]
     if are_single(windows):
-        return [dilate(emit, x, dict(enumerate(windows.stride)))]
+        return [spread(emit, x, windows.stride, zeros=True)]
     return [_deconvolved(emit, x, windows)]
-
-
-def _explicit(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
-    volume = prod(windows.size) if op.attributes["normalize"] else 1
-    share = emit("div", op.operands[0], float(volume), hint="share")
-    attributes = {**window_attributes(windows), "output_shape": output_shape(windows)}
-    return emit("debox", share, **attributes)
 
 
 def _deconvolved(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
     """Sums where windows meet, by a deconvolution with ones."""
-    layout, windows = layout_of(windows)
+    layout = Layout(windows)
+    windows = layout.windows
     planes = layout.to_planes(emit, x, (1, *windows.down))
-    shape = output_shape(windows, planes.shape[0], 1)
+    shape = windows.output_shape(planes.shape[0], 1)
     attributes = {**windows.attributes, "output_shape": shape}
     sums = emit("deconv", planes, _ones(emit, windows), **attributes, hint="sums")
     return layout.from_planes(emit, sums, windows.up)
@@ -199,23 +185,23 @@ def _deconvolved(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
 @lowering("argmax_pool")
 def argmax_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Where the largest element lies along an axis."""
-    patches = _patches_of(basic_windows(op))
-    elements = patches.take(emit, op.inputs[0], op.attributes["border"])
-    lines, axis = patches.to_lines(emit, elements)
+    layout = Layout(windows_of(op))
+    elements = layout.take(emit, op.inputs[0], op.attributes["border"])
+    lines, axis = layout.to_lines(emit, elements)
     index = emit("argmax_reduce", lines, axes=[axis], hint="largest")
-    return [patches.from_single(emit, index)]
+    return [layout.from_planes(emit, index, layout.windows.down)]
 
 
 @lowering("sample")
 def sample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The sum of the elements that are taken, with zeros for those that are not meant."""
-    (x, index), windows = op.inputs, basic_windows(op)
-    patches = _patches_of(windows)
-    chosen = _chosen(emit, patches, index, windows)
-    elements = patches.take(emit, x, op.attributes["border"])
+    (x, index), windows = op.inputs, windows_of(op)
+    layout = Layout(windows)
+    chosen = _chosen(emit, layout, index, windows)
+    elements = layout.take(emit, x, op.attributes["border"])
     kept = emit("select", chosen, elements, 0.0, hint="kept")
-    sampled = emit("sum_reduce", kept, axes=patches.axes, hint="sampled")
-    return [patches.from_single(emit, sampled)]
+    sampled = emit("sum_reduce", kept, axes=layout.axes, hint="sampled")
+    return [layout.from_planes(emit, sampled, layout.windows.down)]
 
 
 @lowering("desample")
@@ -223,162 +209,35 @@ def desample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The value of a window, at one of its elements, goes back to where that was taken
     from.
     """
-    (x, index), windows = op.inputs, reverse_windows(op)
-    patches = _patches_of(windows)
-    chosen = _chosen(emit, patches, index, windows)
-    each = patches.to_single(emit, x, "each")
-    return [patches.put(emit, emit("select", chosen, each, 0.0, hint="kept"))]
+    (x, index), windows = op.inputs, windows_of(op)
+    layout = Layout(windows)
+    chosen = _chosen(emit, layout, index, windows)
+    each = layout.to_single(emit, x, "each")
+    return [layout.put(emit, emit("select", chosen, each, 0.0, hint="kept"))]
 
 
-# The operations that make an index.
-_SOURCES = ("argmax_pool", "max_pool_with_index")
-
-
-def _chosen(emit: Emitter, patches: Patches, index: Tensor, windows: Windows) -> Tensor:
+def _chosen(emit: Emitter, layout: Layout, index: Tensor, windows: Windows) -> Tensor:
     """Whether an element is the one that the index means.
 
     An index that a maximum has made is not looked at: there is a runtime that does
     nothing with integers. What made it is looked at instead.
     """
     source = emit.producer(index)
-    if source and source.name in _SOURCES and basic_windows(source) == windows:
-        return _first(emit, patches, source)
-    number = emit(
-        "cast", patches.to_single(emit, index, "index"), dtype="scalar", hint="number"
-    )
-    places = patches.numbers(emit, range(patches.volume), "places")
+    is_maximum = source and source.name in ("argmax_pool", "max_pool_with_index")
+    if source and is_maximum and windows_of(source) == windows:
+        return _first(emit, layout, source)
+    index = layout.to_single(emit, index, "index")
+    number = emit("cast", index, dtype="scalar", hint="number")
+    places = layout.numbers(emit, range(layout.volume), "places")
     return emit("eq", number, places, hint="chosen")
 
 
-def _first(emit: Emitter, patches: Patches, source: Operation) -> Tensor:
+def _first(emit: Emitter, layout: Layout, source: Operation) -> Tensor:
     """Whether an element is the first of the largest ones in its window."""
-    elements = patches.take(emit, source.inputs[0], source.attributes["border"])
-    axes = patches.axes
-    largest = emit("max_reduce", elements, axes=axes, hint="largest")
+    elements = layout.take(emit, source.inputs[0], source.attributes["border"])
+    largest = emit("max_reduce", elements, axes=layout.axes, hint="largest")
     hits = emit("eq", elements, largest, hint="hits")
-    countdown = patches.numbers(emit, range(patches.volume, 0, -1), "countdown")
+    countdown = layout.numbers(emit, range(layout.volume, 0, -1), "countdown")
     priority = emit("select", hits, countdown, 0.0, hint="priority")
-    highest = emit("max_reduce", priority, axes=axes, hint="highest")
+    highest = emit("max_reduce", priority, axes=layout.axes, hint="highest")
     return emit("eq", priority, highest, hint="first")
-
-
-# ---- The elements of windows ----
-
-
-@dataclass(frozen=True)
-class Patches:
-    """The elements of windows, laid out in a tensor. The first axis is for all windows
-    that are not along the axes of the layout: [others, f1 * f2, x1, x2].
-
-    Attributes:
-        layout: the axes of the tensor that the windows slide over.
-        windows: the windows along the axes of the layout.
-        in_blocks: whether windows lie side by side: [others, x1, f1, x2, f2] then.
-    """
-
-    layout: Layout
-    windows: Windows
-    in_blocks: bool
-
-    @property
-    def axes(self) -> Shape:
-        """The axes of the elements of one window."""
-        last = 1 + 2 * len(self.windows.size)
-        return tuple(range(2, last, 2)) if self.in_blocks else (1,)
-
-    @property
-    def volume(self) -> int:
-        """The number of elements of a window."""
-        return prod(self.windows.size)
-
-    def take(self, emit: Emitter, x: Tensor, border: str) -> Tensor:
-        """The elements of all windows: where they are, or by convolutions that each
-        filter one element of a window.
-        """
-        windows = self.windows
-        if self.in_blocks:
-            extents = self._extents(windows.down, windows.size)
-            return self.layout.to_planes(emit, x, extents, hint="blocks")
-        x = self.layout.to_planes(emit, x, (1, *windows.up))
-        others = x.shape[0]
-        if border != "constant":
-            x, windows = surrounded(emit, x, windows, border, LOWEST)
-        for step in _steps(windows):
-            planes = reshaped(emit, x, (prod(x.shape[:2]), 1, *step.up), hint="planes")
-            filters = _one_hot(emit, step.size)
-            x = emit("conv", planes, filters, **step.attributes, hint="patches")
-        shape = (others, self.volume, *windows.down)
-        patches: Tensor = reshaped(emit, x, shape, hint="patches")
-        return patches
-
-    def put(self, emit: Emitter, x: Tensor) -> Tensor:
-        """The elements where they were taken from, added where windows overlap: by the
-        same steps in reverse.
-        """
-        for step in [] if self.in_blocks else reversed(_steps(self.windows)):
-            volume = prod(step.size)
-            planes = prod(x.shape[:2]) // volume
-            x = reshaped(emit, x, (planes, volume, *step.down), hint="patches")
-            shape = output_shape(step, planes, 1)
-            attributes = {**step.attributes, "output_shape": shape, "hint": "planes"}
-            x = emit("deconv", x, _one_hot(emit, step.size), **attributes)
-        return self.layout.from_planes(emit, x, self.windows.up)
-
-    def to_lines(self, emit: Emitter, elements: Tensor) -> tuple[Tensor, int]:
-        """The elements of each window along one axis, and which that is."""
-        if not self.in_blocks:
-            return elements, 1
-        others, down = elements.shape[0], self.windows.down
-        order = [0, *range(1, elements.rank, 2), *self.axes]
-        ordered = transposed(emit, elements, order, hint="turned")
-        lines = reshaped(emit, ordered, (others, *down, self.volume), hint="lines")
-        return lines, lines.rank - 1
-
-    def to_single(self, emit: Emitter, y: Tensor, hint: str) -> Tensor:
-        """A tensor with one value for each window, beside the elements."""
-        down = self.windows.down
-        extents = self._extents(down, (1,) * len(down))
-        return self.layout.to_planes(emit, y, extents, hint=hint)
-
-    def from_single(self, emit: Emitter, each: Tensor) -> Tensor:
-        """One value for each window, in its own shape."""
-        return self.layout.from_planes(emit, each, self.windows.down)
-
-    def numbers(self, emit: Emitter, values: Sequence[int], hint: str) -> Tensor:
-        """A number for each element of a window, the same for all windows."""
-        size = self.windows.size
-        shape = (1, *self._extents((1,) * len(size), size))
-        return emit("constant", shape=shape, value=list(map(float, values)), hint=hint)
-
-    def _extents(self, down: Shape, size: Shape) -> Shape:
-        """The extents after the first axis, for so many windows of that size."""
-        if self.in_blocks:
-            return tuple(chain(*zip(down, size, strict=True)))
-        return (prod(size), *down)
-
-
-def _patches_of(windows: Windows) -> Patches:
-    return Patches(*layout_of(windows), form_blocks(windows))
-
-
-# The filters for n elements hold n * n numbers. More elements than this are taken axis by
-# axis.
-MOST_AT_ONCE = 64
-
-
-def _steps(windows: Windows) -> list[Windows]:
-    """The windows all at once or, if they are large, along one axis after the other."""
-    if prod(windows.size) <= MOST_AT_ONCE:
-        return [windows]
-    done, left = ([*map(still, extents)] for extents in (windows.down, windows.up))
-    return [
-        of_columns([*done[:axis], column, *left[axis + 1 :]])
-        for axis, column in enumerate(columns_of(windows))
-    ]
-
-
-def _one_hot(emit: Emitter, size: Shape) -> Tensor:
-    """For each element of a window, in row-major order, a filter that is 1 there."""
-    volume = prod(size)
-    value = [float(i == j) for i in range(volume) for j in range(volume)]
-    return emit("constant", shape=[volume, 1, *size], value=value, hint="one_hot")

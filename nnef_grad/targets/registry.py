@@ -11,21 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import Evaluator, instantiate_body, parameters
-from nnef_grad.graph.ir import Operation
+from nnef_grad.build.evaluation import instantiate, instantiate_body
+from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.language.library import FragmentFile
-from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.registry import Decomposition
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 
-Lowering = Callable[[Emitter, Operation], Sequence[Any]]
-Function = TypeVar("Function", bound=Lowering)
-
+Function = TypeVar("Function", bound=Decompose)
 SUFFIX = "_lowered"
 LOWERINGS: dict[str, Decomposition] = {}
 
@@ -46,11 +43,11 @@ def lowering(
     return enter
 
 
-# ---- What is refused ----
-
 _MAXIMA = "max_pool argmax_pool max_pool_with_index sample"
 _INDEXED = "argmax_pool sample desample"
 _POOLS = f"{_MAXIMA} avg_pool rms_pool box debox desample"
+_EMPTY = when.empty & when.ignoring
+_LONG = ~when.blocks & when.long
 
 # For the operations, named in a string, settings that no exporter writes and that have no
 # other form, and what messages say of them.
@@ -58,19 +55,15 @@ REFUSED: Sequence[tuple[str, Condition, str]] = (
     ("slice tile", when.above_rank(5), "along more than 5 axes"),
     ("conv deconv", when.no_space, "without spatial axes"),
     ("conv deconv", when.above_rank(5), "with more than 3 spatial axes"),
-    ("conv deconv", when.untouched, "with windows that all lie outside"),
+    ("conv deconv", ~when.touching, "with windows that all lie outside"),
     (_POOLS, when.along_four_axes, "with windows along more than 3 axes"),
     (
         f"{_MAXIMA} avg_pool rms_pool",
-        when.empty & when.ignoring,
+        _EMPTY,
         "with windows that have no element inside",
     ),
     (_POOLS, when.cropping, "with negative padding"),
-    (
-        _INDEXED,
-        when.no_blocks & when.longer(300),
-        "with windows of more than 300 elements along an axis",
-    ),
+    (_INDEXED, _LONG, "with windows of more than 300 elements along an axis"),
 )
 
 
@@ -84,7 +77,8 @@ def refusal(operation: Operation) -> str:
     return ""
 
 
-# ---- Which lowering an operation has ----
+# Their borders that repeat elements are padded first.
+_PADDED = {"conv", "deconv", "debox"}
 
 
 @lru_cache(maxsize=1)
@@ -93,25 +87,34 @@ def written() -> FragmentFile:
     return FragmentFile(Path(__file__).parent / "lowerings.nnef")
 
 
-def find_lowering(operation: Operation) -> Lowering | None:
+def find_lowering(operation: Operation) -> Decompose | None:
     """Puts other operations in the place of one; None where it has no other form.
 
     In this order: the Python lowering; the one in lowerings.nnef; the body of the
     operation, in Python or in the standard library.
     """
     name = operation.name
+    own, body = LOWERINGS.get(name), DECOMPOSITIONS.get(name)
     if refusal(operation):
         return None
-    if name in LOWERINGS:
-        return LOWERINGS[name].build if LOWERINGS[name].applies(operation) else None
+    if body is not None and not body.applies(operation):
+        body = None
+    if own is not None and not (body is not None and name in _PADDED):
+        return own.build if own.applies(operation) else None
     if name + SUFFIX in written():
-        return partial(_apply, written()[name + SUFFIX])
-    if name in DECOMPOSITIONS and DECOMPOSITIONS[name].applies(operation):
-        return DECOMPOSITIONS[name].build
+        return partial(instantiate, written()[name + SUFFIX])
+    if body is not None:
+        return body.build
     return instantiate_body if operation.definition.body is not None else None
 
 
-def _apply(fragment: Fragment, emit: Emitter, operation: Operation) -> list[object]:
-    bound = parameters(operation.definition, operation.operands, operation.settings)
-    results = Evaluator(emit).instantiate(fragment, bound, emit.naming, operation.span)
-    return list(results.values())
+def replaced(
+    graph: Graph, form: Decompose, which: Callable[[Operation], bool]
+) -> Graph:
+    """The graph with another form of some operations."""
+    return inline(graph, lambda op: form if which(op) else None)
+
+
+def producers(graph: Graph) -> dict[Tensor, Operation]:
+    """The operation that made each tensor."""
+    return {tensor: op for op in graph.operations for tensor in op.outputs}

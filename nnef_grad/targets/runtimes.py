@@ -8,26 +8,19 @@ operation that need to be. The other forms are not given here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language.library import standard
-from nnef_grad.ops.windows import REPEATING
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 
-# The settings that must not reach runtimes, which are named in a string.
-Fact = Mapping[str, Condition]
 
-
-@dataclass(frozen=True)
-class Runtime:
-    """A runtime, or several that are used together.
-
-    Attributes:
-        name: its name in the tables.
-        title: what messages call it.
+class Runtime(NamedTuple):
+    """A runtime, or several that are used together: its name in the table, and what
+    messages call it.
     """
 
     name: str
@@ -37,10 +30,8 @@ class Runtime:
         """Whether the operation, as it is set, must not reach the runtime."""
         if operation.name not in standard():
             return True
-        return any(
-            self.name in names.split() and condition(operation)
-            for names, condition in LACKING.get(operation.name, {}).items()
-        )
+        facts = LACKING.get(operation.name, ())
+        return any(self.name in names and holds(operation) for names, holds in facts)
 
 
 # nnef.Session, and the PyTorch interpreter of nnef_tools
@@ -55,164 +46,121 @@ RUNTIMES: dict[str, Runtime] = {
 
 ALL = "khronos tract onnx"
 
-
-# ---- Whatever the settings are ----
-
 # Halves go up in the standard: they are rounded away from zero, or to the even neighbour.
-# nnef.Session has another function for gelu; softplus is infinite from 89 on in some. The
-# index of a maximum is another one, and desample puts one value in place of a sum.
-_WHOLLY: Mapping[str, str] = {
-    ALL: """
-        rcp round silu gelu copy_n add_n update any_reduce all_reduce separable_conv
-        separable_deconv rms_pool argmax_pool max_pool_with_index sample desample
-        nearest_downsample area_downsample local_mean_normalization
-        local_variance_normalization local_contrast_normalization avg_roi_pool
-        max_roi_pool roi_resample avg_roi_align max_roi_align min_max_linear_quantize
-        zero_point_linear_quantize linear_quantize logarithmic_quantize
-    """,
-    "khronos onnx": "clamp softabs",
-    "khronos tract": "softplus nearest_upsample",
-    "tract": "split gather",
-    "onnx": "rsqrt rsqr log2 ne le ge stack unstack",
-}
-
-
-# ---- Element by element, shapes, matrices, reductions, normalisation ----
+# nnef.Session has another function for gelu. The index of a maximum is another one, and
+# desample puts one value in place of a sum.
+_RIGHT_NOWHERE = """
+    rcp round silu gelu copy_n add_n update any_reduce all_reduce separable_conv
+    separable_deconv rms_pool argmax_pool max_pool_with_index sample desample
+    nearest_downsample area_downsample local_mean_normalization
+    local_variance_normalization local_contrast_normalization avg_roi_pool
+    max_roi_pool roi_resample avg_roi_align max_roi_align min_max_linear_quantize
+    zero_point_linear_quantize linear_quantize logarithmic_quantize
+"""
 
 _SELU = when.other_than(**{"alpha": 1.67326319, "lambda": 1.05070102})
 _TRANSPOSED = when.other_than(transposeA=False, transposeB=False)
-_REDUCTION = {ALL: when.unsorted | when.no_axes}
-_POSITION = {ALL: when.not_one_axis}
-_NORM = {"khronos onnx": when.always, "tract": when.unsorted}
-_NO_SCALAR = when.of_type("logical") | when.of_type("integer")
-
-ELEMENTS: Mapping[str, Fact] = {
-    # Element by element
-    "select": {
-        "khronos": when.runs_out_of_axes,
-        "tract": when.literal_integers | when.literal_condition,
-        "onnx": when.literal_integers | when.of_type("logical"),
-    },
-    "elu": {"tract onnx": when.other_than(alpha=1.0)},
-    "selu": {"tract": when.always, "khronos onnx": _SELU},
-    "prelu": {"khronos": when.always, "onnx": when.broadcast_operand},
-    "softmax": {"khronos onnx": when.not_one_axis, "onnx": when.not_last},
-    # Tensors
-    "constant": {
-        "khronos": when.splat & _NO_SCALAR,
-        "tract": when.always,
-        "onnx": when.splat,
-    },
-    "cast": {"khronos": when.of_type("logical"), "tract": when.always},
-    # It copies floats, whatever the type is.
-    "copy": {"khronos": when.of_type("logical") | when.literal_integers},
-    # Reductions
-    "sum_reduce": {**_REDUCTION, "onnx": when.other_than(normalize=False)},
-    "mean_reduce": _REDUCTION,
-    "max_reduce": _REDUCTION,
-    "min_reduce": _REDUCTION,
-    "argmax_reduce": _POSITION,
-    "argmin_reduce": _POSITION,
-    "moments": _NORM,
-    # Matrices
-    # A reshape after broadcast batches is folded into the product in tract, and fails; so
-    # does one after a single number.
-    "matmul": {
-        "khronos tract": when.different_batches,
-        "tract": when.inner_product,
-        "onnx": when.several_batches & _TRANSPOSED,
-    },
-    "linear": {"khronos onnx": when.no_plain_layer},
-    # Normalisation
-    "batch_normalization": {
-        "khronos": when.always,
-        "onnx": when.not_by_channel | when.no_space | when.shared_parameters,
-    },
-    "l1_normalization": _NORM,
-    "l2_normalization": _NORM,
-    "local_response_normalization": {
-        "khronos tract": when.always,
-        "onnx": when.not_across_channels,
-    },
-    # Shapes
-    "reshape": {ALL: when.empty_shape | when.of_some_axes},
-    "squeeze": _REDUCTION,
-    "unsqueeze": _REDUCTION,
-    "transpose": {ALL: when.rank_0 | when.fewer_axes, "khronos": when.above_rank(5)},
-    "slice": {
-        ALL: when.rank_0 | when.open_ended,
-        "khronos": when.above_rank(5),
-        "tract": when.no_plain_range | when.needless_stride,
-    },
-    "pad": {
-        ALL: when.rank_0 | when.cropping | when.with_border("reflect-even", "ignore"),
-        "khronos": when.beside_space
-        | when.with_border("reflect", "replicate") & when.other_than(value=0.0),
-        "tract": when.with_border("replicate"),
-    },
-    # One without repetitions ends in an error of tract where it is left out.
-    "tile": {ALL: when.repeated_once, "khronos": when.above_rank(5)},
-}
-
-
-# ---- Windows: convolutions, pooling, boxes, sampling ----
-
-_OUTSIDE = when.reading & when.with_border("constant", *REPEATING)
+_UNALIGNED = when.other_than(method="aligned")
 _CROPPED = when.repeating | when.cropping | when.above_rank(5)
 _FILTER = _CROPPED | when.no_space | when.bias_not_by_channel
 _EMPTY = when.empty & when.ignoring
 _POOL = _CROPPED | _EMPTY | when.across | when.no_space | when.automatic & when.spaced
 
-WINDOWS: Mapping[str, Fact] = {
-    # tract takes elements that a stride skips out of what is before the convolution, and
-    # fails if that is a reshape. It leaves out the padding of a filter of one element, if
-    # a matrix product follows.
-    "conv": {
-        ALL: _FILTER,
-        "tract": when.skipping | when.multiplying | when.idle,
-        "onnx": when.number_as_bias | when.automatic & when.dilated,
-    },
-    # tract takes the filter for another way round, and cannot fuse a product with ones.
-    "deconv": {
-        ALL: _FILTER | when.biased & when.uncovered,
-        "tract": when.always,
-        "onnx": when.number_as_bias | when.automatic & (when.sized | when.spaced),
-    },
-    "max_pool": {
-        ALL: _POOL,
-        "tract onnx": _OUTSIDE,
-        "onnx": when.wide | when.automatic & when.dilated,
-    },
-    "avg_pool": {ALL: _POOL | when.dilated, "onnx": when.wide},
-    "box": {
-        ALL: _CROPPED | _EMPTY | when.dilated | when.along_four_axes,
-        "tract": when.across | when.no_space,
-        "onnx": when.always,
-    },
-    "debox": {
-        "khronos": _CROPPED
-        | when.across
-        | when.no_space
-        | when.other_than(normalize=False),
-        "tract onnx": when.always,
-    },
-    "multilinear_upsample": {
-        "khronos": when.above_rank(4)
-        | when.not_by_two
-        | when.other_than(method="symmetric", border="replicate"),
-        "tract": when.always,
-        "onnx": when.other_than(method="aligned")
-        & when.with_border("constant", "reflect"),
-    },
-}
+# Operations, runtimes, and the settings of the operations that must not reach them.
+FACTS: Sequence[tuple[str, str, Condition]] = (
+    (_RIGHT_NOWHERE, ALL, when.always),
+    # Element by element. softplus is infinite from 89 on in some runtimes.
+    ("clamp softabs", "khronos onnx", when.always),
+    ("rsqrt rsqr log2 ne le ge", "onnx", when.always),
+    ("softplus", "khronos tract", when.always),
+    ("select", "khronos", when.runs_out_of_axes),
+    ("select", "tract onnx", when.literal_integers),
+    ("select", "tract", when.literal_condition),
+    ("select", "onnx", when.of_type("logical")),
+    ("elu", "tract onnx", when.other_than(alpha=1.0)),
+    ("selu", "tract", when.always),
+    ("selu", "khronos onnx", _SELU),
+    ("prelu", "khronos", when.always),
+    ("prelu", "onnx", when.broadcast_operand),
+    ("softmax", "khronos onnx", when.not_one_axis),
+    ("softmax", "onnx", when.not_last),
+    # Tensors. The Khronos runtimes copy floats, whatever the type is.
+    ("constant", "khronos", when.splat & ~when.of_type("scalar")),
+    ("constant cast", "tract", when.always),
+    ("constant", "onnx", when.splat),
+    ("cast copy", "khronos", when.of_type("logical")),
+    ("copy", "khronos", when.literal_integers),
+    # Reductions
+    ("sum_reduce mean_reduce max_reduce min_reduce", ALL, when.unsorted | when.no_axes),
+    ("sum_reduce", "onnx", when.other_than(normalize=False)),
+    ("argmax_reduce argmin_reduce", ALL, when.not_one_axis),
+    # Matrices. A reshape after broadcast batches is folded into the product in tract, and
+    # fails; so does one after a single number.
+    ("matmul", "khronos tract", when.different_batches),
+    ("matmul", "tract", when.inner_product),
+    ("matmul", "onnx", when.above_rank(2) & _TRANSPOSED),
+    ("linear", "khronos onnx", when.no_plain_layer),
+    # Normalisation
+    ("moments l1_normalization l2_normalization", "khronos onnx", when.always),
+    ("moments l1_normalization l2_normalization", "tract", when.unsorted),
+    ("batch_normalization", "khronos", when.always),
+    ("batch_normalization", "onnx", when.not_by_channel | when.no_space),
+    ("batch_normalization", "onnx", when.shared_parameters),
+    ("local_response_normalization", "khronos tract", when.always),
+    ("local_response_normalization", "onnx", when.not_across_channels),
+    # Shapes. A tile without repetitions ends in an error of tract where it is left out.
+    ("split gather", "tract", when.always),
+    ("stack unstack", "onnx", when.always),
+    ("reshape", ALL, when.set_to(shape=()) | when.of_some_axes),
+    ("squeeze unsqueeze", ALL, when.unsorted | when.no_axes),
+    ("transpose slice pad", ALL, when.rank_0),
+    ("transpose slice tile", "khronos", when.above_rank(5)),
+    ("transpose", ALL, when.fewer_axes),
+    ("slice", ALL, when.open_ended),
+    ("slice", "tract", when.no_plain_range | when.needless_stride),
+    ("tile", ALL, when.repeated_once),
+    ("pad", ALL, when.cropping | when.with_border("reflect-even", "ignore")),
+    ("pad", "khronos", when.beside_space),
+    ("pad", "khronos", when.repeating & when.other_than(value=0.0)),
+    ("pad", "tract", when.with_border("replicate")),
+    # Filters. tract takes elements that a stride skips out of what is before the
+    # convolution, and fails if that is a reshape. It leaves out the padding of a filter
+    # of one element, if a matrix product follows. It takes the filter of a deconvolution
+    # for another way round, and cannot fuse a product with ones.
+    ("conv deconv", ALL, _FILTER),
+    ("conv deconv", "onnx", when.number_as_bias),
+    ("conv", "tract", when.skipping | when.multiplying | when.idle),
+    ("conv", "onnx", when.automatic & when.dilated),
+    ("deconv", ALL, when.biased & when.uncovered),
+    ("deconv", "tract", when.always),
+    ("deconv", "onnx", when.automatic & (when.sized | when.spaced)),
+    # Pools and boxes
+    ("max_pool avg_pool", ALL, _POOL),
+    ("max_pool avg_pool", "onnx", when.wide),
+    ("max_pool", "tract onnx", when.reading & when.other_than(border="ignore")),
+    ("max_pool", "onnx", when.automatic & when.dilated),
+    ("avg_pool", ALL, when.dilated),
+    ("box", ALL, _CROPPED | _EMPTY | when.dilated | when.along_four_axes),
+    ("box", "tract", when.across | when.no_space),
+    ("box", "onnx", when.always),
+    ("debox", "khronos", _CROPPED | when.across | when.no_space),
+    ("debox", "khronos", when.other_than(normalize=False)),
+    ("debox", "tract onnx", when.always),
+    # Sampling
+    ("nearest_upsample", "khronos tract", when.always),
+    ("multilinear_upsample", "khronos", when.above_rank(4) | when.not_by_two),
+    ("multilinear_upsample", "khronos", when.other_than(method="symmetric")),
+    ("multilinear_upsample", "khronos", when.other_than(border="replicate")),
+    ("multilinear_upsample", "tract", when.always),
+    (
+        "multilinear_upsample",
+        "onnx",
+        _UNALIGNED & when.with_border("constant", "reflect"),
+    ),
+)
 
-
-LACKING: Mapping[str, Fact] = {
-    **{
-        operation: {runtimes: when.always}
-        for runtimes, operations in _WHOLLY.items()
-        for operation in operations.split()
-    },
-    **ELEMENTS,
-    **WINDOWS,
-}
+# The same for each operation.
+LACKING: dict[str, list[tuple[Sequence[str], Condition]]] = defaultdict(list)
+for _names, _runtimes, _condition in FACTS:
+    for _name in _names.split():
+        LACKING[_name].append((_runtimes.split(), _condition))

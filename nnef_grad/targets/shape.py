@@ -4,7 +4,7 @@ no more than five axes where elements move.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from math import prod
 
@@ -16,28 +16,25 @@ from nnef_grad.targets.registry import lowering
 
 MOST_AXES = 5
 
-# ---- The same elements in another shape ----
+
+def fill(emit: Emitter, x: Operand, shape: Shape, hint: str | None = None) -> Operand:
+    """An operand, repeated to a shape that it can be broadcast to."""
+    missing = list(range(len(shape_of(x)), len(shape)))
+    if missing:
+        x = emit("unsqueeze", x, axes=missing, hint="single")
+    repeats = [whole // part for whole, part in zip(shape, shape_of(x), strict=True)]
+    return x if {*repeats} <= {1} else emit("tile", x, repeats=repeats, hint=hint)
 
 
 @lowering("reshape")
 def reshape_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """To the whole shape of the result; to rank 0 without the axes that there are."""
     (x,), shape = op.operands, op.outputs[0].shape
-    if not shape:
-        axes = list(range(len(shape_of(x))))
-        return [emit("squeeze", x, axes=axes) if axes else x]
-    is_there = shape_of(x) == shape
-    return [x if is_there else emit("reshape", x, shape=shape)]
-
-
-@lowering("squeeze", "unsqueeze")
-def squeeze_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """With the axes in ascending order; without any, nothing changes."""
-    (x,), axes = op.operands, sorted(op.attributes["axes"])
-    return [emit(op.name, x, axes=axes) if axes else x]
-
-
-# ---- Axes in another order ----
+    if shape_of(x) == shape:
+        return [x]
+    if shape:
+        return [emit("reshape", x, shape=shape)]
+    return [emit("squeeze", x, axes=list(range(len(shape_of(x)))))]
 
 
 def _order(op: Operation) -> Shape:
@@ -57,9 +54,7 @@ def _runs(op: Operation) -> list[list[int]]:
 
 @lowering("transpose", applies=lambda op: len(_runs(op)) <= MOST_AXES)
 def transpose_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """With all axes; where they are too many, with those as one that stay side by
-    side.
-    """
+    """With all axes; if they are too many, with those as one that stay side by side."""
     (x,), order = op.operands, _order(op)
     if not isinstance(x, Tensor) or order == tuple(sorted(order)):
         return [x]
@@ -73,16 +68,12 @@ def transpose_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [reshaped(emit, moved, op.outputs[0].shape)]
 
 
-# ---- Joining and dividing ----
-
-
 @lowering("split")
 def split_lowered(emit: Emitter, op: Operation) -> Sequence[tuple[Tensor, ...]]:
     """A slice for each part."""
     (x,), axis = op.inputs, op.attributes["axis"]
-    ends = list(accumulate(part.shape[axis] for part in op.outputs))
-    ranges = pairwise([0, *ends])
-    return [tuple(section(emit, x, {axis: ends}, hint="part") for ends in ranges)]
+    ends = accumulate((part.shape[axis] for part in op.outputs), initial=0)
+    return [tuple(section(emit, x, {axis: e}, hint="part") for e in pairwise(ends))]
 
 
 @lowering("stack")
@@ -98,13 +89,13 @@ def stack_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 def unstack_lowered(emit: Emitter, op: Operation) -> Sequence[tuple[Tensor, ...]]:
     """A slice for each part, without the axis."""
     (x,), axis = op.inputs, op.attributes["axis"]
-    layers = (
-        section(emit, x, {axis: (i, i + 1)}, hint="layer") for i in range(x.shape[axis])
-    )
+    layers = _layers(emit, x, axis, range(x.shape[axis]))
     return [tuple(emit("squeeze", layer, axes=[axis]) for layer in layers)]
 
 
-# ---- Slices ----
+def _layers(emit: Emitter, x: Tensor, axis: int, taken: range) -> Iterator[Tensor]:
+    return (section(emit, x, {axis: (i, i + 1)}, hint="layer") for i in taken)
+
 
 Positions = Mapping[int, range]
 
@@ -127,10 +118,9 @@ def take(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
     if any(map(_is_backward, positions.values())):
         backward = _mirrored if x.dtype == "scalar" else _one_by_one
         return backward(emit, x, positions)
-    pairs = positions.items()
-    columns = zip(*(_range(taken, x.shape[a]) for a, taken in pairs), strict=True)
-    begin, end, stride = map(list, columns)
-    stride = stride if set(stride) != {1} else []
+    ranges = [_range(taken, x.shape[axis]) for axis, taken in positions.items()]
+    begin, end, stride = zip(*ranges, strict=True)
+    stride = () if {*stride} == {1} else stride
     return emit("slice", x, axes=list(positions), begin=begin, end=end, stride=stride)
 
 
@@ -151,11 +141,10 @@ def _range(taken: range, extent: int) -> tuple[int, int, int]:
 
 def _mirrored(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
     """Elements in reverse order are found in the mirror, after the last one."""
-    padding = [(0, 0)] * x.rank
-    mirrored = dict(positions)
+    padding, mirrored = [(0, 0)] * x.rank, dict(positions)
     for axis, taken in positions.items():
-        last = x.shape[axis] - 1
         if _is_backward(taken):
+            last = x.shape[axis] - 1
             padding[axis] = (0, last - taken[-1])
             start, step = 2 * last - taken[0], -taken.step
             mirrored[axis] = range(start, start + len(taken) * step, step)
@@ -166,23 +155,17 @@ def _mirrored(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
 def _one_by_one(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
     """Slices of one element each, joined in their order: only numbers can be padded."""
     for axis, taken in positions.items():
-        layers = [section(emit, x, {axis: (i, i + 1)}, hint="layer") for i in taken]
+        layers = list(_layers(emit, x, axis, taken))
         x = emit("concat", layers, axis=axis, hint="in_order")
     return x
 
 
-# ---- Repeating and gathering ----
-
-
-@lowering("tile")
-def tile_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """Nothing is repeated."""
-    return op.operands
-
-
 @lowering("gather", applies=lambda op: op.dtype != "integer")
 def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """A product with a matrix of ones and zeros; of logicals, by way of numbers."""
+    """A product with a matrix of ones and zeros; of logicals, by way of numbers.
+
+    [taken, extent] times [before, extent, after] is [before, taken, after].
+    """
     x, indices = op.operands
     assert isinstance(x, Tensor)
     if x.dtype == "logical":
@@ -190,24 +173,20 @@ def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         axis = op.attributes["axis"]
         gathered = emit("gather", numbers, indices, axis=axis, hint="gathered")
         return [emit("gt", gathered, 0.5)]
-    return [reshaped(emit, _product(emit, op, x), op.outputs[0].shape)]
-
-
-def _product(emit: Emitter, op: Operation, x: Tensor) -> Tensor:
-    """[taken, extent] times [before, extent, after] is [before, taken, after]."""
-    axis = op.attributes["axis"]
+    axis, extent = op.attributes["axis"], x.shape[op.attributes["axis"]]
     before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     groups = (before,) if before > 1 else ()
-    rows = reshaped(emit, x, (*groups, x.shape[axis], after), hint="rows")
-    onehot = _onehot(emit, op.operands[1], x.shape[axis])
+    rows = reshaped(emit, x, (*groups, extent, after), hint="rows")
+    onehot = _onehot(emit, indices, extent)
     if groups:
         onehot = emit("unsqueeze", onehot, axes=[0], hint="onehot_for_all")
-    return emit("matmul", onehot, rows, hint="gathered")
+    product = emit("matmul", onehot, rows, hint="gathered")
+    return [reshaped(emit, product, op.outputs[0].shape)]
 
 
 def _onehot(emit: Emitter, indices: Operand, extent: int) -> Tensor:
     """A row for each index: 1 at its position, and 0 at the others."""
-    numbers = [float(i) for i in range(extent)]
+    numbers = list(map(float, range(extent)))
     positions = emit("constant", shape=[1, extent], value=numbers, hint="positions")
     if isinstance(indices, Tensor):
         indices = reshaped(emit, indices, (prod(indices.shape), 1), hint="column")

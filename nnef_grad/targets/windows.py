@@ -1,85 +1,77 @@
-"""Steps of the lowerings of window operations: the axes that windows slide along, how
-they lie, and elements that are repeated or moved apart.
+"""How windows lie, and steps of their lowerings: tensors with the axes last that windows
+slide along, the elements of windows beside each other, and elements that move apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 from math import prod
 from typing import Any
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Shape, Tensor
-from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, counts_inside
-
-# The size, the padding, the stride and the dilation of windows that are the elements.
-STILL = (1, (0, 0), 1, 1)
-# Next to nothing, in single precision: what a maximum finds in a border that is ignored.
-LOWEST = -3e38
-
-# Up-scaled and down-scaled extent, and the four of STILL.
-Column = tuple[Any, ...]
+from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.ops.windows import REPEATING, AxisWindows, Windows, basic_outside
 
 
-# ---- The axes that windows slide along ----
+def is_still(axis: AxisWindows) -> bool:
+    """Whether the windows are the elements one by one."""
+    return (axis.size, axis.padding, axis.stride) == (1, (0, 0), 1)
 
 
-def columns_of(windows: Windows) -> list[Column]:
-    """The windows axis by axis."""
-    w = windows
-    fields = (w.up, w.down, w.size, w.padding, w.stride, w.dilation)
-    return list(zip(*fields, strict=True))
-
-
-def of_columns(columns: Sequence[Column]) -> Windows:
-    """The windows with those along each axis."""
-    return Windows(*zip(*columns, strict=True)) if columns else Windows(*[()] * 6)
-
-
-def still(extent: int) -> Column:
+def still(extent: int) -> AxisWindows:
     """Windows that are the elements of an axis."""
-    return (extent, extent, *STILL)
+    return AxisWindows(extent, extent, 1, (0, 0), 1, 1)
 
 
-def moving_axes(windows: Windows) -> Shape:
-    """The axes along which windows are more than the elements one by one."""
-    columns = zip(windows.size, windows.padding, windows.stride, strict=True)
-    return tuple(axis for axis, column in enumerate(columns) if column != STILL[:3])
+def of_columns(columns: Sequence[AxisWindows]) -> Windows:
+    """The windows that are these along each axis."""
+    return Windows(*zip(*columns, strict=True)) if columns else Windows(*[()] * 6)
 
 
 def window_attributes(windows: Windows) -> dict[str, Any]:
     """The attributes of a pool; there are no gaps in a window of one element."""
-    pairs = zip(windows.dilation, windows.size, strict=True)
-    dilation = tuple(d if f > 1 else 1 for d, f in pairs)
+    dilation = tuple(c.dilation if c.size > 1 else 1 for c in windows.axes)
     return {"size": windows.size, **replace(windows, dilation=dilation).attributes}
 
 
-def output_shape(windows: Windows, *before: int) -> Shape:
-    """That of a reverse operation, with the extents before those of the windows; empty
-    where it need not be given.
-    """
-    return () if windows.has_natural_extents else (*before, *windows.up)
+def moving_axes(windows: Windows) -> Shape:
+    """The axes along which windows are more than the elements one by one."""
+    return tuple(a for a, c in enumerate(windows.axes) if not is_still(c))
 
 
 def skipping_axes(windows: Windows) -> Shape:
     """The axes along which windows take no elements but those from stride to stride."""
     return tuple(
         axis
-        for axis, (_, _, f, sides, s, d) in enumerate(columns_of(windows))
-        if s > 1 and (f == 1 or d % s == 0) and sides == (0, 0)
+        for axis, c in enumerate(windows.axes)
+        if c.stride > 1 and c.padding == (0, 0)
+        if c.size == 1 or c.dilation % c.stride == 0
     )
 
 
-# ---- How windows lie ----
+def are_dilated(windows: Windows) -> bool:
+    """Whether there are gaps in the windows."""
+    return any(c.size > 1 and c.dilation > 1 for c in windows.axes)
 
 
 def are_side_by_side(windows: Windows) -> bool:
     """Whether each element of the up-scaled side is in one window."""
     return not are_dilated(windows) and all(
-        sides[0] == 0 and up == down * f and (f == s or down == 1)
-        for up, down, f, sides, s, _ in columns_of(windows)
+        c.padding[0] == 0
+        and c.up == c.down * c.size
+        and (c.size == c.stride or c.down == 1)
+        for c in windows.axes
+    )
+
+
+def are_single(windows: Windows) -> bool:
+    """Whether each window is one element, the first of as many as the stride says."""
+    return all(
+        c.padding[0] == 0 and c.up == c.down * c.stride and c.size == 1
+        for c in windows.axes
     )
 
 
@@ -90,86 +82,8 @@ def form_blocks(windows: Windows) -> bool:
     return len(moving_axes(windows)) <= 2 and are_side_by_side(windows)
 
 
-def are_single(windows: Windows) -> bool:
-    """Whether each window is one element, the first of as many as the stride says."""
-    return all(
-        sides[0] == 0 and up == down * s and f == 1
-        for up, down, f, sides, s, _ in columns_of(windows)
-    )
-
-
-def are_dilated(windows: Windows) -> bool:
-    """Whether there are gaps in the windows."""
-    return any(f > 1 and d > 1 for _, _, f, _, _, d in columns_of(windows))
-
-
-def covers(windows: Windows) -> bool:
-    """Whether no part of the up-scaled side lies before the first window, or after the
-    last one.
-    """
-    columns = zip(windows.begin, windows.end, windows.up, strict=True)
-    return all(first <= 0 and last >= extent for first, last, extent in columns)
-
-
-def have_empty(windows: Windows) -> bool:
-    """Whether there are windows without an element inside the up-scaled side."""
-    return not all(map(all, counts_inside(windows)))
-
-
-# ---- Planes ----
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A tensor with the axes last that windows slide along, and all others as one.
-
-    Attributes:
-        shape: the shape of the tensor. The extents of those axes are given again where
-            they are wanted: an operation changes them.
-        axes: those axes, in ascending order.
-    """
-
-    shape: Shape
-    axes: Shape
-
-    def to_planes(
-        self, emit: Emitter, x: Tensor, extents: Shape, hint: str = "planes"
-    ) -> Tensor:
-        """The tensor as [others, *extents], where the extents hold what is in the axes."""
-        others = prod(x.shape[axis] for axis in self._others)
-        ordered = transposed(emit, x, [*self._others, *self.axes], hint="turned")
-        planes: Tensor = reshaped(emit, ordered, (others, *extents), hint=hint)
-        return planes
-
-    def from_planes(self, emit: Emitter, planes: Tensor, extents: Shape) -> Tensor:
-        """The way back, to a tensor with these extents of the axes."""
-        order = [*self._others, *self.axes]
-        others = (self.shape[axis] for axis in self._others)
-        ordered = reshaped(emit, planes, (*others, *extents), hint="turned")
-        return transposed(
-            emit, ordered, sorted(range(len(order)), key=order.__getitem__)
-        )
-
-    @property
-    def _others(self) -> list[int]:
-        return [axis for axis in range(len(self.shape)) if axis not in self.axes]
-
-
-def layout_of(windows: Windows) -> tuple[Layout, Windows]:
-    """The layout for the axes that windows slide along, or else for the last one, and
-    the windows along those.
-    """
-    axes = moving_axes(windows) or tuple(range(len(windows.up)))[-1:]
-    columns = columns_of(windows)
-    return Layout(windows.up, axes), of_columns([columns[axis] for axis in axes])
-
-
-def transposed(
-    emit: Emitter, x: Tensor, axes: Sequence[int], hint: str | None = None
-) -> Tensor:
-    """The tensor with its axes in another order; itself where they have it already."""
-    is_ordered = list(axes) == sorted(axes)
-    return x if is_ordered else emit("transpose", x, axes=axes, hint=hint)
+# Next to nothing, in single precision: what a maximum finds in a border that is ignored.
+LOWEST = -3e38
 
 
 def surrounded(
@@ -179,53 +93,171 @@ def surrounded(
     windows over that.
     """
     first, outside = x.rank - len(windows.up), basic_outside(windows)
-    windows = replace(windows, padding=((0, 0),) * len(windows.up))
-    if not any(map(any, outside)):
-        return x, windows
-    padding = (*((0, 0),) * first, *outside)
-    filled = {"border": border} if border in REPEATING else {"value": value}
-    padded = emit("pad", x, padding=padding, **filled, hint="padded")
-    return padded, replace(windows, up=padded.shape[first:])
+    if any(map(any, outside)):
+        around = (*((0, 0),) * first, *outside)
+        x = emit("pad", x, padding=around, **filling_of(border, value), hint="padded")
+    padding = ((0, 0),) * len(windows.up)
+    return x, replace(windows, up=x.shape[first:], padding=padding)
+
+
+def filling_of(border: str, value: float) -> dict[str, Any]:
+    """Where a border repeats something, no value is given."""
+    return {"border": border} if border in REPEATING else {"value": value}
+
+
+# ---- Tensors that windows slide over ----
+
+
+class Layout:
+    """A tensor that windows slide over, with the axes last that they slide along, or else
+    its last one, and all others as one: [others, x1, x2].
+
+    The elements of windows are [others, f1 * f2, x1, x2] or, where windows form blocks,
+    [others, x1, f1, x2, f2].
+
+    Attributes:
+        windows: the windows along those axes.
+        in_blocks: whether they form blocks.
+    """
+
+    def __init__(self, windows: Windows) -> None:
+        self._shape, all_axes = windows.up, range(len(windows.up))
+        self._last = moving_axes(windows) or tuple(all_axes)[-1:]
+        self._others = [axis for axis in all_axes if axis not in self._last]
+        self.windows = of_columns([windows.axes[axis] for axis in self._last])
+        self.in_blocks = form_blocks(windows)
+
+    def to_planes(
+        self, emit: Emitter, x: Tensor, extents: Shape, hint: str = "planes"
+    ) -> Tensor:
+        """The tensor as [others, *extents], where the extents hold what is in the axes."""
+        others = prod(x.shape[axis] for axis in self._others)
+        ordered = transposed(emit, x, [*self._others, *self._last], hint="turned")
+        return reshaped(emit, ordered, (others, *extents), hint)
+
+    def from_planes(self, emit: Emitter, planes: Tensor, extents: Shape) -> Tensor:
+        """The way back, to a tensor with these extents of the axes."""
+        order = [*self._others, *self._last]
+        others = (self._shape[axis] for axis in self._others)
+        ordered = reshaped(emit, planes, (*others, *extents), hint="turned")
+        return transposed(emit, ordered, [order.index(a) for a in range(len(order))])
+
+    @property
+    def axes(self) -> Shape:
+        """The axes of the elements of one window."""
+        last = 1 + 2 * len(self.windows.size)
+        return tuple(range(2, last, 2)) if self.in_blocks else (1,)
+
+    @property
+    def volume(self) -> int:
+        """The number of elements of a window."""
+        return prod(self.windows.size)
+
+    def take(self, emit: Emitter, x: Tensor, border: str) -> Tensor:
+        """The elements of all windows: where they are, or by convolutions that each
+        filter one element of a window.
+        """
+        windows = self.windows
+        if self.in_blocks:
+            extents = self._extents(windows.down, windows.size)
+            return self.to_planes(emit, x, extents, hint="blocks")
+        x = self.to_planes(emit, x, (1, *windows.up))
+        patches = (x.shape[0], self.volume, *windows.down)
+        if border != "constant":
+            x, windows = surrounded(emit, x, windows, border, LOWEST)
+        for step in _steps(windows):
+            planes = reshaped(emit, x, (prod(x.shape[:2]), 1, *step.up), "planes")
+            filters = _one_hot(emit, step.size)
+            x = emit("conv", planes, filters, **step.attributes, hint="patches")
+        return reshaped(emit, x, patches, hint="patches")
+
+    def put(self, emit: Emitter, x: Tensor) -> Tensor:
+        """The elements where they were taken from, added where windows overlap: by the
+        same steps in reverse.
+        """
+        for step in [] if self.in_blocks else reversed(_steps(self.windows)):
+            volume = prod(step.size)
+            planes = prod(x.shape[:2]) // volume
+            x = reshaped(emit, x, (planes, volume, *step.down), hint="patches")
+            shape = step.output_shape(planes, 1)
+            attributes = {**step.attributes, "output_shape": shape, "hint": "planes"}
+            x = emit("deconv", x, _one_hot(emit, step.size), **attributes)
+        return self.from_planes(emit, x, self.windows.up)
+
+    def to_lines(self, emit: Emitter, elements: Tensor) -> tuple[Tensor, int]:
+        """The elements of each window along one axis, and which that is."""
+        if not self.in_blocks:
+            return elements, 1
+        order = [0, *range(1, elements.rank, 2), *self.axes]
+        ordered = transposed(emit, elements, order, hint="turned")
+        shape = (elements.shape[0], *self.windows.down, self.volume)
+        return reshaped(emit, ordered, shape, hint="lines"), len(shape) - 1
+
+    def to_single(self, emit: Emitter, y: Tensor, hint: str) -> Tensor:
+        """A tensor with one value for each window, beside the elements."""
+        down = self.windows.down
+        return self.to_planes(emit, y, self._extents(down, (1,) * len(down)), hint)
+
+    def numbers(self, emit: Emitter, values: Sequence[int], hint: str) -> Tensor:
+        """A number for each element of a window, the same for all windows."""
+        size = self.windows.size
+        shape = (1, *self._extents((1,) * len(size), size))
+        return emit("constant", shape=shape, value=list(map(float, values)), hint=hint)
+
+    def _extents(self, down: Shape, size: Shape) -> Shape:
+        """The extents after the first axis, for so many windows of that size."""
+        if self.in_blocks:
+            return tuple(chain(*zip(down, size, strict=True)))
+        return (prod(size), *down)
+
+
+# The filters for n elements hold n * n numbers. More elements than this are taken axis by
+# axis.
+MOST_AT_ONCE = 64
+
+
+def _steps(windows: Windows) -> list[Windows]:
+    """The windows all at once or, if they are large, along one axis after the other."""
+    if prod(windows.size) <= MOST_AT_ONCE:
+        return [windows]
+    done, left = ([*map(still, extents)] for extents in (windows.down, windows.up))
+    return [
+        of_columns([*done[:axis], column, *left[axis + 1 :]])
+        for axis, column in enumerate(windows.axes)
+    ]
+
+
+def _one_hot(emit: Emitter, size: Shape) -> Tensor:
+    """For each element of a window, in row-major order, a filter that is 1 there."""
+    volume = prod(size)
+    value = [float(i == j) for i in range(volume) for j in range(volume)]
+    return emit("constant", shape=[volume, 1, *size], value=value, hint="one_hot")
 
 
 # ---- Elements that move apart ----
 
-Fill = Callable[[Emitter, Tensor, Sequence[int]], Tensor]
 
+def spread(
+    emit: Emitter, x: Tensor, factors: Sequence[int], *, zeros: bool = False
+) -> Tensor:
+    """The tensor with each element repeated along its axes or, with zeros, followed by
+    them: by two for a factor of 3.
 
-def repeat_elements(emit: Emitter, x: Tensor, factors: Mapping[int, int]) -> Tensor:
-    """The tensor with each element repeated along some axes."""
-    return _spread(emit, x, factors, _tile)
-
-
-def dilate(emit: Emitter, x: Tensor, factors: Mapping[int, int]) -> Tensor:
-    """The tensor with zeros after each element along some axes: two for a factor of 3."""
-    return _spread(emit, x, factors, _pad)
-
-
-def _tile(emit: Emitter, elements: Tensor, counts: Sequence[int]) -> Tensor:
-    return emit("tile", elements, repeats=counts, hint="repeated")
-
-
-def _pad(emit: Emitter, elements: Tensor, counts: Sequence[int]) -> Tensor:
-    padding = [(0, count - 1) for count in counts]
-    return emit("pad", elements, padding=padding, hint="padded")
-
-
-def _spread(emit: Emitter, x: Tensor, factors: Mapping[int, int], fill: Fill) -> Tensor:
-    """Each element gets an axis of its own, which is filled.
-
-    Two axes at once make rank 5, the most that all runtimes pad and tile; and what they
-    pad are axes from the third on.
+    Each element gets an axis of its own, which is filled. Two axes at once make rank 5,
+    the most that all runtimes pad and tile; and what they pad are axes from the third on.
     """
-    axes = [axis for axis, factor in sorted(factors.items()) if factor > 1]
+    axes = [axis for axis, factor in enumerate(factors) if factor > 1]
     while axes:
         chosen = axes[-2:] if axes[-1] == x.rank - 1 else axes[-1:]
         axes = axes[: -len(chosen)]
         elements = reshaped(emit, x, _elements(x.shape, chosen), hint="elements")
         counts = [1] * elements.rank
         counts[2 : 2 + 2 * len(chosen) : 2] = [factors[axis] for axis in chosen]
-        filled = fill(emit, elements, counts)
+        if zeros:
+            padding = [(0, count - 1) for count in counts]
+            filled = emit("pad", elements, padding=padding, hint="padded")
+        else:
+            filled = emit("tile", elements, repeats=counts, hint="repeated")
         extents = (n * factors[a] if a in chosen else n for a, n in enumerate(x.shape))
         x = reshaped(emit, filled, tuple(extents), hint="spread")
     return x
@@ -235,9 +267,8 @@ def _elements(shape: Shape, chosen: Sequence[int]) -> Shape:
     """The shape with an axis for each element of the chosen axes: the third and, where
     the last axis is one of two, the fifth.
     """
-    first, *others = chosen
-    after = prod(shape[first + 1 :])
+    first, after = chosen[0], prod(shape[chosen[0] + 1 :])
     before = (prod(shape[:first]), shape[first], 1)
-    if others:
+    if len(chosen) == 2:
         return (*before, after, 1)
     return (*before, after) if after > 1 else before

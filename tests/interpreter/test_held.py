@@ -15,6 +15,7 @@ import nnef_grad
 from nnef_grad.interpreter import EVALUATIONS, held, step
 from nnef_grad.interpreter.feeds import collect_feeds
 from nnef_grad.interpreter.random_values import random_values
+from nnef_grad.interpreter.registry import HELD
 from nnef_grad.language.library import standard
 from nnef_grad.ops.traits import DECISIONS, STEPS
 
@@ -31,19 +32,26 @@ local_response_normalization local_mean_normalization batch_normalization
 reshape squeeze unsqueeze transpose split concat stack unstack slice pad tile gather cast
 copy_n add_n external variable constant update
 """
+# Their decisions are made by the operations in their bodies, by which they are evaluated.
+BY_BODY = {
+    *("l1_normalization", "l2_normalization"),
+    *("local_variance_normalization", "local_contrast_normalization"),
+    *("avg_roi_align", "max_roi_align", "linear_quantize"),
+}
 
 
 def test_each_operation_is_smooth_or_held_or_constant() -> None:
-    parts = [set(SMOOTH.split()), set(held.HELD), STEPS, held.BY_BODY, DECISIONS]
+    parts = [set(SMOOTH.split()), set(HELD), STEPS, BY_BODY, DECISIONS]
     assert set().union(*parts) == set(standard())
     assert sum(map(len, parts)) == len(standard())
+    assert BY_BODY.isdisjoint(EVALUATIONS)
 
 
 def test_what_is_not_the_same_function_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = nnef_grad.loads(document("x = external(shape = [9]);\ny = relu(x);"))
-    monkeypatch.setitem(held.HELD, "relu", held.HELD["abs"])
+    monkeypatch.setitem(HELD, "relu", HELD["abs"])
     with pytest.raises(AssertionError, match="'relu' is another function"):
         nnef_grad.check(graph, nnef_grad.differentiate(graph))
 
@@ -202,7 +210,7 @@ def test_an_evaluation_of_the_users_goes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [m for m in models() if m.operation in held.HELD], ids=lambda m: m.name
+    "model", [m for m in models() if m.operation in HELD], ids=lambda m: m.name
 )
 def test_the_same_at_the_point(model: Any) -> None:
     """For other random numbers than those of the check: held asserts it."""
@@ -214,4 +222,4 @@ def test_the_same_at_the_point(model: Any) -> None:
         for operation in graph.operations:
             tensors.update(step(operation, tensors))
             is_held = bool(held.hold(operation, tensors))
-            assert is_held == (operation.name in held.HELD)
+            assert is_held == (operation.name in HELD)

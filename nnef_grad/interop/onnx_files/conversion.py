@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,10 @@ from nnef_grad.errors import Problem, UnsupportedError
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.interop.khronos import Array, Model, finite, from_nnef_tools
 from nnef_grad.interop.onnx_files import converter
+from nnef_grad.interop.onnx_files.folding import dtype_of
 from nnef_grad.interop.onnx_files.node import Node
 from nnef_grad.interop.onnx_files.operations import CONVERSIONS
-from nnef_grad.interop.onnx_files.reading import (
-    DOMAINS,
-    refuse_unknown_shapes,
-    scalar_initializers,
-)
+from nnef_grad.interop.onnx_files.reading import DOMAINS, refuse_unknown_shapes
 from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.language.library import standard
 
@@ -32,11 +28,8 @@ _MAX_CONSTANT = 10_000
 
 
 def convert(model: Any, name: str) -> Model:
-    """The graph of an ONNX model, and its data.
-
-    Args:
-        model: the model, from `reading.complete`.
-        name: the name of the model, for messages.
+    """The graph of a model from `reading.complete`, and its data. The name of the model
+    is for messages.
 
     Raises:
         UnsupportedError: it has operations, or settings of them, that cannot be
@@ -55,23 +48,23 @@ def convert(model: Any, name: str) -> Model:
         _name_variables(made, named)
         _make_names_valid(made)
         graph, data = from_nnef_tools(made, fragments=_fragments(made))
-    numbers = map(_about_number, scalar_initializers(model.graph))
+    scalars = (i for i in model.graph.initializer if dtype_of(i).kind == "f")
+    numbers = (
+        Problem(f"'{scalar.name}' is a number of the graph, and has no gradient")
+        for scalar in scalars
+        if not scalar.dims
+    )
     return Model(replace(graph, warnings=(*graph.warnings, *numbers)), data)
-
-
-def _about_number(name: str) -> Problem:
-    return Problem(f"'{name}' is a number of the graph, and has no gradient")
 
 
 def _refuse_operations(graph: Any, name: str) -> None:
     kinds = dict.fromkeys(node.op_type for node in graph.node)
-    missing = kinds.keys() - CONVERSIONS.keys() - converter.KNOWN
+    known = CONVERSIONS.keys() | converter.KNOWN
+    missing = ", ".join(f"'{kind}'" for kind in kinds if kind not in known)
     if missing:
-        listed = ", ".join(f"'{kind}'" for kind in kinds if kind in missing)
-        message = f"nnef_tools cannot convert '{name}' to NNEF"
-        raise UnsupportedError(
-            f"{message}: it does not have the ONNX operations {listed}"
-        )
+        what = f"nnef_tools cannot convert '{name}' to NNEF"
+        message = f"{what}: it does not have the ONNX operations {missing}"
+        raise UnsupportedError(message)
 
 
 def _convert_operations(graph: Any, version: int, name: str) -> None:
@@ -165,9 +158,5 @@ def _fragments(graph: Any) -> str:
     used = {op.type for op in graph.operations}.difference(standard())
     theirs = converter.fragments()
     found = [text for name, text in theirs.items() if name in used]
-    return "".join([_own_fragments(), *found]) if used else ""
-
-
-@lru_cache(maxsize=1)
-def _own_fragments() -> str:
-    return (Path(__file__).parent / "fragments.nnef").read_text("utf-8")
+    ours = (Path(__file__).parent / "fragments.nnef").read_text("utf-8")
+    return "".join([ours, *found]) if used else ""

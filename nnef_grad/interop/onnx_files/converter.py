@@ -1,9 +1,8 @@
 """The converter of nnef_tools, for the operations that operations/ leaves to it.
 
-Only this module relies on its internals: `_Transforms`, the names of the operations
-that it converts; that it keeps unknown operations; and its treatment of constants. This
-holds for nnef-tools 1.0.9 to 1.0.11, which share the code for ONNX, but not for 1.0.8.
-pyproject.toml has the range.
+Only this module relies on internals for ONNX: `_Transforms`, the operations that it
+converts; that it keeps unknown operations; and its treatment of constants. This holds
+for nnef-tools 1.0.9 to 1.0.11, but not for 1.0.8; pyproject.toml has the range.
 """
 
 from __future__ import annotations

@@ -27,11 +27,10 @@ def fold(model: Any) -> Any:
     """The model with all shapes that can be inferred, and with computations on shapes
     and constants folded.
     """
-    is_changed = True
-    while is_changed:
+    while True:
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        is_changed = _fold_once(model) or _fill_in_shape(model.graph)
-    return model
+        if not (_fold_once(model) or _fill_in_shape(model.graph)):
+            return model
 
 
 def shape_in(info: Any) -> tuple[int, ...] | None:

@@ -69,11 +69,10 @@ def widened(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
 
 
 class Node:
-    """An operation of ONNX, and methods to emit its replacement.
+    """An operation of nnef_tools for ONNX, and methods to emit its replacement.
 
     Attributes:
-        operation: the operation of nnef_tools.
-        kind: its name.
+        kind: the name of the operation.
         version: the version of its operator set.
         results: its results; those that are left out have no name.
         result: the first result.
@@ -139,14 +138,8 @@ class Node:
         **attributes: Any,
     ) -> None:
         """Emits an NNEF operation; operands and attributes that are None are left out.
-
-        Args:
-            name: the operation.
-            operands: in declared order.
-            results: a tuple, or a list for an array of tensors; the first result of the
-                node if not given.
-            squeezed: axes of extent 1 that this operation adds to the node's result.
-            attributes: the attributes, by their names in NNEF.
+        Its results are a tuple, or a list for an array of tensors; if not given, it is
+        the first result of the node, to which it may add axes that are then squeezed.
         """
         made = (self.result,) if results is None else results
         if squeezed:
@@ -180,9 +173,10 @@ class Node:
     def unsqueeze(self, x: Tensor, axes: Iterable[int]) -> Tensor:
         """A tensor with additional axes of extent 1."""
         added = list(axes)
-        made = self.tensor(widened(x.shape, added), x.dtype) if added else x
-        if added:
-            self.emit("unsqueeze", x, results=(made,), axes=added)
+        if not added:
+            return x
+        made = self.tensor(widened(x.shape, added), x.dtype)
+        self.emit("unsqueeze", x, results=(made,), axes=added)
         return made
 
     def of_rank(self, x: Tensor, rank: int) -> Tensor:

@@ -5,7 +5,6 @@ shapes that can be inferred.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import onnx.inliner
 import onnx.shape_inference
 
 from nnef_grad.errors import UnsupportedError, UsageError
-from nnef_grad.interop.onnx_files.folding import dtype_of, fold, shape_in
+from nnef_grad.interop.onnx_files.folding import fold, shape_in
 from nnef_grad.interop.onnx_files.refusals import reason, translate_errors
 from nnef_grad.model import Shapes
 from nnef_grad.storage.files import PathLike, reading
@@ -37,19 +36,14 @@ def load(path: PathLike) -> Any:
         except OSError:
             raise
         except Exception as error:
-            # Protocol buffers, and onnx for external weights, raise errors of their
-            # own.
+            # Protocol buffers and external weights have errors of their own.
             message = f"'{name}' cannot be read as an ONNX file"
             raise UsageError(f"{message}: {reason(error)}") from None
 
 
 def complete(model: Any, input_shapes: Shapes, name: str) -> Any:
-    """An ONNX model with all shapes that can be inferred, and without functions.
-
-    Args:
-        model: the model, which may be changed.
-        input_shapes: shapes of inputs that it leaves open, by name.
-        name: the name of the model, for messages.
+    """An ONNX model with all shapes that can be inferred, and without functions. The
+    model may be changed; its name is for messages.
 
     Raises:
         UsageError: it is empty, or shapes are missing or do not fit.
@@ -65,16 +59,10 @@ def complete(model: Any, input_shapes: Shapes, name: str) -> Any:
         return fold(model)
 
 
-def scalar_initializers(graph: Any) -> list[str]:
-    """The scalar initializers without axes."""
-    scalars = (i for i in graph.initializer if dtype_of(i).kind == "f")
-    return [scalar.name for scalar in scalars if not scalar.dims]
-
-
 def _refuse_foreign(graph: Any, name: str) -> None:
     foreign = {n.domain: n.op_type for n in graph.node if n.domain not in DOMAINS}
+    named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
     if foreign:
-        named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
         message = f"'{name}' has operations that are not standard ONNX: {named}"
         raise UnsupportedError(message)
 
@@ -87,22 +75,22 @@ def _set_shapes(graph: Any, shapes: Shapes) -> None:
         if name not in fed:
             names = ", ".join(map(repr, fed))
             raise UsageError(f"there is no input '{name}'; the inputs are {names}")
-        _set_shape(name, fed[name].shape.dim, shape)
+        extents = fed[name].shape.dim
+        if len(extents) != len(shape):
+            ranks = f"has the rank {len(extents)}, and {list(shape)} is given"
+            raise UsageError(f"the input '{name}' {ranks}")
+        for extent, wanted in zip(extents, shape, strict=True):
+            extent.dim_value = wanted
     for name, kind in fed.items():
         _refuse_open(name, kind.shape.dim)
     if shapes:
-        _forget_shapes(graph)
+        # The shapes of other tensors may not fit the new ones.
+        del graph.value_info[:]
+        for result in graph.output:
+            result.type.tensor_type.ClearField("shape")
     for result in graph.output:
         if result.name in fed:
             result.type.tensor_type.CopyFrom(fed[result.name])
-
-
-def _set_shape(name: str, extents: Any, shape: Sequence[int]) -> None:
-    if len(extents) != len(shape):
-        given = f"and {list(shape)} is given"
-        raise UsageError(f"the input '{name}' has the rank {len(extents)}, {given}")
-    for extent, wanted in zip(extents, shape, strict=True):
-        extent.dim_value = wanted
 
 
 def _refuse_open(name: str, extents: Any) -> None:
@@ -110,13 +98,6 @@ def _refuse_open(name: str, extents: Any) -> None:
         shown = [e.dim_value or e.dim_param or "?" for e in extents]
         message = f"the input '{name}' has the shape {shown}, which is left open"
         raise UsageError(f"{message}: give the extents in input_shapes")
-
-
-def _forget_shapes(graph: Any) -> None:
-    """Removes the shapes of other tensors, which may not fit the new input shapes."""
-    del graph.value_info[:]
-    for result in graph.output:
-        result.type.tensor_type.ClearField("shape")
 
 
 def refuse_unknown_shapes(model: Any, name: str) -> None:
@@ -129,14 +110,9 @@ def refuse_unknown_shapes(model: Any, name: str) -> None:
     if unknown:
         named = ", ".join(f"'{kind}'" for kind in dict.fromkeys(unknown))
         message = f"'{name}' has shapes that are not known before it is run"
-        why = "".join(f"; {reason}" for reason in _shape_problems(model))
-        raise UnsupportedError(f"{message}, from these operations: {named}{why}")
-
-
-def _shape_problems(model: Any) -> list[str]:
-    """The reason of onnx for shapes that it cannot infer."""
-    try:
-        onnx.shape_inference.infer_shapes(model, strict_mode=True)
-    except Exception as error:
-        return [reason(error)]
-    return []
+        message = f"{message}, from these operations: {named}"
+        try:
+            onnx.shape_inference.infer_shapes(model, strict_mode=True)
+        except Exception as error:
+            message = f"{message}; {reason(error)}"
+        raise UnsupportedError(message)

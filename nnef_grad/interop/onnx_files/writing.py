@@ -27,22 +27,17 @@ from nnef_grad.targets import lower
 
 
 def write(graph: Graph, path: PathLike, data: Data, *, overwrite: bool) -> None:
-    """Writes a graph, lowered for ONNX Runtime.
-
-    Raises:
-        UnsupportedError: ONNX, or the converter, does not have an operation.
-        UsageError: the data of a variable are missing, or do not fit; the file exists
-            and must not be replaced.
-    """
+    """Writes a graph, lowered for ONNX Runtime; see `to_onnx`."""
     place = Path(path)
     with writing(path):
         refuse_existing(place, overwrite=overwrite)
     lowered = lower(graph, "onnx")
-    given = {**data, **lowered.data}
-    _refuse_missing(lowered.graph, given)
+    arrays = {**data, **lowered.data}
+    _refuse_missing(lowered.graph, arrays)
+    given = {label: _in_single_precision(array) for label, array in arrays.items()}
     with writing(path), unfinished_file(place) as draft:
         with translate_errors(f"nnef_tools cannot convert '{graph.name}' to ONNX"):
-            source = to_nnef_tools(lowered.graph, _in_single_precision(given))
+            source = to_nnef_tools(lowered.graph, given)
             Writer()(Converter()(source), os.fspath(draft))
             model = onnx.load(draft)
             _declare_as_constants(model.graph)
@@ -52,23 +47,17 @@ def write(graph: Graph, path: PathLike, data: Data, *, overwrite: bool) -> None:
 
 def _refuse_missing(graph: Graph, data: Data) -> None:
     there = {label.lower() for label in data}
-    missing = [
-        v.label for v in declared_variables(graph) if v.label.lower() not in there
-    ]
+    labels = (variable.label for variable in declared_variables(graph))
+    missing = [f"'{label}'" for label in labels if label.lower() not in there]
     if missing:
-        named = ", ".join(f"'{label}'" for label in missing)
+        named = ", ".join(missing)
         raise UsageError(f"there are no data for the variables with the labels {named}")
 
 
-def _in_single_precision(data: Data) -> dict[str, Array]:
-    """The data in single precision, like the inputs: ONNX does not mix types."""
-    arrays = {label: np.asarray(array) for label, array in data.items()}
-    return {
-        label: array.astype(np.float32, copy=False)
-        if array.dtype.kind == "f"
-        else array
-        for label, array in arrays.items()
-    }
+def _in_single_precision(data: Array) -> Array:
+    """Data in single precision, like the inputs: ONNX does not mix types."""
+    array = np.asarray(data)
+    return array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array
 
 
 def _declare_as_constants(graph: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 import nnef_grad
-from nnef_grad.graph.prune import prune
+from nnef_grad.graph.passes import prune
 from nnef_grad.targets import TARGETS
 from support.runtimes.cases import Array, Case, Verdict, brief, relative_error
 from support.runtimes.matrix import Example, retyped, rounded, verdicts

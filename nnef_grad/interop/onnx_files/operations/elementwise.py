@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.interop.khronos import dtype_name
 from nnef_grad.interop.onnx_files.node import Node, Tensor, constant, conversion
 
 # The operation in NNEF, and its attributes with their defaults in ONNX.
-_UNARY: dict[str, tuple[str, dict[str, float]]] = {
+_UNARY: dict[str, tuple[str, dict[str, Any]]] = {
     "Celu": ("celu", {"alpha": 1.0}),
     "Elu": ("elu", {"alpha": 1.0}),
     "Erf": ("erf", {}),
@@ -19,50 +20,38 @@ _UNARY: dict[str, tuple[str, dict[str, float]]] = {
     "Reciprocal": ("rcp", {}),
     "Selu": ("selu", {"alpha": 1.67326319, "gamma": 1.05070102}),
     "Softsign": ("softsign", {}),
+    "SpaceToDepth": ("space_to_depth", {"blocksize": None}),
     "Swish": ("swish", {"alpha": 1.0}),
     "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
 }
 
 # Attributes with another name in NNEF.
-_ATTRIBUTES = {"gamma": "lambda"}
-
-_GELU = {"none": "gelu", "tanh": "gelu_by_tanh"}
-
-# By the kind of the numpy type.
-_TYPES = {"f": "scalar", "i": "integer", "u": "integer", "b": "logical"}
+_ATTRIBUTES = {"gamma": "lambda", "blocksize": "block"}
 
 
 @conversion(*_UNARY)
 def unary(node: Node, x: Tensor) -> None:
     """An activation or another unary function."""
     name, defaults = _UNARY[node.kind]
-    given: dict[str, Any] = {
-        _ATTRIBUTES.get(k, k): float(node.get(k, default))
-        for k, default in defaults.items()
-    }
+    given = {_ATTRIBUTES.get(k, k): node.get(k, v) for k, v in defaults.items()}
     node.emit(name, x, **given)
 
 
 @conversion("Gelu")
 def gelu(node: Node, x: Tensor) -> None:
     """x * P(X <= x), or its approximation."""
-    node.emit(_GELU[node.get("approximate", "none")], x)
-
-
-# Whether there is a lower bound, and an upper one.
-_CLIPS = {
-    (True, True): "clamp",
-    (True, False): "max",
-    (False, True): "min",
-    (False, False): "copy",
-}
+    names = {"none": "gelu", "tanh": "gelu_by_tanh"}
+    node.emit(names[node.get("approximate", "none")], x)
 
 
 @conversion("Clip")
 def clip(node: Node, x: Tensor, *_: Tensor | None) -> None:
     """Bounds are attributes before version 11."""
     low, high = _bound(node, "min", 1), _bound(node, "max", 2)
-    node.emit(_CLIPS[low is not None, high is not None], x, low, high)
+    name = "copy" if low is None else "max"
+    if high is not None:
+        name = "min" if low is None else "clamp"
+    node.emit(name, x, low, high)
 
 
 def _bound(node: Node, name: str, place: int) -> Tensor | None:
@@ -100,7 +89,7 @@ def power(node: Node, x: Tensor, y: Tensor) -> None:
 def cast(node: Node, x: Tensor) -> None:
     """Casts; scalars are truncated to integers."""
     dtype = node.result.dtype
-    given, made = (_TYPES[np.dtype(each).kind] for each in (x.dtype, dtype))
+    given, made = map(dtype_name, (x.dtype, dtype))
     if given == made:
         node.emit("copy", x)
     elif (given, made) == ("scalar", "integer"):

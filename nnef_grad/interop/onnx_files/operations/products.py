@@ -40,9 +40,7 @@ def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> None:
 
 
 class Cell(NamedTuple):
-    """A recurrent operation: its fragment, the numbers of its gates and states, and the
-    settings that the fragment implements.
-    """
+    """The fragment of a recurrent operation, and the settings that it implements."""
 
     name: str
     gates: int

@@ -67,12 +67,6 @@ def expand(node: Node, x: Tensor, shape: Tensor) -> None:
     node.emit("tile", wide, repeats=[made // given for made, given in extents])
 
 
-@conversion("SpaceToDepth")
-def space_to_depth(node: Node, x: Tensor) -> None:
-    """Blocks of pixels to channels."""
-    node.emit("space_to_depth", x, block=node.get("blocksize", None))
-
-
 @conversion("Gather")
 def gather(node: Node, x: Tensor, indices: Tensor) -> None:
     """A gather; in ONNX, negative indices count from the end."""

@@ -15,15 +15,8 @@ Pair = tuple[int, int]
 
 
 class Axis(NamedTuple):
-    """A window along one spatial axis.
-
-    Attributes:
-        given: the extent of the operand.
-        made: the extent of the result.
-        size: the number of elements of the window.
-        stride: the distance between windows.
-        dilation: the distance between elements of a window.
-        pads: the padding before and after, as in the file.
+    """A window of `size` elements along one spatial axis, with the extents of the
+    operand and of the result, and the padding before and after as in the file.
     """
 
     given: int
@@ -91,10 +84,11 @@ def _convolve(
     axes: list[Axis],
     padding: list[Pair],
 ) -> None:
-    *given, bias = operands
+    x, w, bias = operands
     node.emit(
         name,
-        *given,
+        x,
+        w,
         None if bias is None else node.row(bias),
         stride=[axis.stride for axis in axes],
         dilation=[axis.dilation for axis in axes],
@@ -151,12 +145,8 @@ def _zeros_around(node: Node, x: Tensor, axes: list[Axis]) -> Tensor:
 
 
 # The interpolation methods, by coordinate transformation.
-_METHODS = {
-    "align_corners": "aligned",
-    "asymmetric": "asymmetric",
-    "half_pixel": "symmetric",
-    "pytorch_half_pixel": "symmetric",
-}
+_METHODS = {"align_corners": "aligned", "asymmetric": "asymmetric"}
+_METHODS |= {"half_pixel": "symmetric", "pytorch_half_pixel": "symmetric"}
 
 
 @conversion("Resize")

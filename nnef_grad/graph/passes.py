@@ -1,0 +1,55 @@
+"""Passes over whole graphs: dead code elimination, the order that consumers expect, and
+the verifier of graphs made by the compiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nnef_grad.graph.ir import Graph, Operation
+
+
+def prune(graph: Graph) -> Graph:
+    """The graph without the operations whose results are not used.
+
+    Ensures: each remaining operation contributes to an output, or is an external.
+    """
+    needed = set(graph.outputs)
+    kept: list[Operation] = []
+    for operation in reversed(graph.operations):
+        if operation.name == "external" or not needed.isdisjoint(operation.outputs):
+            kept.append(operation)
+            needed.update(operation.inputs)
+    return replace(graph, operations=tuple(reversed(kept)))
+
+
+def put_inputs_first(graph: Graph) -> Graph:
+    """The graph with its externals first, in the order of the signature: some consumers
+    bind inputs by it.
+    """
+    externals = {
+        t: op for op in graph.operations if op.name == "external" for t in op.outputs
+    }
+    others = (op for op in graph.operations if op.name != "external")
+    return replace(graph, operations=(*(externals[t] for t in graph.inputs), *others))
+
+
+def verify(graph: Graph) -> None:
+    """Checks that each tensor is defined once, before it is used, and that parsers
+    accept the interface.
+
+    Raises:
+        AssertionError: the graph is not well-formed, by a bug in the compiler.
+    """
+    defined: set[str] = set()
+    for operation in graph.operations:
+        for name in (tensor.name for tensor in operation.inputs):
+            assert name in defined, f"'{name}' is used before it is defined"
+        for name in (tensor.name for tensor in operation.outputs):
+            assert name not in defined, f"'{name}' is defined twice"
+            defined.add(name)
+    outputs = [tensor.name for tensor in graph.outputs]
+    assert defined.issuperset(outputs), "an output is not defined"
+    assert len(set(outputs)) == len(outputs), "an output is returned twice"
+    inputs = {tensor.name for tensor in graph.inputs}
+    assert inputs.isdisjoint(outputs), "an output is also an input"
