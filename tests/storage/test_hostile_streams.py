@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.stored_models import (
@@ -27,6 +28,7 @@ from support.stored_models import (
 
 import nnef_grad
 from nnef_grad.storage import files as storage_files
+from nnef_grad.storage import output
 
 ENVIRONMENT = {
     **os.environ,
@@ -156,15 +158,17 @@ def test_what_appears_meanwhile_is_not_replaced(
     """The other writer is done when ours has written its draft."""
     graph = nnef_grad.loads(MODEL)
     data = None if out == "out.nnef" else DATA
-    set_permissions = storage_files._set_permissions
+    module: Any = storage_files if out == "out.nnef" else output
+    step = "commit_folder" if out == "out" else "commit"
+    original = getattr(module, step)
     other = nnef_grad.loads(MODEL.replace("graph net", "graph other"))
 
-    def meanwhile(draft: Path, path: Path, usual: int) -> None:
-        set_permissions(draft, path, usual)
-        monkeypatch.setattr(storage_files, "_set_permissions", set_permissions)
+    def meanwhile(*arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(module, step, original)
         nnef_grad.save(other, tmp_path / out, data=data)
+        original(*arguments, **options)
 
-    monkeypatch.setattr(storage_files, "_set_permissions", meanwhile)
+    monkeypatch.setattr(module, step, meanwhile)
     if not linking:
         monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(nnef_grad.UsageError, match="exists already"):
