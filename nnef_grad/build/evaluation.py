@@ -197,6 +197,8 @@ class Evaluator:
 
     def _array(self, node: syntax.Array | syntax.Tuple, scope: Scope, hint: str) -> Any:
         items: list[Any] = []
+        if isinstance(node.items, syntax.Numbers):
+            return list(node.items.values)
         for item in node.items:
             items.append(self._visit(item, scope, _step(hint, len(items) + 1)))
         return items

@@ -11,7 +11,7 @@ from nnef_grad.build.rule_results import MisfitError, not_a_list
 from nnef_grad.errors import InvalidGraphError, brief
 from nnef_grad.graph.ir import Operand, shape_of
 from nnef_grad.language.syntax import Fragment
-from nnef_grad.language.types import MAX_INTEGER, ArrayType, Type
+from nnef_grad.language.types import MAX_INTEGER, MAX_RANK, ArrayType, Type
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import ShapeError
 from nnef_grad.source import Span
@@ -71,6 +71,9 @@ def _shape(name: str, type_: Type, returned: Any) -> Any:
         raise MisfitError(f"{returned!r} for {name}: {wanted} is wanted")
     if isinstance(type_, ArrayType):
         return [_shape(name, type_.item, item) for item in returned]
+    if len(returned) > MAX_RANK:
+        message = f"a tensor of rank {len(returned)} is not supported"
+        raise ShapeError(f"{message}: the rank is at most {MAX_RANK}")
     try:
         shape = tuple(map(_extent, returned))
     except TypeError:

@@ -12,9 +12,11 @@ No name is looked up and no type is checked here.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Union
+from typing import Union, overload
 
 from nnef_grad.errors import InvalidGraphError
 from nnef_grad.language.types import Type, holds_tensors, is_generic
@@ -45,9 +47,50 @@ class Identifier(Named):
     """A name in an expression, in a target or in a signature."""
 
 
+class Numbers(Sequence[Literal]):
+    """The items of an array of numbers, which may be many: each node is made when it is
+    asked for.
+
+    Attributes:
+        values: the numbers.
+        span: the place of the array.
+    """
+
+    __slots__ = ("span", "values")
+
+    def __init__(self, values: tuple[int | float, ...], span: Span) -> None:
+        self.values = values
+        self.span = span
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Literal]:
+        words = _NUMBER.finditer(self.span.text)
+        for value, word in zip(self.values, words, strict=True):
+            start, end = (self.span.start + offset for offset in word.span())
+            yield Literal(value, span=self.span._replace(start=start, end=end))
+
+    @overload
+    def __getitem__(self, index: int) -> Literal: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Literal, ...]: ...
+    def __getitem__(self, index: int | slice) -> Literal | tuple[Literal, ...]:
+        return tuple(self)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self.values)
+
+
+_NUMBER = re.compile(r"[^][,\s]+")
+
+
 @dataclass(frozen=True, slots=True)
 class Array(Node):
-    items: tuple[Expression, ...]
+    items: Sequence[Expression]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from nnef_grad.errors import MAX_PROBLEMS, NnefSyntaxError, Problem
+from nnef_grad.errors import MAX_PROBLEMS, NnefSyntaxError, Problem, brief
 from nnef_grad.source import Span
 
 MAX_READ_AGAIN = 200_000
@@ -39,7 +39,7 @@ def syntax_error(error: UnexpectedInput, text: Span, parser: Lark) -> NnefSyntax
             message = "a string that does not end on its line"
     else:
         assert isinstance(error, UnexpectedToken)
-        message = f"unexpected '{error.token}'{_hint(error, parser)}"
+        message = f"unexpected '{brief(error.token)}'{_hint(error, parser)}"
         end = start + len(error.token)
         if error.token.type == "$END":
             message = f"the text ends too early{_hint(error, parser)}"
@@ -54,7 +54,7 @@ def _hint(error: UnexpectedToken, parser: Lark) -> str:
     words: list[str] = []
     if "TRUE" in accepted:
         words.append("an expression")
-        accepted -= {*_WORDS, "LSQB", "LPAR"}
+        accepted -= {*_WORDS, "LITERALS", "LSQB", "LPAR"}
     if "LESSTHAN" in accepted:
         accepted -= {"LSQB"}
     words += [

@@ -47,6 +47,11 @@ def _expression(node: Callable[..., Node]) -> Method[Node]:
     return build
 
 
+def _value(number: str) -> int | float:
+    is_scalar = "." in number or "e" in number or "E" in number
+    return float(number) if is_scalar else int(number)
+
+
 class TreeBuilder(Transformer[Token, Any]):
     """Builds the nodes while the text is parsed. Methods are named after the rules of
     the grammar.
@@ -182,6 +187,13 @@ class TreeBuilder(Transformer[Token, Any]):
     def array_expr(self, children: Children) -> syntax.Array:
         items, span = self._bracketed(children)
         return syntax.Array(items, span=span)
+
+    def literals(self, children: Children) -> syntax.Array:
+        """An array of numbers, read at once."""
+        (token,) = children
+        span = self.span(token)
+        values = tuple(map(_value, token[1:-1].split(",")))
+        return syntax.Array(syntax.Numbers(values, span), span=span)
 
     def tuple_expr(self, children: Children) -> syntax.Target:
         """A tuple; one target in parentheses is that target."""

@@ -8,7 +8,7 @@ errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from math import isinf
 
 from nnef_grad.errors import InvalidGraphError, Problem, Remedy, suggestion
@@ -117,6 +117,10 @@ class ExpressionChecker:
         return self.report(f"'{expression.name}' is not defined{near}", expression.span)
 
     def _array(self, expression: syntax.Array, types: Types) -> Type:
+        if isinstance(expression.items, syntax.Numbers):
+            item = _type_of_numbers(expression.items.values)
+            if item is not None:
+                return ArrayType(item)
         joined: Type | None = None
         for part in expression.items:
             item = self._visit(part, types)
@@ -337,6 +341,14 @@ _VISIT: dict[type, Callable[..., Type]] = {
     syntax.Builtin: ExpressionChecker._builtin,
     syntax.Invocation: ExpressionChecker._invocation,
 }
+
+
+def _type_of_numbers(values: Sequence[int | float]) -> Type | None:
+    """The type of numbers that are valid and of one type; None for others."""
+    kinds = set(map(type, values))
+    if kinds == {int} and min(values) >= -(2**31) and max(values) < 2**31:
+        return INTEGER
+    return SCALAR if kinds == {float} and not any(map(isinf, values)) else None
 
 
 def _array_of(item: Type) -> Type:

@@ -8,6 +8,8 @@ from typing import Union
 DTYPES = ("scalar", "integer", "logical", "string")
 GENERIC = "?"
 MAX_INTEGER = 2**31 - 1
+# More than any tensor file holds (8), and no fewer than runtimes compute with.
+MAX_RANK = 32
 LONG_TYPE = 20
 
 

@@ -47,7 +47,9 @@ def parse(text: str) -> Document | tuple[Fragment, ...]:
 
 @lru_cache(maxsize=1)
 def lexer() -> Lark:
+    """Where comments can stand are all gaps, also those in arrays of numbers."""
     grammar = grammar_path().read_text("utf-8")
+    grammar = re.sub(r"^ *\|? ?LITERALS.*\n", "", grammar, flags=re.M)
     return Lark(grammar, parser="lalr", lexer="basic", start="document")
 
 
