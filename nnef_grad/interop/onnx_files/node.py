@@ -16,11 +16,10 @@ from nnef_tools import model as tools
 
 from nnef_grad.interop.khronos import Array
 
-Conversion = Callable[..., None]
-Function = TypeVar("Function", bound=Conversion)
+Function = TypeVar("Function", bound=Callable[..., None])
 T = TypeVar("T")
 
-CONVERSIONS: dict[str, Conversion] = {}
+CONVERSIONS: dict[str, Callable[..., None]] = {}
 
 
 def conversion(*kinds: str) -> Callable[[Function], Function]:
@@ -40,10 +39,6 @@ class Tensor(Protocol):
     shape: tuple[int, ...]
     rank: int
     dtype: type
-
-
-class Refusal(Exception):
-    """A setting of an operation cannot be converted; the message names it."""
 
 
 def constant(tensor: Any) -> Array | None:
@@ -92,8 +87,6 @@ class Node:
         operands = map(self.operand, range(len(self.operation.inputs)))
         try:
             CONVERSIONS[self.kind](self, *operands)
-        except Refusal as refusal:
-            self.refusals.append(str(refusal))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             # Invalid or refused settings.
             self.refusals = self.refusals or [f"{type(error).__name__}: {error}"]
@@ -114,7 +107,8 @@ class Node:
         operand = self.operand(place)
         value = self.get(name, default) if operand is None else constant(operand)
         if value is None:
-            raise Refusal(f"{name} must be known before the model is run")
+            self.require(False, f"{name} must be known before the model is run")
+            raise LookupError(name)
         return list(np.ravel(value).tolist())
 
     def uses(self, place: int) -> bool:
