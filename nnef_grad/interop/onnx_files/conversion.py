@@ -67,9 +67,8 @@ def _refuse_operations(graph: Any, name: str) -> None:
 
 
 def _convert_operations(graph: Any, version: int, name: str) -> None:
-    """Converts in place the operations that have a function here. Each operation is
-    moved from the front to the end, where new ones are added, so that their order is
-    kept.
+    """Converts in place the operations that have a function here. Each operation moves
+    from the front to the end, where new ones are added: their order is kept.
     """
     problems = []
     for operation in graph.operations[:]:

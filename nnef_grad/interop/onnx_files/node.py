@@ -1,9 +1,7 @@
 """The view of an ONNX operation that the functions in operations/ get.
 
-A function is registered under the names of the operations that it converts. It is
-called with the node and its operands, None for one that is left out; it reads the
-attributes from the node, with the defaults of ONNX, and emits NNEF operations in place
-of the node.
+A function is called with the node and its operands, None for one that is left out. It
+reads the attributes from the node, with the defaults of ONNX, and emits its replacement.
 """
 
 from __future__ import annotations

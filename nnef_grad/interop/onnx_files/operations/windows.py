@@ -147,10 +147,9 @@ def resize(node: Node, x: Tensor, *_: Tensor | None) -> None:
     is_up = all(made % given == 0 for given, made in extents)
     is_down = all(given % made == 0 for given, made in extents)
     is_nearest, is_known = mode == "nearest", places in _METHODS
-    is_same = x.shape[:2] == node.result.shape[:2]
     node.require(mode in ("nearest", "linear"), "mode must be nearest or linear")
     node.require(is_up or (is_down and is_nearest), "the factor must be an integer")
-    node.require(is_same, "batch and channels must stay")
+    node.require(x.shape[:2] == node.result.shape[:2], "batch and channels must stay")
     node.require(is_known, "the coordinates must not be cropped")
     node.require(node.get("antialias", 0) == 0, "antialias must be 0")
     if is_nearest and is_known and (is_up or is_down):
