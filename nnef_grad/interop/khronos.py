@@ -80,13 +80,9 @@ def to_nnef(graph: Graph, data: Data | None = None) -> Any:
         )
         for t, array in _with_data(graph, data or {})
     }
-    return nnef.Graph(
-        graph.name,
-        found,
-        list(map(_operation, graph.operations)),
-        [t.name for t in graph.inputs],
-        [t.name for t in graph.outputs],
-    )
+    operations = list(map(_operation, graph.operations))
+    names = [[t.name for t in side] for side in (graph.inputs, graph.outputs)]
+    return nnef.Graph(graph.name, found, operations, *names)
 
 
 def _operation(operation: Operation) -> Any:
@@ -118,11 +114,7 @@ def _identifier(value: Operand) -> Any:
 
 def from_nnef_tools(graph: Any, *, fragments: str = "") -> Model:
     """A flat graph from a `nnef_tools.model.Graph` of NNEF operations, such as those of
-    the readers and converters of nnef_tools.
-
-    Args:
-        graph: the graph.
-        fragments: definitions of operations that are not standard, in NNEF.
+    the readers and converters of nnef_tools; `fragments` is as in `from_nnef`.
 
     Raises:
         NnefGradError: it is not a valid graph, or has undefined operations.
@@ -167,9 +159,7 @@ def _from_tools(operation: Any, library: Library) -> Any:
 
 
 def _parameters(declared: Sequence[Any], values: Any) -> OrderedDict[str, Any]:
-    """Tensors by the names of the parameters; anything but a tuple is a single one. The
-    last ones may be left out.
-    """
+    """Tensors by parameter; anything but a tuple is one. The last may be left out."""
     items = values if isinstance(values, tuple) else [list(values)]
     pairs = zip(declared[: len(items)], items, strict=True)
     return OrderedDict((p.name, _reference(value)) for p, value in pairs)

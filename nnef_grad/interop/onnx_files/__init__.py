@@ -33,8 +33,7 @@ def from_onnx(path: PathLike, *, input_shapes: Shapes | None = None) -> Model:
 
     Args:
         path: the file.
-        input_shapes: shapes of inputs that the file leaves open, by their names in the
-            file.
+        input_shapes: shapes of inputs that it leaves open, by their names in the file.
 
     Raises:
         UsageError: the file cannot be read, or shapes are missing or do not fit.

@@ -5,7 +5,7 @@ here, then the rest by nnef_tools, then names and constants.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,6 @@ def convert(model: Any, name: str) -> Model:
         named = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}
         _convert_operations(source, version, name)
         made = converter.convert_rest(source)
-        _make_constants(made, named)
         _name_variables(made, named)
         _make_names_valid(made)
         graph, data = from_nnef_tools(made, fragments=_fragments(made))
@@ -68,9 +67,8 @@ def _refuse_operations(graph: Any, name: str) -> None:
 
 
 def _convert_operations(graph: Any, version: int, name: str) -> None:
-    """Converts in place the operations that have a function here. Each operation is
-    moved from the front to the end, where new ones are added, so that their order is
-    kept.
+    """Converts in place the operations that have a function here. Each operation moves
+    from the front to the end, where new ones are added: their order is kept.
     """
     problems = []
     for operation in graph.operations[:]:
@@ -80,46 +78,34 @@ def _convert_operations(graph: Any, version: int, name: str) -> None:
         node = Node(operation, version)
         node.convert()
         if node.refusals:
-            problems.append(_about_refusals(node, name))
+            message = f"cannot convert '{name}' to NNEF: {_about_refusals(node)}"
+            problems.append(Problem(message))
         graph.remove_operation(operation, unlink=True)
     if problems:
         raise UnsupportedError.collect(problems)
 
 
-def _about_refusals(node: Node, name: str) -> Problem:
-    what, why = node.operation, ", ".join(node.refusals)
-    sides = (what.inputs, what.outputs)
+def _about_refusals(node: Node) -> str:
+    why, attributes = ", ".join(node.refusals), node.operation.attribs
+    sides = (node.operation.inputs, node.results)
     operands, results = ([list(t.shape) for t in side if t.name] for side in sides)
-    return Problem(
-        f"cannot convert '{name}' to NNEF: '{node.kind}' is not possible: {why};"
-        f" attributes: {what.attribs}; operands: {operands}; results: {results}"
-    )
-
-
-def _make_constants(graph: Any, named: Mapping[str, Array]) -> None:
-    """Turns variables made by nnef_tools into constants: integers, truth values, and
-    arrays of one value that are not initializers of the file. They are not trained, and
-    not all runtimes have integer variables.
-    """
-    for operation in _variables(graph):
-        array = operation.output.data
-        if array is None or array.size == 0:
-            continue
-        is_uniform = not _name(array, named) and bool((array == array.flat[0]).all())
-        if is_uniform or (array.dtype.kind != "f" and array.size <= _MAX_CONSTANT):
-            operation.type = "constant"
-            del operation.attribs["label"]
-            values = array.reshape(-1)[: 1 if is_uniform else None].tolist()
-            operation.attribs["value"] = list(map(finite, values))
+    settings = f"attributes: {attributes}; operands: {operands}; results: {results}"
+    return f"'{node.kind}' is not possible: {why}; {settings}"
 
 
 def _name_variables(graph: Any, named: Mapping[str, Array]) -> None:
-    """Gives variables the names of their data in the file. The labels are those names,
-    in characters that file names allow.
+    """Gives variables the names of their data in the file, or turns them into constants.
+    The labels are those names, in characters that file names allow.
     """
     labels = NameSupply()
-    for operation in _variables(graph):
+    for operation in (op for op in graph.operations if op.type == "variable"):
         name = _name(operation.output.data, named)
+        constant = _as_constant(operation.output.data, name)
+        if constant is not None:
+            operation.type = "constant"
+            operation.attribs["value"] = constant
+            del operation.attribs["label"]
+            continue
         if name:
             operation.output.name = name
             operation.attribs["label"] = _label(name)
@@ -129,8 +115,18 @@ def _name_variables(graph: Any, named: Mapping[str, Array]) -> None:
         operation.attribs["label"] = f"{label}{suffix}"
 
 
-def _variables(graph: Any) -> Iterator[Any]:
-    return (op for op in graph.operations if op.type == "variable")
+def _as_constant(array: Array | None, name: str) -> list[Any] | None:
+    """The items of integers, of truth values, and of arrays of one value that are not
+    initializers of the file. They are not trained, and not all runtimes have integer
+    variables.
+    """
+    if array is None or array.size == 0:
+        return None
+    is_uniform = not name and bool((array == array.flat[0]).all())
+    if not is_uniform and (array.dtype.kind == "f" or array.size > _MAX_CONSTANT):
+        return None
+    items = array.reshape(-1)[: 1 if is_uniform else None].tolist()
+    return list(map(finite, items))
 
 
 def _name(array: Array, named: Mapping[str, Array]) -> str:

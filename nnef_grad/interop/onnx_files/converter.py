@@ -15,9 +15,6 @@ from nnef_tools.io.onnx.reader import onnx_model_to_graph
 from nnef_tools.model import Tensor
 from nnef_tools.optimization.nnef_optimizer import Optimizer
 
-# The fragments of nnef_tools that are correct.
-_FRAGMENTS = ("lp_pool", "lp_reduce", "depth_to_space")
-
 KNOWN = frozenset(_Transforms)
 
 
@@ -63,6 +60,6 @@ def _inline_numbers(graph: Any) -> None:
 
 
 def fragments() -> dict[str, str]:
-    """The fragments that the converter of nnef_tools may leave in a graph, by name."""
+    """The correct ones of the fragments that the converter may leave in a graph."""
     found = Converter.defined_operations()
-    return {name: found[name] for name in _FRAGMENTS}
+    return {name: found[name] for name in ("lp_pool", "lp_reduce", "depth_to_space")}

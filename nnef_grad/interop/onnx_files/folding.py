@@ -99,9 +99,9 @@ def _values_of(
     if shape is not None:
         # This allocates no memory for the elements.
         feeds = {node.input[0]: np.broadcast_to(np.float32(0), shape)}
-    is_known = all(array is not None for array in feeds.values())
-    is_known = is_known and not node.op_type.startswith(_RANDOM)
-    if not is_known or not (feeds or node.op_type == "Constant"):
+    is_open = any(array is None for array in feeds.values())
+    is_source = not feeds and node.op_type != "Constant"
+    if is_open or is_source or node.op_type.startswith(_RANDOM):
         return None
     sides = (feeds, node.output)
     infos = ([make_tensor_value_info(name, 0, None) for name in side] for side in sides)

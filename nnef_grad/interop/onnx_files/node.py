@@ -1,9 +1,7 @@
 """The view of an ONNX operation that the functions in operations/ get.
 
-A function is registered under the names of the operations that it converts. It is
-called with the node and its operands, None for one that is left out; it reads the
-attributes from the node, with the defaults of ONNX, and emits NNEF operations in place
-of the node.
+A function is called with the node and its operands, None for one that is left out. It
+reads the attributes from the node, with the defaults of ONNX, and emits its replacement.
 """
 
 from __future__ import annotations
@@ -16,11 +14,10 @@ from nnef_tools import model as tools
 
 from nnef_grad.interop.khronos import Array
 
-Conversion = Callable[..., None]
-Function = TypeVar("Function", bound=Conversion)
+Function = TypeVar("Function", bound=Callable[..., None])
 T = TypeVar("T")
 
-CONVERSIONS: dict[str, Conversion] = {}
+CONVERSIONS: dict[str, Callable[..., None]] = {}
 
 
 def conversion(*kinds: str) -> Callable[[Function], Function]:
@@ -40,10 +37,6 @@ class Tensor(Protocol):
     shape: tuple[int, ...]
     rank: int
     dtype: type
-
-
-class Refusal(Exception):
-    """A setting of an operation cannot be converted; the message names it."""
 
 
 def constant(tensor: Any) -> Array | None:
@@ -92,8 +85,6 @@ class Node:
         operands = map(self.operand, range(len(self.operation.inputs)))
         try:
             CONVERSIONS[self.kind](self, *operands)
-        except Refusal as refusal:
-            self.refusals.append(str(refusal))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             # Invalid or refused settings.
             self.refusals = self.refusals or [f"{type(error).__name__}: {error}"]
@@ -114,7 +105,8 @@ class Node:
         operand = self.operand(place)
         value = self.get(name, default) if operand is None else constant(operand)
         if value is None:
-            raise Refusal(f"{name} must be known before the model is run")
+            self.require(False, f"{name} must be known before the model is run")
+            raise LookupError(name)
         return list(np.ravel(value).tolist())
 
     def uses(self, place: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
+from importlib.util import find_spec
 
 from nnef_grad.errors import NnefGradError, Problem, UnsupportedError, UsageError
 
@@ -15,11 +15,9 @@ _HEADING = re.compile(r"Found \d+ operator")
 
 def require_onnx() -> None:
     """Raises `UsageError` if onnx, which nnef_tools does not need, is missing."""
-    try:
-        import_module("onnx")
-    except ImportError:
+    if find_spec("onnx") is None:
         message = "ONNX files need the package onnx: pip install nnef-grad[onnx]"
-        raise UsageError(message) from None
+        raise UsageError(message)
 
 
 @contextmanager

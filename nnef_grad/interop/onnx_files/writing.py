@@ -48,10 +48,10 @@ def write(graph: Graph, path: PathLike, data: Data, *, overwrite: bool) -> None:
 def _refuse_missing(graph: Graph, data: Data) -> None:
     there = {label.lower() for label in data}
     labels = (variable.label for variable in declared_variables(graph))
-    missing = [f"'{label}'" for label in labels if label.lower() not in there]
+    missing = ", ".join(f"'{x}'" for x in labels if x.lower() not in there)
     if missing:
-        named = ", ".join(missing)
-        raise UsageError(f"there are no data for the variables with the labels {named}")
+        message = f"there are no data for the variables with the labels {missing}"
+        raise UsageError(message)
 
 
 def _in_single_precision(data: Array) -> Array:

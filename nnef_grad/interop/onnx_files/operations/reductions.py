@@ -51,11 +51,8 @@ def batch_normalization(
     """Normalization by the moments from training."""
     node.require(node.get("training_mode", 0) == 0, "training_mode must be 0")
     channels = map(node.row, (mean, variance, offset, scale))
-    node.emit("batch_normalization", x, *channels, epsilon=_epsilon(node))
-
-
-def _epsilon(node: Node) -> float:
-    return node.get("epsilon", 1e-5)
+    epsilon = node.get("epsilon", 1e-5)
+    node.emit("batch_normalization", x, *channels, epsilon=epsilon)
 
 
 @conversion("LayerNormalization")
@@ -65,30 +62,27 @@ def layer_normalization(
     """Normalization by the moments over the last axes."""
     wide = node.of_rank(scale, x.rank)
     added = node.literal(0.0) if offset is None else node.of_rank(offset, x.rank)
-    _normalize(node, (x, wide, added), _from(x, node.get("axis", -1)), _epsilon(node))
+    _normalize(node, (x, wide, added), _from(x, node.get("axis", -1)))
 
 
 @conversion("InstanceNormalization")
-def instance_normalization(
-    node: Node, x: Tensor, scale: Tensor, offset: Tensor
-) -> None:
+def instance_normalization(node: Node, x: Tensor, *channels: Tensor) -> None:
     """Normalization by the moments of each channel of each batch item."""
-    operands = (x, node.row(scale), node.row(offset))
-    _normalize(node, operands, range(2, x.rank), _epsilon(node))
+    _normalize(node, (x, *map(node.row, channels)), range(2, x.rank))
 
 
 @conversion("MeanVarianceNormalization")
 def mean_variance_normalization(node: Node, x: Tensor) -> None:
     """Normalization by the moments, without scale or bias."""
+    axes = positive(node.get("axes", [0, 2, 3]), x.rank)
     operands = (x, node.literal(1.0), node.literal(0.0))
-    _normalize(node, operands, positive(node.get("axes", [0, 2, 3]), x.rank), 0.0)
+    node.emit("layer_normalization", *operands, axes=axes, epsilon=0.0)
 
 
-def _normalize(
-    node: Node, operands: Iterable[Tensor], axes: Iterable[int], epsilon: float
-) -> None:
+def _normalize(node: Node, operands: Iterable[Tensor], axes: Iterable[int]) -> None:
     used = any(map(node.uses, range(1, len(node.results))))
     node.require(not used, "only Y must be used")
+    epsilon = node.get("epsilon", 1e-5)
     node.emit("layer_normalization", *operands, axes=list(axes), epsilon=epsilon)
 
 
@@ -96,14 +90,18 @@ def _normalize(
 def rms_normalization(node: Node, x: Tensor, scale: Tensor) -> None:
     """Normalization by the root mean square over the last axes."""
     wide, axes = node.of_rank(scale, x.rank), _from(x, node.get("axis", -1))
-    node.emit("rms_normalization", x, wide, axes=axes, epsilon=_epsilon(node))
+    epsilon = node.get("epsilon", 1e-5)
+    node.emit("rms_normalization", x, wide, axes=axes, epsilon=epsilon)
 
 
 @conversion("GroupNormalization")
 def group_normalization(node: Node, x: Tensor, scale: Tensor, offset: Tensor) -> None:
     """Before version 21 there is a scale for each group, not for each channel."""
     node.require(node.version >= 21, "the version must be at least 21")
-    groups, shape = node.get("num_groups", None), [0, *x.shape[1:]]
-    operands, epsilon = (x, node.row(scale), node.row(offset)), _epsilon(node)
-    name = "group_normalization"
-    node.emit(name, *operands, groups=groups, shape=shape, epsilon=epsilon)
+    node.emit(
+        "group_normalization",
+        *(x, node.row(scale), node.row(offset)),
+        groups=node.get("num_groups", None),
+        shape=[0, *x.shape[1:]],
+        epsilon=node.get("epsilon", 1e-5),
+    )

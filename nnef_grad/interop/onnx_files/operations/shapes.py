@@ -20,8 +20,8 @@ _FAR = 2**31 - 1
 def reshape(node: Node, x: Tensor, *_: Tensor | None) -> None:
     """A reshape; a batch axis that it keeps becomes 0, so that other batch sizes work."""
     given = node.items("shape", 1)
-    is_copied = node.get("allowzero", 0) == 0
-    node.require(is_copied or 0 not in given, "no extent must be 0")
+    has_zeros = node.get("allowzero", 0) and 0 in given
+    node.require(not has_zeros, "no extent must be 0")
     if not given or not x.shape:
         given = list(node.result.shape)
     elif given[0] == x.shape[0]:

@@ -54,19 +54,10 @@ def _halves(total: int, is_lower: bool) -> Pair:
     return (more, less) if is_lower else (less, more)
 
 
-@conversion("Conv")
-def conv(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) -> None:
-    """A convolution, with groups."""
-    axes = _axes(node, x, w.shape[2:])
-    _convolve(node, "conv", (x, w, b), axes, _padding(node, axes))
-
-
-@conversion("ConvTranspose")
-def conv_transpose(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) -> None:
-    """A transposed convolution. The padding is the difference between the extents that
-    the windows cover and the result, which accounts for the padding of the output.
+def _transposed_padding(node: Node, axes: list[Axis]) -> list[Pair]:
+    """The difference between the extents that the windows cover and the result, which
+    accounts for the padding of the output.
     """
-    axes = _axes(node, x, w.shape[2:])
     auto_pad = node.get("auto_pad", "NOTSET")
     is_halved = node.get("output_shape", None) or auto_pad.startswith("SAME")
     padding = []
@@ -74,25 +65,20 @@ def conv_transpose(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) ->
         total, (before, _) = axis.reach(axis.given) - axis.made, axis.pads
         halves = _halves(total, auto_pad != "SAME_UPPER")
         padding.append(halves if is_halved else (before, total - before))
-    _convolve(node, "deconv", (x, w, b), axes, padding)
+    return padding
 
 
-def _convolve(
-    node: Node,
-    name: str,
-    operands: tuple[Tensor, Tensor, Tensor | None],
-    axes: list[Axis],
-    padding: list[Pair],
-) -> None:
-    x, w, bias = operands
+@conversion("Conv", "ConvTranspose")
+def conv(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) -> None:
+    """A convolution, or a transposed one, with groups."""
+    axes, is_transposed = _axes(node, x, w.shape[2:]), node.kind == "ConvTranspose"
+    padding = _transposed_padding if is_transposed else _padding
     node.emit(
-        name,
-        x,
-        w,
-        None if bias is None else node.row(bias),
+        "deconv" if is_transposed else "conv",
+        *(x, w, None if b is None else node.row(b)),
         stride=[axis.stride for axis in axes],
         dilation=[axis.dilation for axis in axes],
-        padding=padding,
+        padding=padding(node, axes),
         groups=node.get("group", 1),
     )
 
@@ -161,10 +147,9 @@ def resize(node: Node, x: Tensor, *_: Tensor | None) -> None:
     is_up = all(made % given == 0 for given, made in extents)
     is_down = all(given % made == 0 for given, made in extents)
     is_nearest, is_known = mode == "nearest", places in _METHODS
-    is_same = x.shape[:2] == node.result.shape[:2]
     node.require(mode in ("nearest", "linear"), "mode must be nearest or linear")
     node.require(is_up or (is_down and is_nearest), "the factor must be an integer")
-    node.require(is_same, "batch and channels must stay")
+    node.require(x.shape[:2] == node.result.shape[:2], "batch and channels must stay")
     node.require(is_known, "the coordinates must not be cropped")
     node.require(node.get("antialias", 0) == 0, "antialias must be 0")
     if is_nearest and is_known and (is_up or is_down):
