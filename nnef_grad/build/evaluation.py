@@ -105,8 +105,7 @@ class Evaluator:
         scope: Scope = dict(bound)
         try:
             if self.depth > MAX_DEPTH:
-                message = f"fragments call each other more than {MAX_DEPTH} deep"
-                raise InvalidGraphError(message, fragment.span)
+                raise _too_deep(caller if caller is not None else fragment.span)
             for statement in fragment.body:
                 hint = naming(hint_of(statement.target))
                 value = self._visit(statement.value, scope, hint)
@@ -275,6 +274,23 @@ _VISIT: dict[type, Callable[..., Any]] = {
     syntax.Builtin: Evaluator._builtin,
     syntax.Invocation: Evaluator._invocation,
 }
+
+
+def _too_deep(call: Span) -> InvalidGraphError:
+    """The error for calls that are nested too deeply: it shows one round of the circle
+    that they go in, and where it is entered.
+    """
+    message = f"fragments call each other more than {MAX_DEPTH} deep"
+    calls = [call, *call.callers]
+    names = [place.text for place in calls]
+    if names[0] not in names[1:]:
+        return InvalidGraphError(message, call)
+    length = names.index(names[0], 1)
+    place = calls[-1]
+    for inner in reversed(calls[:length]):
+        place = inner._replace(caller=place)
+    circle = " -> ".join(reversed(names[: length + 1]))
+    return InvalidGraphError(f"{message}: {circle}", place)
 
 
 def _step(hint: str, word: str | int) -> str:

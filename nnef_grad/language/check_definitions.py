@@ -156,7 +156,7 @@ class _DefinitionChecker(ExpressionChecker):
         for identifier, part in self._unpack(statement.target, found):
             name = identifier.name
             if name not in declared:
-                self._check_array(identifier, part, statement.value)
+                part = self._closed(identifier, part, statement.value)
             if name in types:
                 self.report(f"'{name}' is already defined", identifier.span)
             elif self.fragment is None:
@@ -167,20 +167,22 @@ class _DefinitionChecker(ExpressionChecker):
                     message = f"result '{name}' is {types[name]}, but this is {part}"
                     self.report(message, identifier.span)
 
-    def _check_array(
+    def _closed(
         self, identifier: syntax.Identifier, part: Type, value: syntax.Expression
-    ) -> None:
+    ) -> Type:
         """Refuses one name for an array of a length that is not known here."""
-        if isinstance(value, syntax.Invocation) and self.is_open(value, part):
-            what = f"'{identifier.name}' is one name for the results of '{value.name}'"
-            self.report(f"{what}: give each a name, in brackets", identifier.span)
+        if not isinstance(value, syntax.Invocation) or not self.is_open(value, part):
+            return part
+        what = f"'{identifier.name}' is one name for the results of '{value.name}'"
+        return self.report(f"{what}: give each a name, in brackets", identifier.span)
 
     def _tensor(self, identifier: syntax.Identifier, part: Type) -> Type:
         """The type of a name in the graph, which must be a single tensor."""
         if isinstance(part, TensorType) or part is UNKNOWN:
             return part
         if isinstance(part, TupleType):
-            message = f"'{identifier.name}' is one name for {len(part.items)} results"
+            what = f"'{identifier.name}' is one name for {len(part.items)} results"
+            message = f"{what}: give each a name"
         else:
             message = f"'{identifier.name}' must be a tensor, but this is {part}"
         return self.report(message, identifier.span)
@@ -215,7 +217,8 @@ class _DefinitionChecker(ExpressionChecker):
             what = "an array" if isinstance(target, syntax.Array) else "several results"
             actual = "one tensor" if isinstance(found, TensorType) else found
             message = f"the names expect {what}, but this is {actual}"
-            self.report(message, target.span)
+            cure = ": put them in brackets" if isinstance(found, ArrayType) else ""
+            self.report(f"{message}{cure}", target.span)
         return [UNKNOWN] * count
 
 

@@ -51,6 +51,8 @@ def syntax_error(error: UnexpectedInput, text: Span, parser: Lark) -> NnefSyntax
 def _hint(error: UnexpectedToken, parser: Lark) -> str:
     """The expected words, if they are few. `true` begins nothing but expressions."""
     accepted: set[str] = set(error.accepts or error.expected)
+    if error.token == "," and accepted == {"NAME", "SEMICOLON"}:
+        return ": the names of extensions follow each other without commas"
     words: list[str] = []
     if "TRUE" in accepted:
         words.append("an expression")
@@ -103,6 +105,8 @@ def _statement(text: str, position: int) -> tuple[int, int] | None:
     start: int | None = None
     for piece in _PIECE.finditer(text):
         is_before = piece.start() < position
+        if piece[0] == "{" and not is_before:
+            return None
         if piece[0] == "}" and not is_before:
             return None
         if piece[0] == "}":

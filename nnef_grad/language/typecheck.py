@@ -8,10 +8,16 @@ errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from math import isinf
 
-from nnef_grad.errors import InvalidGraphError, Problem, Remedy, suggestion
+from nnef_grad.errors import (
+    MAX_PROBLEMS,
+    InvalidGraphError,
+    Problem,
+    Remedy,
+    suggestion,
+)
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library
 from nnef_grad.language.matching import match
@@ -60,6 +66,14 @@ class ExpressionChecker:
         """Adds a problem, and returns the unknown type of the faulty expression."""
         self.problems.append(Problem(message, span, remedy))
         return UNKNOWN
+
+    def _suggestion(self, name: str, known: Iterable[str]) -> str:
+        """A similar name that is known, for the problems that are shown: the search
+        takes long.
+        """
+        return (
+            suggestion(name, list(known)) if len(self.problems) < MAX_PROBLEMS else ""
+        )
 
     # Expressions
 
@@ -113,8 +127,12 @@ class ExpressionChecker:
     def _identifier(self, expression: syntax.Identifier, types: Types) -> Type:
         if expression.name in types:
             return types[expression.name]
-        near = suggestion(expression.name, list(types))
-        return self.report(f"'{expression.name}' is not defined{near}", expression.span)
+        message = f"'{expression.name}' is not defined"
+        if expression.name in ("True", "False"):
+            message += f": write {expression.name.lower()}"
+        else:
+            message += self._suggestion(expression.name, types)
+        return self.report(message, expression.span)
 
     def _array(self, expression: syntax.Array, types: Types) -> Type:
         if isinstance(expression.items, syntax.Numbers):
@@ -144,7 +162,8 @@ class ExpressionChecker:
         if found is not None:
             return found
         kinds = " and ".join(map(str, operands))
-        message = f"'{expression.symbol}' does not apply to {kinds}"
+        advice = _advice_on_integers(expression, operands)
+        message = f"'{expression.symbol}' does not apply to {kinds}{advice}"
         return self.report(message, expression.span)
 
     def _conditional(self, expression: syntax.Conditional, types: Types) -> Type:
@@ -226,7 +245,7 @@ class ExpressionChecker:
     def _invocation(self, invocation: syntax.Invocation, types: Types) -> Type:
         name, span = invocation.name, invocation.span
         if name not in self.library:
-            near = suggestion(name, list(self.library))
+            near = self._suggestion(name, self.library)
             self.report(f"there is no operation '{name}'{near}", span)
             return self._visit_arguments(invocation, types)
         fragment = self.library[name]
@@ -240,11 +259,13 @@ class ExpressionChecker:
             return self._visit_arguments(invocation, types)
         generics = self._generics(fragment, invocation)
         known = len(self.problems)
-        for parameter in fragment.parameters:
-            if parameter.name in given:
-                value = given[parameter.name].value
-                self._check_argument(parameter, value, types, generics, name)
-        if fragment.generic and generics.dtype is None and len(self.problems) > known:
+        found = [
+            self._check_argument(p, given[p.name].value, types, generics, name)
+            for p in fragment.parameters
+            if p.name in given
+        ]
+        is_faulty = UNKNOWN in found or len(self.problems) > known
+        if fragment.generic and generics.dtype is None and is_faulty:
             return UNKNOWN
         self._check_defaults(fragment, given, generics, span)
         if name == "update" and "variable" in given:
@@ -281,15 +302,21 @@ class ExpressionChecker:
         types: Types,
         generics: Generics,
         name: str,
-    ) -> None:
+    ) -> Type:
+        """The type of an argument, which must be that of its parameter."""
+        is_name = isinstance(value, syntax.Identifier) and value.name not in types
+        if is_name and parameter.type == STRING:
+            word = value.span.text
+            message = f"'{word}' is not defined: write '{word}' in quotes"
+            return self.report(message, value.span)
         found = self._visit(value, types)
         if is_assignable(found, parameter.type, generics):
-            return
+            return found
         expected = generics.bound(parameter.type)
         culprit, wanted = self._culprit(value, expected, types, generics)
         advice = _advice(culprit, wanted)
         message = f"argument '{parameter.name}' of '{name}' wants {expected}, got {found}{advice}"
-        self.report(message, culprit.span, "lenient" if advice else None)
+        return self.report(message, culprit.span, "lenient" if advice else None)
 
     def _culprit(
         self,
@@ -377,6 +404,22 @@ def _advice(expression: syntax.Expression, wanted: Type) -> str:
     if is_scalar and type(expression.value) is int:
         return f": write {float(expression.value)}"
     return ""
+
+
+def _advice_on_integers(expression: syntax.Operator, operands: list[Type]) -> str:
+    """A correction where scalars in the place of integer literals would do."""
+    scalars = [
+        part
+        for part, type_ in zip(expression.operands, operands, strict=True)
+        if isinstance(part, syntax.Literal) and type_ == INTEGER
+    ]
+    corrected = [
+        SCALAR if part in scalars else type_
+        for part, type_ in zip(expression.operands, operands, strict=True)
+    ]
+    if not scalars or operator_type(expression.symbol, corrected) is None:
+        return ""
+    return f": write {' and '.join(str(float(part.value)) for part in scalars)}"
 
 
 def identifiers(target: syntax.Expression) -> list[syntax.Identifier]:

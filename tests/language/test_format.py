@@ -49,7 +49,7 @@ def parse(text: str) -> Document | tuple[Fragment, ...]:
 def lexer() -> Lark:
     """Where comments can stand are all gaps, also those in arrays of numbers."""
     grammar = grammar_path().read_text("utf-8")
-    grammar = re.sub(r"^ *\|? ?LITERALS.*\n", "", grammar, flags=re.M)
+    grammar = re.sub(r"^ *\|? ?LITERALS.*\n", "", grammar, flags=re.MULTILINE)
     return Lark(grammar, parser="lalr", lexer="basic", start="document")
 
 
