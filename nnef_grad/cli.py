@@ -114,7 +114,7 @@ def main(
     with progress.stage("differentiating"):
         backward = _differentiation(jacobian, seed)(
             graph,
-            wrt=_wrt(_split(wrt)),
+            wrt=_wrt(_split(wrt)) if wrt else "all",
             outputs=_split(outputs) or None,
             stop=_split(stop),
             with_outputs=with_outputs,
@@ -262,8 +262,6 @@ def _split(values: Sequence[str]) -> list[str]:
 
 def _wrt(names: list[str]) -> Wrt:
     """The name of a group, or a list of tensors; a group cannot be in the list."""
-    if not names:
-        return "all"
     return names[0] if len(names) == 1 else names
 
 

@@ -267,6 +267,15 @@ def test_a_failing_write_leaves_the_old_file(
             "error: the extents of input 'x' must be positive, but are [0, 3]\n",
         ),
         (["-", "--input-shape", "xx=2,3"], "error: the graph has no input 'xx'\n"),
+        (["-", "--wrt", ""], "error: no tensor is named\n"),
+        (
+            ["-", "--wrt", "variable"],
+            "error: the graph has no tensor 'variable'; did you mean 'variables'?\n",
+        ),
+        (
+            ["-", "--wrt", "x,inputs"],
+            "error: the graph has no tensor 'inputs': the group 'inputs' stands alone\n",
+        ),
     ],
 )
 def test_mistakes_in_the_call(

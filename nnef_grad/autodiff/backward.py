@@ -18,6 +18,7 @@ from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
+GROUPS = ("all", "inputs", "variables")
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,8 +127,11 @@ def scalars_named(
         raise UsageError(f"no {what} is named")
     for index, name in enumerate(names):
         if name not in known:
-            near = suggestion(name, list(known))
-            raise UsageError(f"the graph has no {what} '{name}'{near}")
+            message = f"the graph has no {what} '{name}'"
+            if what == "tensor" and name in GROUPS:
+                raise UsageError(f"{message}: the group '{name}' stands alone")
+            names = [*known, *(GROUPS if what == "tensor" else ())]
+            raise UsageError(f"{message}{suggestion(name, names)}")
         dtype = known[name].dtype
         if dtype != "scalar":
             message = f"'{name}' is a tensor of type {dtype}"
