@@ -12,7 +12,7 @@ class Command:
 
     Attributes:
         form: how the bytes are stored: as a `file`; as a `folder`, of which the bytes are
-            a tar archive; or as `stdin`.
+            a tar archive; `beside` the document, as the files around it; or as `stdin`.
         model: the name of the file or folder.
         output: the value of -o.
         existing: what is at the output before; a key of `fuzz.places.EXISTING`.

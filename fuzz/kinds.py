@@ -29,7 +29,7 @@ KINDS: dict[str, Kind] = {
     "network": Kind(0.3, network),
     "mutation": Kind(0.25, mutation),
     "too much": Kind(0.03, too_much),
-    "sizes": Kind(0.03, much_of_one),
+    "sizes": Kind(0.015, much_of_one),
     "text": Kind(0.1, text),
     "archive": Kind(0.08, archive),
     "folder": Kind(0.06, folder),
