@@ -11,7 +11,9 @@ import json
 import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import nnef_grad
 from fuzz.broken import ACCEPTED, Broken, OverBudget, place_in
@@ -149,6 +151,18 @@ def _check_result(ended: Ended, command: Command, here: Path) -> None:
 
 
 def _check_data(place: Path) -> None:
-    for label, array in nnef_grad.load_data(place).items():
-        if MARK in array.tobytes():
+    data = nnef_grad.load_data(place)
+    for label in data:
+        if MARK in _bytes(data, label):
             raise Broken("the output has data from outside", label)
+
+
+def _bytes(data: Mapping[str, Any], label: str) -> bytes:
+    """The values of a label; quantized codes are stored, but are no values."""
+    try:
+        values: bytes = data[label].tobytes()
+    except NnefGradError as error:
+        if "quantized codes" in error.message:
+            return b""
+        raise
+    return values

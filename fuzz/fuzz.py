@@ -104,9 +104,10 @@ class Worker:
     def _death(self) -> dict[str, Any]:
         code, trace = self.stop()
         outcome = "Hang" if code in (-signal.SIGPROF, None) else "Crash"
-        last = "".join(trace.strip().splitlines()[-1:])
-        what = f"exit code {code} {last}"
-        return {"outcome": outcome, "what": what, "place": place_in(trace)}
+        place = place_in(trace)
+        last = trace.strip().splitlines()[-1:] if place == "?" else []
+        what = f"exit code {code} {''.join(last)}"
+        return {"outcome": outcome, "what": what, "place": place}
 
     def stop(self) -> tuple[int | None, str]:
         """Ends the process, and returns its exit code (None if it was still running) and
