@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
+from fuzz.documents import flip
+
 BLOCK = 512
 SIZE = 124
 CHECKSUM = 148
@@ -48,14 +50,6 @@ def extended(key: str, value: str, type: bytes = tarfile.XHDTYPE) -> Member:
 
 def truncate(rng: Random, data: bytes) -> bytes:
     return data[: rng.randrange(len(data) + 1)]
-
-
-def flip(rng: Random, data: bytes) -> bytes:
-    """Some bytes have other values."""
-    changed = bytearray(data)
-    for _ in range(rng.choice([1, 2, 10]) if changed else 0):
-        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
-    return bytes(changed)
 
 
 SIZES = [
