@@ -13,13 +13,14 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 import nnef_grad
 from fuzz.broken import ACCEPTED, Broken, OverBudget, place_in
 from fuzz.budget import seconds_for
 from fuzz.inputs import Command, Input
-from fuzz.places import EVIL, MARK, furnish, snapshot
+from fuzz.places import EVIL, LETTER, MARK, furnish, snapshot
 from fuzz.processes import Ended, run
 from nnef_grad.errors import NnefGradError
 from nnef_grad.storage.output import ModelFormat, format_of
@@ -120,9 +121,19 @@ def _check_changes(
         if not any(Path(path) == a or a in Path(path).parents for a in allowed):
             what = "made" if path not in before else "changed or removed"
             raise Broken(f"exit code {ended.code} and a file is {what}", path)
+        if path in before and not S_ISDIR(before[path][0]):
+            _check_replaced(path, command)
     if EVIL.exists():
         EVIL.unlink()
         raise Broken("a file is made outside")
+
+
+def _check_replaced(path: str, command: Command) -> None:
+    """A file is replaced with --force only, and only if it is that of a model."""
+    if ["--force"] not in command.arguments:
+        raise Broken("a file is replaced without --force", path)
+    if path.endswith(LETTER):
+        raise Broken("a file that is not of a model is replaced", path)
 
 
 def _allowed(command: Command, here: Path) -> set[Path]:

@@ -20,6 +20,8 @@ from fuzz.inputs import Command
 EVIL = Path(gettempdir()) / "nnef-grad-fuzz-evil.dat"
 # A tensor file outside of the model, the contents of which must not get into an output.
 MARK = b"a secret" * 6
+# A file that is not of a model, in a folder that must not be replaced.
+LETTER = "letter.txt"
 _HEAD = b"\x4e\xef\x01\0" + len(MARK).to_bytes(4, "little") + (2).to_bytes(4, "little")
 _SHAPE = (1).to_bytes(4, "little") + (len(MARK) // 4).to_bytes(4, "little") + bytes(24)
 SECRET = _HEAD + _SHAPE + (32).to_bytes(4, "little") + bytes(80) + MARK
@@ -47,7 +49,7 @@ def _model(path: Path) -> None:
 
 def _other_folder(path: Path) -> None:
     path.mkdir()
-    (path / "letter.txt").write_bytes(b"keep me")
+    (path / LETTER).write_bytes(b"keep me")
 
 
 EXISTING: dict[str, Callable[[Path], None]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -144,6 +145,29 @@ def test_what_a_command_must_not_do(
     monkeypatch.setattr(processes, "seconds_for", lambda *_, **__: 0.3)
     with pytest.raises((Broken, OverBudget), match=message):
         examine(item)
+
+
+@pytest.mark.parametrize("existing", ["text", "empty file", "other folder"])
+@pytest.mark.parametrize("force", [[], [["--force"]]])
+def test_what_a_command_must_not_replace(
+    existing: str, force: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = "out.nnef" if existing != "other folder" else "out"
+    made = Command("file", "m.nnef", out, existing, force, len(MODEL))
+    item = Input(MODEL, made.as_options())
+    is_replaced = bool(force) and out == "out.nnef"
+    assert examine(item) == (ACCEPTED if is_replaced else REFUSED)
+    if is_replaced:
+        return
+    monkeypatch.setattr(processes, "main", replace_everything)
+    with pytest.raises(Broken, match="is replaced"):
+        examine(item)
+
+
+def replace_everything(words: list[str]) -> None:
+    if Path(words[2]).is_dir():
+        shutil.rmtree(words[2])
+    Path(words[2]).write_bytes(MODEL)
 
 
 def test_arguments_that_do_not_matter_are_left_out() -> None:
