@@ -18,8 +18,9 @@ from fuzz.inputs import Command
 
 # Nobody may create this file, which archives ask for.
 EVIL = Path(gettempdir()) / "nnef-grad-fuzz-evil.dat"
-# A tensor file outside of the model, the contents of which must not get into an output.
-MARK = b"a secret" * 6
+# What is in a tensor file outside of the model, which has the shape of a variable. It must
+# not get into an output.
+MARK = b"a secret" * 2
 # A file that is not of a model, in a folder that must not be replaced.
 LETTER = "letter.txt"
 _HEAD = b"\x4e\xef\x01\0" + len(MARK).to_bytes(4, "little") + (2).to_bytes(4, "little")
