@@ -1,5 +1,6 @@
-"""The fuzzer: no input may raise an exception other than NnefGradError, take more than
-five seconds per step and 100 kB, or use more than 1 GiB of memory.
+"""The fuzzer: no input may raise an exception other than NnefGradError, take more time or
+memory than its size allows (budget.py), or make the command line do what it must not
+(commands.py). The kinds of input are in kinds.py.
 
 `make fuzz MINUTES=30`, or `python -m fuzz.fuzz --minutes 30 --jobs 4`. Failing inputs are
 saved in fuzz/failures, as they are and minimised; `--replay FILE...` runs such files
@@ -12,7 +13,6 @@ import argparse
 import itertools
 import json
 import os
-import re
 import select
 import signal
 import subprocess
@@ -22,18 +22,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from fuzz.documents import KINDS, Input, make_input
-from fuzz.worker import ACCEPTED, item_of, request_of
+from fuzz.broken import place_in
+from fuzz.figures import Figures
+from fuzz.inputs import Input
+from fuzz.kinds import KINDS, make_input
+from fuzz.tars import BLOCK
+from fuzz.worker import item_of, request_of
 
 ROOT = Path(__file__).parents[1]
 FAILURES = Path(__file__).parent / "failures"
-SECONDS = 5.0
 # A worker without a reply for this long is stuck without using the processor.
 PATIENCE = 600.0
 INPUTS_PER_WORKER = 2000
@@ -89,23 +92,22 @@ class Worker:
     def _start(self) -> subprocess.Popen[str]:
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         return subprocess.Popen(
-            [sys.executable, "-m", "fuzz.worker", str(SECONDS)],
+            [sys.executable, "-m", "fuzz.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
         )
 
     def _death(self) -> dict[str, Any]:
         code, trace = self.stop()
-        found = re.search(r'File ".*nnef_grad/(\S+)", line \d+ in (\w+)', trace)
-        place = f"{Path(found[1]).name}:{found[2]}" if found else "?"
         outcome = "Hang" if code in (-signal.SIGPROF, None) else "Crash"
-        last = "" if found else "".join(trace.strip().splitlines()[-1:])
-        what = f"exit code {code} {last}"
-        return {"outcome": outcome, "kind": "", "what": what, "place": place}
+        place = place_in(trace)
+        last = trace.strip().splitlines()[-1:] if place == "?" else []
+        what = f"exit code {code} {''.join(last)}"
+        return {"outcome": outcome, "what": what, "place": place}
 
     def stop(self) -> tuple[int | None, str]:
         """Ends the process, and returns its exit code (None if it was still running) and
@@ -138,11 +140,27 @@ def failure_of(reply: dict[str, Any]) -> Failure | None:
 
 def minimise(data: bytes, fails: Callable[[bytes], bool], seconds: float) -> bytes:
     """A smaller input that fails too: without lines, then without parts of lines. Each of
-    the two steps takes a few seconds at most.
+    the two steps takes a few seconds at most. Of an archive, whole blocks are left out.
     """
+    if b"ustar" in data or data.startswith(b"\x1f\x8b"):
+        blocks = [data[i : i + BLOCK] for i in range(0, len(data), BLOCK)]
+        return b"".join(_reduce(blocks, fails, seconds))
     lines = _reduce(data.splitlines(keepends=True), fails, seconds)
     letters = [bytes([byte]) for byte in b"".join(lines)]
     return b"".join(_reduce(letters, fails, seconds))
+
+
+def without_arguments(item: Input, fails: Callable[[Input], bool]) -> Input:
+    """A command without the arguments that do not matter, on the same model."""
+    command = item.command
+    if command is None:
+        return item
+    for argument in command.arguments:
+        fewer = [each for each in command.arguments if each is not argument]
+        smaller = replace(command, arguments=fewer)
+        if fails(changed := Input(item.data, smaller.as_options(), item.kind)):
+            command, item = smaller, changed
+    return item
 
 
 def _reduce(
@@ -162,11 +180,11 @@ def _reduce(
     return pieces
 
 
-def _same_bug(worker: Worker, item: Input, failure: Failure) -> Callable[[bytes], bool]:
-    """Whether other bytes show the same bug; the place of a hang does not count."""
+def _same_bug(worker: Worker, failure: Failure) -> Callable[[Input], bool]:
+    """Whether other inputs show the same bug; the place of a hang does not count."""
 
-    def fails(data: bytes) -> bool:
-        found = failure_of(worker.run(request_of(Input(data, item.options))))
+    def fails(item: Input) -> bool:
+        found = failure_of(worker.run(request_of(item)))
         if found is None or failure.outcome == "Hang":
             return found is not None and found.outcome == "Hang"
         return found.bug == failure.bug
@@ -177,9 +195,14 @@ def _same_bug(worker: Worker, item: Input, failure: Failure) -> Callable[[bytes]
 # ---- Files ----
 
 
+def stored(item: Input) -> bytes:
+    """The bytes of an input, with its options as a comment at the end."""
+    return item.data + MARK + json.dumps(item.options).encode()
+
+
 def save(item: Input, suffix: str = "") -> Path:
-    """An input as a file; its options are a comment at the end."""
-    data = item.data + MARK + json.dumps(item.options).encode()
+    """Saves an input as a file."""
+    data = stored(item)
     FAILURES.mkdir(exist_ok=True)
     path = FAILURES / f"{sha256(data).hexdigest()[:12]}{suffix}.nnef"
     path.write_bytes(data)
@@ -204,8 +227,7 @@ class Run:
     kinds: Sequence[str]
     end: float
     numbers: itertools.count[int] = field(default_factory=itertools.count)
-    outcomes: Counter[str] = field(default_factory=Counter)
-    by_kind: Counter[tuple[str, str]] = field(default_factory=Counter)
+    figures: Figures = field(default_factory=Figures)
     bugs: Counter[tuple[str, str]] = field(default_factory=Counter)
     lock: Lock = field(default_factory=Lock)
 
@@ -222,13 +244,13 @@ class Run:
         request = {"seed": seed, "kinds": self.kinds}
         reply = worker.run(request)
         failure = failure_of(reply)
+        if "kind" not in reply:
+            reply["kind"] = item_of(request).kind
         with self.lock:
-            self.outcomes[reply["outcome"]] += 1
-            verdict = ACCEPTED if reply["outcome"] == ACCEPTED else "rejected"
-            self.by_kind[reply["kind"], verdict if failure is None else "failed"] += 1
+            self.figures.add(seed, reply)
             count = self._note(failure)
         if failure is not None and count <= SAVED_PER_BUG:
-            self._keep(worker, item_of(request), failure, smaller=count == 1)
+            self._keep(worker, seed, item_of(request), failure, smaller=count == 1)
 
     def _note(self, failure: Failure | None) -> int:
         if failure is None:
@@ -237,23 +259,26 @@ class Run:
         return self.bugs[failure.bug]
 
     def _keep(
-        self, worker: Worker, item: Input, failure: Failure, *, smaller: bool
+        self, worker: Worker, seed: str, item: Input, failure: Failure, *, smaller: bool
     ) -> None:
         path = save(item)
-        print(f"{path.name}: {failure.outcome} in {failure.place}: {failure.what}")
+        found = f"{failure.outcome} in {failure.place}: {failure.what}"
+        print(f"{path.name} ({seed}, {item.kind}): {found}", flush=True)
         if smaller:
-            fails = _same_bug(worker, item, failure)
-            data = minimise(item.data, fails, SECONDS_TO_MINIMISE)
+            fails = _same_bug(worker, failure)
+            item = without_arguments(item, fails)
+            data = minimise(
+                item.data,
+                lambda data: fails(Input(data, item.options)),
+                SECONDS_TO_MINIMISE,
+            )
             save(Input(data, item.options), f".{path.stem}.min")
 
     def summary(self, seconds: float) -> str:
         """The results, in a few lines."""
-        total = sum(self.outcomes.values())
+        total = self.figures.total
         lines = [f"{total} inputs, {total / seconds:.1f} a second, seed {self.seed}"]
-        lines += [f"{count:8} {name}" for name, count in self.outcomes.most_common()]
-        for kind in KINDS:
-            counts = {v: c for (k, v), c in sorted(self.by_kind.items()) if k == kind}
-            lines.append(f"{kind}: {', '.join(f'{c} {v}' for v, c in counts.items())}")
+        lines += self.figures.table(list(KINDS))
         lines += [f"{n:8} {o} in {p}" for (o, p), n in self.bugs.most_common()]
         return "\n".join([*lines, f"{len(self.bugs)} bugs"])
 
@@ -289,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--show", metavar="SEED:NUMBER", help="print an input")
     options = parser.parse_args(arguments)
     if options.show:
-        sys.stdout.buffer.write(make_input(options.show, options.kinds).data)
+        sys.stdout.buffer.write(stored(make_input(options.show, options.kinds)))
         return 0
     if options.replay:
         return min(replay(options.replay), 1)

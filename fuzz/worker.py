@@ -10,47 +10,68 @@ from __future__ import annotations
 import faulthandler
 import inspect
 import json
-import os
-import resource
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import nnef_grad
-from fuzz.documents import Input, make_input
+from fuzz.broken import ACCEPTED, Broken, OverBudget, place_in
+from fuzz.budget import BYTES_OF_AN_OPERATION, memory_for, seconds_for
+from fuzz.commands import examine_command
+from fuzz.inputs import Input
+from fuzz.kinds import make_input
+from fuzz.processes import limit_memory, unlimit_memory
 from nnef_grad.errors import NnefGradError
 from nnef_grad.language.format import format_text
 from nnef_grad.source import Source
 from nnef_grad.storage.files import decode
 
-MEMORY = 2**30
-# The size of text that the seconds are for; a larger text gets proportionally more.
-BYTES = 100_000
-BYTES_OF_AN_OPERATION = 100
-ACCEPTED = "accepted"
 # The output may be much longer than the input; then it is not read again.
 LONG = 2_000_000
 
-Clock = Callable[[int], None]
 
+class Clock:
+    """Ends the process when a step takes more than its budget."""
 
-class Broken(Exception):
-    """A property that every document must have does not hold."""
+    def __init__(self, *, running: bool = True) -> None:
+        self._running = running
+        self._start = 0.0
+        self._seconds = 1.0
+        self.most = 0.0
+
+    def __call__(self, size: int) -> None:
+        """Starts a step on so many bytes."""
+        self.stop()
+        self._seconds, self._start = seconds_for(size), time.process_time()
+        if self._running:
+            signal.setitimer(signal.ITIMER_PROF, self._seconds)
+
+    def stop(self) -> None:
+        """Ends a step, and notes the part of its budget that it took."""
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        if self._start:
+            taken = (time.process_time() - self._start) / self._seconds
+            self.most, self._start = max(self.most, taken), 0.0
 
 
 # ---- The property ----
 
 
-def examine(item: Input, clock: Clock = lambda size: None) -> str:
+def examine(item: Input, clock: Clock | None = None) -> str:
     """The outcome of an input: `accepted`, or the class of its error. The clock is
     restarted at each timed step, with the size of its input.
 
     Raises:
         Exception: it is neither, which is a bug in the compiler.
     """
+    clock = clock or Clock(running=False)
+    if item.command is not None:
+        outcome, clock.most = examine_command(item, item.command)
+        return outcome
     try:
         _compile(item, clock)
     except NnefGradError as error:
@@ -97,9 +118,7 @@ def _format(source: Source) -> str | None:
         if format_text(Source("<formatted>", formatted)) == formatted:
             return formatted
     except NnefGradError as error:
-        raise Broken(
-            f"the formatted text is not a document: {error.message}"
-        ) from error
+        raise Broken("the formatted text is not a document", error.message) from error
     raise Broken("the formatted text has another layout")
 
 
@@ -109,7 +128,7 @@ def _read_again(text: str) -> list[str]:
         written = nnef_grad.dumps(nnef_grad.loads(text))
         format_text(Source("<written>", text))
     except NnefGradError as error:
-        raise Broken(f"the written text is refused: {error.message}") from error
+        raise Broken("the written text is refused", error.message) from error
     return _statements(written)
 
 
@@ -124,18 +143,11 @@ def main() -> None:
     """Answers requests until there are no more."""
     faulthandler.enable()
     faulthandler.register(signal.SIGPROF, chain=True)
-    seconds = float(sys.argv[1])
-    examine(make_input("warm", ["network"]))
-    _limit_memory()
+    faulthandler.register(signal.SIGALRM, chain=True)
+    for kind in ("network", "check"):
+        examine(make_input("warm", [kind]))
     for line in sys.stdin:
-        print(json.dumps(reply(item_of(json.loads(line)), seconds)), flush=True)
-
-
-def _limit_memory() -> None:
-    """Limits the memory, beyond that of Python with all modules loaded."""
-    pages = Path("/proc/self/statm").read_text().split()[0]
-    limit = int(pages) * os.sysconf("SC_PAGE_SIZE") + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        print(json.dumps(reply(item_of(json.loads(line)))), flush=True)
 
 
 def item_of(request: dict[str, Any]) -> Input:
@@ -150,20 +162,30 @@ def request_of(item: Input) -> dict[str, Any]:
     return {"data": item.data.decode("latin-1"), "options": item.options}
 
 
-def reply(item: Input, seconds: float) -> dict[str, Any]:
-    """The outcome of an input, with a `place` if it is a bug."""
-
-    def clock(size: int) -> None:
-        signal.setitimer(signal.ITIMER_PROF, seconds * max(1.0, size / BYTES))
-
+def reply(item: Input) -> dict[str, Any]:
+    """The outcome of an input, with a `place` if it is a bug, and the part of the budget
+    that it took.
+    """
+    clock = Clock()
+    if item.command is None:
+        limit_memory(memory_for(len(item.data)))
     try:
-        return {"outcome": examine(item, clock), "kind": item.kind}
+        found = {"outcome": examine(item, clock)}
     except Exception as error:
-        what, place = f"{type(error).__name__}: {error}"[:300], _place(error)
-        name = type(error).__name__
-        return {"outcome": name, "kind": item.kind, "what": what, "place": place}
+        found = _bug(error)
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        clock.stop()
+        unlimit_memory()
+    return {**found, "kind": item.kind, "taken": round(clock.most, 3)}
+
+
+def _bug(error: Exception) -> dict[str, str]:
+    what = f"{type(error).__name__}: {error}"[:1000]
+    if isinstance(error, OverBudget):
+        outcome = "Hang" if error.is_hang else "Crash"
+        return {"outcome": outcome, "what": what, "place": place_in(error.trace)}
+    place = error.what if isinstance(error, Broken) else _place(error)
+    return {"outcome": type(error).__name__, "what": what, "place": place}
 
 
 def _place(error: Exception) -> str:
