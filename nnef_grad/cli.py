@@ -46,6 +46,7 @@ def _render(error: NnefGradError, *, format: str, **_: object) -> str:
 _ADVICE = {
     "lenient": ", or read it with --lenient",
     "overwrite": ": use --force to replace it",
+    "smaller": ": try a smaller --batch or --input-shape, or allow it by --check-memory",
 }
 
 
@@ -80,6 +81,7 @@ def main(
     target: str,
     check: bool,
     check_seed: int,
+    check_memory: float | None,
     format: str,
     force: bool,
     quiet: bool,
@@ -128,8 +130,16 @@ def main(
         known = (
             arrays_of(declared_variables(graph), stored) if stored is not None else {}
         )
-        values = {**known, **constants}
-        _check(graph, backward, values, check_seed, own_rules, format)
+        _check(
+            graph,
+            backward,
+            progress,
+            as_json=format == "json",
+            variables={**known, **constants},
+            seed=check_seed,
+            rules=own_rules,
+            memory=None if check_memory is None else int(check_memory * 2**30),
+        )
     with progress.stage("writing"):
         _write(backward, output, stored, constants, partial=untrained, force=force)
     warnings = _warnings(graph, backward, untrained, output)
@@ -228,17 +238,25 @@ def _differentiation(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backw
 def _check(
     graph: nnef_grad.Graph,
     backward: nnef_grad.Backward,
-    values: dict[str, Any],
-    seed: int,
-    rules: nnef_grad.Rules | None,
-    report: str,
+    progress: Progress,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Reports how the gradients compare; a wrong one ends the program."""
-    checked = nnef_grad.check(graph, backward, variables=values, seed=seed, rules=rules)
-    if report == "json":
-        print_message(json.dumps({"check": checked.as_data()}))
-    else:
-        print_message(str(checked))
+    from nnef_grad.interpreter.gradcheck import Table
+
+    table = Table((t.name, t.shape) for t in backward.graph.outputs)
+
+    def report(found: nnef_grad.CheckedGradient, done: int, total: int) -> None:
+        progress.update(done, total)
+        if not as_json:
+            heading = [table.heading] if done == 1 else []
+            progress.print("\n".join([*heading, table.row(found)]))
+
+    with progress.stage("checking gradients"):
+        checked = nnef_grad.check(graph, backward, report=report, **options)
+    found = {"check": checked.as_data()}
+    print_message(json.dumps(found) if as_json else checked.conclusion)
     if not checked.passed:
         sys.exit(WRONG_GRADIENT)
 

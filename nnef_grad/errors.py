@@ -33,8 +33,9 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-# Lenient reading repairs known mistakes of exporters; overwriting replaces a file.
-Remedy = Literal["lenient", "overwrite"]
+# Lenient reading repairs known mistakes of exporters; overwriting replaces a file; a
+# smaller batch or input takes less memory.
+Remedy = Literal["lenient", "overwrite", "smaller"]
 
 
 class Problem(NamedTuple):

@@ -216,6 +216,14 @@ PARAMETERS: list[click.Parameter] = [
         metavar="N",
     ),
     Option(
+        "--check-memory",
+        CHECKING,
+        "nnef-grad model/ --check --check-memory 4 -o model_bwd/",
+        "The most memory that --check may take, in GiB; by default that of the machine.",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="GIB",
+    ),
+    Option(
         "--format",
         MESSAGES,
         "nnef-grad model.nnef --format json -o model_bwd.nnef",

@@ -12,7 +12,7 @@ is the one of docs/conventions.md. Stopped tensors are constants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -24,10 +24,13 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interpreter import results, with_bodies
 from nnef_grad.interpreter.feeds import Data
+from nnef_grad.interpreter.memory import refuse_too_large
 from nnef_grad.interpreter.slopes import Forward, Line, Point, point_of
 
 Array = npt.NDArray[Any]
-Verdict = Literal["ok", "FAILED", "not finite", "too small"]
+Verdict = Literal["ok", "zero everywhere here", "too small", "FAILED", "not finite"]
+ZERO: Verdict = "zero everywhere here"
+PASSED = ("ok", ZERO, "too small")
 
 # The tolerated error of a correct gradient, besides rounding. A rule that is off by a
 # tenth of a percent is found even where other rules dilute its error.
@@ -58,8 +61,9 @@ class CheckedGradient:
         gradient: the output of the backward graph.
         shape: the shape of the gradient.
         error: the relative error of the slope along a random direction.
-        verdict: "ok"; "FAILED"; "not finite" if the gradient has an infinity or a NaN
-            (a failure too); "too small" if rounding hides it.
+        verdict: "ok"; "zero everywhere here" if the gradient and the slope are exactly
+            zero, which proves little; "too small" if rounding hides the slope; "FAILED";
+            "not finite" if the gradient has an infinity or a NaN, a failure too.
     """
 
     tensor: str
@@ -67,6 +71,11 @@ class CheckedGradient:
     shape: tuple[int, ...]
     error: float
     verdict: Verdict
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is not wrong."""
+        return self.verdict in PASSED
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,7 @@ class Checked:
     @property
     def passed(self) -> bool:
         """Whether none failed."""
-        return all(g.verdict in ("ok", "too small") for g in self.gradients)
+        return all(gradient.passed for gradient in self.gradients)
 
     def as_data(self) -> list[dict[str, Any]]:
         """The gradients as plain data, for programs."""
@@ -87,22 +96,47 @@ class Checked:
 
     def __str__(self) -> str:
         """A table with a line per gradient, and a summary."""
-        rows = [("gradient", "shape", "error", "verdict")]
-        rows += [
-            (g.gradient, str(list(g.shape)), f"{g.error:.1e}", g.verdict)
-            for g in self.gradients
-        ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        return "\n".join([*lines, self._conclusion()])
+        table = Table((g.gradient, g.shape) for g in self.gradients)
+        rows = map(table.row, self.gradients)
+        return "\n".join([table.heading, *rows, self.conclusion])
 
-    def _conclusion(self) -> str:
+    @property
+    def conclusion(self) -> str:
+        """The result in a line."""
         count = len(self.gradients)
-        failed = sum(g.verdict in ("FAILED", "not finite") for g in self.gradients)
+        failed = sum(not gradient.passed for gradient in self.gradients)
         what = f"{count} gradient{'s' if count != 1 else ''} checked (seed {self.seed})"
         if failed:
             return f"{what}: {failed} failed"
-        return f"{what}: all agree with central differences"
+        zeros = sum(g.verdict == ZERO for g in self.gradients)
+        note = f", {zeros} of them only in being zero here" if zeros else ""
+        return f"{what}: all agree with central differences{note}"
+
+
+class Table:
+    """The lines of a table of gradients, of which names and shapes are known before."""
+
+    def __init__(self, gradients: Iterable[tuple[str, tuple[int, ...]]]) -> None:
+        columns = [("gradient", "shape"), *((n, str(list(s))) for n, s in gradients)]
+        self._name, self._shape = (max(map(len, c)) for c in zip(*columns, strict=True))
+
+    @property
+    def heading(self) -> str:
+        """The first line."""
+        return self._line("gradient", "shape", "error", "verdict")
+
+    def row(self, found: CheckedGradient) -> str:
+        """The line of a gradient."""
+        error = f"{found.error:.1e}"
+        return self._line(found.gradient, str(list(found.shape)), error, found.verdict)
+
+    def _line(self, name: str, shape: str, error: str, verdict: str) -> str:
+        start = f"{name:{self._name}}  {shape:{self._shape}}"
+        return f"{start}  {error:7}  {verdict}"
+
+
+# Called with each gradient as soon as it is compared, the number compared, and of all.
+Report = Callable[[CheckedGradient, int, int], None]
 
 
 def check(
@@ -113,6 +147,8 @@ def check(
     variables: Data | None = None,
     seed: int = 0,
     rules: Rules | None = None,
+    memory: int | None = None,
+    report: Report | None = None,
 ) -> Checked:
     """Compares each gradient of a backward graph with central differences.
 
@@ -123,16 +159,21 @@ def check(
         variables: values for some variables, by label; the others are random.
         seed: the seed of the random numbers.
         rules: the evaluations of the user's own operations.
+        memory: the most bytes of memory that it may take, by an estimate from the
+            shapes; by default those of the machine.
+        report: called with each gradient as soon as it is compared, the number of those
+            compared, and of all.
 
     Raises:
         UsageError: a value does not fit its tensor, an operation cannot be evaluated,
-            or the outputs are not finite at the values.
+            the outputs are not finite at the values, or it takes too much memory.
     """
     rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
     forward = with_bodies(graph, rules)
+    refuse_too_large(forward, backward.graph, memory)
     point = point_of(forward, inputs or {}, variables or {}, seed, rules)
-    return _Comparison(backward, point, seed, rules).run()
+    return _Comparison(backward, point, seed, rules).run(report)
 
 
 # ---- The comparison ----
@@ -151,7 +192,7 @@ class _Comparison:
         self.weights = self._weights()
         self.forward = Forward(point, self.weights, backward.stopped, rules.evaluations)
 
-    def run(self) -> Checked:
+    def run(self, report: Report | None) -> Checked:
         """Compares each gradient as soon as it is computed."""
         tensors = {name: t for t, name in self.backward.gradients.items()}
         found: dict[str, CheckedGradient] = {}
@@ -163,6 +204,8 @@ class _Comparison:
             del gradient
             measured = self._measure(expected) if expected is not None else None
             found[name] = self._judge(tensors[name], name, measured)
+            if report is not None:
+                report(found[name], len(found), len(tensors))
         compared = (found[name] for name in tensors)
         return Checked(tuple(compared), self.seed)
 
@@ -218,7 +261,9 @@ class _Comparison:
         for measured in self._measurements(expected):
             settled = [m for m in found if m.refutes_with(measured)]
             found.append(measured)
-            if settled or (measured.error <= TOLERANCE and measured.verdict == "ok"):
+            if settled or (
+                measured.error <= TOLERANCE and measured.verdict in PASSED[:2]
+            ):
                 break
         return min(found, key=lambda measured: measured.bound)
 
@@ -269,7 +314,7 @@ class _Expected:
             return _Measured(np.inf, 0.0)
         scale = max(self.size, abs(slope))
         if scale == 0.0:
-            return _Measured(0.0, 0.0)
+            return _Measured(0.0, 0.0, is_zero=True)
         return _Measured(abs(slope - self.slope) / scale, rounding / scale)
 
 
@@ -281,6 +326,7 @@ class _Measured:
 
     error: float
     rounding: float
+    is_zero: bool = False
 
     @property
     def bound(self) -> float:
@@ -300,6 +346,8 @@ class _Measured:
         times as large, and that by rounding a third: where their sum is least,
         curvature adds at most 2.4 times as much as rounding.
         """
+        if self.is_zero:
+            return ZERO
         if self.error > TOLERANCE + 4.0 * self.rounding:
             return "FAILED"
         return "ok" if self.rounding < MEASURABLE else "too small"

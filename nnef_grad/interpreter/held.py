@@ -127,7 +127,8 @@ def _zero_point(
 ) -> Evaluation:
     result = quantize.zero_point_linear_quantize(x, zero_point, scale, **attributes)
     x, scale = aligned(x, scale, result)[:2]
-    code, exact = result / scale, x / scale
+    # Nothing is inside the range of a scale of zero.
+    code, exact = np.where(scale == 0.0, 0.0, result / scale), x / scale
     is_inside = np.abs(code - exact) <= 0.5
 
     def held(x: Array, zero_point: Array, scale: Array) -> Array:
