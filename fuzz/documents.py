@@ -139,6 +139,13 @@ class _Start(Symbol):  # type: ignore[type-arg, unused-ignore]
 
 _WORDS = {
     "NUMBER": NUMBERS,
+    "LITERALS": [
+        "[1, 2]",
+        "[0.5, 1.0, 2.0]",
+        "[1, 2.0]",
+        "[ -1 ,\n-2e0 ]",
+        "[2147483648, 1]",
+    ],
     "STRING": STRINGS,
     "DTYPE": DTYPES,
     "PRIMITIVE": ["integer", "scalar", "logical", "string"],

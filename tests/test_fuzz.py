@@ -44,7 +44,7 @@ def test_a_seed_stands_for_one_input(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["text", "archive", "folder"])
 def test_the_first_commands(kind: str) -> None:
-    outcomes = [examine(make_input(f"tests:{i}", [kind])) for i in range(20)]
+    outcomes = [examine(make_input(f"tests:{i}", [kind])) for i in range(40)]
     assert set(outcomes) == {ACCEPTED, REFUSED}
 
 

@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nnef_grad.errors import InvalidGraphError
+from nnef_grad.graph.ir import Tensor
 from nnef_grad.source import Span
 
-# The longest array or string that an operator may give.
+# The longest array or string that an operator may give, and the longest array of tensors:
+# each of them has a gradient.
 MAX_ITEMS = 1_000_000
+MAX_TENSORS = 50_000
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _SCALAR = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
@@ -63,7 +66,7 @@ def _in_range(value: Any) -> Any:
 def _join(left: Any, right: Any) -> Any:
     """Sums, and the concatenation of arrays and strings."""
     if isinstance(left, (list, str)):
-        _check_length(len(left) + len(right))
+        _check_length(left, len(left) + len(right))
     return left + right
 
 
@@ -72,13 +75,15 @@ def _repeat(left: Any, right: Any) -> Any:
     if isinstance(left, (list, str)):
         if right < 0:
             raise _NoValue(f"nothing can be repeated {right} times")
-        _check_length(len(left) * right)
+        _check_length(left, len(left) * right)
     return left * right
 
 
-def _check_length(length: int) -> None:
-    if length > MAX_ITEMS:
-        raise _NoValue(f"{length} items are more than {MAX_ITEMS}")
+def _check_length(items: list[Any] | str, length: int) -> None:
+    has_tensors = any(isinstance(item, Tensor) for item in items[:1])
+    most = MAX_TENSORS if has_tensors else MAX_ITEMS
+    if length > most:
+        raise _NoValue(f"{length} items are more than {most}")
 
 
 def _divide(left: Any, right: Any) -> Any:
