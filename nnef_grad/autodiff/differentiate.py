@@ -26,7 +26,6 @@ from nnef_grad.autodiff.backward import (
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Rule, Rules
-from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
@@ -41,7 +40,6 @@ from nnef_grad.errors import (
 )
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply, step_names
-from nnef_grad.graph.passes import prune
 
 
 def differentiate(
@@ -252,7 +250,7 @@ class _Sweep:
             notes=notes,
         )
         return Backward(
-            finished(unmask(prune(graph)), self.graph, self.emit, self.supply.taken),
+            finished(graph, self.graph, self.emit, self.supply.taken),
             named_seeds,
             gradients,
             self._warnings(),

@@ -1,18 +1,31 @@
 """Rewrites that are tried on each operation of a derivative before it is emitted.
 
 Every rewrite looks at the operation and at what made its operands, never at who uses
-them. It returns an operand that equals the result, or None where it does not apply.
+them. It returns an operand that equals the result, or None where it does not apply. Those
+that turn out not to pay are taken back when the graph is whole: see `restore`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import (
+    Graph,
+    Operand,
+    Operation,
+    Shape,
+    Tensor,
+    shape_of,
+    tensors,
+)
+from nnef_grad.graph.passes import prune
 from nnef_grad.ops.traits import RESHAPING
 
 Rewrite = Callable[..., Any]
@@ -29,6 +42,30 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
         if result is not None:
             return result
     return None
+
+
+def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
+    """The graph without the rewrites that did not pay: what an operation is a simpler
+    form of takes its place where all that this needs is there anyway, and an operand of
+    the operation has no other use.
+
+    Args:
+        graph: a graph without operations whose results are not used.
+        simplified: what tensors are a simpler form of.
+    """
+    uses = Counter(graph.outputs)
+    uses.update(chain.from_iterable(op.inputs for op in graph.operations))
+    known: set[Tensor] = set()
+    operations = []
+    for op in graph.operations:
+        call = simplified.get(op.outputs[0])
+        wanted = () if call is None else tensors(call.operands)
+        is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
+        if call is not None and is_own and known.issuperset(wanted):
+            op = replace(op, **call._asdict())
+        operations.append(op)
+        known.update(op.outputs)
+    return prune(replace(graph, operations=tuple(operations)))
 
 
 def _literal(operand: Operand, value: float) -> bool:

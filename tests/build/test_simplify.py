@@ -1,0 +1,55 @@
+"""The forms that derivatives are emitted in: none holds an operation that a reader would
+call needless.
+"""
+
+from __future__ import annotations
+
+from support.checks import check_twice, document
+
+import nnef_grad
+
+
+def backward(text: str, **options: str) -> str:
+    """The backward graph of a text. Its gradients are right, and so are theirs."""
+    check_twice(text, **options)
+    return nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.loads(text), **options))  # type: ignore[arg-type]
+
+
+# ---- Sums ----
+
+SQUARED_ERROR = document(
+    "x = external(shape = [4, 3]);\nw = external(shape = [3, 2]);\nb = external(shape = [1, 1]);\nt = external(shape = [4, 2]);\n"
+    "p = matmul(x, w);\nq = add(p, b);\nr = sub(q, t);\ns = sqr(r);\ny = mean_reduce(s, axes = [0, 1]);",
+    "x, w, b, t",
+)
+GROUPS = document(
+    "x = external(shape = [2, 6, 4]);\ng = reshape(x, shape = [2, 2, 3, 4]);\n(m, v) = moments(g, axes = [2, 3]);\n"
+    "d = sub(g, m);\nr = sqrt(v);\nn = div(d, r);\ny = exp(n);"
+)
+
+
+def test_a_gradient_that_is_there_is_summed() -> None:
+    emitted = backward(SQUARED_ERROR)
+    assert "grad_b = sum_reduce(grad_r, axes = [0, 1]);" in emitted
+    assert emitted.count("sum_reduce(") == 1
+    assert emitted.count("= mul(") == 2
+
+
+def test_a_factor_is_taken_out_of_a_sum_where_nothing_else_needs_the_product() -> None:
+    emitted = backward(SQUARED_ERROR, wrt="b")
+    assert "sum_q = sum_reduce(r, axes = [0, 1]);" in emitted
+
+
+def test_a_sum_that_serves_several_gradients_is_taken_once() -> None:
+    text = document(
+        "x = external(shape = [2, 3]);\nm = external(shape = [1, 3]);\nk = variable(shape = [1, 3], label = 'k');\n"
+        "b = external(shape = [1, 3]);\nd = sub(x, m);\ns = mul(d, k);\ny = add(s, b);",
+        "x, m, b",
+    )
+    emitted = backward(text, wrt="inputs")
+    assert emitted.count("sum_reduce(") == 1
+
+
+def test_the_deviation_of_a_group_is_summed_as_it_is() -> None:
+    emitted = backward(GROUPS)
+    assert "sum_d = sum_reduce(grad_d, axes = [2, 3]);" in emitted
