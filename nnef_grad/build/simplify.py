@@ -8,7 +8,7 @@ that turn out not to pay are taken back when the graph is whole: see `restore`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -26,6 +26,7 @@ from nnef_grad.graph.ir import (
     tensors,
 )
 from nnef_grad.graph.passes import prune
+from nnef_grad.ops.elementwise import fits_into
 from nnef_grad.ops.traits import RESHAPING
 
 Rewrite = Callable[..., Any]
@@ -178,27 +179,31 @@ def _constant_along(operand: Operand, axes: Shape) -> bool:
 
 def broadcast_instead(name: str) -> Rewrite:
     """An element-wise operation repeats a singleton dimension by itself: a tile is
-    needless where another operand has the extent.
+    needless where another operand has the extent. Where none has, it comes after the
+    operation: what follows may have it.
     """
 
     def rewrite(emit: Emitter, *operands: Operand) -> Any:
         for index, operand in enumerate(operands):
             before, after = operands[:index], operands[index + 1 :]
             tile = _made_by(emit, operand, ("tile",))
-            others = map(shape_of, (*before, *after))
-            if tile is not None and _is_needless(tile, others):
-                return emit(name, *before, tile.operands[0], *after)
+            if tile is None or not _repeats_singletons(tile):
+                continue
+            source, others = tile.operands[0], [*map(shape_of, (*before, *after))]
+            if shape_of(operand) in others:
+                return emit(name, *before, source, *after)
+            if all(fits_into(shape, shape_of(source)) for shape in others):
+                single = emit(name, *before, source, *after, hint="single")
+                return emit("tile", single, **tile.settings)
         return None
 
     return rewrite
 
 
-def _is_needless(tile: Operation, others: Iterable[Shape]) -> bool:
-    """Whether all that is tiled are singletons, and another operand has the extents."""
+def _repeats_singletons(tile: Operation) -> bool:
     source = shape_of(tile.operands[0])
     pairs = zip(tile.attributes["repeats"], source, strict=True)
-    are_single = 1 in source and all(r == 1 or s == 1 for r, s in pairs)
-    return are_single and tile.outputs[0].shape in others
+    return 1 in source and all(r == 1 or s == 1 for r, s in pairs)
 
 
 REWRITES: dict[str, tuple[Rewrite, ...]] = {
@@ -207,8 +212,8 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "mul": (neutral(1.0), multiply_by_minus_one, broadcast_instead("mul")),
     "div": (neutral_on_the_right(1.0), broadcast_instead("div")),
     "pow": (neutral_on_the_right(1.0),),
-    "neg": (negate_twice,),
-    "select<scalar>": (choose,),
+    "neg": (negate_twice, broadcast_instead("neg")),
+    "select<scalar>": (choose, broadcast_instead("select")),
     "cast<scalar>": (convert,),
     "reshape<scalar>": (reshape_once,),
     "sum_reduce": (reduce_first,),

@@ -4,6 +4,7 @@ call needless.
 
 from __future__ import annotations
 
+import pytest
 from support.checks import check_twice, document
 
 import nnef_grad
@@ -53,3 +54,41 @@ def test_a_sum_that_serves_several_gradients_is_taken_once() -> None:
 def test_the_deviation_of_a_group_is_summed_as_it_is() -> None:
     emitted = backward(GROUPS)
     assert "sum_d = sum_reduce(grad_d, axes = [2, 3]);" in emitted
+
+
+# ---- Broadcasts ----
+
+
+def test_a_choice_repeats_what_it_chooses() -> None:
+    text = "x = external(shape = [2, 3]);\nr = relu(x);\ny = sum_reduce(r, axes = [1]);"
+    emitted = backward(document(text))
+    assert "grad_x = select(mask_r, grad_y, 0.0);" in emitted
+    assert "tile" not in emitted
+
+
+DIFFERENCE = "x = external(shape = [2, 3]);\nw = external(shape = [2, 3]);\n"
+
+
+@pytest.mark.parametrize(
+    "step", ["neg(w)", "mul(w, 3.0)", "div(w, 3.0)", "relu(neg(w))", "sub(0.0, w)"]
+)
+def test_what_is_repeated_later_is_computed_before(step: str) -> None:
+    body = f"e = exp(w);\nn = {step.replace('w', 'e')};\np = sub(x, n);\ny = mean_reduce(p, axes = [1]);"
+    emitted = backward(document(f"{DIFFERENCE}{body}", "x, w"), wrt="w")
+    assert "tile" not in emitted
+
+
+def test_a_choice_along_other_axes_is_made_before_the_repetition() -> None:
+    body = "m = lt(k, 0.0);\ne = exp(w);\ns = select(m, e, x);\ny = sum_reduce(s, axes = [1]);"
+    k = "k = external(shape = [2, 1]);\n"
+    emitted = backward(document(f"{DIFFERENCE}{k}{body}", "x, w, k"), wrt="w")
+    assert "tile" not in emitted
+
+
+def test_gradients_that_are_repeated_both_have_their_shape() -> None:
+    text = document(
+        f"{DIFFERENCE}d = sub(x, w);\ny = sum_reduce(d, axes = [1]);", "x, w"
+    )
+    emitted = backward(text)
+    assert emitted.count("tile(") == emitted.count("neg(") == 1
+    assert "grad_w = neg(grad_x);" in emitted
