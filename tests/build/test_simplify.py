@@ -92,3 +92,26 @@ def test_gradients_that_are_repeated_both_have_their_shape() -> None:
     emitted = backward(text)
     assert emitted.count("tile(") == emitted.count("neg(") == 1
     assert "grad_w = neg(grad_x);" in emitted
+
+
+# ---- Powers ----
+
+
+@pytest.mark.parametrize("values", ["shape = [1, 1], value = [{}]", "shape = [2, 3], value = [{}]",
+                                    "shape = [2], value = [{0}, {0}]"])  # fmt: skip
+@pytest.mark.parametrize("exponent", [3.0, 1.0, 0.0, -0.5])
+def test_a_constant_exponent_is_a_number(values: str, exponent: float) -> None:
+    constant = f"c = constant({values.format(exponent)});"
+    body = f"x = external(shape = [2, 1]);\n{constant}\np = exp(x);\ny = pow(p, c);"
+    emitted = backward(document(body))
+    assert "constant(" not in emitted or exponent == 0.0
+    assert "select(" not in emitted
+
+
+def test_other_exponents_are_looked_at() -> None:
+    body = "x = external(shape = [2]);\nc = constant(shape = [2], value = [{}]);\np = exp(x);\ny = pow(p, c);"
+    assert "select" in backward(document(body.format("0.0, 2.0")))
+    text = document(body.format("2.0"))
+    assert "log" in nnef_grad.dumps(
+        nnef_grad.differentiate(nnef_grad.loads(text), wrt="c")
+    )
