@@ -7,11 +7,9 @@ that turn out not to pay are taken back when the graph is whole: see `restore`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from nnef_grad.build.arguments import Call
@@ -25,7 +23,7 @@ from nnef_grad.graph.ir import (
     shape_of,
     tensors,
 )
-from nnef_grad.graph.passes import prune
+from nnef_grad.graph.passes import count_uses, prune
 from nnef_grad.ops.elementwise import fits_into
 from nnef_grad.ops.traits import RESHAPING
 
@@ -54,9 +52,7 @@ def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
         graph: a graph without operations whose results are not used.
         simplified: what tensors are a simpler form of.
     """
-    uses = Counter(graph.outputs)
-    uses.update(chain.from_iterable(op.inputs for op in graph.operations))
-    known: set[Tensor] = set()
+    uses, known = count_uses(graph), set[Tensor]()
     operations = []
     for op in graph.operations:
         call = simplified.get(op.outputs[0])
