@@ -8,7 +8,7 @@ received from their other uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -40,6 +40,9 @@ from nnef_grad.errors import (
 )
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply, step_names
+
+# The most elements of a matrix that the gradient of a gather has without a warning.
+MAX_ELEMENTS = 100_000_000
 
 
 def differentiate(
@@ -261,11 +264,12 @@ class _Sweep:
             declared=self.graph.custom_operations,
             notes=notes,
         )
+        graph = finished(graph, self.graph, self.emit, self.supply.taken)
         return Backward(
-            finished(graph, self.graph, self.emit, self.supply.taken),
+            graph,
             named_seeds,
             gradients,
-            self._warnings(),
+            (*self._warnings(), *_large_matrices(graph)),
             self.reductions,
             tuple(output.name for output in self.outputs),
             tuple(tensor.name for tensor in self.stopped),
@@ -289,6 +293,20 @@ class _Sweep:
             f"'{t.name}' does not influence {outputs}{way}: its gradient is zeros"
             for t in unreached
         )
+
+
+def _large_matrices(graph: Graph) -> Iterator[str]:
+    """A warning for each gather whose gradient needs memory that a runtime may not have."""
+    for op in graph.operations:
+        is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
+        is_large = prod(op.outputs[0].shape) > MAX_ELEMENTS
+        if is_onehot and is_large and op.origin and op.origin.name == "gather":
+            (table, *_), (onehot,) = op.origin.inputs, op.outputs
+            size = " x ".join(map(str, onehot.shape))
+            yield (
+                f"the gradient of '{table.name}' is a product with '{onehot.name}', {size} zeros"
+                " and ones: no operation of the standard adds to the elements at some indices"
+            )
 
 
 def _step_names(operation: Operation) -> Callable[[str], str]:
