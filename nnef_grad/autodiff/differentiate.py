@@ -9,7 +9,7 @@ received from their other uses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, Literal
@@ -190,22 +190,10 @@ class _Sweep:
         self.emit.origin = operation
         self.emit.naming = _step_names(operation)
         with located(operation.span):
-            found = vjp(self.emit, self._with_exponent(operation), *received)
+            found = vjp(self.emit, operation, *received)
         for operand, gradient in check_gradients(operation, found, self.emit.knows):
             if operand in self.active:
                 self._accumulate(operand, gradient, operation)
-
-    def _with_exponent(self, operation: Operation) -> Operation:
-        """The operation; a power with a number in the place of a constant exponent that
-        is full of it: the rule asks which it is.
-        """
-        *base, exponent = operation.operands
-        made = self.emit.producer(exponent)
-        is_power = operation.name == "pow" and exponent not in self.active
-        if not is_power or made is None or made.name != "constant":
-            return operation
-        number, *others = set(made.attributes["value"])
-        return operation if others else replace(operation, operands=(*base, number))
 
     def _received(self, result: Tensor) -> Tensor | None:
         return None if result in self.stopped else self.gradients.get(result)

@@ -118,10 +118,33 @@ def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
 def choose(
     emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
 ) -> Any:
-    """A condition that is a literal."""
-    if isinstance(condition, bool):
-        return true_value if condition else false_value
-    return None
+    """A condition that is known: a literal, or the comparison of a constant."""
+    known = condition if isinstance(condition, bool) else _compared(emit, condition)
+    if known is None:
+        return None
+    return true_value if known else false_value
+
+
+def _compared(emit: Emitter, condition: Operand) -> bool | None:
+    """Whether two numbers are equal, where both are known. Nothing else is computed from
+    the value of a constant: the result may yet be differentiated with respect to it.
+    """
+    equality = _made_by(emit, condition, ("eq",))
+    if equality is None:
+        return None
+    left, right = (_number(emit, operand) for operand in equality.operands)
+    return None if left is None or right is None else left == right
+
+
+def _number(emit: Emitter, operand: Operand) -> float | None:
+    """The number that a literal is, or that a constant is full of."""
+    if isinstance(operand, float):
+        return operand
+    made = emit.producer(operand)
+    if made is None or made.name != "constant":
+        return None
+    value, *others = set(made.attributes["value"])
+    return None if others else value
 
 
 def convert(emit: Emitter, x: Operand) -> Any:
