@@ -8,14 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Union
 
+from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.rule_results import counted
+from nnef_grad.build.simplify import restore
 from nnef_grad.errors import UsageError, suggestion
 from nnef_grad.graph.display import html
 from nnef_grad.graph.ir import Graph, Tensor
-from nnef_grad.graph.names import assign_names
-from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.graph.names import assign_names, substitute
+from nnef_grad.graph.passes import count_uses, prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
+from nnef_grad.ops.traits import FED
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 GROUPS = ("all", "inputs", "variables")
@@ -78,11 +81,31 @@ def finished(
     """The graph that was emitted for a forward graph, without what is not used, with final
     names, verified, and with the quantization of the forward tensors.
     """
-    graph = put_inputs_first(prune(graph))
+    graph = unmask(restore(prune(graph), emit.simplified))
+    graph = put_inputs_first(_without_needless_copies(prune(graph), forward))
     graph = assign_names(graph, emit.hints, emit.pinned, reserved)
     verify(graph)
     quantization = carry_quantization(forward.quantization, graph)
     return replace(graph, quantization=quantization)
+
+
+def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
+    """The graph with gradients in the place of tensors that are used for nothing else
+    than to be copied to them.
+    """
+    uses = count_uses(graph)
+    fed = {t for op in graph.operations if op.name in FED for t in op.outputs}
+    made = set(graph.outputs).difference(forward.outputs)
+    copies = {
+        source: result
+        for op in graph.operations
+        if op.name == "copy"
+        for source, result in zip(op.inputs, op.outputs, strict=False)
+        if uses[source] == 1 and source not in fed and result in made
+    }
+    results = {(result,) for result in copies.values()}
+    operations = (op for op in graph.operations if op.outputs not in results)
+    return replace(graph, operations=tuple(substitute(op, copies) for op in operations))
 
 
 def wrt_tensors(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:

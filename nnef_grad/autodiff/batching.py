@@ -46,7 +46,9 @@ def batch(
     graph = _decompose_unknown(graph, input, emit.opset)
     many = {input: values}
     for operation in graph.operations:
-        if any(t in many for t in operation.inputs):
+        if operation.name == "copy" and operation.operands[0] in many:
+            many[operation.outputs[0]] = many[operation.inputs[0]]
+        elif any(t in many for t in operation.inputs):
             many.update(_batch_operation(emit, operation, many))
         elif input not in operation.outputs:
             emit.append(operation)

@@ -8,7 +8,7 @@ received from their other uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -26,7 +26,6 @@ from nnef_grad.autodiff.backward import (
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Rule, Rules
-from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
@@ -41,7 +40,9 @@ from nnef_grad.errors import (
 )
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply, step_names
-from nnef_grad.graph.passes import prune
+
+# The most elements of a matrix that the gradient of a gather has without a warning.
+MAX_ELEMENTS = 100_000_000
 
 
 def differentiate(
@@ -251,11 +252,12 @@ class _Sweep:
             declared=self.graph.custom_operations,
             notes=notes,
         )
+        graph = finished(graph, self.graph, self.emit, self.supply.taken)
         return Backward(
-            finished(unmask(prune(graph)), self.graph, self.emit, self.supply.taken),
+            graph,
             named_seeds,
             gradients,
-            self._warnings(),
+            (*self._warnings(), *_large_matrices(graph)),
             self.reductions,
             tuple(output.name for output in self.outputs),
             tuple(tensor.name for tensor in self.stopped),
@@ -279,6 +281,20 @@ class _Sweep:
             f"'{t.name}' does not influence {outputs}{way}: its gradient is zeros"
             for t in unreached
         )
+
+
+def _large_matrices(graph: Graph) -> Iterator[str]:
+    """A warning for each gather whose gradient needs memory that a runtime may not have."""
+    for op in graph.operations:
+        is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
+        is_large = prod(op.outputs[0].shape) > MAX_ELEMENTS
+        if is_onehot and is_large and op.origin and op.origin.name == "gather":
+            (table, *_), (onehot,) = op.origin.inputs, op.outputs
+            size = " x ".join(map(str, onehot.shape))
+            yield (
+                f"the gradient of '{table.name}' is a product with '{onehot.name}', {size} zeros"
+                " and ones: no operation of the standard adds to the elements at some indices"
+            )
 
 
 def _step_names(operation: Operation) -> Callable[[str], str]:

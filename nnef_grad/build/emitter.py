@@ -57,6 +57,8 @@ class Emitter:
         pinned: for some tensors with provisional names, the name that they must get.
         origin: the forward operation that the next operations are the derivative of.
         naming: turns the name of a value inside a rule or fragment into a hint.
+        simplified: for each tensor that was found in place of the result of an
+            operation, that operation.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Emitter:
         self.pinned: dict[Tensor, str] = {}
         self.origin: Operation | None = None
         self.naming: Callable[[str], str] = str
+        self.simplified: dict[Tensor, Call] = {}
         self._simplify = simplify
         self._tracker = tracker or Tracker()
         self._numbers = count()
@@ -140,6 +143,8 @@ class Emitter:
             before = len(self.operations)
             simpler = self._simplify(self, call)
             if simpler is not None:
+                if isinstance(simpler, Tensor):
+                    self.simplified[simpler] = call
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)

@@ -1,18 +1,30 @@
 """Rewrites that are tried on each operation of a derivative before it is emitted.
 
 Every rewrite looks at the operation and at what made its operands, never at who uses
-them. It returns an operand that equals the result, or None where it does not apply.
+them. It returns an operand that equals the result, or None where it does not apply. Those
+that turn out not to pay are taken back when the graph is whole: see `restore`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import (
+    Graph,
+    Operand,
+    Operation,
+    Shape,
+    Tensor,
+    shape_of,
+    tensors,
+)
+from nnef_grad.graph.passes import count_uses, prune
+from nnef_grad.ops.elementwise import fits_into
 from nnef_grad.ops.traits import RESHAPING
 
 Rewrite = Callable[..., Any]
@@ -29,6 +41,28 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
         if result is not None:
             return result
     return None
+
+
+def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
+    """The graph without the rewrites that did not pay: what an operation is a simpler
+    form of takes its place where all that this needs is there anyway, and an operand of
+    the operation has no other use.
+
+    Args:
+        graph: a graph without operations whose results are not used.
+        simplified: what tensors are a simpler form of.
+    """
+    uses, known = count_uses(graph), set[Tensor]()
+    operations = []
+    for op in graph.operations:
+        call = simplified.get(op.outputs[0])
+        wanted = () if call is None else tensors(call.operands)
+        is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
+        if call is not None and is_own and known.issuperset(wanted):
+            op = replace(op, **call._asdict())
+        operations.append(op)
+        known.update(op.outputs)
+    return prune(replace(graph, operations=tuple(operations)))
 
 
 def _literal(operand: Operand, value: float) -> bool:
@@ -84,10 +118,33 @@ def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
 def choose(
     emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
 ) -> Any:
-    """A condition that is a literal."""
-    if isinstance(condition, bool):
-        return true_value if condition else false_value
-    return None
+    """A condition that is known: a literal, or the comparison of a constant."""
+    known = condition if isinstance(condition, bool) else _compared(emit, condition)
+    if known is None:
+        return None
+    return true_value if known else false_value
+
+
+def _compared(emit: Emitter, condition: Operand) -> bool | None:
+    """Whether two numbers are equal, where both are known. Nothing else is computed from
+    the value of a constant: the result may yet be differentiated with respect to it.
+    """
+    equality = _made_by(emit, condition, ("eq",))
+    if equality is None:
+        return None
+    left, right = (_number(emit, operand) for operand in equality.operands)
+    return None if left is None or right is None else left == right
+
+
+def _number(emit: Emitter, operand: Operand) -> float | None:
+    """The number that a literal is, or that a constant is full of."""
+    if isinstance(operand, float):
+        return operand
+    made = emit.producer(operand)
+    if made is None or made.name != "constant":
+        return None
+    value, *others = set(made.attributes["value"])
+    return None if others else value
 
 
 def convert(emit: Emitter, x: Operand) -> Any:
@@ -141,27 +198,31 @@ def _constant_along(operand: Operand, axes: Shape) -> bool:
 
 def broadcast_instead(name: str) -> Rewrite:
     """An element-wise operation repeats a singleton dimension by itself: a tile is
-    needless where another operand has the extent.
+    needless where another operand has the extent. Where none has, it comes after the
+    operation: what follows may have it.
     """
 
     def rewrite(emit: Emitter, *operands: Operand) -> Any:
         for index, operand in enumerate(operands):
             before, after = operands[:index], operands[index + 1 :]
             tile = _made_by(emit, operand, ("tile",))
-            others = map(shape_of, (*before, *after))
-            if tile is not None and _is_needless(tile, others):
-                return emit(name, *before, tile.operands[0], *after)
+            if tile is None or not _repeats_singletons(tile):
+                continue
+            source, others = tile.operands[0], [*map(shape_of, (*before, *after))]
+            if shape_of(operand) in others:
+                return emit(name, *before, source, *after)
+            if all(fits_into(shape, shape_of(source)) for shape in others):
+                single = emit(name, *before, source, *after, hint="single")
+                return emit("tile", single, **tile.settings)
         return None
 
     return rewrite
 
 
-def _is_needless(tile: Operation, others: Iterable[Shape]) -> bool:
-    """Whether all that is tiled are singletons, and another operand has the extents."""
+def _repeats_singletons(tile: Operation) -> bool:
     source = shape_of(tile.operands[0])
     pairs = zip(tile.attributes["repeats"], source, strict=True)
-    are_single = 1 in source and all(r == 1 or s == 1 for r, s in pairs)
-    return are_single and tile.outputs[0].shape in others
+    return 1 in source and all(r == 1 or s == 1 for r, s in pairs)
 
 
 REWRITES: dict[str, tuple[Rewrite, ...]] = {
@@ -170,8 +231,8 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "mul": (neutral(1.0), multiply_by_minus_one, broadcast_instead("mul")),
     "div": (neutral_on_the_right(1.0), broadcast_instead("div")),
     "pow": (neutral_on_the_right(1.0),),
-    "neg": (negate_twice,),
-    "select<scalar>": (choose,),
+    "neg": (negate_twice, broadcast_instead("neg")),
+    "select<scalar>": (choose, broadcast_instead("select")),
     "cast<scalar>": (convert,),
     "reshape<scalar>": (reshape_once,),
     "sum_reduce": (reduce_first,),

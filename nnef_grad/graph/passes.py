@@ -4,9 +4,17 @@ the verifier of graphs made by the compiler.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import chain
 
-from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+
+
+def count_uses(graph: Graph) -> Counter[Tensor]:
+    """How often each tensor is an operand or an output."""
+    operands = (tensor for op in graph.operations for tensor in op.inputs)
+    return Counter(chain(operands, graph.outputs))
 
 
 def prune(graph: Graph) -> Graph:

@@ -8,9 +8,13 @@ from typing import cast
 
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
 from nnef_grad.ops.axes import check_axis, check_length
+from nnef_grad.ops.parts import section
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import reshaped, turned
 from nnef_grad.ops.tensors import line
+
+# The longest constant of positions.
+BLOCK = 1000
 
 
 @shape("tile")
@@ -57,7 +61,7 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     x, axis = op.inputs[0], op.attributes["axis"]
     extent = x.shape[axis]
     before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
-    onehot = _onehot(emit, op.operands[1], extent)
+    onehot = one_hot(emit, op.operands[1], extent)
     taken = onehot.shape[0]
     if before == 1:
         rows = reshaped(emit, dy, (taken, after), hint="rows")
@@ -70,11 +74,11 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     return [reshaped(emit, sums, x.shape), None]
 
 
-def _onehot(emit: Emit, indices: Operand, extent: int) -> Tensor:
+def one_hot(emit: Emit, indices: Operand, extent: int) -> Tensor:
     """A row for each index, with a column for each position: 1 where the row takes the
     position, and otherwise 0.
     """
-    positions = line(emit, range(extent), "positions")
+    positions = _positions(emit, extent)
     index: Operand
     if isinstance(indices, Tensor):
         column = reshaped(emit, indices, (prod(indices.shape), 1), hint="column")
@@ -83,3 +87,18 @@ def _onehot(emit: Emit, indices: Operand, extent: int) -> Tensor:
         index = float(cast("int", indices))
     taken = emit("eq", index, positions, hint="taken")
     return emit("select", taken, 1.0, 0.0, hint="onehot")
+
+
+def _positions(emit: Emit, count: int) -> Tensor:
+    """A row of the numbers from 0 on. Many are the sums of where a block of them begins
+    and of the places in a block: the text is short, however many there are.
+    """
+    if count <= BLOCK:
+        return line(emit, range(count), "positions")
+    blocks = -(-count // BLOCK)
+    column = reshaped(emit, _positions(emit, blocks), (blocks, 1), hint="blocks")
+    begins = emit("mul", column, float(BLOCK), hint="begins")
+    places = line(emit, range(BLOCK), "places")
+    numbers = emit("add", begins, places, hint="numbers")
+    row = reshaped(emit, numbers, (1, blocks * BLOCK), hint="positions")
+    return section(emit, row, {1: (0, count)}, hint="positions")

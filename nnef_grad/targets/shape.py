@@ -11,6 +11,7 @@ from math import prod
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.parts import section, slice_positions
+from nnef_grad.ops.repeat import one_hot
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.registry import lowering
 
@@ -177,19 +178,8 @@ def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     groups = (before,) if before > 1 else ()
     rows = reshaped(emit, x, (*groups, extent, after), hint="rows")
-    onehot = _onehot(emit, indices, extent)
+    onehot = one_hot(emit, indices, extent)
     if groups:
         onehot = emit("unsqueeze", onehot, axes=[0], hint="onehot_for_all")
     product = emit("matmul", onehot, rows, hint="gathered")
     return [reshaped(emit, product, op.outputs[0].shape)]
-
-
-def _onehot(emit: Emitter, indices: Operand, extent: int) -> Tensor:
-    """A row for each index: 1 at its position, and 0 at the others."""
-    numbers = list(map(float, range(extent)))
-    positions = emit("constant", shape=[1, extent], value=numbers, hint="positions")
-    if isinstance(indices, Tensor):
-        indices = reshaped(emit, indices, (prod(indices.shape), 1), hint="column")
-    index = emit("cast", indices, dtype="scalar", hint="index")
-    taken = emit("eq", index, positions, hint="taken")
-    return emit("select", taken, 1.0, 0.0, hint="onehot")

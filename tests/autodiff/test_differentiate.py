@@ -173,6 +173,19 @@ def test_two_gradients_that_are_one_tensor_are_computed_once() -> None:
     assert names(result.graph)[-3:] == ["exp", "mul", "copy"]
 
 
+def test_a_tensor_that_only_a_gradient_is_made_of_has_its_name() -> None:
+    text = document(
+        "x = external(shape = [2]);\nzeros = constant(shape = [2], value = [0.0]);\nt = floor(x);\ny = add(t, zeros);"
+    )
+    result = backward(text)
+    assert names(result.graph) == ["external", "external", "constant"]
+
+
+def test_an_output_of_the_model_that_is_a_copy_stays_one() -> None:
+    text = document("x = external(shape = [2]);\nh = floor(x);\ny = copy(h);")
+    assert "y = copy(h);" in nnef_grad.dumps(backward(text, with_outputs=True))
+
+
 @pytest.mark.parametrize("step", ["sign", "floor", "ceil", "round"])
 def test_both_sides_of_a_step(step: str) -> None:
     text = document(f"x = external(shape = [3]);\nt = {step}(x);\ny = sin(t);")

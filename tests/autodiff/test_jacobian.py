@@ -131,6 +131,21 @@ def test_names_of_the_model_are_left_alone_and_outputs_come_after() -> None:
     assert backward.graph.outputs[0].shape == (2, 1, 2, 3)
 
 
+@pytest.mark.parametrize(
+    ("body", "inputs", "expected"),
+    [
+        ("x = external(shape = [2]);\ny = copy(x);", "x", 0),
+        ("x = external(shape = []);\ny = sqr(x);", "x", 0),
+        ("x = external(shape = [2, 3]);\nw = external(shape = [2]);\ny = add(x, w);", "x, w", 0),
+        ("x = external(shape = [2, 3]);\nw = external(shape = [2, 3]);\ny = add(x, w);", "x, w", 1),
+    ],
+)  # fmt: skip
+def test_only_a_jacobian_that_there_are_two_of_is_copied(
+    body: str, inputs: str, expected: int
+) -> None:
+    assert check_jacobian(document(body, inputs)).count(" = copy(") == expected
+
+
 def test_what_is_stopped_is_a_constant() -> None:
     text = document("x = external(shape = [2]);\na = sqr(x);\ny = mul(a, x);")
     graph = nnef_grad.loads(text)

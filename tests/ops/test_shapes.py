@@ -462,6 +462,28 @@ def test_gradient(statement: str, inputs: Shapes, expected: str) -> None:
     assert " ".join(operations(checked)) == expected
 
 
+@pytest.mark.parametrize("rows", [1000, 1001, 2000, 2004, 1_000_001])
+def test_gradient_of_a_long_table(rows: int) -> None:
+    last = [0, 999, rows - 2, rows - 1, rows - 1]
+    text = net("y = gather(x, index)", {"x": [rows, 1], "index": [5]})
+    checked = check_gradients(text, feeds={"index": torch.tensor(last)})
+    assert len(checked.text) < 20_000
+
+
+def test_a_gradient_that_needs_much_memory_has_a_warning() -> None:
+    shapes = {"x": [2, 50_001, 16], "index": [2000]}
+    graph = nnef_grad.loads(net("y = gather(x, index, axis = 1)", shapes))
+    backward = nnef_grad.differentiate(graph)
+    assert backward.warnings == (
+        "the gradient of 'x' is a product with 'onehot_y', 2000 x 50001 zeros and ones:"
+        " no operation of the standard adds to the elements at some indices",
+    )
+    graph = nnef_grad.loads(
+        net("y = gather(x, index)", {"x": [50_000], "index": [2000]})
+    )
+    assert nnef_grad.differentiate(graph).warnings == ()
+
+
 @pytest.mark.parametrize(("statement", "inputs", "outputs", "expected"), DIVIDING)
 def test_gradient_of_parts(
     statement: str, inputs: Shapes, outputs: str, expected: str

@@ -1,0 +1,134 @@
+"""The forms that derivatives are emitted in: none holds an operation that a reader would
+call needless.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.checks import check_twice, document
+
+import nnef_grad
+
+
+def backward(text: str, **options: str) -> str:
+    """The backward graph of a text. Its gradients are right, and so are theirs."""
+    check_twice(text, **options)
+    return nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.loads(text), **options))  # type: ignore[arg-type]
+
+
+# ---- Sums ----
+
+SQUARED_ERROR = document(
+    "x = external(shape = [4, 3]);\nw = external(shape = [3, 2]);\nb = external(shape = [1, 1]);\nt = external(shape = [4, 2]);\n"
+    "p = matmul(x, w);\nq = add(p, b);\nr = sub(q, t);\ns = sqr(r);\ny = mean_reduce(s, axes = [0, 1]);",
+    "x, w, b, t",
+)
+GROUPS = document(
+    "x = external(shape = [2, 6, 4]);\ng = reshape(x, shape = [2, 2, 3, 4]);\n(m, v) = moments(g, axes = [2, 3]);\n"
+    "d = sub(g, m);\nr = sqrt(v);\nn = div(d, r);\ny = exp(n);"
+)
+
+
+def test_a_gradient_that_is_there_is_summed() -> None:
+    emitted = backward(SQUARED_ERROR)
+    assert "grad_b = sum_reduce(grad_r, axes = [0, 1]);" in emitted
+    assert emitted.count("sum_reduce(") == 1
+    assert emitted.count("= mul(") == 2
+
+
+def test_a_factor_is_taken_out_of_a_sum_where_nothing_else_needs_the_product() -> None:
+    emitted = backward(SQUARED_ERROR, wrt="b")
+    assert "sum_q = sum_reduce(r, axes = [0, 1]);" in emitted
+
+
+def test_a_sum_that_serves_several_gradients_is_taken_once() -> None:
+    text = document(
+        "x = external(shape = [2, 3]);\nm = external(shape = [1, 3]);\nk = variable(shape = [1, 3], label = 'k');\n"
+        "b = external(shape = [1, 3]);\nd = sub(x, m);\ns = mul(d, k);\ny = add(s, b);",
+        "x, m, b",
+    )
+    emitted = backward(text, wrt="inputs")
+    assert emitted.count("sum_reduce(") == 1
+
+
+def test_the_deviation_of_a_group_is_summed_as_it_is() -> None:
+    emitted = backward(GROUPS)
+    assert "sum_d = sum_reduce(grad_d, axes = [2, 3]);" in emitted
+
+
+# ---- Broadcasts ----
+
+
+def test_a_choice_repeats_what_it_chooses() -> None:
+    text = "x = external(shape = [2, 3]);\nr = relu(x);\ny = sum_reduce(r, axes = [1]);"
+    emitted = backward(document(text))
+    assert "grad_x = select(mask_r, grad_y, 0.0);" in emitted
+    assert "tile" not in emitted
+
+
+DIFFERENCE = "x = external(shape = [2, 3]);\nw = external(shape = [2, 3]);\n"
+
+
+@pytest.mark.parametrize(
+    "step", ["neg(w)", "mul(w, 3.0)", "div(w, 3.0)", "relu(neg(w))", "sub(0.0, w)"]
+)
+def test_what_is_repeated_later_is_computed_before(step: str) -> None:
+    body = f"e = exp(w);\nn = {step.replace('w', 'e')};\np = sub(x, n);\ny = mean_reduce(p, axes = [1]);"
+    emitted = backward(document(f"{DIFFERENCE}{body}", "x, w"), wrt="w")
+    assert "tile" not in emitted
+
+
+def test_a_choice_along_other_axes_is_made_before_the_repetition() -> None:
+    body = "m = lt(k, 0.0);\ne = exp(w);\ns = select(m, e, x);\ny = sum_reduce(s, axes = [1]);"
+    k = "k = external(shape = [2, 1]);\n"
+    emitted = backward(document(f"{DIFFERENCE}{k}{body}", "x, w, k"), wrt="w")
+    assert "tile" not in emitted
+
+
+def test_gradients_that_are_repeated_both_have_their_shape() -> None:
+    text = document(
+        f"{DIFFERENCE}d = sub(x, w);\ny = sum_reduce(d, axes = [1]);", "x, w"
+    )
+    emitted = backward(text)
+    assert emitted.count("tile(") == emitted.count("neg(") == 1
+    assert "grad_w = neg(grad_x);" in emitted
+
+
+# ---- Powers ----
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "shape = [1, 1], value = [{}]",
+        "shape = [2, 3], value = [{}]",
+        "shape = [2], value = [{0}, {0}]",
+    ],
+)
+@pytest.mark.parametrize("exponent", [3.0, 1.0, 0.0, -0.5])
+def test_whether_a_constant_exponent_is_zero_is_known(
+    values: str, exponent: float
+) -> None:
+    constant = f"c = constant({values.format(exponent)});"
+    body = f"x = external(shape = [2, 1]);\n{constant}\np = exp(x);\ny = pow(p, c);"
+    emitted = backward(document(body))
+    assert "select(" not in emitted
+    assert "eq(" not in emitted
+
+
+def test_a_derivative_depends_on_a_constant_exponent() -> None:
+    """What is differentiated with respect to a constant later finds all of it."""
+    body = "x = external(shape = [2]);\nc = constant(shape = [2], value = [3.0]);\np = exp(x);\nq = pow(p, c);\ny = mul(q, c);"
+    graph = nnef_grad.loads(document(body))
+    first = nnef_grad.differentiate(graph, wrt="x", with_outputs=True).graph
+    second = nnef_grad.differentiate(first, wrt="c", outputs=["grad_x"])
+    assert nnef_grad.check(first, second).passed
+
+
+def test_other_exponents_are_looked_at() -> None:
+    body = "x = external(shape = [2]);\nc = constant(shape = [2], value = [{}]);\np = exp(x);\ny = pow(p, c);"
+    assert "select" in backward(document(body.format("0.0, 2.0")))
+    text = document(body.format("2.0"))
+    assert "log" in nnef_grad.dumps(
+        nnef_grad.differentiate(nnef_grad.loads(text), wrt="c")
+    )
