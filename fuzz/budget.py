@@ -14,7 +14,8 @@ MEMORY = 256 * 2**20
 # Comparing with differences runs the graph for each of its tensors. The graphs are small.
 SECONDS_OF_A_CHECK = 20.0
 MEMORY_OF_A_CHECK = 2**30
-# The operations of a graph that a short document stands for count as so much text.
+# The operations and operands of a graph that a short document stands for count as so much
+# text.
 BYTES_OF_AN_OPERATION = 100
 
 

@@ -90,7 +90,9 @@ def _compile(item: Input, clock: Clock) -> None:
     graph = nnef_grad.loads(source.text, **_known(nnef_grad.loads, item.options))
     if formatted is None:
         raise Broken("the formatter refuses a document that the compiler accepts")
-    clock(max(size, len(graph.operations) * BYTES_OF_AN_OPERATION))
+    # A short document may stand for many operations, or for one of many operands.
+    steps = sum(1 + len(operation.inputs) for operation in graph.operations)
+    clock(max(size, steps * BYTES_OF_AN_OPERATION))
     options = _known(nnef_grad.differentiate, item.options)
     backward = nnef_grad.dumps(nnef_grad.differentiate(graph, **options))
     clock(len(backward))

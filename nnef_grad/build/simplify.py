@@ -118,11 +118,16 @@ def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
 def choose(
     emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
 ) -> Any:
-    """A condition that is known: a literal, or the comparison of a constant."""
-    known = condition if isinstance(condition, bool) else _compared(emit, condition)
-    if known is None:
-        return None
-    return true_value if known else false_value
+    """A condition that is a literal; or the comparison of a constant, where the choice
+    has the shape of the result.
+    """
+    if isinstance(condition, bool):
+        return true_value if condition else false_value
+    known = _compared(emit, condition)
+    choice, other = (true_value, false_value) if known else (false_value, true_value)
+    shapes = shape_of(condition), shape_of(other)
+    has_shape = all(fits_into(shape, shape_of(choice)) for shape in shapes)
+    return choice if known is not None and has_shape else None
 
 
 def _compared(emit: Emitter, condition: Operand) -> bool | None:

@@ -105,7 +105,7 @@ def test_gradients_that_are_repeated_both_have_their_shape() -> None:
         "shape = [2], value = [{0}, {0}]",
     ],
 )
-@pytest.mark.parametrize("exponent", [3.0, 1.0, 0.0, -0.5])
+@pytest.mark.parametrize("exponent", [3.0, 1.0, -0.5])
 def test_whether_a_constant_exponent_is_zero_is_known(
     values: str, exponent: float
 ) -> None:
@@ -114,6 +114,18 @@ def test_whether_a_constant_exponent_is_zero_is_known(
     emitted = backward(document(body))
     assert "select(" not in emitted
     assert "eq(" not in emitted
+
+
+def test_what_is_chosen_has_the_shape_of_the_result() -> None:
+    """A table of one row: its only index is known to be taken."""
+    constant = "i = constant<integer>(shape = [3], value = [0]);"
+    for indices in ("i", "0"):
+        body = f"x = external(shape = [1, 2]);\n{constant}\ny = gather(x, {indices}, axis = 0);"
+        graph = nnef_grad.loads(document(body))
+        assert nnef_grad.check(graph, nnef_grad.differentiate(graph)).passed
+    body = "x = external(shape = [2]);\nc = constant(shape = [1], value = [0.0]);\ny = pow(x, c);"
+    graph = nnef_grad.loads(document(body))
+    assert nnef_grad.check(graph, nnef_grad.differentiate(graph)).passed
 
 
 def test_a_derivative_depends_on_a_constant_exponent() -> None:
