@@ -95,6 +95,9 @@ def _put_model(here: Path, data: bytes, command: Command) -> None:
         unpack(data, here / command.model)
     elif command.form == "beside":
         unpack(data, here)
+        # A user may name a pipe, and then waits for what comes out of it.
+        if (here / command.model).is_fifo():
+            (here / command.model).unlink()
     elif command.form == "file":
         (here / command.model).write_bytes(data)
 
