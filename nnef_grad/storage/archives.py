@@ -12,12 +12,13 @@ import gzip
 import tarfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Lock
-from typing import BinaryIO, NamedTuple, NoReturn
+from typing import BinaryIO, NoReturn
 
 from nnef_grad.errors import UsageError, brief
 from nnef_grad.storage.files import PIECE, Readable, copy
+from nnef_grad.storage.parts import Part
 from nnef_grad.storage.paths import DATA, MAX_FILES, Steps, member_steps
 
 BLOCK = tarfile.BLOCKSIZE
@@ -56,14 +57,6 @@ _REFUSED = {
     tarfile.FIFOTYPE: "a pipe",
     tarfile.GNUTYPE_SPARSE: "a sparse file",
 }
-
-
-class Member(NamedTuple):
-    """A file in an archive: the bytes `start` to `start + size`."""
-
-    steps: Steps
-    start: int
-    size: int
 
 
 def is_archive(head: bytes) -> bool:
@@ -114,13 +107,35 @@ def _decompress(file: BinaryIO) -> BinaryIO:
     return gzip.GzipFile(fileobj=file) if is_compressed else file  # type: ignore[return-value]
 
 
-class MemberFile:
-    """A member of an archive, readable from its beginning."""
+class Member(Part):
+    """A file in an archive: `size` bytes from `start`. Its beginning is kept when it is
+    read for the first time.
+    """
 
-    def __init__(self, archive: Unpacked, member: Member) -> None:
+    def __init__(self, archive: Unpacked, steps: Steps, start: int, size: int) -> None:
+        self.name = f"{archive.name}/{'/'.join(steps)}"
+        self.size = size
+        self.order = self.start = start
+        self.steps = steps
         self._archive = archive
-        self._position = member.start
-        self._left = member.size
+        self._kept = b""
+
+    def open(self) -> AbstractContextManager[Readable]:
+        return nullcontext(_Opened(self._archive, self.start, self.size))
+
+    def beginning(self, size: int) -> bytes:
+        if len(self._kept) < min(size, self.size):
+            self._kept = super().beginning(size)
+        return self._kept[:size]
+
+
+class _Opened:
+    """The bytes of a member, from its beginning."""
+
+    def __init__(self, archive: Unpacked, start: int, left: int) -> None:
+        self._archive = archive
+        self._position = start
+        self._left = left
 
     def read(self, size: int, /) -> bytes | bytearray:
         """Up to `size` bytes; fewer at the end of the member."""
@@ -220,7 +235,7 @@ def _member(
     except UsageError as error:
         archive.fail(error.message)
     size = _number(archive, extensions.get("size", str(header.size)))
-    return Member(steps, start, size) if header.type != FOLDER else None
+    return Member(archive, steps, start, size) if header.type != FOLDER else None
 
 
 def _number(archive: Unpacked, text: str) -> int:

@@ -14,8 +14,9 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path, PureWindowsPath
-from typing import Any, BinaryIO, TypeVar, Union
+from typing import Any, BinaryIO, Union
 
 from nnef_grad.errors import UsageError, brief
 from nnef_grad.language.labels import label_steps
@@ -182,22 +183,24 @@ def files_inside(folder: Path) -> Iterator[Steps]:
     Raises:
         UsageError: they cannot be read, or are too many.
     """
-    entries = _limit(_entries(folder, ()), folder)
-    return (steps for steps, is_folder in entries if not is_folder)
-
-
-def _entries(folder: Path, above: Steps) -> Iterator[tuple[Steps, bool]]:
-    """The entries of a folder and its subfolders, each with whether it is a folder."""
-    waiting: list[tuple[Steps, bool]] = [(above, True)]
+    waiting: list[tuple[Steps, bool]] = [((), True)]
+    count = 0
     while waiting:
         steps, is_folder = waiting.pop()
-        if steps:
-            yield steps, is_folder
-        if is_folder:
-            waiting += reversed(_children(folder, steps))
+        if not is_folder:
+            yield steps
+            continue
+        found = _children(folder, steps)
+        count += len(found)
+        if count > MAX_FILES:
+            raise UsageError(f"'{folder}' contains more than {MAX_FILES} files")
+        waiting += reversed(found)
 
 
 def _children(folder: Path, steps: Steps) -> list[tuple[Steps, bool]]:
+    """The entries of a folder, each with whether it is a folder; not all, where they are
+    too many.
+    """
     with (
         reading(folder.joinpath(*steps)),
         _open_folder(folder, steps) as opened,
@@ -205,25 +208,18 @@ def _children(folder: Path, steps: Steps) -> list[tuple[Steps, bool]]:
     ):
         return sorted(
             ((*steps, entry.name), entry.is_dir(follow_symlinks=False))
-            for entry in _limit(entries, folder)
+            for entry in islice(entries, MAX_FILES + 1)
         )
-
-
-T = TypeVar("T")
-
-
-def _limit(entries: Iterator[T], folder: Path) -> Iterator[T]:
-    for count, entry in enumerate(entries):
-        if count >= MAX_FILES:
-            raise UsageError(f"'{folder}' contains more than {MAX_FILES} files")
-        yield entry
 
 
 @contextmanager
 def _open_folder(folder: Path, steps: Steps) -> Iterator[Opened]:
     """Opens a subfolder without following links."""
     if not _BY_DESCRIPTOR:
-        yield _check_folder(folder, steps)
+        for step in steps:
+            folder /= step
+            _refuse_other(folder, folder.lstat(), stat.S_IFDIR)
+        yield folder
         return
     flags = os.O_RDONLY | _FOLDER
     descriptor, place = os.open(folder, flags), folder
@@ -238,13 +234,6 @@ def _open_folder(folder: Path, steps: Steps) -> Iterator[Opened]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _check_folder(folder: Path, steps: Steps) -> Path:
-    for step in steps:
-        folder /= step
-        _refuse_other(folder, folder.lstat(), stat.S_IFDIR)
-    return folder
 
 
 def _at(parent: Opened, name: str, key: str = "") -> dict[str, Any]:

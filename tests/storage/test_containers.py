@@ -744,6 +744,7 @@ def test_what_a_killed_program_left_is_removed(out: str, tmp_path: Path) -> None
 def test_what_another_program_is_writing_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with unfinished_folder(path) as theirs, unfinished_file(path) as another:
+        another.write_text("theirs")
         write_text(path, "mine", overwrite=False)
         assert theirs.is_dir()
         assert another.is_file()
