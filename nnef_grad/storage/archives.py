@@ -143,16 +143,13 @@ class _Opened:
         # Decompressing it in one piece would take twice the memory.
         for start in range(0, len(data), PIECE):
             end = min(start + PIECE, len(data))
-            data[start:end] = self._next(end - start)
+            piece = self._archive.read(self._position, end - start)
+            if len(piece) < end - start:
+                self._archive.fail(TOO_SHORT)
+            data[start:end] = piece
+            self._position += len(piece)
+        self._left -= len(data)
         return data
-
-    def _next(self, size: int) -> bytes:
-        piece = self._archive.read(self._position, size)
-        if len(piece) < size:
-            self._archive.fail(TOO_SHORT)
-        self._position += size
-        self._left -= size
-        return piece
 
 
 def members(archive: Unpacked) -> Iterator[Member]:
@@ -194,7 +191,9 @@ def _entries(archive: Unpacked) -> Iterator[Member | None]:
             extensions = {}
             yield member
         position += size + -size % BLOCK
-    _read_to_the_end(archive, position)
+    # To the end, so that the checksum of a compressed archive is verified.
+    if len(archive.read(position, MAX_FILLING)) == MAX_FILLING:
+        archive.fail("it continues after its end")
 
 
 def _header(archive: Unpacked, position: int) -> tarfile.TarInfo | None:
@@ -206,8 +205,7 @@ def _header(archive: Unpacked, position: int) -> tarfile.TarInfo | None:
     if header is None and position == 0:
         archive.fail("it does not contain a tar archive")
     if header is None:
-        is_short = len(block) < BLOCK
-        archive.fail(TOO_SHORT if is_short else "the archive is damaged")
+        archive.fail(TOO_SHORT if len(block) < BLOCK else "the archive is damaged")
     return header
 
 
@@ -283,13 +281,6 @@ def _records(archive: Unpacked, data: bytes) -> Iterator[tuple[str, str]]:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
-
-
-def _read_to_the_end(archive: Unpacked, position: int) -> None:
-    """Reads to the end, so that the checksum of a compressed archive is verified."""
-    filling = len(archive.read(position, MAX_FILLING))
-    if filling == MAX_FILLING:
-        archive.fail("it continues after its end")
 
 
 # ---- Writing ----

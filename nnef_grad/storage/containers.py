@@ -16,16 +16,11 @@ from typing import BinaryIO
 
 from nnef_grad.errors import UsageError
 from nnef_grad.source import Source
+from nnef_grad.storage import paths
 from nnef_grad.storage.archives import BLOCK, Member, Unpacked, is_archive, members
 from nnef_grad.storage.files import PathLike, reading, text_of
 from nnef_grad.storage.parts import FileInFolder, Part
-from nnef_grad.storage.paths import (
-    Steps,
-    files_inside,
-    names_inside,
-    open_inside,
-    same_in_lower_case,
-)
+from nnef_grad.storage.paths import Steps, same_in_lower_case
 
 GRAPH = "graph.nnef"
 QUANTIZATION = "graph.quant"
@@ -67,7 +62,7 @@ class _Folder(Container):
         self._listed: dict[Steps, dict[str, list[str]]] = {}
 
     def graph(self) -> Source:
-        names = names_inside(self._path)
+        names = paths.names_inside(self._path)
         if GRAPH not in names:
             raise _without_graph(self.name, names)
         return self._text(GRAPH)
@@ -76,7 +71,7 @@ class _Folder(Container):
         return self._optional_text(QUANTIZATION)
 
     def files(self) -> Iterator[Steps]:
-        return files_inside(self._path)
+        return paths.files_inside(self._path)
 
     def find(self, steps: Steps) -> Part | None:
         found: list[Steps] = [()]
@@ -89,7 +84,7 @@ class _Folder(Container):
         """The entries of a folder with a name, ignoring case."""
         if folder not in self._listed:
             listed = self._listed.setdefault(folder, {})
-            for name in names_inside(self._path, folder):
+            for name in paths.names_inside(self._path, folder):
                 listed.setdefault(name.lower(), []).append(name)
         return self._listed[folder].get(step.lower(), ())
 
@@ -100,7 +95,7 @@ class _Folder(Container):
         return self._text(name) if is_there else None
 
     def _text(self, name: str) -> Source:
-        with open_inside(self._path, (name,)) as file:
+        with paths.open_inside(self._path, (name,)) as file:
             return text_of(file, str(self._path / name))
 
 

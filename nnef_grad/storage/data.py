@@ -15,18 +15,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from nnef_grad.errors import Problem, UsageError
 from nnef_grad.source import Span
+from nnef_grad.storage import tensor_file
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.parts import Part
 from nnef_grad.storage.paths import Steps, data_steps, is_label, label_of
-from nnef_grad.storage.tensor_file import (
-    HEADER,
-    Header,
-    header_of,
-    read_array,
-    read_header,
-    write_array,
-)
+from nnef_grad.storage.tensor_file import Header, header_of, read_header
 
 # Copying the data of a model does not need numpy.
 if TYPE_CHECKING:
@@ -88,7 +82,7 @@ class VariableData(Mapping[str, "Array"]):
         return f"VariableData({self._container.name!r})"
 
     def __getitem__(self, label: str) -> Array:
-        return read_array(self._part(label))
+        return tensor_file.read_array(self._part(label))
 
     def __contains__(self, label: object) -> bool:
         is_one = isinstance(label, str) and is_label(label)
@@ -162,7 +156,7 @@ def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Arr
     """
     parts = _find_all(declared, data.fitting, partial=True)
     return {
-        variable.label: read_array(part)
+        variable.label: tensor_file.read_array(part)
         for variable, part in sorted(parts, key=lambda item: item[1].order)
         if not read_header(part).items.is_quantized
     }
@@ -226,18 +220,18 @@ class _Given(Part):
         self._variable = variable
         self._data = data
         self._near = near
-        self.size = HEADER + header_of(self._array()).length
+        self.size = tensor_file.HEADER + header_of(self._array()).length
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         with TemporaryFile(dir=self._near) as file:
-            write_array(file, self._array())
+            tensor_file.write_array(file, self._array())
             file.seek(0)
             yield file
 
     def place(self, path: Path) -> None:
         with path.open("xb") as file:
-            write_array(file, self._array())
+            tensor_file.write_array(file, self._array())
 
     def _array(self) -> Array:
         import numpy as np
