@@ -13,7 +13,7 @@ import nnef_grad
 from nnef_grad import console
 from nnef_grad.language.format import format_text
 from nnef_grad.source import Source
-from nnef_grad.storage.files import read_source, write_text
+from nnef_grad.storage.files import read_source, write_texts
 
 WOULD_CHANGE = 1
 
@@ -73,5 +73,5 @@ def _write(formatted: Sequence[Formatted]) -> None:
         if file.name == console.PIPE:
             console.print_result(file.text)
         elif file.changes:
-            write_text(Path(file.name).resolve(), file.text, overwrite=True)
+            write_texts({Path(file.name).resolve(): file.text}, overwrite=True)
             console.print_message(f"{file.name}: changed")

@@ -50,11 +50,8 @@ def complete_names(
     except nnef_grad.NnefGradError:
         return []
     names = ["all", "inputs", "variables", *graph.tensors]
-    return [
-        CompletionItem(f"{before}{comma}{name}")
-        for name in names
-        if name.startswith(last)
-    ]
+    found = [name for name in names if name.startswith(last)]
+    return [CompletionItem(f"{before}{comma}{name}") for name in found]
 
 
 _PATH = click.Path()

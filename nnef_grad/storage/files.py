@@ -131,17 +131,8 @@ def decode(data: bytes, name: str) -> Source:
 # ---- Writing ----
 
 
-def write_text(path: Path, text: str, *, overwrite: bool) -> None:
-    """Writes a text file atomically.
-
-    Raises:
-        UsageError: it exists and must not be replaced, or cannot be written.
-    """
-    write_texts({path: text}, overwrite=overwrite)
-
-
 def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
-    """Writes related text files: all are complete before the first one appears.
+    """Writes text files atomically: all are complete before the first one appears.
 
     Raises:
         UsageError: one exists and must not be replaced, or cannot be written.

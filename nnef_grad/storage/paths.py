@@ -147,7 +147,7 @@ def link_inside(folder: Path, steps: Steps, target: Path) -> bool:
     ):
         path = _at(folder.joinpath(*steps), parent)
         try:
-            os.link(path, target, src_dir_fd=parent, follow_symlinks=False)
+            os.link(src=path, dst=target, src_dir_fd=parent, follow_symlinks=False)
         except (OSError, NotImplementedError):
             return False
         if os.path.samestat(os.fstat(file.fileno()), target.lstat()):
