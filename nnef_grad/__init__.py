@@ -14,62 +14,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nnef_grad.autodiff.backward import Backward, summary
-    from nnef_grad.autodiff.differentiate import differentiate
-    from nnef_grad.autodiff.jacobian import jacobian
-    from nnef_grad.autodiff.rules import Rules
-    from nnef_grad.errors import (
-        InvalidGraphError,
-        NnefGradError,
-        NnefSyntaxError,
-        NoDerivativeError,
-        Problem,
-        UnsupportedError,
-        UsageError,
-    )
-    from nnef_grad.graph.ir import Graph, Operation, Tensor
-    from nnef_grad.interpreter import evaluate
-    from nnef_grad.interpreter.gradcheck import Checked, CheckedGradient, check
-    from nnef_grad.model import dumps, load, load_rules, loads, loads_rules, save
-    from nnef_grad.source import Source, Span
-    from nnef_grad.storage.data import VariableData, load_data
-    from nnef_grad.targets import Lowered, lower
+    from nnef_grad.autodiff.backward import Backward as Backward
+    from nnef_grad.autodiff.backward import summary as summary
+    from nnef_grad.autodiff.differentiate import differentiate as differentiate
+    from nnef_grad.autodiff.jacobian import jacobian as jacobian
+    from nnef_grad.autodiff.rules import Rules as Rules
+    from nnef_grad.errors import InvalidGraphError as InvalidGraphError
+    from nnef_grad.errors import NnefGradError as NnefGradError
+    from nnef_grad.errors import NnefSyntaxError as NnefSyntaxError
+    from nnef_grad.errors import NoDerivativeError as NoDerivativeError
+    from nnef_grad.errors import Problem as Problem
+    from nnef_grad.errors import UnsupportedError as UnsupportedError
+    from nnef_grad.errors import UsageError as UsageError
+    from nnef_grad.graph.ir import Graph as Graph
+    from nnef_grad.graph.ir import Operation as Operation
+    from nnef_grad.graph.ir import Tensor as Tensor
+    from nnef_grad.interpreter import evaluate as evaluate
+    from nnef_grad.interpreter.gradcheck import Checked as Checked
+    from nnef_grad.interpreter.gradcheck import CheckedGradient as CheckedGradient
+    from nnef_grad.interpreter.gradcheck import check as check
+    from nnef_grad.model import dumps as dumps
+    from nnef_grad.model import load as load
+    from nnef_grad.model import load_rules as load_rules
+    from nnef_grad.model import loads as loads
+    from nnef_grad.model import loads_rules as loads_rules
+    from nnef_grad.model import save as save
+    from nnef_grad.source import Source as Source
+    from nnef_grad.source import Span as Span
+    from nnef_grad.storage.data import VariableData as VariableData
+    from nnef_grad.storage.data import load_data as load_data
+    from nnef_grad.targets import Lowered as Lowered
+    from nnef_grad.targets import lower as lower
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "Backward",
-    "Checked",
-    "CheckedGradient",
-    "Graph",
-    "InvalidGraphError",
-    "Lowered",
-    "NnefGradError",
-    "NnefSyntaxError",
-    "NoDerivativeError",
-    "Operation",
-    "Problem",
-    "Rules",
-    "Source",
-    "Span",
-    "Tensor",
-    "UnsupportedError",
-    "UsageError",
-    "VariableData",
-    "check",
-    "differentiate",
-    "dumps",
-    "evaluate",
-    "jacobian",
-    "load",
-    "load_data",
-    "load_rules",
-    "loads",
-    "loads_rules",
-    "lower",
-    "save",
-    "summary",
-]
 
 # Where each name comes from. A module is imported when a name of it is used.
 _NAMES = {
@@ -95,6 +72,7 @@ _NAMES = {
     "targets": ("Lowered", "lower"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -15,14 +15,8 @@ from typing import Any
 import click
 
 import nnef_grad
+from nnef_grad import console
 from nnef_grad.autodiff.backward import Wrt
-from nnef_grad.console import (
-    PIPE,
-    command_line,
-    print_message,
-    print_result,
-    read_stdin,
-)
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables, from_source
@@ -58,11 +52,11 @@ def _with_advice(problem: Problem) -> Problem:
 
 @click.command(
     cls=Command,
-    params=PARAMETERS,
+    params=[*PARAMETERS],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad")
-@command_line(_render)
+@console.command_line(_render)
 def main(
     model: str,
     output: str,
@@ -103,7 +97,7 @@ def main(
     _refuse(output, model, force)
     progress = Progress(shown=not quiet and format == "text")
     with progress.stage("reading"):
-        container = open_container(model) if model != PIPE else None
+        container = open_container(model) if model != console.PIPE else None
         own_rules = nnef_grad.load_rules(rules) if rules is not None else None
         graph = _read(
             container,
@@ -149,18 +143,17 @@ def main(
 
 def _refuse(output: str, model: str, force: bool) -> None:
     """Refuses an OUT that cannot be written, before anything is computed."""
-    if output == PIPE:
+    if output == console.PIPE:
         return
-    if model != PIPE:
+    if model != console.PIPE:
         refuse_loss(output, model)
     refuse_output(output, overwrite=force)
 
 
 def _read(container: Container | None, **options: Any) -> nnef_grad.Graph:
     if container is None:
-        return from_source(read_stdin(), **options)
-    quant = container.quantization()
-    return from_source(container.graph(), quant=quant, **options)
+        return from_source(console.read_stdin(), **options)
+    return from_source(container.graph(), container.quantization(), **options)
 
 
 def _lower(
@@ -185,10 +178,9 @@ def _is_untrained(
     """Whether no variable has data, but for constants that an earlier lowering made
     variables.
     """
-    labels = [variable.label for variable in declared_variables(graph)]
-    return stored is None or not any(
-        label in stored for label in labels if not is_constant(label)
-    )
+    labels = (variable.label for variable in declared_variables(graph))
+    known = stored if stored is not None else ()
+    return not any(label in known for label in labels if not is_constant(label))
 
 
 def _write(
@@ -200,8 +192,8 @@ def _write(
     partial: bool,
     force: bool,
 ) -> None:
-    if output == PIPE:
-        print_result(nnef_grad.dumps(backward))
+    if output == console.PIPE:
+        console.print_result(nnef_grad.dumps(backward))
         return
     # The constants come first: an unused file of the model may have the same label.
     found: Any = ChainMap(dict(constants), stored or {})  # type: ignore[arg-type]
@@ -211,7 +203,7 @@ def _write(
 
 def _is_text(output: str) -> bool:
     """Whether OUT is a text, which cannot hold data."""
-    return output == PIPE or format_of(output) is ModelFormat.TEXT
+    return output == console.PIPE or format_of(output) is ModelFormat.TEXT
 
 
 def _warnings(
@@ -256,7 +248,7 @@ def _check(
     with progress.stage("checking gradients"):
         checked = nnef_grad.check(graph, backward, report=report, **options)
     found = {"check": checked.as_data()}
-    print_message(json.dumps(found) if as_json else checked.conclusion)
+    console.print_message(json.dumps(found) if as_json else checked.conclusion)
     if not checked.passed:
         sys.exit(WRONG_GRADIENT)
 
@@ -264,18 +256,17 @@ def _check(
 def _report(warnings: Sequence[Problem], summary: str, report: str) -> None:
     if report == "json":
         data = {"warnings": [w.as_data() for w in warnings], "summary": summary}
-        print_message(json.dumps(data))
+        console.print_message(json.dumps(data))
         return
     for warning in warnings:
-        print_message(warning.render("warning"))
+        console.print_message(warning.render("warning"))
     if summary:
-        print_message(summary)
+        console.print_message(summary)
 
 
 def _split(values: Sequence[str]) -> list[str]:
-    return [
-        name.strip() for value in values for name in value.split(",") if name.strip()
-    ]
+    names = (name.strip() for value in values for name in value.split(","))
+    return list(filter(None, names))
 
 
 def _wrt(names: list[str]) -> Wrt:
@@ -284,14 +275,9 @@ def _wrt(names: list[str]) -> Wrt:
 
 
 def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, equals, extents = text.partition("=")
     try:
-        if not equals:
-            raise ValueError
-        return name.strip(), tuple(
-            int(extent) for extent in extents.split(",") if extent.strip()
-        )
+        name, extents = text.split("=", 1)
+        return name.strip(), tuple(map(int, _split([extents])))
     except ValueError:
-        raise UsageError(
-            f"--input-shape expects NAME=EXTENT,EXTENT,... and got '{text}'"
-        ) from None
+        message = f"--input-shape expects NAME=EXTENT,EXTENT,... and got '{text}'"
+        raise UsageError(message) from None

@@ -117,9 +117,9 @@ def command_line(render: Callable[..., str]) -> Callable[[Command], Command]:
                 if os.environ.get("NNEF_GRAD_TRACEBACK"):
                     raise
                 what = f"{type(error).__name__}: {error}"
-                message = f"error: this is a bug in nnef-grad ({what})"
                 advice = "set NNEF_GRAD_TRACEBACK=1 to see where"
-                _fail(f"{message}; {advice}", INTERNAL_ERROR)
+                message = f"error: this is a bug in nnef-grad ({what}); {advice}"
+                _fail(message, INTERNAL_ERROR)
 
         return run
 

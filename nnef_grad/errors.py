@@ -16,8 +16,6 @@ from nnef_grad.source import Span
 # The most problems reported in one run, and the most callers shown for each.
 MAX_PROBLEMS = 20
 MAX_CALLERS = 5
-
-
 # Messages that quote the user's text may get too long.
 LONG_MESSAGE = 400
 
@@ -75,10 +73,8 @@ class Problem(NamedTuple):
     def as_data(self) -> dict[str, Any]:
         """The same for programs: the message, its place, and those of its callers."""
         places = [] if self.span is None else [self.span, *self.span.callers]
-        return {
-            "message": self.message,
-            "places": [place.as_data() for place in places],
-        }
+        found = [place.as_data() for place in places]
+        return {"message": self.message, "places": found}
 
 
 class NnefGradError(Exception):
@@ -91,11 +87,7 @@ class NnefGradError(Exception):
     """
 
     def __init__(
-        self,
-        message: str,
-        span: Span | None = None,
-        *,
-        remedy: Remedy | None = None,
+        self, message: str, span: Span | None = None, *, remedy: Remedy | None = None
     ) -> None:
         self.problems: tuple[Problem, ...] = (Problem(message, span, remedy),)
         super().__init__(message)

@@ -10,16 +10,10 @@ from typing import NamedTuple
 import click
 
 import nnef_grad
-from nnef_grad.console import (
-    PIPE,
-    command_line,
-    print_message,
-    print_result,
-    read_stdin,
-)
+from nnef_grad import console
 from nnef_grad.language.format import format_text
 from nnef_grad.source import Source
-from nnef_grad.storage.files import read_source, write_text
+from nnef_grad.storage.files import read_source, write_texts
 
 WOULD_CHANGE = 1
 
@@ -43,7 +37,7 @@ class Formatted(NamedTuple):
     "--check", is_flag=True, help="Write nothing; exit 1 if files would change."
 )
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad-fmt")
-@command_line(lambda error, **_: str(error))
+@console.command_line(lambda error, **_: str(error))
 def main(files: tuple[str, ...], check: bool) -> None:
     """Bring NNEF files into canonical layout.
 
@@ -61,14 +55,14 @@ def main(files: tuple[str, ...], check: bool) -> None:
 
 
 def _format(name: str) -> Formatted:
-    source = read_stdin() if name == PIPE else read_source(name)
+    source = console.read_stdin() if name == console.PIPE else read_source(name)
     return Formatted(name, source, format_text(source))
 
 
 def _report(formatted: Sequence[Formatted]) -> None:
     changed = [file for file in formatted if file.changes]
     for file in changed:
-        print_message(f"{file.source.name}: would change")
+        console.print_message(f"{file.source.name}: would change")
     if changed:
         sys.exit(WOULD_CHANGE)
 
@@ -76,8 +70,8 @@ def _report(formatted: Sequence[Formatted]) -> None:
 def _write(formatted: Sequence[Formatted]) -> None:
     """Rewrites the files; the target of a symbolic link, not the link."""
     for file in formatted:
-        if file.name == PIPE:
-            print_result(file.text)
+        if file.name == console.PIPE:
+            console.print_result(file.text)
         elif file.changes:
-            write_text(Path(file.name).resolve(), file.text, overwrite=True)
-            print_message(f"{file.name}: changed")
+            write_texts({Path(file.name).resolve(): file.text}, overwrite=True)
+            console.print_message(f"{file.name}: changed")

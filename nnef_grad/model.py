@@ -12,12 +12,7 @@ from nnef_grad.autodiff.rule_files import check_rules
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.builder import build_graph
 from nnef_grad.build.quantization import read_quantization
-from nnef_grad.errors import (
-    InvalidGraphError,
-    UsageError,
-    bounded_nesting,
-    suggestion,
-)
+from nnef_grad.errors import InvalidGraphError, UsageError, bounded_nesting, suggestion
 from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.graph.printer import print_graph
 from nnef_grad.graph.quantization import print_quantization
@@ -25,15 +20,10 @@ from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
 from nnef_grad.source import Source, Span
-from nnef_grad.storage.containers import (
-    GRAPH,
-    QUANTIZATION,
-    open_container,
-    quantization_path,
-)
+from nnef_grad.storage import containers, output
 from nnef_grad.storage.data import Declared, parts_of
 from nnef_grad.storage.files import PathLike, read_source, write_texts
-from nnef_grad.storage.output import ModelFormat, format_of, write_archive, write_folder
+from nnef_grad.storage.output import ModelFormat
 from nnef_grad.storage.parts import Part, Text
 from nnef_grad.storage.paths import Steps
 
@@ -76,15 +66,10 @@ def load(
     Raises:
         NnefGradError: it cannot be read, or its text is not a valid graph.
     """
-    container = open_container(path)
+    container = containers.open_container(path)
+    source, quantization = container.graph(), container.quantization()
     return from_source(
-        container.graph(),
-        input_shapes=input_shapes,
-        batch=batch,
-        expand=expand,
-        rules=rules,
-        lenient=lenient,
-        quant=container.quantization(),
+        source, quantization, input_shapes, batch, expand, rules, lenient
     )
 
 
@@ -102,14 +87,10 @@ def loads(
     """Reads a graph from a string; `name` is its name in error messages, `quant` a
     string of quantization info. Otherwise as `load`.
     """
+    source = Source(name, text)
+    quantization = None if quant is None else Source(f"{name}.quant", quant)
     return from_source(
-        Source(name, text),
-        input_shapes=input_shapes,
-        batch=batch,
-        expand=expand,
-        rules=rules,
-        lenient=lenient,
-        quant=None if quant is None else Source(f"{name}.quant", quant),
+        source, quantization, input_shapes, batch, expand, rules, lenient
     )
 
 
@@ -145,16 +126,16 @@ def save(
             and must not be replaced, or cannot be written.
     """
     graph = _graph(graph)
-    form = format_of(path)
+    form = output.format_of(path)
     if form is ModelFormat.TEXT:
         _save_text(graph, path, data, overwrite)
         return
-    parts: dict[Steps, Part] = {(GRAPH,): Text(print_graph(graph))}
+    parts: dict[Steps, Part] = {(containers.GRAPH,): Text(print_graph(graph))}
     if graph.quantization:
-        parts[QUANTIZATION,] = Text(print_quantization(graph.quantization))
+        parts[containers.QUANTIZATION,] = Text(print_quantization(graph.quantization))
     if data is not None:
         parts |= parts_of(declared_variables(graph), data, Path(path).parent, partial)
-    write = write_folder if form is ModelFormat.FOLDER else write_archive
+    write = output.write_folder if form is ModelFormat.FOLDER else output.write_archive
     write(path, parts, overwrite=overwrite)
 
 
@@ -165,7 +146,7 @@ def _save_text(
         message = f"'{path}' is a text, which cannot hold data"
         raise UsageError(f"{message}: write a folder or an archive")
     texts = {Path(path): print_graph(graph)}
-    beside = quantization_path(path)
+    beside = containers.quantization_path(path)
     if graph.quantization or beside.exists():
         # Old info would be about the tensors of another graph.
         texts[beside] = print_quantization(graph.quantization)
@@ -188,13 +169,12 @@ def _graph(graph: Graph | Backward) -> Graph:
 
 def from_source(
     source: Source,
-    *,
+    quantization: Source | None = None,
     input_shapes: Shapes | None = None,
     batch: int | None = None,
     expand: Sequence[str] = (),
     rules: Rules | None = None,
     lenient: bool = False,
-    quant: Source | None = None,
 ) -> Graph:
     """The checked flat graph of a source; see `load`."""
     with bounded_nesting(Span(source, 0, 0)):
@@ -211,9 +191,10 @@ def from_source(
             lenient=lenient,
         )
         rules.refuse_unknown(graph.declared)
-        if quant is None:
+        if quantization is None:
             return graph
-        entries = read_quantization(quant, graph, with_fragments(document.fragments))
+        library = with_fragments(document.fragments)
+        entries = read_quantization(quantization, graph, library)
         return replace(graph, quantization=entries)
 
 
@@ -239,18 +220,13 @@ def _shape(
 ) -> Shape:
     shape = wanted.get(name, declared)
     if len(shape) != len(declared):
-        message = (
-            f"input '{name}' has rank {len(declared)},"
-            f" but the shape {list(shape)} has rank {len(shape)}"
-        )
-        raise UsageError(message)
-    if batch is not None and name not in wanted:
-        shape = (batch, *shape[1:]) if shape else shape
+        given = f"the shape {list(shape)} has rank {len(shape)}"
+        raise UsageError(f"input '{name}' has rank {len(declared)}, but {given}")
+    if batch is not None and name not in wanted and shape:
+        shape = (batch, *shape[1:])
     if any(extent < 1 for extent in shape) and shape != declared:
-        message = (
-            f"the extents of input '{name}' must be positive, but are {list(shape)}"
-        )
-        raise UsageError(message)
+        must = f"the extents of input '{name}' must be positive"
+        raise UsageError(f"{must}, but are {list(shape)}")
     return shape
 
 

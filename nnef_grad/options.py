@@ -4,6 +4,7 @@ each, which the page about the command line shows.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import click
@@ -11,45 +12,30 @@ from click.shell_completion import CompletionItem
 
 import nnef_grad
 
-DIFFERENTIATING = "What to differentiate"
-WRITING = "What to write"
-READING = "How to read MODEL"
-CHECKING = "Checking"
-MESSAGES = "Messages"
-GROUPS = (DIFFERENTIATING, WRITING, READING, CHECKING, MESSAGES)
-
 
 class Option(click.Option):
-    """An option.
-
-    Attributes:
-        group: the heading that it is listed under.
-        example: a command that uses it.
-    """
+    """An option; `example` is a command that uses it."""
 
     def __init__(
-        self, declaration: str, group: str, example: str, help: str, **settings: Any
+        self, declaration: str, example: str, help: str, **settings: Any
     ) -> None:
-        self.group = group
         self.example = example
         super().__init__(declaration.split(), help=help, **settings)
 
 
 class Command(click.Command):
-    """A command that lists its options in groups."""
+    """A command that lists its options in groups, the general ones in the last."""
 
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Writes the options, a section for each group."""
-        rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
-        for option in self.get_params(ctx):
-            row = option.get_help_record(ctx)
-            if row is not None and isinstance(option, click.Option):
-                rows[getattr(option, "group", MESSAGES)].append(row)
-        for group, found in rows.items():
+        general = [p for p in self.get_params(ctx) if p not in PARAMETERS]
+        *_, last = OPTIONS
+        for group, options in OPTIONS.items():
+            listed = [*options, *(general if group == last else [])]
             with formatter.section(group):
-                formatter.write_dl(found)
+                formatter.write_dl([r for o in listed if (r := o.get_help_record(ctx))])
 
 
 def complete_names(
@@ -64,186 +50,171 @@ def complete_names(
     except nnef_grad.NnefGradError:
         return []
     names = ["all", "inputs", "variables", *graph.tensors]
-    return [
-        CompletionItem(f"{before}{comma}{name}")
-        for name in names
-        if name.startswith(last)
-    ]
+    found = [name for name in names if name.startswith(last)]
+    return [CompletionItem(f"{before}{comma}{name}") for name in found]
 
 
 _PATH = click.Path()
+_FLAG = {"is_flag": True}
+_NAMES = {"metavar": "NAMES", "multiple": True}
+_TENSORS = {**_NAMES, "shell_complete": complete_names}
 
+
+def _one_of(*choices: str) -> dict[str, Any]:
+    """The settings of a choice; the first one is the default."""
+    return {"type": click.Choice(choices), "default": choices[0], "show_default": True}
+
+
+# The options by the headings of --help.
+OPTIONS: dict[str, list[Option]] = {
+    "What to differentiate": [
+        Option(
+            "--wrt",
+            "nnef-grad model.nnef --wrt x,hidden",
+            "Differentiate with respect to: all (the default), inputs, variables, "
+            "or names of tensors, separated by commas.",
+            **_TENSORS,
+        ),
+        Option(
+            "--outputs",
+            "nnef-grad model.nnef --outputs y",
+            "Differentiate these outputs only, separated by commas.",
+            **_TENSORS,
+        ),
+        Option(
+            "--stop",
+            "nnef-grad model.nnef --stop hidden",
+            "Treat these tensors as constants, separated by commas: no gradient flows "
+            "through them.",
+            **_TENSORS,
+        ),
+        Option(
+            "--jacobian",
+            "nnef-grad model.nnef --jacobian --wrt x",
+            "Compute the whole Jacobian of one output, instead of its product with a seed.",
+            **_FLAG,
+        ),
+        Option(
+            "--seed",
+            "nnef-grad model.nnef --wrt inputs --seed ones",
+            "Take the gradient of each output as an input, or use ones, for the gradient "
+            "of the sum of all output elements.",
+            **_one_of("input", "ones"),
+        ),
+        Option(
+            "--with-outputs",
+            "nnef-grad model.nnef --with-outputs",
+            "Return the outputs of the forward graph too.",
+            **_FLAG,
+        ),
+    ],
+    "What to write": [
+        Option(
+            "-o --output",
+            "nnef-grad model.tgz -o model_bwd.tgz",
+            "Where to write the backward graph: a file x.nnef; an archive x.tgz or x.tar; "
+            "a folder x/ or x. '-' (the default) is stdout.",
+            metavar="OUT",
+            default="-",
+            type=_PATH,
+        ),
+        Option(
+            "--target",
+            "nnef-grad model/ --target tract -o model_bwd/",
+            "Write a form that these runtimes support and compute correctly: khronos is "
+            "the PyTorch interpreter and nnef.Session, portable is all of them.",
+            **_one_of("nnef", "khronos", "tract", "onnx", "portable"),
+        ),
+        Option(
+            "--force",
+            "nnef-grad model.nnef -o model_bwd.nnef --force",
+            "Replace OUT if it exists.",
+            **_FLAG,
+        ),
+    ],
+    "How to read MODEL": [
+        Option(
+            "--input-shape",
+            "nnef-grad model.nnef --input-shape x=8,3",
+            "Give an input another shape. May be repeated.",
+            metavar="NAME=1,3,64,64",
+            multiple=True,
+        ),
+        Option(
+            "--batch",
+            "nnef-grad model.nnef --batch 8",
+            "Give every input the batch size N.",
+            type=click.IntRange(min=1),
+            metavar="N",
+        ),
+        Option(
+            "--rules",
+            "nnef-grad model.nnef --rules rules.nnef",
+            "Read rules from FILE: fragments named <operation>_vjp.",
+            metavar="FILE",
+            type=_PATH,
+        ),
+        Option(
+            "--expand",
+            "nnef-grad model.nnef --expand softmax,linear",
+            "Replace these compound operations by their bodies.",
+            **_NAMES,
+        ),
+        Option(
+            "--gelu",
+            "nnef-grad model.nnef --gelu sigmoid",
+            "The definition of gelu: x * Phi(x), or the standard's body, "
+            "x * sigmoid(1.702 * x).",
+            **_one_of("exact", "sigmoid"),
+        ),
+        Option(
+            "--lenient",
+            "nnef-grad exported.nnef --lenient -o model_bwd.nnef",
+            "Repair known mistakes of exporters, with a warning for each repair.",
+            **_FLAG,
+        ),
+    ],
+    "Checking": [
+        Option(
+            "--check",
+            "nnef-grad model/ --check -o model_bwd/",
+            "Compare each gradient with central differences of MODEL before anything is "
+            "written; exit with 1 if one is wrong.",
+            **_FLAG,
+        ),
+        Option(
+            "--check-seed",
+            "nnef-grad model/ --check --check-seed 1 -o model_bwd/",
+            "The seed of the random numbers of --check.",
+            type=click.IntRange(min=0),
+            default=0,
+            show_default=True,
+            metavar="N",
+        ),
+        Option(
+            "--check-memory",
+            "nnef-grad model/ --check --check-memory 4 -o model_bwd/",
+            "The most memory that --check may take, in GiB; by default that of the machine.",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="GIB",
+        ),
+    ],
+    "Messages": [
+        Option(
+            "--format",
+            "nnef-grad model.nnef --format json -o model_bwd.nnef",
+            "The format of errors, warnings and the summary on stderr.",
+            **_one_of("text", "json"),
+        ),
+        Option(
+            "-q --quiet",
+            "nnef-grad model.nnef -q | less",
+            "Print errors and warnings only.",
+            **_FLAG,
+        ),
+    ],
+}
 PARAMETERS: list[click.Parameter] = [
     click.Argument(["model"], metavar="MODEL", type=_PATH),
-    Option(
-        "-o --output",
-        WRITING,
-        "nnef-grad model.tgz -o model_bwd.tgz",
-        "Where to write the backward graph: a file x.nnef; an archive x.tgz or x.tar; "
-        "a folder x/ or x. '-' (the default) is stdout.",
-        metavar="OUT",
-        default="-",
-        type=_PATH,
-    ),
-    Option(
-        "--wrt",
-        DIFFERENTIATING,
-        "nnef-grad model.nnef --wrt x,hidden",
-        "Differentiate with respect to: all (the default), inputs, variables, "
-        "or names of tensors, separated by commas.",
-        metavar="NAMES",
-        multiple=True,
-        shell_complete=complete_names,
-    ),
-    Option(
-        "--outputs",
-        DIFFERENTIATING,
-        "nnef-grad model.nnef --outputs y",
-        "Differentiate these outputs only, separated by commas.",
-        metavar="NAMES",
-        multiple=True,
-        shell_complete=complete_names,
-    ),
-    Option(
-        "--stop",
-        DIFFERENTIATING,
-        "nnef-grad model.nnef --stop hidden",
-        "Treat these tensors as constants, separated by commas: no gradient flows "
-        "through them.",
-        metavar="NAMES",
-        multiple=True,
-        shell_complete=complete_names,
-    ),
-    Option(
-        "--jacobian",
-        DIFFERENTIATING,
-        "nnef-grad model.nnef --jacobian --wrt x",
-        "Compute the whole Jacobian of one output, instead of its product with a seed.",
-        is_flag=True,
-    ),
-    Option(
-        "--seed",
-        DIFFERENTIATING,
-        "nnef-grad model.nnef --wrt inputs --seed ones",
-        "Take the gradient of each output as an input, or use ones, for the gradient "
-        "of the sum of all output elements.",
-        type=click.Choice(["input", "ones"]),
-        default="input",
-        show_default=True,
-    ),
-    Option(
-        "--with-outputs",
-        DIFFERENTIATING,
-        "nnef-grad model.nnef --with-outputs",
-        "Return the outputs of the forward graph too.",
-        is_flag=True,
-    ),
-    Option(
-        "--input-shape",
-        READING,
-        "nnef-grad model.nnef --input-shape x=8,3",
-        "Give an input another shape. May be repeated.",
-        metavar="NAME=1,3,64,64",
-        multiple=True,
-    ),
-    Option(
-        "--batch",
-        READING,
-        "nnef-grad model.nnef --batch 8",
-        "Give every input the batch size N.",
-        type=click.IntRange(min=1),
-        metavar="N",
-    ),
-    Option(
-        "--rules",
-        READING,
-        "nnef-grad model.nnef --rules rules.nnef",
-        "Read rules from FILE: fragments named <operation>_vjp.",
-        metavar="FILE",
-        type=_PATH,
-    ),
-    Option(
-        "--expand",
-        READING,
-        "nnef-grad model.nnef --expand softmax,linear",
-        "Replace these compound operations by their bodies.",
-        metavar="NAMES",
-        multiple=True,
-    ),
-    Option(
-        "--gelu",
-        READING,
-        "nnef-grad model.nnef --gelu sigmoid",
-        "The definition of gelu: x * Phi(x), or the standard's body, "
-        "x * sigmoid(1.702 * x).",
-        type=click.Choice(["exact", "sigmoid"]),
-        default="exact",
-        show_default=True,
-    ),
-    Option(
-        "--lenient",
-        READING,
-        "nnef-grad exported.nnef --lenient -o model_bwd.nnef",
-        "Repair known mistakes of exporters, with a warning for each repair.",
-        is_flag=True,
-    ),
-    Option(
-        "--target",
-        WRITING,
-        "nnef-grad model/ --target tract -o model_bwd/",
-        "Write a form that these runtimes support and compute correctly: khronos is "
-        "the PyTorch interpreter and nnef.Session, portable is all of them.",
-        type=click.Choice(["nnef", "khronos", "tract", "onnx", "portable"]),
-        default="nnef",
-        show_default=True,
-    ),
-    Option(
-        "--check",
-        CHECKING,
-        "nnef-grad model/ --check -o model_bwd/",
-        "Compare each gradient with central differences of MODEL before anything is "
-        "written; exit with 1 if one is wrong.",
-        is_flag=True,
-    ),
-    Option(
-        "--check-seed",
-        CHECKING,
-        "nnef-grad model/ --check --check-seed 1 -o model_bwd/",
-        "The seed of the random numbers of --check.",
-        type=click.IntRange(min=0),
-        default=0,
-        show_default=True,
-        metavar="N",
-    ),
-    Option(
-        "--check-memory",
-        CHECKING,
-        "nnef-grad model/ --check --check-memory 4 -o model_bwd/",
-        "The most memory that --check may take, in GiB; by default that of the machine.",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="GIB",
-    ),
-    Option(
-        "--format",
-        MESSAGES,
-        "nnef-grad model.nnef --format json -o model_bwd.nnef",
-        "The format of errors, warnings and the summary on stderr.",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-    ),
-    Option(
-        "--force",
-        WRITING,
-        "nnef-grad model.nnef -o model_bwd.nnef --force",
-        "Replace OUT if it exists.",
-        is_flag=True,
-    ),
-    Option(
-        "-q --quiet",
-        MESSAGES,
-        "nnef-grad model.nnef -q | less",
-        "Print errors and warnings only.",
-        is_flag=True,
-    ),
+    *chain.from_iterable(OPTIONS.values()),
 ]

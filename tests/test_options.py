@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import nnef_grad
 from nnef_grad.cli import main
-from nnef_grad.options import GROUPS, Option
+from nnef_grad.options import OPTIONS, Option
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "command-line.md"
@@ -59,19 +59,19 @@ EXPORTED = MODEL.replace("variable(", "variable<scalar>(")
 RULES = "fragment tanh_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = dy * (1.0 - y * y); }\n"
 
 
+GROUPS = list(OPTIONS)
+
+
 def options() -> list[Option]:
     return [option for option in main.params if isinstance(option, Option)]
 
 
 def page() -> str:
     sections = "".join(
-        f"## {group}\n\n{''.join(map(entry, options_of(group)))}" for group in GROUPS
+        f"## {group}\n\n{''.join(map(entry, found))}"
+        for group, found in OPTIONS.items()
     )
     return HEAD + sections + TAIL
-
-
-def options_of(group: str) -> list[Option]:
-    return [option for option in options() if option.group == group]
 
 
 def entry(option: Option) -> str:
@@ -116,7 +116,7 @@ def test_the_help_lists_every_option_in_its_group() -> None:
     for group, after in zip(GROUPS, [*GROUPS[1:], None], strict=True):
         section = text.partition(f"{group}:\n")[2]
         section = section.partition(f"{after}:\n")[0] if after else section
-        for option in options_of(group):
+        for option in OPTIONS[group]:
             assert all(name in section for name in option.opts)
     assert "--version" in text
 

@@ -2,8 +2,8 @@
 
 files.py        reading, and atomic writing
 paths.py        safe paths inside a model, from labels and names
-archives.py     tar files
-parts.py        the files of a model, in a folder or an archive
+parts.py        the files of a model, opened on demand
+archives.py     tar files, and the files in them
 containers.py   a common interface to folders, archives and texts
 output.py       writing them
 tensor_file.py  the format of a .dat file

@@ -12,12 +12,13 @@ import gzip
 import tarfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Lock
-from typing import BinaryIO, NamedTuple, NoReturn
+from typing import BinaryIO, NoReturn
 
 from nnef_grad.errors import UsageError, brief
 from nnef_grad.storage.files import PIECE, Readable, copy
+from nnef_grad.storage.parts import Part
 from nnef_grad.storage.paths import DATA, MAX_FILES, Steps, member_steps
 
 BLOCK = tarfile.BLOCKSIZE
@@ -56,14 +57,6 @@ _REFUSED = {
     tarfile.FIFOTYPE: "a pipe",
     tarfile.GNUTYPE_SPARSE: "a sparse file",
 }
-
-
-class Member(NamedTuple):
-    """A file in an archive: the bytes `start` to `start + size`."""
-
-    steps: Steps
-    start: int
-    size: int
 
 
 def is_archive(head: bytes) -> bool:
@@ -114,13 +107,35 @@ def _decompress(file: BinaryIO) -> BinaryIO:
     return gzip.GzipFile(fileobj=file) if is_compressed else file  # type: ignore[return-value]
 
 
-class MemberFile:
-    """A member of an archive, readable from its beginning."""
+class Member(Part):
+    """A file in an archive: `size` bytes from `start`. Its beginning is kept when it is
+    read for the first time.
+    """
 
-    def __init__(self, archive: Unpacked, member: Member) -> None:
+    def __init__(self, archive: Unpacked, steps: Steps, start: int, size: int) -> None:
+        self.name = f"{archive.name}/{'/'.join(steps)}"
+        self.size = size
+        self.order = self.start = start
+        self.steps = steps
         self._archive = archive
-        self._position = member.start
-        self._left = member.size
+        self._kept = b""
+
+    def open(self) -> AbstractContextManager[Readable]:
+        return nullcontext(_Opened(self._archive, self.start, self.size))
+
+    def beginning(self, size: int) -> bytes:
+        if len(self._kept) < min(size, self.size):
+            self._kept = super().beginning(size)
+        return self._kept[:size]
+
+
+class _Opened:
+    """The bytes of a member, from its beginning."""
+
+    def __init__(self, archive: Unpacked, start: int, left: int) -> None:
+        self._archive = archive
+        self._position = start
+        self._left = left
 
     def read(self, size: int, /) -> bytes | bytearray:
         """Up to `size` bytes; fewer at the end of the member."""
@@ -128,16 +143,13 @@ class MemberFile:
         # Decompressing it in one piece would take twice the memory.
         for start in range(0, len(data), PIECE):
             end = min(start + PIECE, len(data))
-            data[start:end] = self._next(end - start)
+            piece = self._archive.read(self._position, end - start)
+            if len(piece) < end - start:
+                self._archive.fail(TOO_SHORT)
+            data[start:end] = piece
+            self._position += len(piece)
+        self._left -= len(data)
         return data
-
-    def _next(self, size: int) -> bytes:
-        piece = self._archive.read(self._position, size)
-        if len(piece) < size:
-            self._archive.fail(TOO_SHORT)
-        self._position += size
-        self._left -= size
-        return piece
 
 
 def members(archive: Unpacked) -> Iterator[Member]:
@@ -179,7 +191,9 @@ def _entries(archive: Unpacked) -> Iterator[Member | None]:
             extensions = {}
             yield member
         position += size + -size % BLOCK
-    _read_to_the_end(archive, position)
+    # To the end, so that the checksum of a compressed archive is verified.
+    if len(archive.read(position, MAX_FILLING)) == MAX_FILLING:
+        archive.fail("it continues after its end")
 
 
 def _header(archive: Unpacked, position: int) -> tarfile.TarInfo | None:
@@ -191,8 +205,7 @@ def _header(archive: Unpacked, position: int) -> tarfile.TarInfo | None:
     if header is None and position == 0:
         archive.fail("it does not contain a tar archive")
     if header is None:
-        is_short = len(block) < BLOCK
-        archive.fail(TOO_SHORT if is_short else "the archive is damaged")
+        archive.fail(TOO_SHORT if len(block) < BLOCK else "the archive is damaged")
     return header
 
 
@@ -220,7 +233,7 @@ def _member(
     except UsageError as error:
         archive.fail(error.message)
     size = _number(archive, extensions.get("size", str(header.size)))
-    return Member(steps, start, size) if header.type != FOLDER else None
+    return Member(archive, steps, start, size) if header.type != FOLDER else None
 
 
 def _number(archive: Unpacked, text: str) -> int:
@@ -268,13 +281,6 @@ def _records(archive: Unpacked, data: bytes) -> Iterator[tuple[str, str]]:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
-
-
-def _read_to_the_end(archive: Unpacked, position: int) -> None:
-    """Reads to the end, so that the checksum of a compressed archive is verified."""
-    filling = len(archive.read(position, MAX_FILLING))
-    if filling == MAX_FILLING:
-        archive.fail("it continues after its end")
 
 
 # ---- Writing ----

@@ -16,27 +16,11 @@ from typing import BinaryIO
 
 from nnef_grad.errors import UsageError
 from nnef_grad.source import Source
-from nnef_grad.storage.archives import (
-    BLOCK,
-    Member,
-    MemberFile,
-    Unpacked,
-    is_archive,
-    members,
-)
-from nnef_grad.storage.files import (
-    PathLike,
-    reading,
-    text_of,
-)
-from nnef_grad.storage.parts import FileInFolder, MemberOfArchive, Part
-from nnef_grad.storage.paths import (
-    Steps,
-    files_inside,
-    names_inside,
-    open_inside,
-    same_in_lower_case,
-)
+from nnef_grad.storage import paths
+from nnef_grad.storage.archives import BLOCK, Member, Unpacked, is_archive, members
+from nnef_grad.storage.files import PathLike, reading, text_of
+from nnef_grad.storage.parts import FileInFolder, Part
+from nnef_grad.storage.paths import Steps, same_in_lower_case
 
 GRAPH = "graph.nnef"
 QUANTIZATION = "graph.quant"
@@ -48,45 +32,27 @@ NAMED = 4
 
 
 class Container(ABC):
-    """A stored model, open for reading.
-
-    Attributes:
-        name: its path as the user gave it.
+    """A stored model, open for reading; `name` is its path as the user gave it. What
+    cannot be read raises an `NnefGradError`.
     """
 
     name: str
 
     @abstractmethod
     def graph(self) -> Source:
-        """The text of the graph.
-
-        Raises:
-            NnefGradError: it is missing, cannot be read, or is not text.
-        """
+        """The text of the graph."""
 
     @abstractmethod
     def quantization(self) -> Source | None:
-        """The quantization info, if there is any.
-
-        Raises:
-            NnefGradError: it cannot be read, or is not text.
-        """
+        """The quantization info, if there is any."""
 
     @abstractmethod
     def files(self) -> Iterator[Steps]:
-        """The paths of all its files, in the order in which they are read fastest.
-
-        Raises:
-            UsageError: they cannot be read, or are too many.
-        """
+        """The paths of all its files, in the order in which they are read fastest."""
 
     @abstractmethod
     def find(self, steps: Steps) -> Part | None:
-        """The file at a path, ignoring case, or None.
-
-        Raises:
-            UsageError: several match, or the path contains a link.
-        """
+        """The file at a path, ignoring case: the exact match, or the only one."""
 
 
 class _Folder(Container):
@@ -96,7 +62,7 @@ class _Folder(Container):
         self._listed: dict[Steps, dict[str, list[str]]] = {}
 
     def graph(self) -> Source:
-        names = names_inside(self._path)
+        names = paths.names_inside(self._path)
         if GRAPH not in names:
             raise _without_graph(self.name, names)
         return self._text(GRAPH)
@@ -105,14 +71,12 @@ class _Folder(Container):
         return self._optional_text(QUANTIZATION)
 
     def files(self) -> Iterator[Steps]:
-        return files_inside(self._path)
+        return paths.files_inside(self._path)
 
     def find(self, steps: Steps) -> Part | None:
         found: list[Steps] = [()]
         for step in steps:
-            found = [
-                (*place, name) for place in found for name in self._same(place, step)
-            ]
+            found = [(*at, name) for at in found for name in self._same(at, step)]
         place = same_in_lower_case(found, steps, self.name)
         return None if place is None else FileInFolder(self._path, place)
 
@@ -120,7 +84,7 @@ class _Folder(Container):
         """The entries of a folder with a name, ignoring case."""
         if folder not in self._listed:
             listed = self._listed.setdefault(folder, {})
-            for name in names_inside(self._path, folder):
+            for name in paths.names_inside(self._path, folder):
                 listed.setdefault(name.lower(), []).append(name)
         return self._listed[folder].get(step.lower(), ())
 
@@ -131,7 +95,7 @@ class _Folder(Container):
         return self._text(name) if is_there else None
 
     def _text(self, name: str) -> Source:
-        with open_inside(self._path, (name,)) as file:
+        with paths.open_inside(self._path, (name,)) as file:
             return text_of(file, str(self._path / name))
 
 
@@ -153,14 +117,13 @@ class _TextInFolder(_Folder):
 class _Archive(Container):
     def __init__(self, name: str, file: BinaryIO) -> None:
         self.name = name
-        self._bytes = Unpacked(name, file)
         self._members: dict[Steps, Member] = {}
-        self._beginnings: dict[Steps, bytes] = {}
         self._same: dict[str, list[Steps]] = {}
         self._texts: dict[str, Source] = {}
-        for member in members(self._bytes):
+        unpacked = Unpacked(name, file)
+        for member in members(unpacked):
             self._add(member)
-        weakref.finalize(self._bytes, file.close)
+        weakref.finalize(unpacked, file.close)
 
     def graph(self) -> Source:
         if GRAPH not in self._texts:
@@ -176,24 +139,19 @@ class _Archive(Container):
     def find(self, steps: Steps) -> Part | None:
         found = self._same.get("/".join(steps).lower(), [])
         place = same_in_lower_case(found, steps, self.name)
-        if place is None:
-            return None
-        return MemberOfArchive(
-            self._bytes, self._members[place], self._beginnings[place]
-        )
+        return None if place is None else self._members[place]
 
     def _add(self, member: Member) -> None:
-        """Adds a member. Reading its beginning, or a text, is cheap now: the stream is
-        at its position.
+        """Adds a member. Reading its header, or a text, is cheap now: the stream is at
+        its position.
         """
         name = "/".join(member.steps)
-        file = MemberFile(self._bytes, member)
+        member.beginning(KEPT)
         self._members[member.steps] = member
-        self._beginnings[member.steps] = bytes(file.read(KEPT))
         self._same.setdefault(name.lower(), []).append(member.steps)
         if name in (GRAPH, QUANTIZATION):
-            file = MemberFile(self._bytes, member)
-            self._texts[name] = text_of(file, f"{self.name}/{name}")
+            with member.open() as file:
+                self._texts[name] = text_of(file, member.name)
 
 
 # Formats that models are not stored in, by their first bytes.

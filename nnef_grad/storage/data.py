@@ -15,18 +15,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from nnef_grad.errors import Problem, UsageError
 from nnef_grad.source import Span
+from nnef_grad.storage import tensor_file
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.parts import Part
 from nnef_grad.storage.paths import Steps, data_steps, is_label, label_of
-from nnef_grad.storage.tensor_file import (
-    HEADER,
-    Header,
-    header_of,
-    read_array,
-    read_header,
-    write_array,
-)
+from nnef_grad.storage.tensor_file import Header, header_of, read_header
 
 # Copying the data of a model does not need numpy.
 if TYPE_CHECKING:
@@ -34,6 +28,29 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
     Data = Mapping[str, npt.ArrayLike]
+
+# ---- Variables ----
+
+
+class Declared(NamedTuple):
+    """The declaration of a variable."""
+
+    label: str
+    dtype: str
+    shape: tuple[int, ...]
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        shape = list(self.shape)
+        return f"variable '{self.label}' of type {self.dtype} and shape {shape}"
+
+    def check(self, header: Header, given: str) -> None:
+        """Raises `UsageError` if data with this header do not fit."""
+        if header.shape != self.shape:
+            raise UsageError(f"{self} {given} of shape {list(header.shape)}")
+        if header.items.dtype != self.dtype:
+            raise UsageError(f"{self} {given} of type {header.items.name}")
+
 
 # ---- The data of a model ----
 
@@ -65,7 +82,7 @@ class VariableData(Mapping[str, "Array"]):
         return f"VariableData({self._container.name!r})"
 
     def __getitem__(self, label: str) -> Array:
-        return read_array(self._part(label))
+        return tensor_file.read_array(self._part(label))
 
     def __contains__(self, label: object) -> bool:
         is_one = isinstance(label, str) and is_label(label)
@@ -85,6 +102,17 @@ class VariableData(Mapping[str, "Array"]):
         """The file with the data, if there is one."""
         return self._container.find(data_steps(label))
 
+    def fitting(self, variable: Declared) -> Part | None:
+        """The same, checked to fit a variable.
+
+        Raises:
+            UsageError: it does not fit, or is not a tensor.
+        """
+        part = self.find(variable.label)
+        if part is not None:
+            variable.check(read_header(part), f"has data in '{part.name}'")
+        return part
+
     def _part(self, label: str) -> Part:
         part = self.find(label)
         if part is None:
@@ -93,27 +121,6 @@ class VariableData(Mapping[str, "Array"]):
 
 
 # ---- The data of a graph ----
-
-
-class Declared(NamedTuple):
-    """The declaration of a variable."""
-
-    label: str
-    dtype: str
-    shape: tuple[int, ...]
-    span: Span | None = None
-
-    def __str__(self) -> str:
-        shape = list(self.shape)
-        return f"variable '{self.label}' of type {self.dtype} and shape {shape}"
-
-    def check(self, header: Header, given: str) -> None:
-        """Raises `UsageError` if data with this header do not fit."""
-        if header.shape != self.shape:
-            raise UsageError(f"{self} {given} of shape {list(header.shape)}")
-        if header.items.dtype != self.dtype:
-            raise UsageError(f"{self} {given} of type {header.items.name}")
-
 
 # Looks up the data of a variable.
 Find = Callable[[Declared], "Part | None"]
@@ -134,15 +141,8 @@ def parts_of(
     Raises:
         UsageError: data are missing or do not fit; the error lists all problems.
     """
-    sources = _sources(data, near)
-
-    def find(variable: Declared) -> Part | None:
-        part = _first(variable, sources)
-        if part is None and not partial:
-            raise UsageError(f"{variable} has no data")
-        return part
-
-    found = [(data_steps(v.label), part) for v, part in _find_all(declared, find)]
+    parts = _find_all(declared, _lookup(data, near), partial)
+    found = [(data_steps(variable.label), part) for variable, part in parts]
     return dict(sorted(found, key=lambda item: (item[1].order, item[0])))
 
 
@@ -154,15 +154,17 @@ def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Arr
         UsageError: one does not fit its variable, or is not a tensor; the error lists
             all problems.
     """
-    parts = _find_all(declared, _stored_finder(data))
+    parts = _find_all(declared, data.fitting, partial=True)
     return {
-        variable.label: read_array(part)
+        variable.label: tensor_file.read_array(part)
         for variable, part in sorted(parts, key=lambda item: item[1].order)
         if not read_header(part).items.is_quantized
     }
 
 
-def _find_all(declared: Iterable[Declared], find: Find) -> list[tuple[Declared, Part]]:
+def _find_all(
+    declared: Iterable[Declared], find: Find, partial: bool
+) -> list[tuple[Declared, Part]]:
     """The variables with data, and the data; all problems are reported at once."""
     found: list[tuple[Declared, Part]] = []
     problems: list[Problem] = []
@@ -171,6 +173,8 @@ def _find_all(declared: Iterable[Declared], find: Find) -> list[tuple[Declared, 
             part = find(variable)
             if part is not None:
                 found.append((variable, part))
+            elif not partial:
+                raise UsageError(f"{variable} has no data")
         except UsageError as error:
             problems.append(Problem(error.message, variable.span))
     if problems:
@@ -178,33 +182,13 @@ def _find_all(declared: Iterable[Declared], find: Find) -> list[tuple[Declared, 
     return found
 
 
-def _sources(data: Data, near: Path) -> list[Find]:
-    """The lookups to try, in order."""
+def _lookup(data: Data, near: Path) -> Find:
+    """The lookup in data of one kind, or in several mappings one by one."""
+    if isinstance(data, VariableData):
+        return data.fitting
     if isinstance(data, ChainMap):
-        return [find for map_ in data.maps for find in _sources(map_, near)]
-    return [
-        _stored_finder(data)
-        if isinstance(data, VariableData)
-        else _given_finder(data, near)
-    ]
-
-
-def _first(variable: Declared, sources: Iterable[Find]) -> Part | None:
-    parts = (find(variable) for find in sources)
-    return next((part for part in parts if part is not None), None)
-
-
-def _stored_finder(data: VariableData) -> Find:
-    def find(variable: Declared) -> Part | None:
-        part = data.find(variable.label)
-        if part is not None:
-            variable.check(read_header(part), f"has data in '{part.name}'")
-        return part
-
-    return find
-
-
-def _given_finder(data: Data, near: Path) -> Find:
+        lookups = [_lookup(map_, near) for map_ in data.maps]
+        return lambda variable: _first(find(variable) for find in lookups)
     labels: dict[str, str] = {}
     for label in data:
         if labels.setdefault(_key(label), label) != label:
@@ -215,6 +199,10 @@ def _given_finder(data: Data, near: Path) -> Find:
         return None if label is None else _Given(variable, data, label, near)
 
     return find
+
+
+def _first(parts: Iterable[Part | None]) -> Part | None:
+    return next(filter(None, parts), None)
 
 
 def _key(label: str) -> str:
@@ -232,22 +220,18 @@ class _Given(Part):
         self._variable = variable
         self._data = data
         self._near = near
-        self._size = HEADER + header_of(self._array()).length
-
-    @property
-    def size(self) -> int:
-        return self._size
+        self.size = tensor_file.HEADER + header_of(self._array()).length
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         with TemporaryFile(dir=self._near) as file:
-            write_array(file, self._array())
+            tensor_file.write_array(file, self._array())
             file.seek(0)
             yield file
 
     def place(self, path: Path) -> None:
         with path.open("xb") as file:
-            write_array(file, self._array())
+            tensor_file.write_array(file, self._array())
 
     def _array(self) -> Array:
         import numpy as np

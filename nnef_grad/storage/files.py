@@ -1,8 +1,9 @@
 """Reading texts, and atomic writing: output appears whole or not at all.
 
-A draft is written beside its destination, under a name that ends in `UNFINISHED`, and
-renamed when it is complete. Its process holds a lock on it: a draft without a lock was
-left by a process that was killed, and is removed by the next one that writes there.
+A draft is written beside its destination, in or as a folder whose name ends in
+`UNFINISHED`, and renamed when it is complete. Its process holds a lock on the folder:
+one without a lock was left by a process that was killed, and is removed by the next one
+that writes there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import BinaryIO, Protocol, Union
@@ -81,18 +83,18 @@ def read_source(path: PathLike) -> Source:
             return text_of(file, name)
 
 
-def reading(path: PathLike) -> AbstractContextManager[None]:
-    """Turns operating system errors into errors about a file that cannot be read."""
-    return _translate_errors("read", path)
-
-
 @contextmanager
 def _translate_errors(verb: str, path: PathLike) -> Iterator[None]:
+    """Turns operating system errors into errors about a file."""
     try:
         yield
     except OSError as error:
         name = os.fspath(path)
         raise UsageError(f"cannot {verb} '{name}': {error.strerror or error}") from None
+
+
+reading = partial(_translate_errors, "read")
+writing = partial(_translate_errors, "write")
 
 
 def text_of(file: Readable, name: str, before: bytes = b"") -> Source:
@@ -119,29 +121,18 @@ def decode(data: bytes, name: str) -> Source:
     try:
         return Source(name, data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        valid = Source(
-            name, data[: error.start].decode("utf-8-sig") + "\N{REPLACEMENT CHARACTER}"
-        )
-        end = len(valid.text)
-        raise NnefSyntaxError(
-            "this is not NNEF text: it is not UTF-8", Span(valid, end - 1, end)
-        ) from None
+        valid = data[: error.start].decode("utf-8-sig")
+        source = Source(name, f"{valid}\N{REPLACEMENT CHARACTER}")
+        span = Span(source, len(valid), len(valid) + 1)
+        message = "this is not NNEF text: it is not UTF-8"
+        raise NnefSyntaxError(message, span) from None
 
 
 # ---- Writing ----
 
 
-def write_text(path: Path, text: str, *, overwrite: bool) -> None:
-    """Writes a text file atomically.
-
-    Raises:
-        UsageError: it exists and must not be replaced, or cannot be written.
-    """
-    write_texts({path: text}, overwrite=overwrite)
-
-
 def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
-    """Writes related text files: all are complete before the first one appears.
+    """Writes text files atomically: all are complete before the first one appears.
 
     Raises:
         UsageError: one exists and must not be replaced, or cannot be written.
@@ -150,14 +141,13 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
         with writing(path):
             refuse_existing(path, overwrite=overwrite)
     with ExitStack() as drafts:
-        written: list[tuple[Path, Path]] = []
+        written: dict[Path, Path] = {}
         for path, text in texts.items():
             with writing(path):
-                draft = drafts.enter_context(unfinished_file(path))
-                draft.write_text(text, "utf-8", newline="\n")
-            written.append((draft, path))
+                written[path] = drafts.enter_context(unfinished_file(path))
+                written[path].write_text(text, "utf-8", newline="\n")
         with ExitStack() as undo:
-            for draft, path in written:
+            for path, draft in written.items():
                 with writing(path):
                     commit(draft, path, overwrite=overwrite)
                 if not overwrite:
@@ -173,26 +163,32 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
         raise UsageError(f"'{path}' is not a file, and cannot be replaced by one")
 
 
-def writing(path: PathLike) -> AbstractContextManager[None]:
-    """Turns operating system errors into errors about a file that cannot be written."""
-    return _translate_errors("write", path)
-
-
 # ---- Drafts ----
 
 
 @contextmanager
-def unfinished_file(path: Path) -> Iterator[Path]:
-    """A new file beside a path, to be written and committed; otherwise it is removed."""
-    with _unfinished(path, _new_file) as draft:
-        yield draft
+def unfinished_folder(path: Path) -> Iterator[Path]:
+    """A new folder beside a path, to be written and committed; otherwise it is removed.
+    Only the owner has access until then.
+    """
+    _remove_leftovers(path, UNFINISHED)
+    while True:
+        draft = _new_folder(path, UNFINISHED)
+        try:
+            with _locked(draft, without=True) as is_ours:
+                # Before it was locked, another process may have taken it for a leftover.
+                if is_ours:
+                    yield draft
+                    return
+        finally:
+            _remove(draft)
 
 
 @contextmanager
-def unfinished_folder(path: Path) -> Iterator[Path]:
-    """A new folder, likewise. Only the owner has access until it is committed."""
-    with _unfinished(path, _new_folder) as draft:
-        yield draft
+def unfinished_file(path: Path) -> Iterator[Path]:
+    """The place of a new file, likewise."""
+    with unfinished_folder(path) as folder:
+        yield folder / path.name
 
 
 def commit(draft: Path, path: Path, *, overwrite: bool) -> None:
@@ -245,47 +241,50 @@ def _replace_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> 
         raise
 
 
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    """Waits until no other process replaces a folder here, where the file system has
-    locks.
-    """
-    with ExitStack() as stack:
-        for _ in range(WAITS):
-            with suppress(BlockingIOError):
-                _lock_folder(path.parent, stack)
-                break
-            time.sleep(WAIT)
-        else:
-            raise UsageError(f"cannot write '{path}': other processes keep writing it")
-        yield
-
-
-def _lock_folder(folder: Path, stack: ExitStack) -> None:
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    stack.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        return
-
-
 def _set_permissions(draft: Path, path: Path, usual: int) -> None:
     exists = path.exists()
     draft.chmod(path.stat().st_mode & 0o777 if exists else usual & ~_umask())
 
 
-def _new_file(path: Path) -> Path:
-    descriptor, name = tempfile.mkstemp(UNFINISHED, _prefix(path), path.parent)
-    os.close(descriptor)
-    return Path(name)
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
-def _new_folder(path: Path, suffix: str = UNFINISHED) -> Path:
+@contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    """Waits until no other process replaces a folder here."""
+    for _ in range(WAITS):
+        with _locked(path.parent, without=True) as is_alone:
+            if is_alone:
+                yield
+                return
+        time.sleep(WAIT)
+    raise UsageError(f"cannot write '{path}': other processes keep writing it")
+
+
+@contextmanager
+def _locked(path: Path, *, without: bool) -> Iterator[bool]:
+    """Locks a file or folder, and says whether that was possible: it still exists, and
+    no other process holds it. Where there are no locks the answer is `without`.
+    """
+    with ExitStack() as stack:
+        is_locked = without
+        if sys.platform != "win32":
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_locked = path.exists()
+            except (FileNotFoundError, BlockingIOError):
+                is_locked = False
+            except OSError:
+                pass
+        yield is_locked
+
+
+def _new_folder(path: Path, suffix: str) -> Path:
     return Path(tempfile.mkdtemp(suffix, _prefix(path), path.parent))
 
 
@@ -294,52 +293,11 @@ def _prefix(path: Path) -> str:
     return f".{path.name[:40]}."
 
 
-@contextmanager
-def _unfinished(path: Path, make: Callable[[Path], Path]) -> Iterator[Path]:
-    _remove_leftovers(path, UNFINISHED)
-    with ExitStack() as stack:
-        yield _claim(path, make, stack)
-
-
-def _claim(path: Path, make: Callable[[Path], Path], stack: ExitStack) -> Path:
-    """Makes a new draft, which is locked, and removed at the end."""
-    while True:
-        draft = make(path)
-        stack.callback(_remove, draft)
-        try:
-            is_ours = _lock(draft, stack)
-        except OSError:
-            # Without locks on the file system, no process takes it for a leftover.
-            return draft
-        # Before it was locked, another process may have taken it for one.
-        if is_ours:
-            return draft
-
-
-def _lock(draft: Path, stack: ExitStack) -> bool:
-    """Locks a draft until the stack is closed, and returns whether that was possible:
-    it still exists, and no other process holds it.
-
-    Raises:
-        OSError: the file system has no locks.
-    """
-    if sys.platform == "win32":
-        raise OSError
-    try:
-        descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW)
-        stack.callback(os.close, descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (FileNotFoundError, BlockingIOError):
-        return False
-    return draft.exists()
-
-
 def _remove_leftovers(path: Path, suffix: str) -> None:
     """Removes the drafts of processes that were killed."""
-    pattern = escape(_prefix(path)) + RANDOM * "?" + suffix
-    for leftover in path.parent.glob(pattern):
-        with ExitStack() as stack, suppress(OSError):
-            if _lock(leftover, stack):
+    for leftover in path.parent.glob(escape(_prefix(path)) + RANDOM * "?" + suffix):
+        with _locked(leftover, without=False) as is_left:
+            if is_left:
                 _remove(leftover)
 
 
@@ -348,9 +306,3 @@ def _remove(draft: Path) -> None:
         shutil.rmtree(draft, ignore_errors=True)
     with suppress(OSError):
         draft.unlink()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -9,17 +9,10 @@ from pathlib import Path
 from stat import S_ISREG
 
 from nnef_grad.errors import UsageError
+from nnef_grad.storage import files
 from nnef_grad.storage.archives import compressed, write_end, write_member
 from nnef_grad.storage.containers import GRAPH, QUANTIZATION, quantization_path
-from nnef_grad.storage.files import (
-    PathLike,
-    commit,
-    commit_folder,
-    refuse_existing,
-    unfinished_file,
-    unfinished_folder,
-    writing,
-)
+from nnef_grad.storage.files import PathLike, refuse_existing, writing
 from nnef_grad.storage.parts import Part
 from nnef_grad.storage.paths import DATA, Steps, files_inside, names_inside
 
@@ -75,11 +68,10 @@ def refuse_loss(path: PathLike, model: PathLike) -> None:
     """
     source = _real(model)
     if format_of(path) is ModelFormat.TEXT:
-        places = [_real(path), _real(quantization_path(path))]
+        places = map(_real, (path, quantization_path(path)))
         is_lost = any(_is_part(place, source) for place in places)
     else:
-        place = _real(path)
-        is_lost = place in (source, *source.parents)
+        is_lost = _real(path) in (source, *source.parents)
     if is_lost:
         raise UsageError(f"'{path}' is the model itself, or where it is stored")
 
@@ -99,12 +91,7 @@ def _real(path: PathLike) -> Path:
 def write_folder(
     path: PathLike, parts: Mapping[Steps, Part], *, overwrite: bool
 ) -> None:
-    """Writes a folder atomically.
-
-    Args:
-        path: the folder.
-        parts: its files.
-        overwrite: whether to replace an existing model.
+    """Writes the files of a folder atomically; `overwrite` replaces a model only.
 
     Raises:
         UsageError: the path exists and must not be replaced, or cannot be written.
@@ -112,14 +99,14 @@ def write_folder(
     place = _real(path)
     with writing(path):
         _refuse_folder(place, overwrite)
-    with writing(path), unfinished_folder(place) as draft:
+    with writing(path), files.unfinished_folder(place) as draft:
         for steps, part in parts.items():
             target = draft.joinpath(*steps)
             target.parent.mkdir(parents=True, exist_ok=True)
             # On file systems that ignore case it may exist already.
             if not target.exists():
                 part.place(target)
-        commit_folder(draft, place, lambda old: _refuse_folder(old, overwrite))
+        files.commit_folder(draft, place, lambda old: _refuse_folder(old, overwrite))
 
 
 def write_archive(
@@ -129,13 +116,13 @@ def write_archive(
     place = Path(path)
     with writing(path):
         refuse_existing(place, overwrite=overwrite)
-    with writing(path), unfinished_file(place) as draft:
+    with writing(path), files.unfinished_file(place) as draft:
         with draft.open("wb") as file, compressed(file, place.name) as target:
             for steps, part in parts.items():
                 with part.open() as source:
                     write_member(target, steps, source, part.size)
             write_end(target)
-        commit(draft, place, overwrite=overwrite)
+        files.commit(draft, place, overwrite=overwrite)
 
 
 def _refuse_folder(folder: Path, overwrite: bool) -> None:
@@ -156,9 +143,9 @@ def _refuse_folder(folder: Path, overwrite: bool) -> None:
 
 
 def _refuse_foreign(folder: Path) -> None:
-    files = list(files_inside(folder))
-    foreign = [steps for steps in files if not _is_of_model(folder, steps)]
-    if foreign or (GRAPH,) not in files:
+    found = list(files_inside(folder))
+    foreign = [steps for steps in found if not _is_of_model(folder, steps)]
+    if foreign or (GRAPH,) not in found:
         why = f"it has '{'/'.join(foreign[0])}'" if foreign else f"it has no {GRAPH}"
         message = f"'{folder}' is not replaced, because it is not the folder of a model"
         raise UsageError(f"{message}: {why}")

@@ -14,8 +14,9 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path, PureWindowsPath
-from typing import Any, BinaryIO, TypeVar, Union
+from typing import BinaryIO
 
 from nnef_grad.errors import UsageError, brief
 from nnef_grad.language.labels import label_steps
@@ -93,9 +94,6 @@ def same_in_lower_case(found: list[Steps], steps: Steps, where: str) -> Steps | 
 
 # ---- Paths to files ----
 
-# An open folder: its descriptor, or its path on systems without descriptors of folders.
-Opened = Union[int, Path]
-
 _BY_DESCRIPTOR = {os.open, os.stat, os.link} <= os.supports_dir_fd
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0)
@@ -127,9 +125,10 @@ def open_inside(folder: Path, steps: Steps) -> BinaryIO:
     """
     place = folder.joinpath(*steps)
     with reading(place), _open_folder(folder, steps[:-1]) as parent:
-        where = _at(parent, steps[-1])
-        _refuse_other(place, os.stat(**where, follow_symlinks=False), stat.S_IFREG)
-        file = os.fdopen(os.open(**where, flags=_FILE), "rb")
+        path = _at(place, parent)
+        status = os.stat(path, dir_fd=parent, follow_symlinks=False)
+        _refuse_other(place, status, stat.S_IFREG)
+        file = os.fdopen(os.open(path, _FILE, dir_fd=parent), "rb")
         try:
             _refuse_other(place, os.fstat(file.fileno()), stat.S_IFREG)
         except UsageError:
@@ -146,9 +145,9 @@ def link_inside(folder: Path, steps: Steps, target: Path) -> bool:
         open_inside(folder, steps) as file,
         _open_folder(folder, steps[:-1]) as parent,
     ):
-        where = _at(parent, steps[-1], "src")
+        path = _at(folder.joinpath(*steps), parent)
         try:
-            os.link(**where, dst=target, follow_symlinks=False)
+            os.link(src=path, dst=target, src_dir_fd=parent, follow_symlinks=False)
         except (OSError, NotImplementedError):
             return False
         if os.path.samestat(os.fstat(file.fileno()), target.lstat()):
@@ -164,10 +163,9 @@ def names_inside(folder: Path, steps: Steps = ()) -> list[str]:
     Raises:
         UsageError: it cannot be read.
     """
-    place = folder.joinpath(*steps)
-    with reading(place):
+    with reading(folder.joinpath(*steps)):
         try:
-            with _open_folder(folder, steps) as opened, os.scandir(opened) as entries:
+            with _scan(folder, steps) as entries:
                 return sorted(entry.name for entry in entries)
         except (FileNotFoundError, NotADirectoryError):
             if not steps:
@@ -182,57 +180,58 @@ def files_inside(folder: Path) -> Iterator[Steps]:
     Raises:
         UsageError: they cannot be read, or are too many.
     """
-    entries = _limit(_entries(folder, ()), folder)
-    return (steps for steps, is_folder in entries if not is_folder)
-
-
-def _entries(folder: Path, above: Steps) -> Iterator[tuple[Steps, bool]]:
-    """The entries of a folder and its subfolders, each with whether it is a folder."""
-    waiting: list[tuple[Steps, bool]] = [(above, True)]
+    waiting: list[tuple[Steps, bool]] = [((), True)]
+    count = 0
     while waiting:
         steps, is_folder = waiting.pop()
-        if steps:
-            yield steps, is_folder
-        if is_folder:
-            waiting += reversed(_children(folder, steps))
+        if not is_folder:
+            yield steps
+            continue
+        found = _children(folder, steps)
+        count += len(found)
+        if count > MAX_FILES:
+            raise UsageError(f"'{folder}' contains more than {MAX_FILES} files")
+        waiting += reversed(found)
 
 
 def _children(folder: Path, steps: Steps) -> list[tuple[Steps, bool]]:
-    with (
-        reading(folder.joinpath(*steps)),
-        _open_folder(folder, steps) as opened,
-        os.scandir(opened) as entries,
-    ):
+    """The entries of a folder, each with whether it is a folder; not all, where they are
+    too many.
+    """
+    with reading(folder.joinpath(*steps)), _scan(folder, steps) as entries:
         return sorted(
             ((*steps, entry.name), entry.is_dir(follow_symlinks=False))
-            for entry in _limit(entries, folder)
+            for entry in islice(entries, MAX_FILES + 1)
         )
 
 
-T = TypeVar("T")
-
-
-def _limit(entries: Iterator[T], folder: Path) -> Iterator[T]:
-    for count, entry in enumerate(entries):
-        if count >= MAX_FILES:
-            raise UsageError(f"'{folder}' contains more than {MAX_FILES} files")
-        yield entry
+@contextmanager
+def _scan(folder: Path, steps: Steps) -> Iterator[Iterator[os.DirEntry[str]]]:
+    with _open_folder(folder, steps) as opened:
+        place = folder.joinpath(*steps) if opened is None else opened
+        with os.scandir(place) as entries:
+            yield entries
 
 
 @contextmanager
-def _open_folder(folder: Path, steps: Steps) -> Iterator[Opened]:
-    """Opens a subfolder without following links."""
+def _open_folder(folder: Path, steps: Steps) -> Iterator[int | None]:
+    """Opens a subfolder without following links: its descriptor, or None on systems
+    without descriptors of folders.
+    """
     if not _BY_DESCRIPTOR:
-        yield _check_folder(folder, steps)
+        for step in steps:
+            folder /= step
+            _refuse_other(folder, folder.lstat(), stat.S_IFDIR)
+        yield None
         return
     flags = os.O_RDONLY | _FOLDER
     descriptor, place = os.open(folder, flags), folder
     try:
         for step in steps:
             place /= step
-            where = _at(descriptor, step)
-            _refuse_other(place, os.stat(**where, follow_symlinks=False), stat.S_IFDIR)
-            inner = os.open(**where, flags=flags | _NO_LINK)
+            status = os.stat(step, dir_fd=descriptor, follow_symlinks=False)
+            _refuse_other(place, status, stat.S_IFDIR)
+            inner = os.open(step, flags | _NO_LINK, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
         yield descriptor
@@ -240,19 +239,9 @@ def _open_folder(folder: Path, steps: Steps) -> Iterator[Opened]:
         os.close(descriptor)
 
 
-def _check_folder(folder: Path, steps: Steps) -> Path:
-    for step in steps:
-        folder /= step
-        _refuse_other(folder, folder.lstat(), stat.S_IFDIR)
-    return folder
-
-
-def _at(parent: Opened, name: str, key: str = "") -> dict[str, Any]:
-    """The path arguments for a function of `os`."""
-    path, descriptor = (key, f"{key}_dir_fd") if key else ("path", "dir_fd")
-    if isinstance(parent, Path):
-        return {path: parent / name}
-    return {path: name, descriptor: parent}
+def _at(place: Path, parent: int | None) -> Path | str:
+    """The path of a file, relative to its open folder."""
+    return place if parent is None else place.name
 
 
 def _refuse_other(place: Path, status: os.stat_result, wanted: int) -> None:

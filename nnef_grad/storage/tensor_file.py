@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
@@ -72,55 +72,37 @@ class Header(NamedTuple):
         return (prod(self.shape) * self.bits + 7) // 8
 
 
-class _Fields(NamedTuple):
-    magic: bytes
-    version: bytes
-    length: int
-    rank: int
-    extents: tuple[int, ...]
-    bits: int
-    code: int
-
-
 def read_header(part: Part) -> Header:
     """The header of a tensor file, checked for consistency, also with the file's size.
 
     Raises:
         UsageError: it is not a tensor file, or its size is not that of the header.
     """
-    head = part.beginning(HEADER)
+    head, size = part.beginning(HEADER), part.size - HEADER
     if len(head) < HEADER:
         _fail(part, f"it has {part.size} bytes, but a header has {HEADER}")
     magic, version, length, rank, *extents, bits, code = _FIELDS.unpack_from(head)
-    fields = _Fields(magic, version, length, rank, tuple(extents[:rank]), bits, code)
-    for problem in _problems(fields, part.size - HEADER):
-        _fail(part, problem)
-    return Header(ITEMS[code], bits, fields.extents)
-
-
-def _problems(fields: _Fields, size: int) -> Iterator[str]:
-    """The problems of a header; only the first one is meaningful."""
-    if fields.magic != MAGIC:
-        yield "it does not begin with the magic number"
-    if fields.version != VERSION:
-        yield f"its version is {'.'.join(map(str, fields.version))}, not 1.0"
-    if fields.rank > MAX_RANK:
-        yield f"its rank is {fields.rank}, but must be at most {MAX_RANK}"
-    if 0 in fields.extents:
-        yield f"its extents are {list(fields.extents)}, but must be positive"
-    if fields.code not in ITEMS:
-        yield f"the type of its items, {fields.code:#x}, is unknown"
-    items = ITEMS[fields.code]
-    if fields.bits not in items.bits:
-        yield f"its items are of type {items.name}, but have {fields.bits} bits"
-    length = Header(items, fields.bits, fields.extents).length
-    if fields.length != length:
-        yield (
-            f"its header promises {fields.length} bytes of data, but {fields.bits} bits"
-            f" per item in shape {list(fields.extents)} are {length}"
-        )
+    shape = tuple(extents[:rank])
+    if magic != MAGIC:
+        _fail(part, "it does not begin with the magic number")
+    if version != VERSION:
+        _fail(part, f"its version is {'.'.join(map(str, version))}, not 1.0")
+    if rank > MAX_RANK:
+        _fail(part, f"its rank is {rank}, but must be at most {MAX_RANK}")
+    if 0 in shape:
+        _fail(part, f"its extents are {list(shape)}, but must be positive")
+    if code not in ITEMS:
+        _fail(part, f"the type of its items, {code:#x}, is unknown")
+    header = Header(ITEMS[code], bits, shape)
+    if bits not in header.items.bits:
+        _fail(part, f"its items are of type {header.items.name}, but have {bits} bits")
+    promised = f"its header promises {length} bytes of data, but"
+    if length != header.length:
+        what = f"{bits} bits per item in shape {list(shape)} are {header.length}"
+        _fail(part, f"{promised} {what}")
     if size != length:
-        yield f"its header promises {length} bytes of data, but it has {size}"
+        _fail(part, f"{promised} it has {size}")
+    return header
 
 
 def _fail(part: Part, problem: str) -> NoReturn:

@@ -45,7 +45,7 @@ from nnef_grad.storage.files import (
     UNFINISHED,
     unfinished_file,
     unfinished_folder,
-    write_text,
+    write_texts,
 )
 from nnef_grad.storage.output import ModelFormat, format_of
 
@@ -744,7 +744,8 @@ def test_what_a_killed_program_left_is_removed(out: str, tmp_path: Path) -> None
 def test_what_another_program_is_writing_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with unfinished_folder(path) as theirs, unfinished_file(path) as another:
-        write_text(path, "mine", overwrite=False)
+        another.write_text("theirs")
+        write_texts({path: "mine"}, overwrite=False)
         assert theirs.is_dir()
         assert another.is_file()
     assert [p.name for p in tmp_path.iterdir()] == ["out"]

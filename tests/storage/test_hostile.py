@@ -785,7 +785,7 @@ FAILURES: dict[str, tuple[str, int]] = {
     "the step after the last": ("pathlib.Path.replace", 1),
     "the very last step": ("pathlib.Path.replace", 2),
     "a new folder": ("tempfile.mkdtemp", 0),
-    "a new file": ("tempfile.mkstemp", 0),
+    "a new file": ("pathlib.Path.open", 1),
 }
 
 

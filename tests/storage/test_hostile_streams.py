@@ -28,7 +28,6 @@ from support.stored_models import (
 
 import nnef_grad
 from nnef_grad.storage import files as storage_files
-from nnef_grad.storage import output
 
 ENVIRONMENT = {
     **os.environ,
@@ -158,17 +157,16 @@ def test_what_appears_meanwhile_is_not_replaced(
     """The other writer is done when ours has written its draft."""
     graph = nnef_grad.loads(MODEL)
     data = None if out == "out.nnef" else DATA
-    module: Any = storage_files if out == "out.nnef" else output
     step = "commit_folder" if out == "out" else "commit"
-    original = getattr(module, step)
+    original = getattr(storage_files, step)
     other = nnef_grad.loads(MODEL.replace("graph net", "graph other"))
 
     def meanwhile(*arguments: Any, **options: Any) -> None:
-        monkeypatch.setattr(module, step, original)
+        monkeypatch.setattr(storage_files, step, original)
         nnef_grad.save(other, tmp_path / out, data=data)
         original(*arguments, **options)
 
-    monkeypatch.setattr(module, step, meanwhile)
+    monkeypatch.setattr(storage_files, step, meanwhile)
     if not linking:
         monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(nnef_grad.UsageError, match="exists already"):
