@@ -11,15 +11,23 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from functools import partial
 from glob import escape
 from pathlib import Path
-from typing import BinaryIO, Protocol, Union
+from typing import Any, BinaryIO, Protocol, Union
 
 from nnef_grad.errors import NnefSyntaxError, UsageError
 from nnef_grad.source import Source, Span
@@ -146,7 +154,7 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
             with writing(path):
                 written[path] = drafts.enter_context(unfinished_file(path))
                 written[path].write_text(text, "utf-8", newline="\n")
-        with ExitStack() as undo:
+        with _signals_delayed(), ExitStack() as undo:
             for path, draft in written.items():
                 with writing(path):
                     commit(draft, path, overwrite=overwrite)
@@ -172,16 +180,17 @@ def unfinished_folder(path: Path) -> Iterator[Path]:
     Only the owner has access until then.
     """
     _remove_leftovers(path, UNFINISHED)
-    while True:
-        draft = _new_folder(path, UNFINISHED)
-        try:
-            with _locked(draft, without=True) as is_ours:
-                # Before it was locked, another process may have taken it for a leftover.
-                if is_ours:
-                    yield draft
-                    return
-        finally:
-            _remove(draft)
+    is_ours = False
+    while not is_ours:
+        with _signals_delayed() as released:
+            draft = _new_folder(path, UNFINISHED)
+            try:
+                with _locked(draft, without=True) as is_ours, released():
+                    # Before it was locked, another process may have removed it.
+                    if is_ours:
+                        yield draft
+            finally:
+                _remove(draft)
 
 
 @contextmanager
@@ -224,8 +233,9 @@ def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> No
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            _replace_folder(draft, path, refuse)
-        _remove_leftovers(path, REPLACED)
+            with _signals_delayed():
+                _replace_folder(draft, path, refuse)
+                _remove_leftovers(path, REPLACED)
 
 
 def _replace_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
@@ -282,6 +292,43 @@ def _locked(path: Path, *, without: bool) -> Iterator[bool]:
             except OSError:
                 pass
         yield is_locked
+
+
+@contextmanager
+def _signals_delayed() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Delays Ctrl-C and termination, but for where they are released: they could come
+    when a folder is there and not yet in a variable, or half removed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield nullcontext
+        return
+    arrived: list[int] = []
+
+    def handle(handlers: Mapping[signal.Signals, Any]) -> dict[signal.Signals, Any]:
+        return {number: signal.signal(number, h) for number, h in handlers.items()}
+
+    def release() -> None:
+        handle(usual)
+        while arrived:
+            signal.raise_signal(arrived.pop())
+
+    @contextmanager
+    def released() -> Iterator[None]:
+        release()
+        try:
+            yield
+        finally:
+            handle(delaying)
+
+    delaying = dict.fromkeys(_ENDING, lambda number, _: arrived.append(number))
+    usual = handle(delaying)
+    try:
+        yield released
+    finally:
+        release()
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def _new_folder(path: Path, suffix: str) -> Path:

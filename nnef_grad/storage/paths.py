@@ -231,9 +231,9 @@ def _open_folder(folder: Path, steps: Steps) -> Iterator[int | None]:
             place /= step
             status = os.stat(step, dir_fd=descriptor, follow_symlinks=False)
             _refuse_other(place, status, stat.S_IFDIR)
-            inner = os.open(step, flags | _NO_LINK, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
+            above = descriptor
+            descriptor = os.open(step, flags | _NO_LINK, dir_fd=above)
+            os.close(above)
         yield descriptor
     finally:
         os.close(descriptor)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -147,6 +148,11 @@ def test_a_link_without_a_target_is_not_replaced(tmp_path: Path) -> None:
 # ---- Several writers ----
 
 OUTS = ("out.nnef", "out.tar", "out.tgz", "out")
+# Each takes seconds, and the others say much the same.
+ONE_AND_ALL = [
+    OUTS[0],
+    *(pytest.param(out, marks=pytest.mark.thorough) for out in OUTS[1:]),
+]
 
 
 @pytest.mark.parametrize("out", OUTS)
@@ -243,7 +249,7 @@ def slow_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("out", OUTS)
+@pytest.mark.parametrize("out", ONE_AND_ALL)
 def test_a_signal_at_any_moment(
     number: signal.Signals, out: str, slow_model: Path, tmp_path: Path
 ) -> None:
@@ -264,6 +270,65 @@ def test_a_signal_at_any_moment(
         elif number == signal.SIGKILL:
             assert run(slow_model, "-o", folder / out, "-q").exit_code == 0
             assert [p.name for p in folder.iterdir()] == [out]
+
+
+@pytest.mark.parametrize("out", ONE_AND_ALL)
+@pytest.mark.parametrize("there", [False, True], ids=["new", "there"])
+def test_a_signal_at_any_line(out: str, there: bool, tmp_path: Path) -> None:
+    """Whatever line of storage/ is about to run: nothing is left but the whole output."""
+    graph, data = nnef_grad.loads(MODEL), None if out == "out.nnef" else DATA
+    code, number = ENDED, 0
+    while code == ENDED:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if there:
+            nnef_grad.save(graph, folder / out, data=data)
+        child = os.fork()
+        if child == 0:
+            try:
+                end_at_line(number)
+                nnef_grad.save(graph, folder / out, data=data, overwrite=True)
+                code = 0
+            except SystemExit:
+                code = ENDED
+            except BaseException:
+                code = 1
+            # By now the frames are gone, as they are when a program ends.
+            os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        left = [path.name for path in folder.iterdir()]
+        assert left in ([out], [] if not there else [out]), number
+        if left:
+            assert nnef_grad.load(folder / out).name == "net"
+        number += 1
+    assert code == 0
+    assert number > 100
+
+
+ENDED = 143
+
+
+def end_at_line(number: int) -> None:
+    """Ends the process by a signal before the line of storage/ that runs as the n-th."""
+    here = str(Path(storage_files.__file__).parent)
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(here):
+            return None
+        if event == "line":
+            if count == number:
+                signal.raise_signal(signal.SIGTERM)
+            count += 1
+        return trace
+
+    def end(*_: object) -> None:
+        sys.settrace(None)
+        raise SystemExit(ENDED)
+
+    signal.signal(signal.SIGTERM, end)
+    sys.settrace(trace)
 
 
 def ends(number: signal.Signals, model: Path, out: Path, delay: float) -> float:
