@@ -225,7 +225,7 @@ def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> No
     Raises:
         UsageError: other processes keep replacing it.
     """
-    with _exclusive(path):
+    with _exclusive(path), _signals_delayed():
         _set_permissions(draft, path, 0o777)
         refuse(path)
         try:
@@ -233,9 +233,8 @@ def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> No
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            with _signals_delayed():
-                _replace_folder(draft, path, refuse)
-                _remove_leftovers(path, REPLACED)
+            _replace_folder(draft, path, refuse)
+        _remove_leftovers(path, REPLACED)
 
 
 def _replace_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
