@@ -225,7 +225,7 @@ def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> No
     Raises:
         UsageError: other processes keep replacing it.
     """
-    with _exclusive(path), _signals_delayed():
+    with exclusive(path), _signals_delayed():
         _set_permissions(draft, path, 0o777)
         refuse(path)
         try:
@@ -262,7 +262,7 @@ def _umask() -> int:
 
 
 @contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path) -> Iterator[None]:
     """Waits until no other process replaces a folder here."""
     for _ in range(WAITS):
         with _locked(path.parent, without=True) as is_alone:

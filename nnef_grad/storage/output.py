@@ -12,7 +12,7 @@ from nnef_grad.errors import UsageError
 from nnef_grad.storage import files
 from nnef_grad.storage.archives import compressed, write_end, write_member
 from nnef_grad.storage.containers import GRAPH, QUANTIZATION, quantization_path
-from nnef_grad.storage.files import PathLike, refuse_existing, writing
+from nnef_grad.storage.files import PathLike, exclusive, refuse_existing, writing
 from nnef_grad.storage.parts import Part
 from nnef_grad.storage.paths import DATA, Steps, files_inside, names_inside
 
@@ -57,7 +57,7 @@ def refuse_output(path: PathLike, *, overwrite: bool) -> None:
     """Raises `UsageError` if the output exists and must not be replaced."""
     with writing(path):
         if format_of(path) is ModelFormat.FOLDER:
-            _refuse_folder(Path(path), overwrite)
+            _refuse_folder_now(Path(path), overwrite)
         else:
             refuse_existing(Path(path), overwrite=overwrite)
 
@@ -98,7 +98,7 @@ def write_folder(
     """
     place = _real(path)
     with writing(path):
-        _refuse_folder(place, overwrite)
+        _refuse_folder_now(place, overwrite)
     with writing(path), files.unfinished_folder(place) as draft:
         for steps, part in parts.items():
             target = draft.joinpath(*steps)
@@ -123,6 +123,13 @@ def write_archive(
                     write_member(target, steps, source, part.size)
             write_end(target)
         files.commit(draft, place, overwrite=overwrite)
+
+
+def _refuse_folder_now(folder: Path, overwrite: bool) -> None:
+    """As `_refuse_folder`, while no other process replaces the folder."""
+    if folder.exists():
+        with exclusive(folder):
+            _refuse_folder(folder, overwrite)
 
 
 def _refuse_folder(folder: Path, overwrite: bool) -> None:
