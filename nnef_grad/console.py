@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -21,6 +20,7 @@ import click
 from nnef_grad.errors import NnefGradError, UsageError
 from nnef_grad.source import Source
 from nnef_grad.storage.files import text_of
+from nnef_grad.storage.signals import ENDING, set_handlers
 
 PIPE = "-"
 USER_ERROR = 2
@@ -136,21 +136,15 @@ def _clean_up_on_signals() -> Iterator[None]:
     """Ends the process on SIGINT and SIGTERM as on an error, so that what is half
     written is removed. A second signal does not disturb that.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, _end) for number in signals}
+    previous = set_handlers(dict.fromkeys(ENDING, _end))
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        set_handlers(previous)
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
+    set_handlers(dict.fromkeys(ENDING, signal.SIG_IGN))
     if number == signal.SIGINT:
         print_message("interrupted")
     sys.exit(128 + number)

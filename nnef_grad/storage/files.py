@@ -11,26 +11,19 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from glob import escape
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, Union
+from typing import BinaryIO, Protocol, Union
 
 from nnef_grad.errors import NnefSyntaxError, UsageError
 from nnef_grad.source import Source, Span
+from nnef_grad.storage.signals import signals_delayed
 
 if sys.platform != "win32":
     import fcntl
@@ -154,7 +147,7 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
             with writing(path):
                 written[path] = drafts.enter_context(unfinished_file(path))
                 written[path].write_text(text, "utf-8", newline="\n")
-        with _signals_delayed(), ExitStack() as undo:
+        with signals_delayed(), ExitStack() as undo:
             for path, draft in written.items():
                 with writing(path):
                     commit(draft, path, overwrite=overwrite)
@@ -182,7 +175,7 @@ def unfinished_folder(path: Path) -> Iterator[Path]:
     _remove_leftovers(path, UNFINISHED)
     is_ours = False
     while not is_ours:
-        with _signals_delayed() as released:
+        with signals_delayed() as released:
             draft = _new_folder(path, UNFINISHED)
             try:
                 with _locked(draft, without=True) as is_ours, released():
@@ -225,7 +218,7 @@ def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> No
     Raises:
         UsageError: other processes keep replacing it.
     """
-    with exclusive(path), _signals_delayed():
+    with exclusive(path), signals_delayed():
         _set_permissions(draft, path, 0o777)
         refuse(path)
         try:
@@ -291,43 +284,6 @@ def _locked(path: Path, *, without: bool) -> Iterator[bool]:
             except OSError:
                 pass
         yield is_locked
-
-
-@contextmanager
-def _signals_delayed() -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Delays Ctrl-C and termination, but for where they are released: they could come
-    when a folder is there and not yet in a variable, or half removed.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield nullcontext
-        return
-    arrived: list[int] = []
-
-    def handle(handlers: Mapping[signal.Signals, Any]) -> dict[signal.Signals, Any]:
-        return {number: signal.signal(number, h) for number, h in handlers.items()}
-
-    def release() -> None:
-        handle(usual)
-        while arrived:
-            signal.raise_signal(arrived.pop())
-
-    @contextmanager
-    def released() -> Iterator[None]:
-        release()
-        try:
-            yield
-        finally:
-            handle(delaying)
-
-    delaying = dict.fromkeys(_ENDING, lambda number, _: arrived.append(number))
-    usual = handle(delaying)
-    try:
-        yield released
-    finally:
-        release()
-
-
-_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def _new_folder(path: Path, suffix: str) -> Path:

@@ -128,7 +128,7 @@ def write_archive(
 def _refuse_folder_now(folder: Path, overwrite: bool) -> None:
     """As `_refuse_folder`, while no other process replaces the folder."""
     if folder.exists():
-        with exclusive(folder):
+        with exclusive(_real(folder)):
             _refuse_folder(folder, overwrite)
 
 
