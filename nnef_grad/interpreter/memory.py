@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from math import prod
 
 from nnef_grad.errors import UsageError
-from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.interpreter import last_uses
 from nnef_grad.ops.traits import FED
 
@@ -27,15 +28,15 @@ def refuse_too_large(forward: Graph, backward: Graph, limit: int | None) -> None
         UsageError: it takes more.
     """
     limit = limit if limit is not None else _memory_of_machine()
-    needed = ITEM * (_elements(forward) + _peak_elements(backward))
+    needed = ITEM * (_elements(forward.tensors.values()) + _peak_elements(backward))
     if limit is not None and needed > limit:
         what = f"the check takes about {needed / GIB:,.1f} GiB of memory"
         message = f"{what}, more than {limit / GIB:,.1f} GiB"
         raise UsageError(message, remedy="smaller")
 
 
-def _elements(graph: Graph) -> int:
-    return sum(prod(t.shape) for t in graph.tensors.values())
+def _elements(tensors: Iterable[Tensor]) -> int:
+    return sum(prod(tensor.shape) for tensor in tensors)
 
 
 def _peak_elements(graph: Graph) -> int:
@@ -44,9 +45,9 @@ def _peak_elements(graph: Graph) -> int:
     live = peak = 0
     for operation, dead in zip(graph.operations, last_uses(graph), strict=True):
         if operation.name not in FED:
-            live += sum(prod(t.shape) for t in operation.outputs)
+            live += _elements(operation.outputs)
             peak = max(peak, live)
-        live -= sum(prod(t.shape) for t in dead - fed)
+        live -= _elements(dead - fed)
     return peak
 
 

@@ -47,9 +47,12 @@ def _expression(node: Callable[..., Node]) -> Method[Node]:
     return build
 
 
+def _is_scalar(number: str) -> bool:
+    return "." in number or "e" in number or "E" in number
+
+
 def _value(number: str) -> int | float:
-    is_scalar = "." in number or "e" in number or "E" in number
-    return float(number) if is_scalar else int(number)
+    return float(number) if _is_scalar(number) else int(number)
 
 
 class TreeBuilder(Transformer[Token, Any]):
@@ -163,7 +166,7 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def number(self, children: Children) -> syntax.Literal:
         (token,) = children
-        if "." in token or "e" in token or "E" in token:
+        if _is_scalar(token):
             return syntax.Literal(float(token), span=self.span(token))
         # 2^31 is valid after a minus sign, which is an operator and not seen here.
         digits = token.lstrip("0") or "0"
