@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from support.processes import environment
 
 import nnef_grad
 from nnef_grad.cli import main
@@ -369,10 +369,6 @@ def test_the_whole_process(model: Path) -> None:
         env=environment(),
     )
     assert graph_in(done.stdout).name == "net_backward"
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(nnef_grad.__file__).parents[1])}
 
 
 @pytest.mark.parametrize("module", ["torch", "numpy", "nnef", "nnef_tools"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.processes import environment
 
 import nnef_grad
 from nnef_grad.cli import main
@@ -142,13 +142,11 @@ def test_completion(words: str, found: list[str], folder: Path) -> None:
         capture_output=True,
         text=True,
         cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "_NNEF_GRAD_COMPLETE": "bash_complete",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split()) - 1),
-        },
+        env=environment(
+            _NNEF_GRAD_COMPLETE="bash_complete",
+            COMP_WORDS=words,
+            COMP_CWORD=str(len(words.split()) - 1),
+        ),
         check=False,
     )
     assert [line.partition(",")[2] for line in done.stdout.split()] == found

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import nnef_grad
+from support.processes import environment
 
 MODEL = """version 1.0;
 
@@ -54,7 +53,7 @@ def on_a_terminal(folder: Path, *arguments: str) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=theirs,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(nnef_grad.__file__).parents[1])},
+        env=environment(),
     )
     os.close(theirs)
     shown = b""
@@ -100,7 +99,7 @@ def test_nothing_is_shown_in_a_file(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(nnef_grad.__file__).parents[1])},
+        env=environment(),
         check=True,
     )
     assert done.stderr.startswith("net: ")

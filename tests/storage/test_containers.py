@@ -20,6 +20,7 @@ from typing import Any
 import nnef
 import numpy as np
 import pytest
+from support.processes import environment
 from support.stored_models import (
     DATA,
     FORMS,
@@ -847,9 +848,8 @@ def test_copying_data_imports_nothing_heavy(tmp_path: Path) -> None:
         "    main(['model', '-o', out, '-q'], standalone_mode=False)\n"
         "assert not {'numpy', 'nnef', 'torch'} & sys.modules.keys()"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(nnef_grad.__file__).parents[1])}
     command = [sys.executable, "-c", program]
-    subprocess.run(command, check=True, env=environment, cwd=tmp_path)
+    subprocess.run(command, check=True, env=environment(), cwd=tmp_path)
     check_contents(tmp_path / "out.tgz", {label: DATA[label] for label in USED})
 
 

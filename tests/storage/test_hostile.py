@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.processes import environment, shell
 from support.stored_models import (
     DATA,
     FORMS,
@@ -984,18 +985,3 @@ def test_a_folder_that_appears_meanwhile_is_not_replaced(
         assert names(tmp_path) == ["out", "out/notes.txt"]
         (tmp_path / "out" / "notes.txt").unlink()
         (tmp_path / "out").rmdir()
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(nnef_grad.__file__).parents[1])}
-
-
-def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", "-c", command],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        cwd=folder,
-        check=False,
-    )

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from support.processes import environment, shell
 from support.stored_models import (
     DATA,
     MODEL,
@@ -30,22 +31,7 @@ from support.stored_models import (
 import nnef_grad
 from nnef_grad.storage import files as storage_files
 
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(Path(nnef_grad.__file__).parents[1]),
-}
 COMMAND = f"{sys.executable} -m nnef_grad"
-
-
-def shell(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", "-c", command],
-        capture_output=True,
-        text=True,
-        env={**ENVIRONMENT, **more},
-        cwd=folder,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -210,7 +196,7 @@ def test_many_writers_at_once(out: str, force: bool, tmp_path: Path) -> None:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=ENVIRONMENT,
+            env=environment(),
         )
         for _ in range(4)
     ]
@@ -341,7 +327,7 @@ def ends(number: signal.Signals, model: Path, out: Path, delay: float) -> float:
         [sys.executable, "-m", "nnef_grad", str(model), "-o", str(out), "-q"],
         stderr=subprocess.PIPE,
         text=True,
-        env=ENVIRONMENT,
+        env=environment(),
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
