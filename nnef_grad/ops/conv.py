@@ -4,14 +4,15 @@ groups, spatial...].
 C channels are on the up-scaled side, c on the down-scaled one: `conv` reads C channels
 and writes c, `deconv` goes the other way with the same filter. Each is the adjoint of
 the other. The gradient of the filter pairs the two sides: it is a convolution too, with
-stride and dilation exchanged.
+stride and dilation exchanged, or a product of matrices where nothing slides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.elementwise import fits_into
@@ -20,6 +21,7 @@ from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import (
     BORDERS,
     Sliding,
+    Windows,
     basic_outside,
     check_choice,
     check_positive,
@@ -185,35 +187,114 @@ def _check_bias(bias: Shape, channels: int, rank: int) -> None:
 
 @vjp("conv", "deconv")
 def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """dinput goes back through the same filter; dbias is dy, which the sweep sums.
-
-    dfilter correlates the two sides: [B, C, X...] with [B, c, x...] gives [c, C / groups,
-    f...]. With batch and channels exchanged this is a convolution whose filter is the
-    down-scaled side: where the forward filter moved by the stride, this one is stretched
-    by it, and it moves by what was the dilation.
-    """
+    """dinput goes back through the same filter; dbias is dy, which the sweep sums."""
     (x, w, *_), windows, groups = op.inputs, windows_of(op), groups_of(op)
     if not windows.touch_data:
         return [None, None, dy]
     attributes = {**windows.attributes, "groups": groups}
     if is_reverse(op):
+        sides = Sides(dy, x, windows, groups, ("grad", "input"))
         dx = emit("conv", dy, w, **attributes)
-        images = _by_channel(emit, dy, groups, "grad")
-        kernels = _by_channel(emit, x, 1, "input")
     else:
+        sides = Sides(x, dy, windows, groups, ("input", "grad"))
         attributes["output_shape"] = windows.output_shape(*x.shape[:2])
         dx = emit("deconv", dy, w, **attributes)
-        images = _by_channel(emit, x, groups, "input")
-        kernels = _by_channel(emit, dy, 1, "grad")
-    attributes = {**windows.pairing.attributes, "groups": groups}
-    hint = "filter_grad_by_channel"
-    dw = _exchanged(emit, emit("conv", images, kernels, **attributes, hint=hint))
-    return [dx, dw, dy]
+    return [dx, filter_gradient(emit, sides), dy]
 
 
 def groups_of(op: Operation) -> int:
     """The number of groups of an operation."""
     return op.attributes["groups"] or up_side(op)[1]
+
+
+# ---- The gradient of a filter ----
+
+
+class Sides(NamedTuple):
+    """What a filter relates, by its windows: the up-scaled side [B, C, X...] and the
+    down-scaled one [B, c, x...], of which one is the input and the other a gradient.
+    """
+
+    up: Tensor
+    down: Tensor
+    windows: Windows
+    groups: int
+    names: tuple[str, str]
+
+    @property
+    def are_pointwise(self) -> bool:
+        """Whether the filter has one element, at which it takes every stride-th."""
+        windows = self.windows
+        return prod(windows.size) == 1 and not any(map(any, windows.padding))
+
+    @property
+    def are_whole(self) -> bool:
+        """Whether the filter is as large as the up-scaled side, and is at one place."""
+        windows = self.windows
+        is_padded = any(map(any, windows.padding))
+        return windows.size == windows.up and prod(windows.down) == 1 and not is_padded
+
+
+def filter_gradient(emit: Emit, sides: Sides) -> Tensor:
+    """[c, C / groups, f...], in its most readable form."""
+    if sides.are_whole and sides.groups == 1:
+        return _layer_product(emit, sides)
+    return (_pixel_product if sides.are_pointwise else _correlation)(emit, sides)
+
+
+def _layer_product(emit: Emit, sides: Sides) -> Tensor:
+    """As in a fully connected layer: [B, c] and [B, C * X...] give [c, C * X...]."""
+    (up, down, *_), names = sides, sides.names
+    if up.shape[0] == 1:
+        return emit("mul", _exchanged(emit, down, f"{names[1]}_by_channel"), up)
+    rows = [
+        reshaped(emit, side, (side.shape[0], prod(side.shape[1:])), hint=f"{name}_rows")
+        for side, name in zip((down, up), reversed(names), strict=True)
+    ]
+    product = emit("matmul", *rows, transposeA=True, hint="filter_grad_matrix")
+    return reshaped(emit, product, (down.shape[1], *up.shape[1:]))
+
+
+def _pixel_product(emit: Emit, sides: Sides) -> Tensor:
+    """[B, groups, c / groups, x] and [B, groups, C / groups, x] give [B, groups, c /
+    groups, C / groups], which is summed over B. Neither B nor groups has an axis if it
+    is 1.
+    """
+    up, down, windows, groups, names = sides
+    batch, pixels = down.shape[0], prod(windows.down)
+    if windows.down != windows.up:
+        up = _every_stride_th(emit, up, windows)
+    outer = tuple(extent for extent in (batch, groups) if extent > 1)
+    rows = [
+        reshaped(emit, side, (*outer, side.shape[1] // groups, pixels), f"{name}_rows")
+        for side, name in zip((down, up), reversed(names), strict=True)
+    ]
+    product = emit("matmul", *rows, transposeB=True, hint="filter_grad_matrix")
+    if batch > 1:
+        product = emit("sum_reduce", product, axes=[0], hint="filter_grad_matrix")
+    shape = (down.shape[1], up.shape[1] // groups, *windows.size)
+    return reshaped(emit, product, shape)
+
+
+def _every_stride_th(emit: Emit, x: Tensor, windows: Windows) -> Tensor:
+    pairs = zip(windows.down, windows.stride, strict=True)
+    ends = [(count - 1) * step + 1 for count, step in pairs]
+    axes, begin = list(range(2, x.rank)), [0] * len(ends)
+    stride = windows.stride
+    return emit("slice", x, axes=axes, begin=begin, end=ends, stride=stride, hint="met")
+
+
+def _correlation(emit: Emit, sides: Sides) -> Tensor:
+    """With batch and channels exchanged, a convolution whose filter is the down-scaled
+    side: where the forward filter moved by the stride, this one is stretched by it, and
+    it moves by what was the dilation.
+    """
+    up, down, windows, groups, names = sides
+    images = _by_channel(emit, up, groups, names[0])
+    kernels = _by_channel(emit, down, 1, names[1])
+    attributes = {**windows.pairing.attributes, "groups": groups}
+    hint = "filter_grad_by_channel"
+    return _exchanged(emit, emit("conv", images, kernels, **attributes, hint=hint))
 
 
 def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:
