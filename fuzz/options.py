@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from fuzz.budget import MEMORY_OF_A_CHECK
 from fuzz.documents import NAMES, Scope, operations
 
 # ---- Of the library ----
@@ -160,5 +161,12 @@ _MODEST: dict[str, Argument] = {
 
 
 def check_options(rng: Random, document: str) -> list[list[str]]:
-    """--check, and options that do not make the graph large."""
-    return [["--check"], *_some(rng, _MODEST, document, [0, 1, 1, 2, 3])]
+    """--check within the memory of budget.py, of which the estimate may be half, and
+    options that do not make the graph large.
+    """
+    gib = str(MEMORY_OF_A_CHECK / 2**31)
+    return [
+        ["--check"],
+        ["--check-memory", gib],
+        *_some(rng, _MODEST, document, [0, 1, 1, 2, 3]),
+    ]

@@ -13,7 +13,7 @@ is the one of docs/conventions.md. Stopped tensors are constants.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.passes import prune
 from nnef_grad.interpreter import results, with_bodies
 from nnef_grad.interpreter.feeds import Data
 from nnef_grad.interpreter.memory import refuse_too_large
@@ -170,10 +171,19 @@ def check(
     """
     rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
-    forward = with_bodies(graph, rules)
+    forward = _without_dead(with_bodies(graph, rules), backward)
     refuse_too_large(forward, backward.graph, memory)
     point = point_of(forward, inputs or {}, variables or {}, seed, rules)
     return _Comparison(backward, point, seed, rules).run(report)
+
+
+def _without_dead(graph: Graph, backward: Backward) -> Graph:
+    """The forward graph without what neither an output nor a gradient is computed from:
+    that might take any amount of memory.
+    """
+    named = (graph.tensors[name] for name in (*backward.gradients, *backward.stopped))
+    kept = (*graph.outputs, *graph.variables, *named)
+    return replace(prune(replace(graph, outputs=kept)), outputs=graph.outputs)
 
 
 # ---- The comparison ----

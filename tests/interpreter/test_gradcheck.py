@@ -266,6 +266,19 @@ def test_a_check_that_takes_too_much_memory_is_refused() -> None:
         assert CliRunner().invoke(cli.main, arguments, input=small).exit_code == code
 
 
+def test_what_no_gradient_needs_takes_no_memory() -> None:
+    """A tensor of 800 GB that no output is computed from is not computed."""
+    statements = (
+        "x = external(shape = [1, 1]);",
+        "z = tile(x, repeats = [100000, 1000000]);",
+        "y = sin(x);",
+    )
+    text = document(" ".join(statements))
+    graph = nnef_grad.loads(text)
+    checked = nnef_grad.check(graph, nnef_grad.differentiate(graph), memory=1000)
+    assert [g.verdict for g in checked.gradients] == ["ok"]
+
+
 def test_the_estimate_of_memory_is_near() -> None:
     """Of what numpy allocates: neither half of it nor twice."""
     graph = nnef_grad.loads(LARGE.replace("100000, 100000", "1000, 1000"))
