@@ -172,6 +172,18 @@ def reshape_once(
     return source if shape_of(source) == shape else emit("reshape", source, shape=shape)
 
 
+def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
+    """Two changes of the order in a row are one."""
+    inner = _made_by(emit, x, ("transpose",))
+    if inner is None or not len(axes) == len(inner.attributes["axes"]) == len(
+        shape_of(x)
+    ):
+        return None
+    order = [inner.attributes["axes"][axis] for axis in axes]
+    source = inner.operands[0]
+    return source if order == sorted(order) else emit("transpose", source, axes=order)
+
+
 # ---- Reductions ----
 
 
@@ -240,5 +252,6 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "select<scalar>": (choose, broadcast_instead("select")),
     "cast<scalar>": (convert,),
     "reshape<scalar>": (reshape_once,),
+    "transpose<scalar>": (transpose_once,),
     "sum_reduce": (reduce_first,),
 }

@@ -21,9 +21,19 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 
 # Importing the families enters their lowerings.
-from nnef_grad.targets import borders, conv, elementwise, matrix, pool, reduce, shape  # noqa: F401
+from nnef_grad.targets import (  # noqa: F401  # noqa: F401
+    borders,
+    conv,
+    conv_forms,
+    elementwise,
+    matrix,
+    pool,
+    reduce,
+    shape,
+)
 from nnef_grad.targets import fusion_workarounds as workarounds
 from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
+from nnef_grad.targets.forms import choose_forms
 from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
 from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.runtimes import RUNTIMES, Runtime
@@ -75,6 +85,7 @@ def lower(graph: Graph, target: str) -> Lowered:
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in TARGETS[target]))
     if not runtimes:
         return Lowered(graph)
+    graph = choose_forms(graph, TARGETS[target])
     kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
     graph = floor_casts(graph)
     while (changed := _round(graph, runtimes, kept)) is not graph:

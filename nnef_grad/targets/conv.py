@@ -24,7 +24,7 @@ from nnef_grad.targets.windows import (
 )
 
 # Batch and channels are not padded.
-_UNPADDED = ((0, 0), (0, 0))
+UNPADDED = ((0, 0), (0, 0))
 
 
 @lowering("conv")
@@ -34,10 +34,10 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     crops the input. Where windows may lie outside as a whole, zeros are joined to it.
     """
     windows = windows_of(op)
-    x = crop(emit, op.inputs[0], (*_UNPADDED, *windows.padding), hint="cropped")
+    x = crop(emit, op.inputs[0], (*UNPADDED, *windows.padding), hint="cropped")
     padding = tuple((max(p, 0), max(q, 0)) for p, q in windows.padding)
     if when.idle(op):
-        x = join_zeros(emit, x, (*_UNPADDED, *padding))
+        x = join_zeros(emit, x, (*UNPADDED, *padding))
         padding = ((0, 0),) * len(padding)
     x, windows = _thinned(emit, x, replace(windows, padding=padding))
     return [_biased(emit, op, x, windows.attributes, hint="unbiased")]
@@ -98,7 +98,7 @@ def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     is_single = prod(windows.down) == 1 and prod(windows.size) > 1
     if is_single and groups == 1 and are_side_by_side(windows):
         return [_product(emit, op)]
-    return [_convolution(emit, op, windows)]
+    return [turned_convolution(emit, op, windows)]
 
 
 def _product(emit: Emitter, op: Operation) -> Tensor:
@@ -111,7 +111,7 @@ def _product(emit: Emitter, op: Operation) -> Tensor:
     return emit("add", unbiased, op.operands[2])
 
 
-def _convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
+def turned_convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     """The sums that the elements of the result receive: the windows slide along the
     result, over an input with zeros between its elements, and meet their elements in
     reverse order.
@@ -130,7 +130,7 @@ def _convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
         "stride": (),
         "groups": groups,
     }
-    cropped = crop(emit, dilated, (*_UNPADDED, *padding), hint="cropped")
+    cropped = crop(emit, dilated, (*UNPADDED, *padding), hint="cropped")
     w = _transposed(emit, w, groups)
     return emit("conv", cropped, w, op.operands[2], **attributes)
 

@@ -13,6 +13,7 @@ from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.repeat import one_hot
 from nnef_grad.ops.shape import reshaped
+from nnef_grad.targets.forms import form
 from nnef_grad.targets.registry import lowering
 
 MOST_AXES = 5
@@ -67,6 +68,12 @@ def transpose_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     blocks = reshaped(emit, x, extents, hint="blocks")
     moved = emit("transpose", blocks, axes=list(map(ordered.index, runs)), hint="moved")
     return [reshaped(emit, moved, op.outputs[0].shape)]
+
+
+@form("transpose", lambda op: len(_runs(op)) <= 1)
+def reshape_instead(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """Nothing moves but axes of extent 1."""
+    return [emit("reshape", op.inputs[0], shape=op.outputs[0].shape)]
 
 
 @lowering("split")

@@ -1,0 +1,189 @@
+"""Forms of convolutions, beside the operation as it is.
+
+The gradient of a filter is a convolution with few windows, each nearly as large as the
+input. Runtimes are made for the contrary. So the elements of a window are taken first:
+with [N, C, X...] and filters of depth D, the elements of one window of each group,
+
+    lines = slice(x, ...)                                 [N, D], for one place
+    patches = concat([lines, ...], axis = 1)              [N * places, D]
+    product = matmul(rows, patches, transposeB = true)    [filters, N * places]
+
+A deconvolution whose windows go step by step is a convolution with the filter turned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.ops.conv import groups_of
+from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.ops.windows import Windows, windows_of
+from nnef_grad.targets.borders import crop
+from nnef_grad.targets.conditions import Condition, biased, repeating, touching
+from nnef_grad.targets.conv import UNPADDED, turned_convolution
+from nnef_grad.targets.forms import form
+from nnef_grad.targets.shape import take
+from nnef_grad.targets.windows import surrounded
+
+# A filter with more elements than this makes too many operations.
+MOST_PLACES = 128
+
+_PLAIN = (
+    touching & ~biased & ~repeating & Condition(lambda op: len(op.inputs[0].shape) > 2)
+)
+_FEW_PLACES = _PLAIN & Condition(lambda op: prod(windows_of(op).down) <= MOST_PLACES)
+_ONE_GROUP = Condition(lambda op: groups_of(op) == 1)
+_SINGLE_FILTERS = Condition(
+    lambda op: op.inputs[0].shape[0] == 1 and op.inputs[1].shape[0] == groups_of(op)
+)
+_STEP_BY_STEP = Condition(
+    lambda op: all(c.stride == 1 or c.down == 1 for c in windows_of(op).axes)
+)
+_POINTWISE = Condition(
+    lambda op: all(
+        c.size == c.stride == 1 and c.padding == (0, 0) for c in windows_of(op).axes
+    )
+)
+
+
+# ---- Few large windows ----
+
+
+@form("conv", _FEW_PLACES)
+def one_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """The elements of all windows, and one product for each group."""
+    x, windows = _padded(emit, op)
+    (_, w), groups, count = op.inputs[:2], groups_of(op), x.shape[0]
+    filters, depth = w.shape[0], prod(w.shape[1:])
+    each = [
+        reshaped(emit, window, (count, 1, groups * depth), "line")
+        for window in _windows(emit, x, windows, first=2)
+    ]
+    patches = emit("concat", each, axis=1, hint="patches") if len(each) > 1 else each[0]
+    lines = count * prod(windows.down)
+    if groups == 1:
+        patches = reshaped(emit, patches, (lines, depth), "lines")
+        rows = reshaped(emit, w, (filters, depth), "rows")
+        found = emit("matmul", rows, patches, transposeB=True, hint="product")
+        return [_by_image(emit, found, op)]
+    patches = reshaped(emit, patches, (lines, groups, depth), "lines")
+    columns = emit("transpose", patches, axes=[1, 2, 0], hint="columns")
+    rows = reshaped(emit, w, (groups, filters // groups, depth), "rows")
+    return [_by_image(emit, emit("matmul", rows, columns, hint="product"), op)]
+
+
+@form("conv", _FEW_PLACES & _ONE_GROUP)
+def product_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """A product for each window: nothing but its elements is copied at a time."""
+    x, windows = _padded(emit, op)
+    w, count = op.inputs[1], x.shape[0]
+    filters, depth = w.shape[0], prod(w.shape[1:])
+    rows, each = reshaped(emit, w, (filters, depth), "rows"), []
+    for window in _windows(emit, x, windows, first=2):
+        lines = reshaped(emit, window, (count, depth), "lines")
+        found = emit("matmul", rows, lines, transposeB=True, hint="product")
+        each.append(reshaped(emit, found, (filters, count, 1), "column"))
+    return [_by_image(emit, _joined(emit, each, 2), op)]
+
+
+@form("conv", _FEW_PLACES & _ONE_GROUP)
+def product_with_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """[C, X..., N]: slices of long runs, and a small result to transpose."""
+    x, windows = _padded(emit, op)
+    w, count = op.inputs[1], x.shape[0]
+    filters, depth = w.shape[0], prod(w.shape[1:])
+    last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
+    each = [
+        reshaped(emit, window, (depth, count), "columns")
+        for window in _windows(emit, last, windows, first=1)
+    ]
+    rows = reshaped(emit, w, (filters, depth), "rows")
+    found = emit("matmul", rows, _joined(emit, each, 1), hint="product")
+    apart = reshaped(emit, found, (filters, len(each), count), "by_place")
+    return [_by_image(emit, transposed(emit, apart, [0, 2, 1], "turned"), op)]
+
+
+@form("conv", _FEW_PLACES & _SINGLE_FILTERS)
+def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """With one filter for each group there is no matrix."""
+    x, windows = _padded(emit, op)
+    w, groups = op.inputs[1], groups_of(op)
+    shape = (groups, prod(w.shape[1:]))
+    rows, each = reshaped(emit, w, shape, "rows"), []
+    for window in _windows(emit, x, windows, first=2):
+        lines = reshaped(emit, window, shape, "lines")
+        products = emit("mul", rows, lines, hint="products")
+        each.append(emit("sum_reduce", products, axes=[1], hint="sum"))
+    return [reshaped(emit, _joined(emit, each, 1), op.outputs[0].shape)]
+
+
+def _padded(emit: Emitter, op: Operation) -> tuple[Tensor, Windows]:
+    """The input with the zeros that windows read, and the windows over that."""
+    windows = windows_of(op)
+    x = crop(emit, op.inputs[0], (*UNPADDED, *windows.padding), hint="cropped")
+    padding = tuple((max(p, 0), max(q, 0)) for p, q in windows.padding)
+    inside = replace(windows, up=x.shape[2:], padding=padding)
+    return surrounded(emit, x, inside, "constant")
+
+
+def _windows(
+    emit: Emitter, x: Tensor, windows: Windows, first: int
+) -> Iterator[Tensor]:
+    """The elements of each window, from the first axis on. Axes are sliced one by one,
+    the last one first: the slices are shared, and most of them take whole rows.
+    """
+    for place in product(*map(range, windows.down)):
+        window = x
+        for axis in reversed(range(len(place))):
+            positions = windows.axes[axis].positions(place[axis])
+            window = take(emit, window, {first + axis: positions})
+        yield window
+
+
+def _joined(emit: Emitter, parts: Sequence[Tensor], axis: int) -> Tensor:
+    return (
+        emit("concat", parts, axis=axis, hint="joined") if len(parts) > 1 else parts[0]
+    )
+
+
+def _by_image(emit: Emitter, found: Tensor, op: Operation) -> Tensor:
+    """[filters, N, places] to the result, [N, filters, x...]."""
+    count, filters, *extents = op.outputs[0].shape
+    by_filter = reshaped(emit, found, (filters, count, *extents), "by_filter")
+    return transposed(emit, by_filter, [1, 0, *range(2, by_filter.rank)])
+
+
+# ---- The way back through a filter ----
+
+
+@form("deconv", _PLAIN & _STEP_BY_STEP)
+def convolution_with_turned_filter(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """The sums that the elements of the result receive."""
+    return [turned_convolution(emit, op, windows_of(op))]
+
+
+@form("deconv", _PLAIN & _POINTWISE)
+def pixel_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """[groups, c / groups, C / groups] and [B, groups, c / groups, x], of which neither
+    B nor groups has an axis if it is 1.
+    """
+    (x, w), groups, (y,) = op.inputs[:2], groups_of(op), op.outputs
+    batch, filters = x.shape[:2]
+    each, channels = filters // groups, w.shape[1]
+    outer = tuple(extent for extent in (batch, groups) if extent > 1)
+    columns = reshaped(emit, x, (*outer, each, prod(x.shape[2:])), "columns")
+    inner: Shape = (groups,) if groups > 1 else ()
+    rows = reshaped(emit, w, (*inner, each, channels), "rows")
+    if not outer:
+        found = emit("matmul", rows, columns, transposeA=True, hint="product")
+        return [reshaped(emit, found, y.shape)]
+    last = len(inner)
+    turned = emit("transpose", rows, axes=[*range(last), last + 1, last], hint="turned")
+    missing = (1,) * (columns.rank - turned.rank)
+    aligned = reshaped(emit, turned, (*missing, *turned.shape), "aligned")
+    return [reshaped(emit, emit("matmul", aligned, columns, hint="product"), y.shape)]

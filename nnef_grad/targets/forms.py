@@ -1,0 +1,159 @@
+"""The choice among forms: several ways to compute the same, of which one runtime is
+faster at this, and another at that.
+
+A form is a function like a lowering: it puts other operations in the place of one. The
+operation as it is, is a form too. The model of costs.py says which is cheapest, among the
+operations that it is found with: a transposition after it may be needless then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.build.simplify import simplify
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.graph.passes import count_uses
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.targets.costs import SPEEDS, cost, data_of
+from nnef_grad.targets.registry import producers
+
+Function = TypeVar("Function", bound=Decompose)
+
+
+class Form(NamedTuple):
+    """A form of an operation.
+
+    Attributes:
+        build: emits it.
+        applies: the settings that it is for.
+        source: the operation that must make the first operand, if it is another form of
+            both.
+    """
+
+    build: Decompose
+    applies: Callable[[Operation], bool]
+    source: str | None
+
+
+FORMS: dict[str, list[Form]] = {}
+
+
+def form(
+    name: str, applies: Callable[[Operation], bool], source: str | None = None
+) -> Callable[[Function], Function]:
+    """Enters a form of the named operation, for the settings to which it applies."""
+
+    def enter(function: Function) -> Function:
+        FORMS.setdefault(name, []).append(Form(function, applies, source))
+        return function
+
+    return enter
+
+
+def choose_forms(graph: Graph, runtimes: Sequence[str]) -> Graph:
+    """The graph with the form of each operation that costs the runtimes least."""
+    measured = [name for name in runtimes if name in SPEEDS]
+    return inline(graph, _Choice(graph, measured).best) if measured else graph
+
+
+class _Choice:
+    """What is known of a graph, and the choices made so far."""
+
+    def __init__(self, graph: Graph, runtimes: Sequence[str]) -> None:
+        self._runtimes = runtimes
+        self._producers = producers(graph)
+        self._uses = count_uses(graph)
+        self._users = {x: op for op in graph.operations for x in op.inputs}
+        self._data = data_of(graph.operations)
+        self._found: dict[object, Decompose | None] = {}
+
+    def best(self, op: Operation) -> Decompose | None:
+        """The cheapest form of an operation; None for the operation as it is."""
+        forms = [f.build for f in FORMS.get(op.name, ()) if self._applies(f, op)]
+        if not forms:
+            return None
+        chain = self._chain(op)
+        key = tuple(self._signature(chain))
+        if key not in self._found:
+            costs = partial(self._cost, chain, op)
+            self._found[key] = min((None, *forms), key=costs)
+        return self._found[key]
+
+    def _applies(self, form: Form, op: Operation) -> bool:
+        source = self._source(op)
+        is_there = source is not None and source.name == form.source
+        return (form.source is None or is_there) and form.applies(op)
+
+    def _source(self, op: Operation) -> Operation | None:
+        """What made the first operand, and for nothing else."""
+        (x, *_) = op.inputs
+        return self._producers[x] if self._uses[x] == 1 else None
+
+    def _chain(self, op: Operation) -> list[Operation]:
+        """The operation, after a product that is for it alone, and before the
+        transposition that its result is for.
+        """
+        source, (y, *_) = self._source(op), op.outputs
+        after = self._users.get(y) if self._uses[y] == 1 else None
+        chain = [source] if source is not None and source.name == "matmul" else []
+        chain.append(op)
+        return [*chain, after] if after and after.name == "transpose" else chain
+
+    def _signature(self, chain: Sequence[Operation]) -> Iterator[object]:
+        """Equal for chains that cost the same."""
+        made = [t for op in chain for t in op.outputs]
+        for op in chain:
+            yield op.name, tuple(op.settings.items())
+            for x in op.operands:
+                yield (
+                    shape_of(x),
+                    x in self._data,
+                    made.index(x) if x in made else x == 0.0,
+                )
+
+    def _cost(
+        self, chain: Sequence[Operation], op: Operation, form: Decompose | None
+    ) -> float:
+        """The nanoseconds of a chain with a form of one of its operations, in all
+        runtimes together.
+        """
+        emit = Emitter(OpSet(), simplify=simplify)
+        emit.origin = op
+        known: dict[Operand, Operand] = {}
+        for step in chain:
+            operands = [self._stand_in(emit, known, x) for x in step.operands]
+            if step is op and form is not None:
+                results = form(emit, replace(step, operands=tuple(operands)))
+            else:
+                results = emit.emit_again(step, operands)
+            known.update(zip(step.outputs, results, strict=True))
+        operations = _needed(emit, known[chain[-1].outputs[0]])
+        return sum(cost(operations, name) for name in self._runtimes)
+
+    def _stand_in(
+        self, emit: Emitter, known: dict[Operand, Operand], x: Operand
+    ) -> Operand:
+        """A tensor like another, in place of it."""
+        if isinstance(x, Tensor) and x not in known:
+            name = f"x{len(known)}"
+            values = {"shape": x.shape}
+            if x in self._data:
+                known[x] = emit.emit_named(name, "variable", **values, label=name)
+            else:
+                known[x] = emit.emit_named(name, "external", **values)
+        return known.get(x, x) if isinstance(x, Tensor) else x
+
+
+def _needed(emit: Emitter, result: Operand) -> list[Operation]:
+    """The operations that a result comes from, in their order."""
+    needed, kept = {result}, []
+    for op in reversed(emit.operations):
+        if not needed.isdisjoint(op.outputs):
+            needed.update(op.inputs)
+            kept.append(op)
+    return kept[::-1]

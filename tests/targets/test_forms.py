@@ -1,0 +1,182 @@
+"""Each form of each gradient, whichever the cost model would choose, against torch; and
+the choice among them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from support import reference
+from support.checks import document
+
+import nnef_grad
+from nnef_grad.build.inline import inline
+from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.ops import conv
+from nnef_grad.targets.forms import FORMS, Form
+
+
+class Setting(NamedTuple):
+    """A convolution, with the same extents along each spatial axis but the last, which
+    has one element more.
+    """
+
+    batch: int = 1
+    channels: int = 2
+    filters: int = 3
+    groups: int = 1
+    extent: int = 5
+    size: int = 3
+    stride: int = 1
+    dilation: int = 1
+    padding: tuple[int, int] = (0, 0)
+
+    def text(self, name: str, axes: int) -> str:
+        """The graph: the input of a `deconv` has as many elements as the output of the
+        `conv` has.
+        """
+        extents = [self.extent] * (axes - 1) + [self.extent + 1]
+        reach = (self.size - 1) * self.dilation + 1
+        padded = [n + sum(self.padding) for n in extents]
+        down = [(n - reach) // self.stride + 1 for n in padded]
+        up = [self.batch, self.channels, *extents]
+        shape = up if name == "conv" else [self.batch, self.filters, *down]
+        weights = [self.filters, self.channels // self.groups, *[self.size] * axes]
+        attributes = {
+            "padding": [self.padding] * axes,
+            "stride": [self.stride] * axes,
+            "dilation": [self.dilation] * axes,
+            "groups": self.groups,
+            **({"output_shape": up} if name == "deconv" else {}),
+        }
+        written = ", ".join(f"{key} = {value}" for key, value in attributes.items())
+        return document(
+            f"x = external(shape = {shape});\n"
+            f"w = variable(shape = {weights}, label = 'w');\n"
+            f"y = {name}(x, w, 0.0, {written});"
+        )
+
+
+SETTINGS = {
+    "plain": Setting(),
+    "batch": Setting(batch=3),
+    "stride": Setting(stride=2, padding=(1, 1)),
+    "remainder": Setting(batch=3, extent=6, stride=3, padding=(1, 0)),
+    "dilation": Setting(dilation=2, extent=6, padding=(2, 1)),
+    "stride and dilation": Setting(stride=2, dilation=2, extent=7, padding=(0, 3)),
+    "cropped": Setting(extent=7, padding=(-1, -1)),
+    "groups": Setting(batch=3, channels=4, filters=6, groups=2, padding=(1, 1)),
+    "depthwise": Setting(channels=3, filters=3, groups=3, padding=(1, 0)),
+    "depthwise batch": Setting(batch=3, channels=3, filters=6, groups=3, stride=2),
+    "pointwise": Setting(size=1),
+    "pointwise batch": Setting(batch=3, size=1),
+    "pointwise groups": Setting(batch=3, channels=4, filters=2, groups=2, size=1),
+    "pointwise stride": Setting(batch=3, size=1, stride=2),
+    "pointwise padded": Setting(size=1, padding=(1, 2)),
+}
+
+# Those of a single window, of all of a square, in which nothing slides.
+WHOLE = {
+    batch: document(
+        f"x = external(shape = [{batch}, 2, 3, 2]);\n"
+        "w = variable(shape = [4, 2, 3, 2], label = 'w');\n"
+        "y = conv(x, w, 0.0, padding = [(0, 0), (0, 0)]);"
+    )
+    for batch in (1, 3)
+}
+
+
+TEXTS = {
+    f"{operation} {axes} {name}": setting.text(operation, axes)
+    for operation in ("conv", "deconv")
+    for axes in (1, 2, 3)
+    for name, setting in SETTINGS.items()
+} | {f"whole {batch}": text for batch, text in WHOLE.items()}
+
+# Sums over batches of products of matrices, whichever of them is transposed.
+PRODUCTS = {
+    f"{a} {b} {batch}": document(
+        f"x = external(shape = {[*batch, *((2, 4) if a else (4, 2))]});\n"
+        f"w = variable(shape = {[1] * len(batch) + ([3, 2] if b else [2, 3])}, label = 'w');\n"
+        f"y = matmul(x, w, transposeA = {str(a).lower()}, transposeB = {str(b).lower()});"
+    )
+    for a in (False, True)
+    for b in (False, True)
+    for batch in ([3], [3, 2])
+}
+
+ALL_FORMS = [(name, form) for name, found in FORMS.items() for form in found]
+IDS = [form.build.__name__ for _, form in ALL_FORMS]
+
+
+def error_of(text: str, graph: Graph, backward: nnef_grad.Backward) -> float:
+    """The largest error of the gradients that a graph in place of the backward graph
+    gives, against torch, relative to the largest number.
+    """
+    generator = torch.Generator().manual_seed(1)
+    fed, labelled = reference.random_feeds(text, generator)
+    outputs = reference.evaluate(text, fed, labelled)
+    seeds = {
+        output: torch.randn(outputs[output].shape, generator=generator).double()
+        for output in backward.seeds
+    }
+    cotangents = {name: seeds[output] for output, name in backward.seeds.items()}
+    names = list(backward.gradients)
+    expected = reference.gradients(text, fed, labelled, names, seeds)
+    found = reference.evaluate(nnef_grad.dumps(graph), {**fed, **cotangents}, labelled)
+    pairs = zip((found[backward.gradients[n]] for n in names), expected, strict=True)
+    return max(float((x - y).abs().max() / y.abs().max()) for x, y in pairs)
+
+
+def forced(graph: Graph, name: str, form: Form) -> Graph:
+    """The graph with the form of each operation that it applies to; the same one, if
+    there is none.
+    """
+    made = {t: op for op in graph.operations for t in op.outputs}
+
+    def which(op: Operation) -> Any:
+        is_one = op.name == name and form.applies(op)
+        return (
+            form.build
+            if is_one and form.source in (None, made[op.inputs[0]].name)
+            else None
+        )
+
+    return inline(graph, which)
+
+
+@pytest.mark.parametrize(("name", "form"), ALL_FORMS, ids=IDS)
+def test_each_form(name: str, form: Form) -> None:
+    """Wherever it can stand: with stride, dilation, padding, groups, batches, remainders
+    of strides, and one to three axes.
+    """
+    tried = set()
+    for setting, text in {**TEXTS, **PRODUCTS}.items():
+        backward = nnef_grad.differentiate(nnef_grad.loads(text))
+        graph = forced(backward.graph, name, form)
+        if graph is not backward.graph:
+            tried.add(setting)
+            assert error_of(text, graph, backward) < 1e-12, setting
+    assert len(tried) > 5
+
+
+@pytest.mark.parametrize("setting", TEXTS)
+def test_the_correlation(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It serves every filter, also those that have a shorter form."""
+    monkeypatch.setattr(conv, "filter_gradient", conv._correlation)
+    text = TEXTS[setting]
+    backward = nnef_grad.differentiate(nnef_grad.loads(text))
+    assert error_of(text, backward.graph, backward) < 1e-12
+
+
+@pytest.mark.parametrize("setting", TEXTS)
+def test_the_form_by_default(setting: str) -> None:
+    backward = nnef_grad.differentiate(nnef_grad.loads(TEXTS[setting]))
+    assert error_of(TEXTS[setting], backward.graph, backward) < 1e-12
+    names = {op.name for op in backward.graph.operations if op.origin is not None}
+    is_product = (
+        "pointwise" in setting and "padded" not in setting
+    ) or "whole" in setting
+    assert ("transpose" in names and "conv" in names) != is_product
