@@ -24,7 +24,14 @@ from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.ops.windows import Windows, windows_of
 from nnef_grad.targets.borders import crop
-from nnef_grad.targets.conditions import Condition, biased, repeating, touching
+from nnef_grad.targets.conditions import (
+    Condition,
+    above_rank,
+    biased,
+    no_space,
+    repeating,
+    touching,
+)
 from nnef_grad.targets.conv import UNPADDED, turned_convolution
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.shape import take
@@ -33,9 +40,8 @@ from nnef_grad.targets.windows import surrounded
 # A filter with more elements than this makes too many operations.
 MOST_PLACES = 128
 
-_PLAIN = (
-    touching & ~biased & ~repeating & Condition(lambda op: len(op.inputs[0].shape) > 2)
-)
+# Without a bias, over one to three axes.
+_PLAIN = touching & ~biased & ~repeating & ~no_space & ~above_rank(5)
 _FEW_PLACES = _PLAIN & Condition(lambda op: prod(windows_of(op).down) <= MOST_PLACES)
 _ONE_GROUP = Condition(lambda op: groups_of(op) == 1)
 _SINGLE_FILTERS = Condition(
