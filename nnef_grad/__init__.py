@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from nnef_grad.autodiff.differentiate import differentiate as differentiate
     from nnef_grad.autodiff.jacobian import jacobian as jacobian
     from nnef_grad.autodiff.rules import Rules as Rules
+    from nnef_grad.autodiff.statistics import OperationCost as OperationCost
+    from nnef_grad.autodiff.statistics import Statistics as Statistics
+    from nnef_grad.autodiff.statistics import statistics as statistics
     from nnef_grad.errors import InvalidGraphError as InvalidGraphError
     from nnef_grad.errors import NnefGradError as NnefGradError
     from nnef_grad.errors import NnefSyntaxError as NnefSyntaxError
@@ -54,6 +57,7 @@ _NAMES = {
     "autodiff.differentiate": ("differentiate",),
     "autodiff.jacobian": ("jacobian",),
     "autodiff.rules": ("Rules",),
+    "autodiff.statistics": ("OperationCost", "Statistics", "statistics"),
     "errors": (
         "InvalidGraphError",
         "NnefGradError",

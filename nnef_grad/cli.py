@@ -76,6 +76,8 @@ def main(
     check: bool,
     check_seed: int,
     check_memory: float | None,
+    stats: bool,
+    stats_full: bool,
     format: str,
     force: bool,
     quiet: bool,
@@ -120,6 +122,8 @@ def main(
     untrained = _is_untrained(graph, stored)
     with progress.stage("lowering"):
         backward, constants = _lower(backward, target, output)
+    if stats or stats_full:
+        _report_statistics(graph, backward, stats_full, as_json=format == "json")
     if check:
         known = (
             arrays_of(declared_variables(graph), stored) if stored is not None else {}
@@ -251,6 +255,28 @@ def _check(
     console.print_message(json.dumps(found) if as_json else checked.conclusion)
     if not checked.passed:
         sys.exit(WRONG_GRADIENT)
+
+
+def _report_statistics(
+    forward: nnef_grad.Graph,
+    backward: nnef_grad.Backward,
+    by_operation: bool,
+    *,
+    as_json: bool,
+) -> None:
+    from nnef_grad.autodiff.statistics import operation_table, side_by_side
+
+    costs = {
+        "forward": nnef_grad.statistics(forward),
+        "backward": nnef_grad.statistics(backward),
+    }
+    if as_json:
+        data = {n: c.as_data(by_operation=by_operation) for n, c in costs.items()}
+        console.print_message(json.dumps({"statistics": data}))
+        return
+    for found in costs.values() if by_operation else ():
+        console.print_message(f"{found.name}\n{operation_table(found)}\n")
+    console.print_message(side_by_side([*costs.values()]))
 
 
 def _report(warnings: Sequence[Problem], summary: str, report: str) -> None:

@@ -198,6 +198,19 @@ OPTIONS: dict[str, list[Option]] = {
             type=click.FloatRange(min=0, min_open=True),
             metavar="GIB",
         ),
+        Option(
+            "--stats",
+            "nnef-grad model.nnef --stats -o model_bwd.nnef",
+            "Print what MODEL and the backward graph cost: operations, parameters, "
+            "multiply-adds, and the memory that they take in the order as written.",
+            **_FLAG,
+        ),
+        Option(
+            "--stats-full",
+            "nnef-grad model.nnef --stats-full -o model_bwd.nnef",
+            "Print what each operation costs, and then what --stats prints.",
+            **_FLAG,
+        ),
     ],
     "Messages": [
         Option(

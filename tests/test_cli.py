@@ -448,3 +448,43 @@ def test_stop_jacobian_and_gelu(model: Path, tmp_path: Path) -> None:
     sigmoid = run("-", "--gelu", "sigmoid", text=text).stdout
     assert "gelu" not in sigmoid
     assert "mul(1.702, h)" in sigmoid
+
+
+# ---- Statistics ----
+
+
+def test_statistics_of_both_graphs_go_to_stderr(model: Path) -> None:
+    plain, with_stats = run(model), run(model, "--stats")
+    assert with_stats.stdout == plain.stdout
+    graph = nnef_grad.load(model)
+    found = [nnef_grad.statistics(g) for g in (graph, nnef_grad.differentiate(graph))]
+    heading, operations, *_ = with_stats.stderr.splitlines()
+    assert heading.split() == [costs.name for costs in found]
+    assert operations.split()[1:] == [str(costs.operations) for costs in found]
+    assert with_stats.stderr.endswith(plain.stderr)
+
+
+def test_full_statistics_have_a_line_for_each_operation(model: Path) -> None:
+    lines = run(model, "--stats-full").stderr.splitlines()
+    assert lines[1].split() == [
+        "operation", "result", "shape", "multiply-adds", "moved", "alive",
+    ]  # fmt: skip
+    found = nnef_grad.statistics(nnef_grad.load(model)).by_operation
+    shown = [line.split()[1] for line in lines[2 : 2 + len(found)]]
+    assert shown == [cost.result for cost in found]
+
+
+@pytest.mark.parametrize("option", ["--stats", "--stats-full"])
+def test_statistics_for_programs(model: Path, option: str) -> None:
+    first, _ = run(model, option, "--format", "json").stderr.splitlines()
+    found = json.loads(first)["statistics"]
+    costs = nnef_grad.statistics(nnef_grad.load(model))
+    data = costs.as_data(by_operation=option == "--stats-full")
+    assert found["forward"] == json.loads(json.dumps(data))
+    assert found["backward"]["name"] == "net_backward"
+
+
+def test_statistics_are_of_the_graph_that_is_written(model: Path) -> None:
+    result = run(model, "--stats", "--target", "portable", "-q")
+    written = nnef_grad.statistics(graph_in(result.stdout))
+    assert result.stderr.splitlines()[1].split()[2] == str(written.operations)

@@ -16,13 +16,18 @@ from nnef_grad.cli import main
 
 ROOT = Path(__file__).parents[1]
 SHOWN = re.compile(
-    r"(<!-- (output|errors) of: (.*?) -->\n```\n)(.*?)(```\n)", re.DOTALL
+    r"(<!-- (output|messages|errors) of: (.*?) -->\n```\n)(.*?)(```\n)", re.DOTALL
 )
 
 
 def output(arguments: str, folder: Path) -> str:
     """What the command writes."""
     return CliRunner().invoke(main, arguments.split()).stdout
+
+
+def messages(arguments: str, folder: Path) -> str:
+    """What the command says besides."""
+    return CliRunner().invoke(main, arguments.split()).stderr
 
 
 def errors(case: str, folder: Path) -> str:
@@ -34,7 +39,7 @@ def errors(case: str, folder: Path) -> str:
     return shown.replace(str(path), path.name)
 
 
-SHOW = {"output": output, "errors": errors}
+SHOW = {"output": output, "messages": messages, "errors": errors}
 
 
 def test_the_readme_shows_what_the_commands_print(

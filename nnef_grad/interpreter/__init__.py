@@ -23,7 +23,7 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import UsageError
-from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.interpreter import (
     conv,
     elementwise,
@@ -49,6 +49,7 @@ from nnef_grad.interpreter.registry import (
     UndefinedError,
     Value,
 )
+from nnef_grad.ops.liveness import last_uses
 
 __all__ = [
     "EVALUATIONS",
@@ -61,7 +62,6 @@ __all__ = [
     "evaluate",
     "execute",
     "join",
-    "last_uses",
     "matrix",
     "normalize",
     "parts",
@@ -163,14 +163,3 @@ def _scalar_type(dtype: npt.DTypeLike) -> np.dtype[np.floating]:
         if dtype is not None and known == dtype:
             return known
     raise UsageError(f"'dtype' must be float32 or float64, but is {dtype}")
-
-
-def last_uses(graph: Graph) -> list[set[Tensor]]:
-    """For each operation, the tensors that no operation reads after it."""
-    read: set[Tensor] = set()
-    uses = []
-    for operation in reversed(graph.operations):
-        touched = {*operation.inputs, *operation.outputs}
-        uses.append(touched - read)
-        read |= touched
-    return uses[::-1]

@@ -18,11 +18,11 @@ import numpy.typing as npt
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation
-from nnef_grad.interpreter import last_uses
 from nnef_grad.interpreter.execution import Operations, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.interpreter.held import can_move, hold
 from nnef_grad.interpreter.random_values import Values, between, normal, random_values
+from nnef_grad.ops.liveness import last_uses
 
 Array = npt.NDArray[Any]
 

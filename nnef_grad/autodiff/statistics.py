@@ -1,0 +1,185 @@
+"""The static costs of a graph: operations, multiply-adds, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+from nnef_grad.autodiff.backward import Backward
+from nnef_grad.graph.ir import Graph, Operation, Shape
+from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
+from nnef_grad.ops.liveness import memory_alive, views_of
+from nnef_grad.ops.traits import FED
+
+
+@dataclass(frozen=True)
+class OperationCost:
+    """What an operation costs.
+
+    Attributes:
+        operation: its name.
+        result: the name of its first result.
+        shape: the shape of that.
+        multiply_adds: how many it takes; see `nnef_grad.ops.costs`.
+        bytes_moved: how many bytes it reads and writes.
+        bytes_alive: how many bytes are alive while it runs, besides those of the inputs
+            and variables.
+    """
+
+    operation: str
+    result: str
+    shape: Shape
+    multiply_adds: int
+    bytes_moved: int
+    bytes_alive: int
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The static costs of a graph, from its shapes alone. Numbers take 4 bytes, truth
+    values 1.
+
+    Attributes:
+        name: the name of the graph.
+        operations: how many operations it has, as written.
+        parameters: how many elements its variables have.
+        multiply_adds: the products and sums of its convolutions, matrix products,
+            windows and reductions; see `nnef_grad.ops.costs`.
+        input_bytes: the bytes of its inputs.
+        variable_bytes: the bytes of its variables.
+        activation_bytes: the bytes of all tensors that it computes.
+        peak_bytes: the most of them that are alive at a time, where each is dropped
+            after its last use, and the outputs are kept; see `nnef_grad.ops.liveness`.
+        by_operation: the operations that compute something, in order.
+        uncounted: the operations of the user's own, which count nothing.
+    """
+
+    name: str
+    operations: int
+    parameters: int
+    multiply_adds: int
+    input_bytes: int
+    variable_bytes: int
+    activation_bytes: int
+    peak_bytes: int
+    by_operation: tuple[OperationCost, ...]
+    uncounted: tuple[str, ...] = ()
+
+    def as_data(self, *, by_operation: bool = True) -> dict[str, Any]:
+        """The statistics as plain data, for programs."""
+        data = asdict(self)
+        if not by_operation:
+            del data["by_operation"]
+        return data
+
+    def __str__(self) -> str:
+        """A table with a line for each number."""
+        return side_by_side([self])
+
+
+def statistics(graph: Graph | Backward) -> Statistics:
+    """The static costs of a graph, or of the backward graph of one."""
+    flat = graph.graph if isinstance(graph, Backward) else graph
+    views = views_of(flat)
+    computed = [t for op in flat.operations if op.name not in FED for t in op.outputs]
+    costs = tuple(_costs(flat))
+    return Statistics(
+        flat.name,
+        len(flat.operations),
+        sum(prod(variable.shape) for variable in flat.variables),
+        sum(cost.multiply_adds for cost in costs),
+        sum(map(byte_size, flat.inputs)),
+        sum(map(byte_size, flat.variables)),
+        sum(byte_size(tensor) for tensor in computed if tensor not in views),
+        max((cost.bytes_alive for cost in costs), default=0),
+        costs,
+        tuple(fragment.name for fragment in flat.fragments),
+    )
+
+
+def _costs(graph: Graph) -> Iterator[OperationCost]:
+    alive = memory_alive(graph, byte_size, kept=graph.outputs)
+    for operation, bytes_alive in zip(graph.operations, alive, strict=True):
+        if operation.name not in FED:
+            yield _cost(operation, bytes_alive)
+
+
+def _cost(operation: Operation, bytes_alive: int) -> OperationCost:
+    result = operation.outputs[0]
+    return OperationCost(
+        operation.name,
+        result.name,
+        result.shape,
+        multiply_adds(operation),
+        bytes_moved(operation),
+        bytes_alive,
+    )
+
+
+# ---- Tables ----
+
+
+def _scaled(factor: int, units: Sequence[str], number: int) -> str:
+    """Four digits of a number, in the unit that it has most ones of."""
+    power = 0
+    while number >= factor ** (power + 1) and power + 1 < len(units):
+        power += 1
+    return f"{number / factor**power:.4g} {units[power]}".rstrip()
+
+
+_count = partial(_scaled, 1000, ("", "K", "M", "G", "T"))
+_bytes = partial(_scaled, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+_LINES: dict[str, Callable[[Statistics], str]] = {
+    "": lambda s: s.name,
+    "operations": lambda s: str(s.operations),
+    "parameters": lambda s: _count(s.parameters),
+    "multiply-adds": lambda s: _count(s.multiply_adds),
+    "inputs": lambda s: _bytes(s.input_bytes),
+    "variables": lambda s: _bytes(s.variable_bytes),
+    "activations": lambda s: _bytes(s.activation_bytes),
+    "peak of activations": lambda s: _bytes(s.peak_bytes),
+}
+_COLUMNS: dict[str, Callable[[OperationCost], str]] = {
+    "operation": lambda c: c.operation,
+    "result": lambda c: c.result,
+    "shape": lambda c: str(list(c.shape)),
+    "multiply-adds": lambda c: _count(c.multiply_adds),
+    "moved": lambda c: _bytes(c.bytes_moved),
+    "alive": lambda c: _bytes(c.bytes_alive),
+}
+_WORDS = 3
+
+
+def side_by_side(graphs: Sequence[Statistics]) -> str:
+    """A table with a line for each number and a column for each graph."""
+    lines = [[label, *map(text, graphs)] for label, text in _LINES.items()]
+    notes = (
+        f"{graph.name}: the costs of {', '.join(graph.uncounted)} are not known"
+        for graph in graphs
+        if graph.uncounted
+    )
+    return "\n".join([*_aligned(lines, words=1), *notes])
+
+
+def operation_table(graph: Statistics) -> str:
+    """A table with a line for each operation."""
+    rows = [[text(cost) for text in _COLUMNS.values()] for cost in graph.by_operation]
+    return "\n".join(_aligned([list(_COLUMNS), *rows], words=_WORDS))
+
+
+def _aligned(rows: Sequence[Sequence[str]], words: int) -> list[str]:
+    """The rows with columns of one width: words to the left, then numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = ["<"] * words + [">"] * (len(widths) - words)
+    formats = list(zip(sides, widths, strict=True))
+    return [
+        "  ".join(
+            f"{cell:{side}{width}}"
+            for cell, (side, width) in zip(row, formats, strict=True)
+        )
+        for row in rows
+    ]

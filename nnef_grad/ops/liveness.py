@@ -1,0 +1,64 @@
+"""Which tensors are alive while a graph is evaluated in the order of its operations.
+
+A tensor is alive from the operation that makes it to the last one that reads it. One
+that is another in a new shape (reshape, squeeze, unsqueeze) is a view: it takes no
+memory of its own, as in most runtimes, and keeps that of the other alive. All other
+operations make new memory, even where a runtime might compute in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+
+from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.ops.traits import FED, RESHAPING
+
+Views = Mapping[Tensor, Tensor]
+NO_VIEWS: Views = MappingProxyType({})
+
+
+def last_uses(graph: Graph, views: Views = NO_VIEWS) -> list[set[Tensor]]:
+    """For each operation, the tensors that no operation reads after it; a view counts
+    as the tensor that it shows.
+    """
+    read: set[Tensor] = set()
+    uses = []
+    for operation in reversed(graph.operations):
+        touched = {views.get(t, t) for t in (*operation.inputs, *operation.outputs)}
+        uses.append(touched - read)
+        read |= touched
+    return uses[::-1]
+
+
+def views_of(graph: Graph) -> dict[Tensor, Tensor]:
+    """For each view, the tensor whose memory it is."""
+    views: dict[Tensor, Tensor] = {}
+    for operation in graph.operations:
+        if operation.name in RESHAPING and operation.inputs:
+            (source,), (view,) = operation.inputs, operation.outputs
+            views[view] = views.get(source, source)
+    return views
+
+
+def memory_alive(
+    graph: Graph, size: Callable[[Tensor], int], kept: Collection[Tensor] = ()
+) -> list[int]:
+    """For each operation, the size of the tensors that are alive while it runs, besides
+    the inputs and variables, which are there from outside.
+
+    Args:
+        graph: the graph.
+        size: that of a tensor, in bytes or elements.
+        kept: tensors that are alive to the end, whatever reads them.
+    """
+    views = views_of(graph)
+    fed = {t for op in graph.operations if op.name in FED for t in op.outputs}
+    lasting = fed | {views.get(t, t) for t in kept}
+    alive, found = 0, []
+    for operation, dead in zip(graph.operations, last_uses(graph, views), strict=True):
+        made = set(operation.outputs) - fed - views.keys()
+        alive += sum(map(size, made))
+        found.append(alive)
+        alive -= sum(map(size, dead - lasting))
+    return found
