@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 from support import torch_memory
 from support.checks import document
 from support.networks import network
@@ -143,17 +142,9 @@ def test_one_product_for_each_gradient(name: str, wrt: str) -> None:
     assert nnef_grad.statistics(backward).multiply_adds <= 1.02 * least
 
 
-def memory_case(name: str, wrt: str) -> ParameterSet:
-    is_double = name != "resnet" and wrt != "inputs"
-    reason = "the gradient of a filter as large as its image is transposed: made twice"
-    marks = [pytest.mark.xfail(strict=True, reason=reason)] if is_double else []
-    return pytest.param(name, wrt, marks=marks)
-
-
 @pytest.mark.parametrize("batch", [1, 8])
-@pytest.mark.parametrize(
-    ("name", "wrt"), [memory_case(name, wrt) for name in NETWORKS for wrt in WRT]
-)
+@pytest.mark.parametrize("wrt", WRT)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_the_peak_of_memory_is_near_that_of_torch(
     name: str, wrt: str, batch: int
 ) -> None:
