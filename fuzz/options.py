@@ -126,7 +126,7 @@ _ARGUMENTS: dict[str, Argument] = {
     "gelu": lambda _, __: ["--gelu", "sigmoid"],
     "lenient": lambda _, __: ["--lenient"],
     "target": lambda rng, _: ["--target", rng.choice([*_TARGETS, "nothing"])],
-    "stats": lambda rng, _: [rng.choice(["--stats", "--stats-full"])],
+    "stats": lambda rng, _: rng.choice([["--stats"], ["--stats", "full"]]),
     "format": lambda _, __: ["--format", "json"],
     "quiet": lambda _, __: ["-q"],
 }

@@ -76,8 +76,7 @@ def main(
     check: bool,
     check_seed: int,
     check_memory: float | None,
-    stats: bool,
-    stats_full: bool,
+    stats: str | None,
     format: str,
     force: bool,
     quiet: bool,
@@ -122,8 +121,8 @@ def main(
     untrained = _is_untrained(graph, stored)
     with progress.stage("lowering"):
         backward, constants = _lower(backward, target, output)
-    if stats or stats_full:
-        _report_statistics(graph, backward, stats_full, as_json=format == "json")
+    if stats is not None:
+        _report_statistics(graph, backward, stats == "full", as_json=format == "json")
     if check:
         known = (
             arrays_of(declared_variables(graph), stored) if stored is not None else {}

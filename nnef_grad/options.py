@@ -4,6 +4,7 @@ each, which the page about the command line shows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -24,7 +25,13 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """A command that lists its options in groups, the general ones in the last."""
+    """A command that lists its options in groups, the general ones in the last, and has
+    options that may be given without their value.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Joins such an option and its value: another word after it is MODEL."""
+        return super().parse_args(ctx, list(_joined(args)))
 
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
@@ -36,6 +43,20 @@ class Command(click.Command):
             listed = [*options, *(general if group == last else [])]
             with formatter.section(group):
                 formatter.write_dl([r for o in listed if (r := o.get_help_record(ctx))])
+
+
+def _joined(args: Sequence[str]) -> Iterator[str]:
+    """The arguments, with `--stats=full` for `--stats full`."""
+    words = iter(args)
+    for word in words:
+        if word != "--stats":
+            yield word
+            continue
+        after = next(words, None)
+        is_value = after in STATISTICS
+        yield f"--stats={after if is_value else STATISTICS[0]}"
+        if after is not None and not is_value:
+            yield from _joined([after, *words])
 
 
 def complete_names(
@@ -53,6 +74,9 @@ def complete_names(
     found = [name for name in names if name.startswith(last)]
     return [CompletionItem(f"{before}{comma}{name}") for name in found]
 
+
+# The values of --stats, the first of which it has without one.
+STATISTICS = ("summary", "full")
 
 _PATH = click.Path()
 _FLAG = {"is_flag": True}
@@ -202,14 +226,10 @@ OPTIONS: dict[str, list[Option]] = {
             "--stats",
             "nnef-grad model.nnef --stats -o model_bwd.nnef",
             "Print what MODEL and the backward graph cost: operations, parameters, "
-            "multiply-adds, and the memory that they take in the order as written.",
-            **_FLAG,
-        ),
-        Option(
-            "--stats-full",
-            "nnef-grad model.nnef --stats-full -o model_bwd.nnef",
-            "Print what each operation costs, and then what --stats prints.",
-            **_FLAG,
+            "multiply-adds, and the memory that they take in the order as written. With "
+            "--stats full, of each operation too.",
+            type=click.Choice(STATISTICS),
+            metavar="[full]",
         ),
     ],
     "Messages": [

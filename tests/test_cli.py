@@ -465,7 +465,7 @@ def test_statistics_of_both_graphs_go_to_stderr(model: Path) -> None:
 
 
 def test_full_statistics_have_a_line_for_each_operation(model: Path) -> None:
-    lines = run(model, "--stats-full").stderr.splitlines()
+    lines = run(model, "--stats", "full").stderr.splitlines()
     assert lines[1].split() == [
         "operation", "result", "shape", "multiply-adds", "moved", "alive",
     ]  # fmt: skip
@@ -474,14 +474,20 @@ def test_full_statistics_have_a_line_for_each_operation(model: Path) -> None:
     assert shown == [cost.result for cost in found]
 
 
-@pytest.mark.parametrize("option", ["--stats", "--stats-full"])
-def test_statistics_for_programs(model: Path, option: str) -> None:
-    first, _ = run(model, option, "--format", "json").stderr.splitlines()
+@pytest.mark.parametrize("option", [["--stats"], ["--stats", "full"], ["--stats=full"]])
+def test_statistics_for_programs(model: Path, option: list[str]) -> None:
+    first, _ = run(model, *option, "--format", "json").stderr.splitlines()
     found = json.loads(first)["statistics"]
     costs = nnef_grad.statistics(nnef_grad.load(model))
-    data = costs.as_data(by_operation=option == "--stats-full")
+    data = costs.as_data(by_operation="full" in option[-1])
     assert found["forward"] == json.loads(json.dumps(data))
     assert found["backward"]["name"] == "net_backward"
+
+
+def test_statistics_before_the_model(model: Path) -> None:
+    """The model is no value of the option."""
+    result = CliRunner().invoke(main, ["--stats", str(model)])
+    assert (result.exit_code, result.stderr.split()[2]) == (0, "operations")
 
 
 def test_statistics_are_of_the_graph_that_is_written(model: Path) -> None:
