@@ -85,7 +85,7 @@ def lower(graph: Graph, target: str) -> Lowered:
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in TARGETS[target]))
     if not runtimes:
         return Lowered(graph)
-    graph = choose_forms(graph, TARGETS[target])
+    graph = choose_forms(prune(matrix.join_products(graph)), TARGETS[target])
     kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
     graph = floor_casts(graph)
     while (changed := _round(graph, runtimes, kept)) is not graph:

@@ -44,6 +44,7 @@ MOST_PLACES = 128
 _PLAIN = touching & ~biased & ~repeating & ~no_space & ~above_rank(5)
 _FEW_PLACES = _PLAIN & Condition(lambda op: prod(windows_of(op).down) <= MOST_PLACES)
 _ONE_GROUP = Condition(lambda op: groups_of(op) == 1)
+_GROUPS = ~_ONE_GROUP
 _SINGLE_FILTERS = Condition(
     lambda op: op.inputs[0].shape[0] == 1 and op.inputs[1].shape[0] == groups_of(op)
 )
@@ -60,27 +61,41 @@ _POINTWISE = Condition(
 # ---- Few large windows ----
 
 
-@form("conv", _FEW_PLACES)
+@form("conv", _FEW_PLACES & _ONE_GROUP)
 def one_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """The elements of all windows, and one product for each group."""
+    """The elements of all windows, and one product."""
     x, windows = _padded(emit, op)
-    (_, w), groups, count = op.inputs[:2], groups_of(op), x.shape[0]
+    (_, w), count = op.inputs[:2], x.shape[0]
     filters, depth = w.shape[0], prod(w.shape[1:])
     each = [
-        reshaped(emit, window, (count, 1, groups * depth), "line")
+        reshaped(emit, window, (count, 1, depth), "line")
         for window in _windows(emit, x, windows, first=2)
     ]
-    patches = emit("concat", each, axis=1, hint="patches") if len(each) > 1 else each[0]
-    lines = count * prod(windows.down)
-    if groups == 1:
-        patches = reshaped(emit, patches, (lines, depth), "lines")
-        rows = reshaped(emit, w, (filters, depth), "rows")
-        found = emit("matmul", rows, patches, transposeB=True, hint="product")
-        return [_by_image(emit, found, op)]
-    patches = reshaped(emit, patches, (lines, groups, depth), "lines")
-    columns = emit("transpose", patches, axes=[1, 2, 0], hint="columns")
-    rows = reshaped(emit, w, (groups, filters // groups, depth), "rows")
-    return [_by_image(emit, emit("matmul", rows, columns, hint="product"), op)]
+    lines = (count * len(each), depth)
+    patches = reshaped(emit, _joined(emit, each, 1), lines, "patches")
+    rows = reshaped(emit, w, (filters, depth), "rows")
+    found = emit("matmul", rows, patches, transposeB=True, hint="product")
+    return [_by_image(emit, found, op)]
+
+
+@form("conv", _FEW_PLACES & _GROUPS)
+def product_for_each_group(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """The elements of all windows, and a product for each group: [groups, filters, N *
+    places].
+    """
+    x, windows = _padded(emit, op)
+    (_, w), groups, count = op.inputs[:2], groups_of(op), x.shape[0]
+    filters, depth = w.shape[0] // groups, prod(w.shape[1:])
+    each = [
+        reshaped(emit, window, (count, groups, 1, depth), "line")
+        for window in _windows(emit, x, windows, first=2)
+    ]
+    by_image = _joined(emit, each, 2)
+    by_group = emit("transpose", by_image, axes=[1, 0, 2, 3], hint="by_group")
+    patches = reshaped(emit, by_group, (groups, count * len(each), depth), "patches")
+    rows = reshaped(emit, w, (groups, filters, depth), "rows")
+    found = emit("matmul", rows, patches, transposeB=True, hint="product")
+    return [_by_image(emit, found, op)]
 
 
 @form("conv", _FEW_PLACES & _ONE_GROUP)

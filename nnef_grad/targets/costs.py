@@ -52,8 +52,8 @@ class Speeds(NamedTuple):
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
     "interpreter": Speeds(11, 11, 100, 13, 130, 13, 200, 150, 150, 150, 10_000),
-    "tract": Speeds(15, 14, 170, 50, 400, 15, 170, 200, 100, 100, 2_000),
-    "onnx": Speeds(6, 5, 60, 30, 700, 10, 180, 120, 60, 60, 3_000),
+    "tract": Speeds(15, 14, 170, 50, 500, 15, 170, 200, 100, 100, 2_000),
+    "onnx": Speeds(6, 5, 60, 80, 4_000, 10, 180, 120, 60, 60, 3_000),
 }
 
 # What depends on data alone, they compute when a model is loaded.
@@ -94,8 +94,18 @@ def work(operation: Operation) -> tuple[str, int]:
     """The kind of speed that counts for an operation, and how many multiply-adds or bytes."""
     if operation.name in PRODUCTS:
         kind = _kind_of_filter(operation) if operation.name in _FILTERS else "product"
-        return kind, multiply_adds(operation)
+        factor = _idle_part(operation) if kind == "correlation" else 1
+        return kind, factor * multiply_adds(operation)
     return _KINDS.get(operation.name, "arithmetic"), bytes_moved(operation)
+
+
+# The filters that a correlation takes as long for as for fewer: then it takes its time to
+# collect the elements of its windows.
+_LEAST_FILTERS = 64
+
+
+def _idle_part(op: Operation) -> int:
+    return max(_LEAST_FILTERS // op.inputs[1].shape[0], 1)
 
 
 def _kind_of_filter(op: Operation) -> str:

@@ -5,10 +5,14 @@ that is one number is a sum, and a sum of products may be one product.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial, reduce
 from math import prod
+from typing import NamedTuple
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.passes import count_uses
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.targets.conditions import Condition, inner_product, set_to
 from nnef_grad.targets.forms import form
@@ -73,3 +77,79 @@ def _joined_rows(emit: Emitter, x: Tensor, *, inner_first: bool) -> Tensor:
     axes = [len(batch), *range(len(batch)), len(batch) + 1]
     moved = transposed(emit, x, axes, "moved")
     return reshaped(emit, moved, (first, prod(batch) * last), "lines")
+
+
+# ---- Sums of products ----
+
+
+class _Sum(NamedTuple):
+    """What is added: products of matrices, for this sum alone, and other tensors."""
+
+    products: list[Operation]
+    others: list[Tensor]
+
+
+def join_products(graph: Graph) -> Graph:
+    """The graph with a product of longer rows in place of a sum of products, where that
+    moves less memory. The gradient of a matrix that a network uses at each step is such
+    a sum.
+    """
+    sums = _sums_of_products(graph)
+
+    def build(op: Operation) -> Decompose | None:
+        found = sums.get(op.outputs[0], _Sum([], []))
+        is_worth = op.name == "add" and _pays(found, op)
+        return partial(_joined_products, found) if is_worth else None
+
+    return inline(graph, build)
+
+
+def _sums_of_products(graph: Graph) -> dict[Tensor, _Sum]:
+    """The sums that are no part of another one."""
+    uses, sums = count_uses(graph), dict[Tensor, _Sum]()
+    for op in graph.operations:
+        (result, *_) = op.outputs
+        if op.name == "matmul" and result.rank == 2:
+            sums[result] = _Sum([op], [])
+        elif op.name == "add" and all(x.shape == result.shape for x in op.inputs):
+            parts = [
+                sums.pop(x) if x in sums and uses[x] == 1 else _Sum([], [x])
+                for x in op.inputs
+            ]
+            sums[result] = reduce(_merged, sorted(parts, key=_length, reverse=True))
+    return sums
+
+
+def _length(part: _Sum) -> int:
+    return len(part.products)
+
+
+def _merged(part: _Sum, other: _Sum) -> _Sum:
+    """Both, in the lists of the first one: the lists of a long sum are not copied."""
+    part.products.extend(other.products)
+    part.others.extend(other.others)
+    return part
+
+
+def _pays(found: _Sum, op: Operation) -> bool:
+    """Whether the operands have fewer elements than the sums between."""
+    products = _alike(found)
+    operands = sum(prod(x.shape) for product in products for x in product.inputs)
+    return operands < (len(products) - 1) * prod(op.outputs[0].shape)
+
+
+def _alike(found: _Sum) -> list[Operation]:
+    """The products that are transposed like the first one."""
+    settings = [product.settings for product in found.products[:1]]
+    return [product for product in found.products if product.settings in settings]
+
+
+def _joined_products(found: _Sum, emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    products = _alike(found)
+    flags = products[0].attributes
+    lefts, rights = zip(*(product.inputs for product in products), strict=True)
+    left = emit("concat", lefts, axis=0 if flags["transposeA"] else 1, hint="lefts")
+    right = emit("concat", rights, axis=1 if flags["transposeB"] else 0, hint="rights")
+    joined = emit("matmul", left, right, **products[0].settings, hint="product")
+    others = [p.outputs[0] for p in found.products if p not in products]
+    return [reduce(partial(emit, "add", hint="sum"), [*others, *found.others], joined)]

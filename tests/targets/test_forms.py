@@ -4,8 +4,10 @@ the choice among them.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from support import reference
@@ -14,8 +16,10 @@ from support.checks import document
 import nnef_grad
 from nnef_grad.build.inline import inline
 from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.graph.passes import prune
 from nnef_grad.ops import conv
 from nnef_grad.targets.forms import FORMS, Form
+from nnef_grad.targets.matrix import _sums_of_products, join_products
 
 
 class Setting(NamedTuple):
@@ -180,3 +184,71 @@ def test_the_form_by_default(setting: str) -> None:
         "pointwise" in setting and "padded" not in setting
     ) or "whole" in setting
     assert ("transpose" in names and "conv" in names) != is_product
+
+
+# ---- Sums of products ----
+
+STEPS = """\
+    x = external(shape = [6, 1, 3]);
+    w = variable(shape = [3, 8], label = 'w');
+    v = variable(shape = [8, 3], label = 'v');
+    {};
+    y = add_n([{}]);
+"""
+
+
+def steps(count: int) -> str:
+    """A network that uses a matrix at each step, as rows and as columns."""
+    lines = "".join(
+        f"x{i} = slice(x, axes = [0], begin = [{i}], end = [{i + 1}]);"
+        f"s{i} = squeeze(x{i}, axes = [0]); p{i} = matmul(s{i}, w); t{i} = tanh(p{i});"
+        f"q{i} = matmul(t{i}, v, transposeB = false); h{i} = sin(q{i});"
+        for i in range(count)
+    )
+    return document(
+        STEPS.format(lines.rstrip(";"), ", ".join(f"h{i}" for i in range(count)))
+    )
+
+
+def test_a_sum_of_products_is_one_product() -> None:
+    text = steps(6)
+    backward = nnef_grad.differentiate(nnef_grad.loads(text))
+    joined = prune(join_products(backward.graph))
+    assert error_of(text, joined, backward) < 1e-12
+    before, after = (
+        Counter(op.name for op in graph.operations)
+        for graph in (backward.graph, joined)
+    )
+    assert before["matmul"] - after["matmul"] == 2 * 5
+    assert before["add"] - after["add"] == 2 * 5
+
+
+def test_products_of_several_kinds_in_a_sum() -> None:
+    """Those that are transposed alike are joined, the others added."""
+    text = document(
+        "x = external(shape = [1, 8]); w = external(shape = [1, 8]); z = external(shape = [8, 8]);"
+        "a = matmul(x, w, transposeA = true); b = matmul(w, x, transposeA = true);"
+        "c = matmul(z, z); d = matmul(w, w, transposeA = true); s = add(d, z); t = add(s, b); u = add(c, t); y = add(u, a);",
+        inputs="x, w, z",
+    )
+    graph = nnef_grad.loads(text)
+    found = _sums_of_products(graph)
+    assert [len(s.products) for s in found.values()] == [4]
+    arrays = {
+        t.name: np.random.default_rng(1).normal(size=t.shape) for t in graph.inputs
+    }
+    expected = nnef_grad.evaluate(graph, arrays)["y"]
+    joined = prune(join_products(graph))
+    assert [op.name for op in joined.operations].count("matmul") == 2
+    assert np.allclose(nnef_grad.evaluate(joined, arrays)["y"], expected, rtol=1e-12)
+
+
+def test_small_sums_of_large_products_stay() -> None:
+    """Joining the operands would move more than it saves."""
+    text = document(
+        "x = external(shape = [2, 100]); w = external(shape = [100, 2]);"
+        "a = matmul(x, w); b = sin(x); c = matmul(b, w); y = add(a, c);",
+        inputs="x, w",
+    )
+    graph = nnef_grad.loads(text)
+    assert join_products(graph) is graph
