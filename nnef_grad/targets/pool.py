@@ -37,6 +37,12 @@ from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.ops.pool import divisor
 from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, windows_of
 from nnef_grad.targets.conditions import automatic, other_than
+from nnef_grad.targets.maxima import (
+    are_small,
+    desample_maxima,
+    finds_maxima,
+    sample_maxima,
+)
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.windows import (
     LOWEST,
@@ -196,6 +202,9 @@ def argmax_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 def sample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The sum of the elements that are taken, with zeros for those that are not meant."""
     (x, index), windows = op.inputs, windows_of(op)
+    source = emit.producer(index)
+    if source and finds_maxima(source, windows) and are_small(source):
+        return [sample_maxima(emit, x, source, op.attributes["border"])]
     layout = Layout(windows)
     chosen = _chosen(emit, layout, index, windows)
     elements = layout.take(emit, x, op.attributes["border"])
@@ -210,6 +219,9 @@ def desample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     from.
     """
     (x, index), windows = op.inputs, windows_of(op)
+    source = emit.producer(index)
+    if source and finds_maxima(source, windows) and are_small(source):
+        return [desample_maxima(emit, x, source)]
     layout = Layout(windows)
     chosen = _chosen(emit, layout, index, windows)
     each = layout.to_single(emit, x, "each")
@@ -223,8 +235,7 @@ def _chosen(emit: Emitter, layout: Layout, index: Tensor, windows: Windows) -> T
     nothing with integers. What made it is looked at instead.
     """
     source = emit.producer(index)
-    is_maximum = source and source.name in ("argmax_pool", "max_pool_with_index")
-    if source and is_maximum and windows_of(source) == windows:
+    if source and finds_maxima(source, windows):
         return _first(emit, layout, source)
     index = layout.to_single(emit, index, "index")
     number = emit("cast", index, dtype="scalar", hint="number")
