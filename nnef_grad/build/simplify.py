@@ -2,29 +2,20 @@
 
 Every rewrite looks at the operation and at what made its operands, never at who uses
 them. It returns an operand that equals the result, or None where it does not apply. Those
-that turn out not to pay are taken back when the graph is whole: see `restore`.
+that turn out not to pay are taken back when the graph is whole: see restore.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import (
-    Graph,
-    Operand,
-    Operation,
-    Shape,
-    Tensor,
-    shape_of,
-    tensors,
-)
-from nnef_grad.graph.passes import count_uses, prune
-from nnef_grad.ops.elementwise import fits_into
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.ops.elementwise import broadcast, fits_into
+from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.traits import RESHAPING
 
 Rewrite = Callable[..., Any]
@@ -41,28 +32,6 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
         if result is not None:
             return result
     return None
-
-
-def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
-    """The graph without the rewrites that did not pay: what an operation is a simpler
-    form of takes its place where all that this needs is there anyway, and an operand of
-    the operation has no other use.
-
-    Args:
-        graph: a graph without operations whose results are not used.
-        simplified: what tensors are a simpler form of.
-    """
-    uses, known = count_uses(graph), set[Tensor]()
-    operations = []
-    for op in graph.operations:
-        call = simplified.get(op.outputs[0])
-        wanted = () if call is None else tensors(call.operands)
-        is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
-        if call is not None and is_own and known.issuperset(wanted):
-            op = replace(op, **call._asdict())
-        operations.append(op)
-        known.update(op.outputs)
-    return prune(replace(graph, operations=tuple(operations)))
 
 
 def _literal(operand: Operand, value: float) -> bool:
@@ -113,6 +82,16 @@ def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
     """x * -1.0 and -1.0 * y"""
     negated = _beside(-1.0, x, y)
     return emit("neg", negated) if isinstance(negated, Tensor) else None
+
+
+def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
+    """min(x, b) > a where b > a: x is what may be smaller than a."""
+    least = _made_by(emit, x, ("min",))
+    if least is None or not isinstance(y, float):
+        return None
+    inner, bound = least.operands
+    is_above = isinstance(bound, float) and bound > y
+    return emit("gt", inner, y) if is_above else None
 
 
 def choose(
@@ -172,7 +151,78 @@ def reshape_once(
     return source if shape_of(source) == shape else emit("reshape", source, shape=shape)
 
 
-# ---- Reductions ----
+# ---- Padding ----
+
+
+def slice_first(emit: Emitter, x: Operand, **window: Shape) -> Any:
+    """What is inside of a padding is what was padded. Element-wise operations on the way
+    to it are applied there, where the tensors are smaller.
+    """
+    taken = slice_positions(shape_of(x), **window)
+    if not _is_padded(emit, x, taken):
+        return None
+    made = emit.producer(x)
+    assert made is not None
+    if made.name == "pad":
+        return made.operands[0]
+    return emit(made.name, *(_section(emit, o, taken) for o in made.operands))
+
+
+def _is_padded(emit: Emitter, x: Operand, taken: Mapping[int, range]) -> bool:
+    """Whether what a slice takes was padded, up to element-wise operations."""
+    made = _made_by(emit, x, ("pad", "neg", "mul", "div"))
+    if made is None:
+        return False
+    if made.name != "pad":
+        wholes = (o for o in made.operands if shape_of(o) == shape_of(x))
+        return any(_is_padded(emit, whole, taken) for whole in wholes)
+    pairs = zip(made.inputs[0].shape, made.attributes["padding"], strict=True)
+    inside = [range(before, before + extent) for extent, (before, _) in pairs]
+    extents = enumerate(shape_of(x))
+    return inside == [taken.get(axis, range(extent)) for axis, extent in extents]
+
+
+def _section(emit: Emitter, operand: Operand, taken: Mapping[int, range]) -> Operand:
+    """What a slice takes of an operand of an element-wise operation."""
+    shape = shape_of(operand)
+    axes = [axis for axis in taken if shape[axis : axis + 1] not in ((), (1,))]
+    if not axes:
+        return operand
+    begin, end = [taken[a].start for a in axes], [taken[a].stop for a in axes]
+    return emit("slice", operand, axes=axes, begin=begin, end=end, hint="inside")
+
+
+def sum_what_is_padded(
+    emit: Emitter, x: Operand, *, axes: Shape, normalize: bool
+) -> Any:
+    """Zeros along the axes of a sum add nothing to it."""
+    made = _made_by(emit, x, ("pad",))
+    if made is None or normalize or not _adds_zeros(made, axes):
+        return None
+    source = made.operands[0]
+    several = [axis for axis in axes if shape_of(source)[axis] > 1]
+    return emit("sum_reduce", source, axes=several, hint="sum") if several else source
+
+
+def _adds_zeros(padding: Operation, axes: Shape) -> bool:
+    """Whether a padding adds zeros along some axes, and nothing along others."""
+    attributes = padding.attributes
+    outside = enumerate(attributes["padding"])
+    is_zero = attributes["border"] == "constant" and attributes["value"] == 0.0
+    return is_zero and all(
+        min(pair) >= 0 and (axis in axes or pair == (0, 0)) for axis, pair in outside
+    )
+
+
+# ---- Factors ----
+
+
+class Product(NamedTuple):
+    """A tensor as a product: a factor is multiplied with, or divides, others."""
+
+    others: tuple[Operand, ...]
+    name: str
+    factor: Operand
 
 
 def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> Any:
@@ -180,22 +230,65 @@ def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> 
     where the tensor is smaller.
     """
     total = partial(emit, "sum_reduce", hint="sum", axes=axes, normalize=normalize)
-    inner = _made_by(emit, x, ("neg", "mul", "div"))
-    if inner is None:
-        return None
-    if inner.name == "neg":
-        return emit("neg", total(inner.operands[0]))
-    left, right = inner.operands
-    if inner.name == "mul" and _constant_along(left, axes):
-        left, right = right, left
-    if not _constant_along(right, axes) or shape_of(left) != shape_of(x):
-        return None
-    return emit(inner.name, total(left), right)
+    products = (*_products(emit, x), *_nested_products(emit, x))
+    return _factor_last(emit, x, total, partial(_constant_along, axes=axes), products)
+
+
+def squeeze_first(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
+    """A factor without the axes that are removed is applied when they are gone: what it
+    is applied to may be wanted without them elsewhere, too.
+    """
+    squeezed = partial(emit, "squeeze", hint="sum", axes=axes)
+    return _factor_last(
+        emit, x, squeezed, partial(_ends_before, axes=axes), _products(emit, x)
+    )
+
+
+def _factor_last(
+    emit: Emitter,
+    x: Operand,
+    linear: Callable[[Operand], Tensor],
+    is_factor: Callable[[Operand], bool],
+    products: Iterable[Product],
+) -> Any:
+    """A linear operation on what a factor is applied to, then the factor."""
+    negation = _made_by(emit, x, ("neg",))
+    if negation is not None:
+        return emit("neg", linear(negation.operands[0]))
+    for others, name, factor in products:
+        if is_factor(factor) and broadcast(*map(shape_of, others)) == shape_of(x):
+            rest = emit("mul", *others) if len(others) > 1 else others[0]
+            return emit(name, linear(rest), factor)
+    return None
+
+
+def _products(emit: Emitter, x: Operand) -> Iterator[Product]:
+    """The ways to see a tensor as a product with one of its factors."""
+    made = _made_by(emit, x, ("mul", "div"))
+    if made is not None:
+        left, right = made.operands
+        yield Product((left,), made.name, right)
+        if made.name == "mul":
+            yield Product((right,), "mul", left)
+
+
+def _nested_products(emit: Emitter, x: Operand) -> Iterator[Product]:
+    """The ways to see a product of products as one with a factor of a factor."""
+    made = _made_by(emit, x, ("mul",))
+    if made is not None:
+        left, right = made.operands
+        for inner, other in ((left, right), (right, left)):
+            for (rest,), name, factor in _products(emit, inner):
+                yield Product((rest, other), name, factor)
 
 
 def _constant_along(operand: Operand, axes: Shape) -> bool:
     shape = shape_of(operand)
     return all(axis >= len(shape) or shape[axis] == 1 for axis in axes)
+
+
+def _ends_before(operand: Operand, axes: Shape) -> bool:
+    return all(axis >= len(shape_of(operand)) for axis in axes)
 
 
 # ---- Broadcasting ----
@@ -237,8 +330,11 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "div": (neutral_on_the_right(1.0), broadcast_instead("div")),
     "pow": (neutral_on_the_right(1.0),),
     "neg": (negate_twice, broadcast_instead("neg")),
+    "gt": (compare_directly,),
     "select<scalar>": (choose, broadcast_instead("select")),
     "cast<scalar>": (convert,),
     "reshape<scalar>": (reshape_once,),
-    "sum_reduce": (reduce_first,),
+    "slice<scalar>": (slice_first,),
+    "squeeze<scalar>": (squeeze_first,),
+    "sum_reduce": (sum_what_is_padded, reduce_first),
 }
