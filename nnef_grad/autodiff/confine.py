@@ -202,7 +202,7 @@ class Confinement(Tracker):
                 for result in operation.outputs:
                     own = Support(None, result, parts, result.shape)
                     self._known[result] = Known(own)
-                    if operation.name == "pad" and not parts:
+                    if not parts and _surrounds(operation):
                         self._paddings[own] = operation
 
     def _covers_padding(self, operation: Operation, parts: tuple[Support, ...]) -> bool:
@@ -291,6 +291,14 @@ class Confinement(Tracker):
         return (
             ones if known is None else _inside(emit, self._masks[known.support], ones)
         )
+
+
+def _surrounds(operation: Operation) -> bool:
+    """Whether an operation puts zeros around a tensor, and cuts nothing off."""
+    if operation.name != "pad":
+        return False
+    sides = [side for pair in operation.attributes["padding"] for side in pair]
+    return min(sides, default=0) >= 0 and any(sides)
 
 
 def _inside(

@@ -7,7 +7,7 @@ that turn out not to pay are taken back when the graph is whole: see restore.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,15 +36,6 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
 
 def _literal(operand: Operand, value: float) -> bool:
     return type(operand) is float and operand == value
-
-
-def _made_by(
-    emit: Emitter, operand: Operand, names: Collection[str]
-) -> Operation | None:
-    """The operation of a derivative that made an operand, if it is one of some."""
-    made = emit.producer(operand)
-    is_one = made is not None and made.origin is not None and made.name in names
-    return made if is_one else None
 
 
 # ---- Neutral operands ----
@@ -86,7 +77,7 @@ def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
 
 def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
     """min(x, b) > a where b > a: x is what may be smaller than a."""
-    least = _made_by(emit, x, ("min",))
+    least = emit.derived_by(x, ("min",))
     if least is None or not isinstance(y, float):
         return None
     inner, bound = least.operands
@@ -113,7 +104,7 @@ def _compared(emit: Emitter, condition: Operand) -> bool | None:
     """Whether two numbers are equal, where both are known. Nothing else is computed from
     the value of a constant: the result may yet be differentiated with respect to it.
     """
-    equality = _made_by(emit, condition, ("eq",))
+    equality = emit.derived_by(condition, ("eq",))
     if equality is None:
         return None
     left, right = (_number(emit, operand) for operand in equality.operands)
@@ -143,7 +134,7 @@ def reshape_once(
     emit: Emitter, x: Operand, *, shape: Shape, axis_start: int, axis_count: int
 ) -> Any:
     """Two changes of shape in a row are one."""
-    inner = _made_by(emit, x, RESHAPING)
+    inner = emit.derived_by(x, RESHAPING)
     is_whole = (axis_start, axis_count) == (0, -1) and all(n > 0 for n in shape)
     if inner is None or not is_whole:
         return None
@@ -170,7 +161,7 @@ def slice_first(emit: Emitter, x: Operand, **window: Shape) -> Any:
 
 def _is_padded(emit: Emitter, x: Operand, taken: Mapping[int, range]) -> bool:
     """Whether what a slice takes was padded, up to element-wise operations."""
-    made = _made_by(emit, x, ("pad", "neg", "mul", "div"))
+    made = emit.derived_by(x, ("pad", "neg", "mul", "div"))
     if made is None:
         return False
     if made.name != "pad":
@@ -196,7 +187,7 @@ def sum_what_is_padded(
     emit: Emitter, x: Operand, *, axes: Shape, normalize: bool
 ) -> Any:
     """Zeros along the axes of a sum add nothing to it."""
-    made = _made_by(emit, x, ("pad",))
+    made = emit.derived_by(x, ("pad",))
     if made is None or normalize or not _adds_zeros(made, axes):
         return None
     source = made.operands[0]
@@ -252,7 +243,7 @@ def _factor_last(
     products: Iterable[Product],
 ) -> Any:
     """A linear operation on what a factor is applied to, then the factor."""
-    negation = _made_by(emit, x, ("neg",))
+    negation = emit.derived_by(x, ("neg",))
     if negation is not None:
         return emit("neg", linear(negation.operands[0]))
     for others, name, factor in products:
@@ -264,7 +255,7 @@ def _factor_last(
 
 def _products(emit: Emitter, x: Operand) -> Iterator[Product]:
     """The ways to see a tensor as a product with one of its factors."""
-    made = _made_by(emit, x, ("mul", "div"))
+    made = emit.derived_by(x, ("mul", "div"))
     if made is not None:
         left, right = made.operands
         yield Product((left,), made.name, right)
@@ -274,7 +265,7 @@ def _products(emit: Emitter, x: Operand) -> Iterator[Product]:
 
 def _nested_products(emit: Emitter, x: Operand) -> Iterator[Product]:
     """The ways to see a product of products as one with a factor of a factor."""
-    made = _made_by(emit, x, ("mul",))
+    made = emit.derived_by(x, ("mul",))
     if made is not None:
         left, right = made.operands
         for inner, other in ((left, right), (right, left)):
@@ -303,11 +294,11 @@ def broadcast_instead(name: str) -> Rewrite:
     def rewrite(emit: Emitter, *operands: Operand) -> Any:
         for index, operand in enumerate(operands):
             before, after = operands[:index], operands[index + 1 :]
-            tile = _made_by(emit, operand, ("tile",))
+            tile = emit.derived_by(operand, ("tile",))
             if tile is None or not _repeats_singletons(tile):
                 continue
             source, others = tile.operands[0], [*map(shape_of, (*before, *after))]
-            if shape_of(operand) in others:
+            if _broadcast_equally(shape_of(source), shape_of(operand), others):
                 return emit(name, *before, source, *after)
             if all(fits_into(shape, shape_of(source)) for shape in others):
                 single = emit(name, *before, source, *after, hint="single")
@@ -315,6 +306,11 @@ def broadcast_instead(name: str) -> Rewrite:
         return None
 
     return rewrite
+
+
+def _broadcast_equally(x: Shape, y: Shape, others: Iterable[Shape]) -> bool:
+    """Whether two shapes are broadcast to the same one together with others."""
+    return broadcast(x, *others) == broadcast(y, *others)
 
 
 def _repeats_singletons(tile: Operation) -> bool:
