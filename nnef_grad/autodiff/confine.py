@@ -33,6 +33,7 @@ from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter, Tracker
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
+from nnef_grad.ops.parts import inside, slice_positions
 
 
 class Known(NamedTuple):
@@ -125,13 +126,15 @@ class Confinement(Tracker):
         self, emit: Emitter, padding: Operation, cotangent: Tensor
     ) -> Tensor:
         """The cotangent inside of a padding, with zeros around it."""
-        pairs = zip(padding.inputs[0].shape, padding.attributes["padding"], strict=True)
-        inside = [(before, before + extent) for extent, (before, _) in pairs]
-        axes = [a for a, n in enumerate(cotangent.shape) if inside[a] != (0, n)]
-        begin, end = zip(*(inside[axis] for axis in axes), strict=True)
+        whole = enumerate(zip(inside(padding), cotangent.shape, strict=True))
+        taken = {axis: own for axis, (own, extent) in whole if len(own) < extent}
+        begin = [own.start for own in taken.values()]
+        end = [own.stop for own in taken.values()]
         # Inside is nothing to leak.
         known = self._known.pop(cotangent)
-        inner = emit("slice", cotangent, axes=axes, begin=begin, end=end, hint="inside")
+        inner = emit(
+            "slice", cotangent, axes=[*taken], begin=begin, end=end, hint="inside"
+        )
         self._known[cotangent] = known
         (padded,) = emit.emit_again(padding, (inner,), hints=(emit.naming("inside"),))
         assert isinstance(padded, Tensor)
@@ -198,22 +201,31 @@ class Confinement(Tracker):
         elif puts_zeros(operation) or any(map(self._has_zeros, tensors([moved]))):
             known = [self._known[t] for t in tensors([moved]) if t in self._known]
             parts = tuple(k.support for k in known)
-            if not self._covers_padding(operation, parts):
+            if not self._has_no_zeros(operation, parts):
                 for result in operation.outputs:
                     own = Support(None, result, parts, result.shape)
                     self._known[result] = Known(own)
                     if not parts and _surrounds(operation):
                         self._paddings[own] = operation
 
-    def _covers_padding(self, operation: Operation, parts: tuple[Support, ...]) -> bool:
-        """Whether a sum has an element of what was padded in each of its terms."""
+    def _has_no_zeros(self, operation: Operation, parts: tuple[Support, ...]) -> bool:
+        """Whether each element of a result comes from inside of a padding: of a slice of
+        it, or a sum along the axes that were padded.
+        """
         padding = self._paddings.get(parts[0]) if len(parts) == 1 else None
-        if padding is None or operation.name not in ("sum_reduce", "mean_reduce"):
+        whole = None if padding is None else padding.outputs[0].shape
+        if padding is None or operation.inputs[0].shape != whole:
             return False
-        pairs = enumerate(padding.attributes["padding"])
-        return {*operation.attributes["axes"]}.issuperset(
-            axis for axis, outside in pairs if any(outside)
-        )
+        padded = {
+            axis: n for axis, n in enumerate(inside(padding)) if len(n) < whole[axis]
+        }
+        if operation.name == "slice":
+            taken = slice_positions(whole, **operation.settings)
+            return all(
+                axis in taken and {*taken[axis]} <= {*n} for axis, n in padded.items()
+            )
+        sums = operation.name in ("sum_reduce", "mean_reduce")
+        return sums and {*operation.attributes["axes"]}.issuperset(padded)
 
     def _has_zeros(self, tensor: Tensor) -> bool:
         return tensor in self._known or tensor in self._zeros

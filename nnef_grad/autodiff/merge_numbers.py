@@ -73,7 +73,9 @@ class _Merger:
     def _merge(self, operation: Operation) -> None:
         """c * (d * x), where other factors may be between the two; and sums."""
         if operation.name in OPPOSITE:
-            self._take_sign(self._once(operation))
+            total = self._once(operation)
+            if total.name in OPPOSITE:
+                self._take_sign(total)
             return
         number, x = _number(operation)
         path = self._path(x)
@@ -81,16 +83,26 @@ class _Merger:
             self._replace(operation, path[0])
 
     def _once(self, total: Operation) -> Operation:
-        """(y + x) + x and (y - x) - x, where a number in x is doubled instead."""
-        inner, x = self._derived(total.operands[0]), total.operands[1]
+        """x + x, (y + x) + x and (y - x) - x, where a number in x is doubled instead."""
+        y, x = total.operands
         path = self._path(x, uses=2)
-        if inner is None or not path or inner.operands[1:] != path[:1]:
+        first = self._now(path[0]) if y == x and path else self._derived(y)
+        if not path or first is None:
             return total
-        is_same = inner.name == total.name and self._uses[inner.outputs[0]] == 1
-        if not is_same or not self._multiply(path, Fraction(2), inner):
+        if total.name != "add" if y == x else not self._repeats(first, total):
+            return total
+        if not self._multiply(path, Fraction(2), first):
             return total
         self._uses[path[0]] = 1
-        return self._replace(total, inner.outputs[0])
+        return self._replace(total, first.outputs[0])
+
+    def _repeats(self, first: Operation, total: Operation) -> bool:
+        """Whether a sum adds or subtracts again what its first operand did."""
+        is_alone = self._uses[first.outputs[0]] == 1
+        return is_alone and (first.name, first.operands[1:]) == (
+            total.name,
+            total.operands[1:],
+        )
 
     def _take_sign(self, total: Operation) -> None:
         """y + -x, -x + y and y - -x."""

@@ -15,7 +15,7 @@ from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.elementwise import broadcast, fits_into
-from nnef_grad.ops.parts import slice_positions
+from nnef_grad.ops.parts import inside, slice_positions
 from nnef_grad.ops.traits import RESHAPING
 
 Rewrite = Callable[..., Any]
@@ -167,10 +167,8 @@ def _is_padded(emit: Emitter, x: Operand, taken: Mapping[int, range]) -> bool:
     if made.name != "pad":
         wholes = (o for o in made.operands if shape_of(o) == shape_of(x))
         return any(_is_padded(emit, whole, taken) for whole in wholes)
-    pairs = zip(made.inputs[0].shape, made.attributes["padding"], strict=True)
-    inside = [range(before, before + extent) for extent, (before, _) in pairs]
     extents = enumerate(shape_of(x))
-    return inside == [taken.get(axis, range(extent)) for axis, extent in extents]
+    return inside(made) == [taken.get(axis, range(extent)) for axis, extent in extents]
 
 
 def _section(emit: Emitter, operand: Operand, taken: Mapping[int, range]) -> Operand:
