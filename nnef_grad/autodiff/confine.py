@@ -10,6 +10,8 @@ So what comes of zero times infinity outside of a cotangent's support *leaks*, a
 *confined*: replaced by zero once, by a `select` over the same condition, where the
 element-wise operations end, before a sum, a product of matrices, a result, or a sum with
 what has another support. Nothing is emitted where all slopes are finite by their ranges.
+One condition is enough where all slopes are finite that it selects, such as 1 / n where
+n > 0; and what a slice left out is cut out, and padded again.
 The result is a selection again, so all this holds at every order, and the rules are plain
 formulas.
 """
