@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Union
 
+from nnef_grad.autodiff.merge_numbers import merge_numbers
 from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.restore import restore
 from nnef_grad.build.rule_results import counted
-from nnef_grad.build.simplify import restore
 from nnef_grad.errors import UsageError, suggestion
 from nnef_grad.graph.display import html
 from nnef_grad.graph.ir import Graph, Tensor
@@ -81,8 +82,9 @@ def finished(
     """The graph that was emitted for a forward graph, without what is not used, with final
     names, verified, and with the quantization of the forward tensors.
     """
-    graph = unmask(restore(prune(graph), emit.simplified))
-    graph = put_inputs_first(_without_needless_copies(prune(graph), forward))
+    graph = prune(unmask(restore(graph, emit.simplified)))
+    graph = merge_numbers(graph, emit)
+    graph = put_inputs_first(_without_needless_copies(graph, forward))
     graph = assign_names(graph, emit.hints, emit.pinned, reserved)
     verify(graph)
     quantization = carry_quantization(forward.quantization, graph)

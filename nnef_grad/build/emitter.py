@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import count
 from typing import Any, cast
 
@@ -228,6 +228,12 @@ class Emitter:
     def producer(self, operand: Operand) -> Operation | None:
         """The operation that a tensor is a result of; None for a literal."""
         return self._producers.get(operand) if isinstance(operand, Tensor) else None
+
+    def derived_by(self, operand: Operand, names: Collection[str]) -> Operation | None:
+        """The operation of a derivative that made an operand, if it is one of some."""
+        made = self.producer(operand)
+        is_one = made is not None and made.origin is not None and made.name in names
+        return made if is_one else None
 
     def tensor(self, dtype: str, shape: Shape, hint: str) -> Tensor:
         """A new tensor with a provisional name."""

@@ -2,29 +2,20 @@
 
 Every rewrite looks at the operation and at what made its operands, never at who uses
 them. It returns an operand that equals the result, or None where it does not apply. Those
-that turn out not to pay are taken back when the graph is whole: see `restore`.
+that turn out not to pay are taken back when the graph is whole: see restore.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import (
-    Graph,
-    Operand,
-    Operation,
-    Shape,
-    Tensor,
-    shape_of,
-    tensors,
-)
-from nnef_grad.graph.passes import count_uses, prune
-from nnef_grad.ops.elementwise import fits_into
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.ops.elementwise import broadcast, fits_into
+from nnef_grad.ops.parts import inside, slice_positions
 from nnef_grad.ops.traits import RESHAPING
 
 Rewrite = Callable[..., Any]
@@ -43,39 +34,8 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
     return None
 
 
-def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
-    """The graph without the rewrites that did not pay: what an operation is a simpler
-    form of takes its place where all that this needs is there anyway, and an operand of
-    the operation has no other use.
-
-    Args:
-        graph: a graph without operations whose results are not used.
-        simplified: what tensors are a simpler form of.
-    """
-    uses, known = count_uses(graph), set[Tensor]()
-    operations = []
-    for op in graph.operations:
-        call = simplified.get(op.outputs[0])
-        wanted = () if call is None else tensors(call.operands)
-        is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
-        if call is not None and is_own and known.issuperset(wanted):
-            op = replace(op, **call._asdict())
-        operations.append(op)
-        known.update(op.outputs)
-    return prune(replace(graph, operations=tuple(operations)))
-
-
 def _literal(operand: Operand, value: float) -> bool:
     return type(operand) is float and operand == value
-
-
-def _made_by(
-    emit: Emitter, operand: Operand, names: Collection[str]
-) -> Operation | None:
-    """The operation of a derivative that made an operand, if it is one of some."""
-    made = emit.producer(operand)
-    is_one = made is not None and made.origin is not None and made.name in names
-    return made if is_one else None
 
 
 # ---- Neutral operands ----
@@ -115,6 +75,16 @@ def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
     return emit("neg", negated) if isinstance(negated, Tensor) else None
 
 
+def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
+    """min(x, b) > a where b > a: x is what may be smaller than a."""
+    least = emit.derived_by(x, ("min",))
+    if least is None or not isinstance(y, float):
+        return None
+    inner, bound = least.operands
+    is_above = isinstance(bound, float) and bound > y
+    return emit("gt", inner, y) if is_above else None
+
+
 def choose(
     emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
 ) -> Any:
@@ -134,7 +104,7 @@ def _compared(emit: Emitter, condition: Operand) -> bool | None:
     """Whether two numbers are equal, where both are known. Nothing else is computed from
     the value of a constant: the result may yet be differentiated with respect to it.
     """
-    equality = _made_by(emit, condition, ("eq",))
+    equality = emit.derived_by(condition, ("eq",))
     if equality is None:
         return None
     left, right = (_number(emit, operand) for operand in equality.operands)
@@ -164,7 +134,7 @@ def reshape_once(
     emit: Emitter, x: Operand, *, shape: Shape, axis_start: int, axis_count: int
 ) -> Any:
     """Two changes of shape in a row are one."""
-    inner = _made_by(emit, x, RESHAPING)
+    inner = emit.derived_by(x, RESHAPING)
     is_whole = (axis_start, axis_count) == (0, -1) and all(n > 0 for n in shape)
     if inner is None or not is_whole:
         return None
@@ -174,7 +144,7 @@ def reshape_once(
 
 def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
     """Two changes of the order in a row are one."""
-    inner = _made_by(emit, x, ("transpose",))
+    inner = emit.derived_by(x, ("transpose",))
     if inner is None or not len(axes) == len(inner.attributes["axes"]) == len(
         shape_of(x)
     ):
@@ -184,7 +154,65 @@ def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
     return source if order == sorted(order) else emit("transpose", source, axes=order)
 
 
-# ---- Reductions ----
+# ---- Padding ----
+
+
+def slice_first(emit: Emitter, x: Operand, **window: Shape) -> Any:
+    """What is inside of a padding is what was padded. An element-wise operation on it is
+    applied there, where the tensors are smaller.
+    """
+    taken = slice_positions(shape_of(x), **window)
+    if _is_padded(emit, x, taken):
+        made = emit.producer(x)
+        return None if made is None else made.operands[0]
+    made = emit.derived_by(x, ("neg", "mul", "div"))
+    if made is None or not any(_is_padded(emit, o, taken) for o in made.operands):
+        return None
+    return emit(made.name, *(_section(emit, o, taken) for o in made.operands))
+
+
+def _is_padded(emit: Emitter, x: Operand, taken: Mapping[int, range]) -> bool:
+    """Whether what a slice would take of an operand is what was padded."""
+    made = emit.derived_by(x, ("pad",))
+    extents = enumerate(shape_of(x))
+    return made is not None and inside(made) == [
+        taken.get(axis, range(extent)) for axis, extent in extents
+    ]
+
+
+def _section(emit: Emitter, operand: Operand, taken: Mapping[int, range]) -> Operand:
+    """What a slice takes of an operand of an element-wise operation."""
+    shape = shape_of(operand)
+    axes = [axis for axis in taken if shape[axis : axis + 1] not in ((), (1,))]
+    if not axes:
+        return operand
+    begin, end = [taken[a].start for a in axes], [taken[a].stop for a in axes]
+    return emit("slice", operand, axes=axes, begin=begin, end=end, hint="inside")
+
+
+def sum_what_is_padded(
+    emit: Emitter, x: Operand, *, axes: Shape, normalize: bool
+) -> Any:
+    """Zeros along the axes of a sum add nothing to it."""
+    made = emit.derived_by(x, ("pad",))
+    if made is None or normalize or not _adds_zeros(made, axes):
+        return None
+    source = made.operands[0]
+    several = [axis for axis in axes if shape_of(source)[axis] > 1]
+    return emit("sum_reduce", source, axes=several, hint="sum") if several else source
+
+
+def _adds_zeros(padding: Operation, axes: Shape) -> bool:
+    """Whether a padding adds zeros along some axes, and nothing along others."""
+    attributes = padding.attributes
+    outside = enumerate(attributes["padding"])
+    is_zero = attributes["border"] == "constant" and attributes["value"] == 0.0
+    return is_zero and all(
+        min(pair) >= 0 and (axis in axes or pair == (0, 0)) for axis, pair in outside
+    )
+
+
+# ---- Factors ----
 
 
 def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> Any:
@@ -192,22 +220,47 @@ def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> 
     where the tensor is smaller.
     """
     total = partial(emit, "sum_reduce", hint="sum", axes=axes, normalize=normalize)
-    inner = _made_by(emit, x, ("neg", "mul", "div"))
-    if inner is None:
+    return _factor_last(emit, x, total, partial(_constant_along, axes=axes))
+
+
+def squeeze_first(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
+    """A factor without the axes that are removed is applied when they are gone: what it
+    is applied to may be wanted without them elsewhere, too.
+    """
+    squeezed = partial(emit, "squeeze", hint="sum", axes=axes)
+    return _factor_last(emit, x, squeezed, partial(_ends_before, axes=axes))
+
+
+def _factor_last(
+    emit: Emitter,
+    x: Operand,
+    linear: Callable[[Operand], Tensor],
+    is_factor: Callable[[Operand], bool],
+) -> Any:
+    """A linear operation on what a factor is applied to, then the factor. Factors further
+    away stay: each of a chain of products would pull out all those before it.
+    """
+    made = emit.derived_by(x, ("neg", "mul", "div"))
+    if made is None:
         return None
-    if inner.name == "neg":
-        return emit("neg", total(inner.operands[0]))
-    left, right = inner.operands
-    if inner.name == "mul" and _constant_along(left, axes):
+    if made.name == "neg":
+        return emit("neg", linear(made.operands[0]))
+    left, right = made.operands
+    if made.name == "mul" and is_factor(left):
         left, right = right, left
-    if not _constant_along(right, axes) or shape_of(left) != shape_of(x):
-        return None
-    return emit(inner.name, total(left), right)
+    is_whole = shape_of(left) == shape_of(x)
+    return (
+        emit(made.name, linear(left), right) if is_whole and is_factor(right) else None
+    )
 
 
 def _constant_along(operand: Operand, axes: Shape) -> bool:
     shape = shape_of(operand)
     return all(axis >= len(shape) or shape[axis] == 1 for axis in axes)
+
+
+def _ends_before(operand: Operand, axes: Shape) -> bool:
+    return all(axis >= len(shape_of(operand)) for axis in axes)
 
 
 # ---- Broadcasting ----
@@ -222,11 +275,11 @@ def broadcast_instead(name: str) -> Rewrite:
     def rewrite(emit: Emitter, *operands: Operand) -> Any:
         for index, operand in enumerate(operands):
             before, after = operands[:index], operands[index + 1 :]
-            tile = _made_by(emit, operand, ("tile",))
+            tile = emit.derived_by(operand, ("tile",))
             if tile is None or not _repeats_singletons(tile):
                 continue
             source, others = tile.operands[0], [*map(shape_of, (*before, *after))]
-            if shape_of(operand) in others:
+            if _broadcast_equally(shape_of(source), shape_of(operand), others):
                 return emit(name, *before, source, *after)
             if all(fits_into(shape, shape_of(source)) for shape in others):
                 single = emit(name, *before, source, *after, hint="single")
@@ -234,6 +287,11 @@ def broadcast_instead(name: str) -> Rewrite:
         return None
 
     return rewrite
+
+
+def _broadcast_equally(x: Shape, y: Shape, others: Iterable[Shape]) -> bool:
+    """Whether two shapes are broadcast to the same one together with others."""
+    return broadcast(x, *others) == broadcast(y, *others)
 
 
 def _repeats_singletons(tile: Operation) -> bool:
@@ -249,9 +307,12 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "div": (neutral_on_the_right(1.0), broadcast_instead("div")),
     "pow": (neutral_on_the_right(1.0),),
     "neg": (negate_twice, broadcast_instead("neg")),
+    "gt": (compare_directly,),
     "select<scalar>": (choose, broadcast_instead("select")),
     "cast<scalar>": (convert,),
     "reshape<scalar>": (reshape_once,),
     "transpose<scalar>": (transpose_once,),
-    "sum_reduce": (reduce_first,),
+    "slice<scalar>": (slice_first,),
+    "squeeze<scalar>": (squeeze_first,),
+    "sum_reduce": (sum_what_is_padded, reduce_first),
 }
