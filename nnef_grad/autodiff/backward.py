@@ -11,8 +11,8 @@ from typing import Literal, Union
 from nnef_grad.autodiff.merge_numbers import merge_numbers
 from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.restore import restore
 from nnef_grad.build.rule_results import counted
+from nnef_grad.build.simplify import restore
 from nnef_grad.errors import UsageError, suggestion
 from nnef_grad.graph.display import html
 from nnef_grad.graph.ir import Graph, Tensor
@@ -82,7 +82,7 @@ def finished(
     """The graph that was emitted for a forward graph, without what is not used, with final
     names, verified, and with the quantization of the forward tensors.
     """
-    graph = prune(unmask(restore(graph, emit.simplified)))
+    graph = prune(unmask(restore(prune(graph), emit.simplified)))
     graph = merge_numbers(graph, emit)
     graph = put_inputs_first(_without_needless_copies(graph, forward))
     graph = assign_names(graph, emit.hints, emit.pinned, reserved)

@@ -7,7 +7,7 @@ grad_x = select(m, grad_x_unmasked, 0.0);
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nnef_grad.autodiff.cotangent_support import Selection, keeps, selection
@@ -86,7 +86,7 @@ def _of_operands(
             yield operand, (*own, *added)[-LIMIT:] if is_whole else ()
 
 
-def _of_branch(operation: Operation, index: int, logic: Logic) -> Iterable[Selection]:
+def _of_branch(operation: Operation, index: int, logic: Logic) -> Demand:
     """The demand that a select adds for one of its branches."""
     condition = operation.operands[0]
     if operation.name != "select" or not isinstance(condition, Tensor):
@@ -94,16 +94,20 @@ def _of_branch(operation: Operation, index: int, logic: Logic) -> Iterable[Selec
     return _implied(Selection(condition, index == 1), logic)
 
 
-def _implied(chosen: Selection, logic: Logic) -> Iterator[Selection]:
-    """A selection, and those that it is the intersection of."""
-    yield chosen
-    made = logic.get(chosen.condition)
+def _implied(chosen: Selection, logic: Logic) -> Demand:
+    """A selection, and some of those that it is the intersection of."""
+    found = [chosen]
+    for one in found:
+        if len(found) < LIMIT:
+            found += _parts(one, logic.get(one.condition))
+    return tuple(found[:LIMIT])
+
+
+def _parts(chosen: Selection, made: Operation | None) -> Iterator[Selection]:
+    """The selections that one is the intersection of, given what made its condition."""
     if made is None:
         return
     if made.name == "not":
-        parts = [Selection(made.inputs[0], not chosen.holds)]
-    else:
-        is_both = made.name == ("and" if chosen.holds else "or")
-        parts = [Selection(t, chosen.holds) for t in made.inputs if is_both]
-    for part in parts:
-        yield from _implied(part, logic)
+        yield Selection(made.inputs[0], not chosen.holds)
+    elif made.name == ("and" if chosen.holds else "or"):
+        yield from (Selection(tensor, chosen.holds) for tensor in made.inputs)

@@ -25,6 +25,9 @@ from nnef_grad.ops.traits import UNIQUE
 from nnef_grad.source import Span
 
 Simplifier = Callable[["Emitter", Call], "Operand | None"]
+# How many rewrites may be tried within each other: one that passes an operation on to what
+# made its operand would follow a chain to its beginning, again for each part of it.
+DEPTH = 4
 
 
 class Tracker:
@@ -76,6 +79,7 @@ class Emitter:
         self.naming: Callable[[str], str] = str
         self.simplified: dict[Tensor, Call] = {}
         self._simplify = simplify
+        self._depth = 0
         self._tracker = tracker or Tracker()
         self._numbers = count()
         self._producers: dict[Tensor, Operation] = {}
@@ -141,7 +145,7 @@ class Emitter:
         key: tuple[object, ...] | None = None
         if self._simplify is not None and not names and name not in UNIQUE:
             before = len(self.operations)
-            simpler = self._simplify(self, call)
+            simpler = self._simpler(call)
             if simpler is not None:
                 if isinstance(simpler, Tensor):
                     self.simplified[simpler] = call
@@ -156,6 +160,16 @@ class Emitter:
                 self._emitted[key] = operation
         self._tracker.follow(operation)
         return operation.results
+
+    def _simpler(self, call: Call) -> Operand | None:
+        """The operand that equals the result of an operation, if one is found."""
+        if self._simplify is None or self._depth == DEPTH:
+            return None
+        self._depth += 1
+        try:
+            return self._simplify(self, call)
+        finally:
+            self._depth -= 1
 
     def _new(
         self,

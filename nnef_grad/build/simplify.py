@@ -2,18 +2,28 @@
 
 Every rewrite looks at the operation and at what made its operands, never at who uses
 them. It returns an operand that equals the result, or None where it does not apply. Those
-that turn out not to pay are taken back when the graph is whole: see restore.py.
+that turn out not to pay are taken back when the graph is whole: see `restore`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from nnef_grad.build.arguments import Call
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import (
+    Graph,
+    Operand,
+    Operation,
+    Shape,
+    Tensor,
+    shape_of,
+    tensors,
+)
+from nnef_grad.graph.passes import count_uses, prune
 from nnef_grad.ops.elementwise import broadcast, fits_into
 from nnef_grad.ops.parts import inside, slice_positions
 from nnef_grad.ops.traits import RESHAPING
@@ -32,6 +42,28 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
         if result is not None:
             return result
     return None
+
+
+def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
+    """The graph without the rewrites that did not pay: what an operation is a simpler
+    form of takes its place where all that this needs is there anyway, and an operand of
+    the operation has no other use.
+
+    Args:
+        graph: a graph without operations whose results are not used.
+        simplified: what tensors are a simpler form of.
+    """
+    uses, known = count_uses(graph), set[Tensor]()
+    operations = []
+    for op in graph.operations:
+        call = simplified.get(op.outputs[0])
+        wanted = () if call is None else tensors(call.operands)
+        is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
+        if call is not None and is_own and known.issuperset(wanted):
+            op = replace(op, **call._asdict())
+        operations.append(op)
+        known.update(op.outputs)
+    return prune(replace(graph, operations=tuple(operations)))
 
 
 def _literal(operand: Operand, value: float) -> bool:
@@ -186,7 +218,7 @@ def _section(emit: Emitter, operand: Operand, taken: Mapping[int, range]) -> Ope
     axes = [axis for axis in taken if shape[axis : axis + 1] not in ((), (1,))]
     if not axes:
         return operand
-    begin, end = [taken[a].start for a in axes], [taken[a].stop for a in axes]
+    begin, end = [taken[a][0] for a in axes], [taken[a][-1] + 1 for a in axes]
     return emit("slice", operand, axes=axes, begin=begin, end=end, hint="inside")
 
 
