@@ -37,9 +37,13 @@ from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter, Tracker
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 from nnef_grad.ops.parts import inside, slice_positions
+from nnef_grad.ops.traits import MOVING
 
 # Of how many selections a slope is looked at.
 NEAR = 4
+# Operations that make whole numbers of whole numbers: means of means may be rounded to
+# zero where there is something.
+_COUNTING = MOVING | {"pad", "desample"}
 
 
 class Known(NamedTuple):
@@ -67,6 +71,7 @@ class Confinement(Tracker):
         self.confined: dict[Tensor, Tensor] = {}
         self._masks: dict[Support, Selection] = {}
         self._paddings: dict[Support, Operation] = {}
+        self._surrounding: dict[object, Support] = {}
         self._indicators: dict[object, Tensor] = {}
 
     # What the emitter tells
@@ -210,9 +215,18 @@ class Confinement(Tracker):
             if not self._has_no_zeros(operation, parts):
                 for result in operation.outputs:
                     own = Support(None, result, parts, result.shape)
-                    self._known[result] = Known(own)
                     if not parts and _surrounds(operation):
-                        self._paddings[own] = operation
+                        own = self._surrounded(operation, own)
+                    self._known[result] = Known(own)
+
+    def _surrounded(self, padding: Operation, own: Support) -> Support:
+        """The support of a padding: that of the same one of another tensor, if there is
+        one.
+        """
+        key = (tuple(padding.attributes["padding"]), own.shape)
+        known = self._surrounding.setdefault(key, own)
+        self._paddings.setdefault(known, padding)
+        return known
 
     def _has_no_zeros(self, operation: Operation, parts: tuple[Support, ...]) -> bool:
         """Whether each element of a result comes from inside of a padding: of a slice of
@@ -274,7 +288,8 @@ class Confinement(Tracker):
                 condition = emit(name, mask.condition, axes=axes, hint="support")
                 return Selection(condition, mask.holds)
         indicator = self._indicator(emit, operation, moved)
-        self._indicators[moved] = indicator
+        if operation.name in _COUNTING:
+            self._indicators[moved] = indicator
         return Selection(emit("gt", indicator, 0.0, hint="support"), True)
 
     def _whole_mask(self, operand: Operand) -> Selection | None:
@@ -295,7 +310,7 @@ class Confinement(Tracker):
         return tensors(results)[operation.outputs.index(moved)]
 
     def _ones(self, emit: Emitter, cotangent: Tensor) -> Tensor:
-        """Greater than zero inside the support, and zero outside of it."""
+        """One or more inside the support, and zero outside of it."""
         if cotangent in self._zeros:
             return cotangent
         known = self._known.get(cotangent)

@@ -6,7 +6,9 @@ share_m = div(grad_m, 32.0);      to    mean_m = mean_reduce(x, axes = [1]);
 grad_x = add(grad_y, share_m);          grad_x = sub(grad_y, mean_m);
 
 A number moves along products of tensors that are used once, to another number, or to a
-sum, which takes its sign. Where two numbers do not multiply exactly, both stay.
+sum, which takes its sign. Where two numbers do not multiply exactly, both stay; and where
+tensors between them would be multiplied with a number that is large or small, as these
+might become infinite or zero.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from nnef_grad.graph.passes import count_uses
 
 # How many operations are looked through.
 REACH = 8
+# What tensors between two numbers are multiplied with is no further from 1.
+FAR = 2.0**24
 OPPOSITE = {"add": "sub", "sub": "add"}
 # Beginnings of names that say what a tensor is multiplied with.
 SCALES = ("scaled_", "half_", "share_", "double_")
@@ -153,11 +157,15 @@ class _Merger:
 
     def _multiply(self, path: Path, factor: Fraction, user: Operation) -> bool:
         """Multiplies the number at the end of a path, whose beginning an operation uses.
-        Returns False where the product is not exact, or is 1 and there is nothing else.
+        Returns False where the product is not exact or too far from 1, or is 1 and there
+        is nothing else.
         """
         last = self._now(path[-1])
         number, x = _number(last)
         product = number * factor
+        is_near = 1 / FAR <= abs(product) <= FAR
+        if len(path) > 1 and abs(factor) != 1 and not is_near:
+            return False
         if product == 1:
             if len(path) == 1 and user.name not in OPPOSITE:
                 return False

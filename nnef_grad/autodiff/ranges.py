@@ -44,8 +44,8 @@ class Range:
         return self.is_finite and (self.lower > 0.0 or self.upper < 0.0)
 
 
-# The smallest number that is greater than zero.
-POSITIVE = 5e-324
+# The smallest number that is greater than zero in single precision.
+POSITIVE = 2.0**-149
 
 FINITE = Range()
 UNKNOWN = Range(is_finite=False)
@@ -70,7 +70,8 @@ class Ranges:
         for index, result in enumerate(operation.results):
             own = found[index] if isinstance(found, tuple) else found
             if own is not FINITE:
-                self._known.update((tensor, own) for tensor in tensors([result]))
+                known = _in_single_precision(own)
+                self._known.update((tensor, known) for tensor in tensors([result]))
 
     def of(self, operand: Operand) -> Range:
         """The range of a tensor or a literal."""
@@ -79,7 +80,9 @@ class Ranges:
         if isinstance(operand, tuple):
             return _union(map(self.of, operand))
         is_number = isinstance(operand, (bool, int, float))
-        return Range(float(operand), float(operand)) if is_number else FINITE
+        if not is_number:
+            return FINITE
+        return _in_single_precision(Range(float(operand), float(operand)))
 
     def where(self, condition: Tensor, operand: Operand) -> Range:
         """The range of the elements of a tensor where a condition holds."""
@@ -126,6 +129,8 @@ class Ranges:
             else self._extremum(distance, "max_reduce")
         )
         axes = {*total.attributes["axes"]}
+        if total.attributes["normalize"]:
+            return False
         return extremum is not None and axes.issuperset(extremum.attributes["axes"])
 
     def _is_below_maximum(self, difference: Operation) -> bool:
@@ -177,6 +182,13 @@ def _neg(x: Range) -> Range:
 
 def _add(x: Range, y: Range) -> Range:
     return Range(x.lower + y.lower, x.upper + y.upper, x.is_finite and y.is_finite)
+
+
+def _in_single_precision(x: Range) -> Range:
+    """A bound that may be rounded to zero is zero."""
+    lower = 0.0 if 0.0 < x.lower < POSITIVE else x.lower
+    upper = 0.0 if -POSITIVE < x.upper < 0.0 else x.upper
+    return Range(lower, upper, x.is_finite)
 
 
 def _above(x: Range) -> Range:

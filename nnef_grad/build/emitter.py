@@ -142,6 +142,8 @@ class Emitter:
         """
         name = call.definition.name
         call = call._replace(operands=self._tracker.prepare(self, name, call.operands))
+        # Rewrites may take it that operands and attributes fit each other.
+        shapes = infer_shapes(self.opset, call, span)
         key: tuple[object, ...] | None = None
         if self._simplify is not None and not names and name not in UNIQUE:
             before = len(self.operations)
@@ -155,7 +157,7 @@ class Emitter:
             key = operation_key(call)
         operation = self._emitted.get(key)
         if operation is None:
-            operation = self._new(call, hints, names, span)
+            operation = self._new(call, shapes, hints, names, span)
             if key is not None:
                 self._emitted[key] = operation
         self._tracker.follow(operation)
@@ -174,13 +176,13 @@ class Emitter:
     def _new(
         self,
         call: Call,
+        shapes: list[Any],
         hints: tuple[str, ...],
         names: tuple[Any, ...],
         span: Span | None,
     ) -> Operation:
         """A new operation, with new tensors for its results."""
         definition, operands, attributes, dtype = call
-        shapes = infer_shapes(self.opset, call, span)
         names = names or (None,) * len(shapes)
         hints = hints or tuple(result.name for result in definition.results)
         results: list[Result] = []

@@ -108,7 +108,9 @@ def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
 
 
 def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
-    """min(x, b) > a where b > a: x is what may be smaller than a."""
+    """min(x, b) > a where b > a: x is what may be smaller than a. What is not a number is
+    not larger than a: a minimum with it is not a number either.
+    """
     least = emit.derived_by(x, ("min",))
     if least is None or not isinstance(y, float):
         return None
