@@ -37,13 +37,9 @@ from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter, Tracker
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 from nnef_grad.ops.parts import inside, slice_positions
-from nnef_grad.ops.traits import MOVING
 
 # Of how many selections a slope is looked at.
 NEAR = 4
-# Operations that make whole numbers of whole numbers: means of means may be rounded to
-# zero where there is something.
-_COUNTING = MOVING | {"pad", "desample"}
 
 
 class Known(NamedTuple):
@@ -72,7 +68,6 @@ class Confinement(Tracker):
         self._masks: dict[Support, Selection] = {}
         self._paddings: dict[Support, Operation] = {}
         self._surrounding: dict[object, Support] = {}
-        self._indicators: dict[object, Tensor] = {}
 
     # What the emitter tells
 
@@ -288,8 +283,6 @@ class Confinement(Tracker):
                 condition = emit(name, mask.condition, axes=axes, hint="support")
                 return Selection(condition, mask.holds)
         indicator = self._indicator(emit, operation, moved)
-        if operation.name in _COUNTING:
-            self._indicators[moved] = indicator
         return Selection(emit("gt", indicator, 0.0, hint="support"), True)
 
     def _whole_mask(self, operand: Operand) -> Selection | None:
@@ -310,13 +303,10 @@ class Confinement(Tracker):
         return tensors(results)[operation.outputs.index(moved)]
 
     def _ones(self, emit: Emitter, cotangent: Tensor) -> Tensor:
-        """One or more inside the support, and zero outside of it."""
+        """One inside the support, and zero outside of it."""
         if cotangent in self._zeros:
             return cotangent
         known = self._known.get(cotangent)
-        moved = known and self._indicators.get(known.support.elements)
-        if moved is not None and moved.shape == cotangent.shape:
-            return moved
         whole = self._whole_mask(cotangent)
         if whole is not None:
             return _inside(emit, whole, 1.0, hint="ones")

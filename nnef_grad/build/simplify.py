@@ -191,37 +191,14 @@ def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
 # ---- Padding ----
 
 
-def slice_first(emit: Emitter, x: Operand, **window: Shape) -> Any:
-    """What is inside of a padding is what was padded. An element-wise operation on it is
-    applied there, where the tensors are smaller.
-    """
-    taken = slice_positions(shape_of(x), **window)
-    if _is_padded(emit, x, taken):
-        made = emit.producer(x)
-        return None if made is None else made.operands[0]
-    made = emit.derived_by(x, ("neg", "mul", "div"))
-    if made is None or not any(_is_padded(emit, o, taken) for o in made.operands):
+def slice_inside(emit: Emitter, x: Operand, **window: Shape) -> Any:
+    """What is inside of a padding is what was padded."""
+    padding = emit.derived_by(x, ("pad",))
+    if padding is None:
         return None
-    return emit(made.name, *(_section(emit, o, taken) for o in made.operands))
-
-
-def _is_padded(emit: Emitter, x: Operand, taken: Mapping[int, range]) -> bool:
-    """Whether what a slice would take of an operand is what was padded."""
-    made = emit.derived_by(x, ("pad",))
-    extents = enumerate(shape_of(x))
-    return made is not None and inside(made) == [
-        taken.get(axis, range(extent)) for axis, extent in extents
-    ]
-
-
-def _section(emit: Emitter, operand: Operand, taken: Mapping[int, range]) -> Operand:
-    """What a slice takes of an operand of an element-wise operation."""
-    shape = shape_of(operand)
-    axes = [axis for axis in taken if shape[axis : axis + 1] not in ((), (1,))]
-    if not axes:
-        return operand
-    begin, end = [taken[a][0] for a in axes], [taken[a][-1] + 1 for a in axes]
-    return emit("slice", operand, axes=axes, begin=begin, end=end, hint="inside")
+    taken = slice_positions(shape_of(x), **window)
+    positions = [taken.get(a, range(n)) for a, n in enumerate(shape_of(x))]
+    return padding.operands[0] if positions == inside(padding) else None
 
 
 def sum_what_is_padded(
@@ -346,7 +323,7 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "cast<scalar>": (convert,),
     "reshape<scalar>": (reshape_once,),
     "transpose<scalar>": (transpose_once,),
-    "slice<scalar>": (slice_first,),
+    "slice<scalar>": (slice_inside,),
     "squeeze<scalar>": (squeeze_first,),
     "sum_reduce": (sum_what_is_padded, reduce_first),
 }
