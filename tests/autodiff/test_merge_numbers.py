@@ -21,6 +21,21 @@ LEFT = {
     # The product of the two is not exact.
     "e = exp(x); a = mul(e, 0.1); y = mul(a, 0.3);": ["0.1", "0.3"],
     "e = exp(x); a = mul(e, 2.0); y = div(a, 0.3);": ["0.15"],
+    # The product of the two is beyond single precision.
+    "e = exp(x); a = mul(e, 16777216.0); b = mul(a, 281474976710656.0); c = mul(b, 68719476736.0); y = copy(c);": [
+        "1.9342813113834067e+25",
+        "16777216.0",
+    ],
+    # The tensor between them might become infinite, or zero.
+    "e = exp(x); a = mul(e, 1048576.0); s = sin(a); y = mul(s, 1048576.0);": [
+        "1048576.0",
+        "1048576.0",
+    ],
+    "e = exp(x); a = div(e, 1048576.0); s = sin(a); y = div(s, 1048576.0);": [
+        "1048576.0",
+        "1048576.0",
+    ],
+    "e = exp(x); a = mul(e, 1024.0); s = sin(a); y = mul(s, 1024.0);": ["1048576.0"],
 }
 
 

@@ -86,7 +86,16 @@ KNOWN = {
     "1.0 / x": (-np.inf, np.inf, False),
     "exp(x - max_reduce(x, axes = [0]))": (0.0, 1.0, True),
     "sum_reduce(exp(x - max_reduce(x, axes = [0])), axes = [0])": (1.0, np.inf, True),
+    "sum_reduce(exp(x - max_reduce(x, axes = [0])), axes = [])": (0.0, np.inf, True),
+    "sum_reduce(exp(x - max_reduce(x, axes = [0])), axes = [0], normalize = true)": (
+        0.0,
+        1.0,
+        True,
+    ),
+    "sum_reduce(exp(x - min_reduce(x, axes = [0])), axes = [0])": (0.0, np.inf, False),
     "sum_reduce(exp(x), axes = [0])": (0.0, np.inf, False),
+    "sqrt(sqr(sqr(1.0e-20 + sqr(x))))": (0.0, np.inf, True),
+    "max(x, 1.0e-50)": (0.0, np.inf, True),
     "sum_reduce(0.25 + sqr(x), axes = [0])": (0.25, np.inf, True),
     "sum_reduce(0.25 + sigmoid(x), axes = [0], normalize = true)": (0.25, 1.25, True),
 }
