@@ -36,7 +36,7 @@ from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter, Tracker
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
-from nnef_grad.ops.parts import inside, slice_positions
+from nnef_grad.ops.parts import inside
 
 # Of how many selections a slope is looked at.
 NEAR = 4
@@ -207,12 +207,11 @@ class Confinement(Tracker):
         elif puts_zeros(operation) or any(map(self._has_zeros, tensors([moved]))):
             known = [self._known[t] for t in tensors([moved]) if t in self._known]
             parts = tuple(k.support for k in known)
-            if not self._has_no_zeros(operation, parts):
-                for result in operation.outputs:
-                    own = Support(None, result, parts, result.shape)
-                    if not parts and _surrounds(operation):
-                        own = self._surrounded(operation, own)
-                    self._known[result] = Known(own)
+            for result in operation.outputs:
+                own = Support(None, result, parts, result.shape)
+                if not parts and _surrounds(operation):
+                    own = self._surrounded(operation, own)
+                self._known[result] = Known(own)
 
     def _surrounded(self, padding: Operation, own: Support) -> Support:
         """The support of a padding: that of the same one of another tensor, if there is
@@ -222,25 +221,6 @@ class Confinement(Tracker):
         known = self._surrounding.setdefault(key, own)
         self._paddings.setdefault(known, padding)
         return known
-
-    def _has_no_zeros(self, operation: Operation, parts: tuple[Support, ...]) -> bool:
-        """Whether each element of a result comes from inside of a padding: of a slice of
-        it, or a sum along the axes that were padded.
-        """
-        padding = self._paddings.get(parts[0]) if len(parts) == 1 else None
-        whole = None if padding is None else padding.outputs[0].shape
-        if padding is None or operation.inputs[0].shape != whole:
-            return False
-        padded = {
-            axis: n for axis, n in enumerate(inside(padding)) if len(n) < whole[axis]
-        }
-        if operation.name == "slice":
-            taken = slice_positions(whole, **operation.settings)
-            return all(
-                axis in taken and {*taken[axis]} <= {*n} for axis, n in padded.items()
-            )
-        sums = operation.name in ("sum_reduce", "mean_reduce")
-        return sums and {*operation.attributes["axes"]}.issuperset(padded)
 
     def _has_zeros(self, tensor: Tensor) -> bool:
         return tensor in self._known or tensor in self._zeros

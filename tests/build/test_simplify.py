@@ -66,6 +66,14 @@ def test_a_choice_repeats_what_it_chooses() -> None:
     assert "tile" not in emitted
 
 
+def test_a_row_repeats_a_column() -> None:
+    text = document(
+        "x = external(shape = [2, 3]);\nw = external(shape = [1, 3]);\np = mul(x, w);\ny = sum_reduce(p, axes = [1]);",
+        "x, w",
+    )
+    assert "grad_x = mul(grad_y, w);" in backward(text, wrt="x")
+
+
 DIFFERENCE = "x = external(shape = [2, 3]);\nw = external(shape = [2, 3]);\n"
 
 
@@ -188,3 +196,10 @@ def test_what_a_slice_left_out_is_padded_again(steps: str, part: str) -> None:
     emitted = backward(document(body, "x, w"), wrt="x")
     assert "constant(" not in emitted
     assert "select(" not in emitted
+
+
+def test_what_equal_paddings_surround_is_padded_again_at_the_second_order() -> None:
+    body = "s = softmax(x, axes = [1]);\nl = log(s);\ny = slice(l, axes = [1], begin = [1], end = [2]);"
+    graph = nnef_grad.loads(document(f"x = external(shape = [2, 3]);\n{body}"))
+    twice = nnef_grad.differentiate(nnef_grad.differentiate(graph).graph)
+    assert "select(" not in nnef_grad.dumps(twice)
