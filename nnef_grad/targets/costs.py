@@ -15,6 +15,7 @@ from typing import NamedTuple
 from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.costs import bytes_moved, multiply_adds
+from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.traits import DATA, FED, PRODUCTS, RESHAPING
 from nnef_grad.ops.windows import windows_of
 
@@ -33,6 +34,7 @@ class Speeds(NamedTuple):
         transposition: bytes; so are the next two.
         copies: elements that stay side by side.
         arithmetic: element by element, and sums.
+        outer: an outer product over more than two axes.
         operation: the time to begin with it.
     """
 
@@ -46,14 +48,15 @@ class Speeds(NamedTuple):
     transposition: float
     copies: float
     arithmetic: float
+    outer: float
     operation: float
 
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
-    "interpreter": Speeds(11, 11, 100, 13, 130, 13, 200, 150, 150, 150, 10_000),
-    "tract": Speeds(15, 14, 170, 50, 500, 15, 170, 200, 100, 100, 2_000),
-    "onnx": Speeds(6, 5, 60, 80, 4_000, 10, 180, 120, 60, 60, 3_000),
+    "interpreter": Speeds(11, 11, 100, 13, 130, 13, 200, 150, 150, 150, 150, 10_000),
+    "tract": Speeds(15, 14, 170, 50, 500, 15, 170, 200, 100, 100, 5_000, 2_000),
+    "onnx": Speeds(6, 5, 60, 80, 4_000, 10, 180, 120, 60, 60, 60, 3_000),
 }
 
 # What depends on data alone, they compute when a model is loaded.
@@ -96,7 +99,8 @@ def work(operation: Operation) -> tuple[str, int]:
         kind = _kind_of_filter(operation) if operation.name in _FILTERS else "product"
         factor = _idle_part(operation) if kind == "correlation" else 1
         return kind, factor * multiply_adds(operation)
-    return _KINDS.get(operation.name, "arithmetic"), bytes_moved(operation)
+    kind = "arithmetic" if outer_factors(operation) is None else "outer"
+    return _KINDS.get(operation.name, kind), bytes_moved(operation)
 
 
 # The filters that a correlation takes as long for as for fewer: then it takes its time to
