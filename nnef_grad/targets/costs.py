@@ -54,7 +54,7 @@ class Speeds(NamedTuple):
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
-    "interpreter": Speeds(11, 11, 100, 13, 130, 13, 200, 150, 150, 150, 150, 10_000),
+    "interpreter": Speeds(12, 6, 100, 6, 130, 6, 200, 150, 150, 150, 150, 10_000),
     "tract": Speeds(15, 14, 170, 50, 500, 15, 170, 200, 100, 100, 5_000, 2_000),
     "onnx": Speeds(6, 5, 60, 80, 4_000, 10, 180, 120, 60, 60, 60, 3_000),
 }
