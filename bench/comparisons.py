@@ -1,0 +1,63 @@
+"""Which figures are divided by which, and the goals."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from bench.rows import Row
+
+
+class Comparison(NamedTuple):
+    """A ratio, in the rows of a part that have both programs."""
+
+    part: str
+    measure: str  # an attribute of Row
+    program: str
+    peer: str
+    goal: float | None
+
+    @property
+    def name(self) -> str:
+        what = "" if self.measure == "seconds" else "memory of "
+        return f"{what}{self.program} / {self.peer}"
+
+
+COMPARISONS = (
+    Comparison("onnx", "seconds", "backward", "onnxruntime-training", 1.0),
+    Comparison("onnx", "seconds", "backward", "forward", 3.5),
+)
+
+
+class Ratio(NamedTuple):
+    """A ratio of medians, and of the shortest times."""
+
+    row: Row
+    comparison: Comparison
+    median: float
+    least: float
+
+    @property
+    def verdict(self) -> str:
+        if self.comparison.goal is None:
+            return ""
+        return "met" if self.median <= self.comparison.goal else "missed"
+
+
+def ratios(rows: Sequence[Row]) -> Iterator[Ratio]:
+    for comparison in COMPARISONS:
+        for row in rows:
+            figures = getattr(row, comparison.measure)
+            if row.part == comparison.part and {*comparison[2:4]} <= {*figures}:
+                ours, peer = figures[comparison.program], figures[comparison.peer]
+                yield Ratio(row, comparison, *_ratio(ours, peer))
+
+
+def _ratio(
+    ours: float | Sequence[float], peer: float | Sequence[float]
+) -> tuple[float, float]:
+    if isinstance(ours, float) and isinstance(peer, float):
+        return ours / peer, ours / peer
+    median = statistics.median
+    return median(ours) / median(peer), min(ours) / min(peer)
