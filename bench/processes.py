@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+LONGEST = 160
 ROOT = Path(__file__).parents[1]
 
 
@@ -36,8 +37,15 @@ def ask(worker: str, request: dict[str, Any], python: str = sys.executable) -> A
     )
     if found.returncode:
         said = found.stderr.strip().splitlines() or [f"exit code {found.returncode}"]
-        raise FailedError(said[-1])
+        raise FailedError(shortened(said[-1]))
     return json.loads(found.stdout.splitlines()[-1])
+
+
+def shortened(message: str) -> str:
+    """A message whose beginning is left out where it is long: ONNX Runtime writes whole
+    signatures before what went wrong.
+    """
+    return message if len(message) < LONGEST else f"... {message[-LONGEST:]}"
 
 
 def answer(function: Callable[[dict[str, Any]], object]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from bench.rows import Measured, Row, Skipped
 from bench.settings import Settings
 from nnef_grad import Graph
 from nnef_grad.interop import to_onnx
+from nnef_grad.ops.windows import windows_of
+from nnef_grad.targets.conditions import automatic
 
 PART = "onnx"
 PEER = "onnxruntime-training"
@@ -38,51 +41,67 @@ def measure(settings: Settings) -> Measured:
 
 def rows(net: str, batch: int, settings: Settings) -> Measured:
     graph = nets.NETS[net](batch)
-    with tempfile.TemporaryDirectory() as folder:
-        files = Files(graph, Path(folder), settings.training)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files, refusal = write_files(graph, folder, settings.training)
+        if refusal:
+            yield Skipped(PART, f"{net}, batch {batch}, by {PEER}", refusal)
         if settings.training:
-            answer = timed(files.all(), settings, folder, settings.training)
+            answer = timed(files, settings, folder, settings.training)
             yield row(net, batch, f"{PEER} {answer['version']}", answer)
-        answer = timed(files.ours(), settings, folder, sys.executable)
+        files.pop(PEER, None)
+        answer = timed(files, settings, folder, sys.executable)
         yield row(net, batch, f"onnxruntime {answer['version']}", answer)
 
 
-class Files:
-    """The ONNX files of a network, of its forward graph and of its gradients."""
+def write_files(
+    graph: Graph, folder: Path, training: str | None
+) -> tuple[dict[str, str], str]:
+    """Writes the ONNX file of each program; and why the peer has none, if it should.
 
-    def __init__(self, graph: Graph, folder: Path, training: str | None) -> None:
-        self.folder = folder
-        data = nets.random_data(graph)
-        to_onnx(graph, self.path("forward"), data)
-        wrt = [tensor.name for tensor in graph.variables]
-        if training:
-            # Both graphs compute the gradients that the peer has.
-            wrt = ask("gradient_graph", self._request(wrt), training)["variables"]
-        backward = nnef_grad.differentiate(graph, wrt=wrt)
-        to_onnx(backward.graph, self.path("backward"), data)
-
-    def _request(self, wrt: list[str]) -> dict[str, Any]:
-        output = self.path(PEER)
-        return {"forward": self.path("forward"), "output": output, "variables": wrt}
-
-    def path(self, program: str) -> str:
-        return str(self.folder / f"{program}.onnx")
-
-    def ours(self) -> dict[str, str]:
-        return {name: self.path(name) for name in ("forward", "backward")}
-
-    def all(self) -> dict[str, str]:
-        return {**self.ours(), PEER: self.path(PEER)}
+    All of them compute the same gradients: those of the variables that the peer has.
+    """
+    data = nets.random_data(graph)
+    names = ("forward", "explicit", "backward", PEER)
+    files = {name: str(folder / f"{name}.onnx") for name in names}
+    to_onnx(graph, files["forward"], data)
+    to_onnx(explicit(graph), files["explicit"], data)
+    wrt, refusal = [tensor.name for tensor in graph.variables], ""
+    if training:
+        (seed,) = nnef_grad.differentiate(graph).seeds.values()
+        request = {"forward": files["explicit"], "output": files[PEER], "seed": seed}
+        try:
+            answer = ask("gradient_graph", {**request, "variables": wrt}, training)
+            wrt = answer["variables"]
+        except FailedError as error:
+            refusal = str(error)
+    to_onnx(nnef_grad.differentiate(graph, wrt=wrt).graph, files["backward"], data)
+    left_out = {"explicit"} if training and not refusal else {"explicit", PEER}
+    return {name: f for name, f in files.items() if name not in left_out}, refusal
 
 
-def timed(files: dict[str, str], settings: Settings, folder: str, python: str) -> Any:
+def explicit(graph: Graph) -> Graph:
+    """The graph in a form that the peer differentiates right: its gradient of Conv takes
+    automatic padding for none, and it has no gradient of BatchNormalization.
+    """
+    graph = nnef_grad.loads(nnef_grad.dumps(graph), expand=["batch_normalization"])
+    operations = tuple(
+        replace(op, attributes={**op.attributes, "padding": windows_of(op).padding})
+        if op.name in ("conv", "deconv", "max_pool") and automatic(op)
+        else op
+        for op in graph.operations
+    )
+    return replace(graph, operations=operations)
+
+
+def timed(files: dict[str, str], settings: Settings, folder: Path, python: str) -> Any:
     request = {
         "files": files,
         "alike": ["backward", PEER],
         "runs": settings.runs,
         "seconds": settings.seconds,
         "threads": settings.threads,
-        "profile": folder if settings.profile else None,
+        "profile": str(folder) if settings.profile else None,
     }
     answer = ask("onnx_runtime", request, python)
     for line in profile_lines(answer.get("profiles", {})):
