@@ -9,12 +9,16 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from bench.comparisons import ratios
-from bench.parts import onnx
+from bench.parts import khronos, onnx, tract
 from bench.peers import VARIABLE, training_python
 from bench.rows import Measured, Row, Skipped
 from bench.settings import Settings
 
-PARTS: dict[str, Callable[[Settings], Measured]] = {"onnx": onnx.measure}
+PARTS: dict[str, Callable[[Settings], Measured]] = {
+    "onnx": onnx.measure,
+    "khronos": khronos.measure,
+    "tract": tract.measure,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

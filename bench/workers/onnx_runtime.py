@@ -14,6 +14,7 @@ import onnxruntime
 
 from bench.processes import answer
 from bench.timing import interleaved
+from bench.workers.results import difference
 
 TOP = 12
 
@@ -26,10 +27,11 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     sessions = {name: session(f, threads) for name, f in request["files"].items()}
     programs = {n: partial(s.run, None, feeds(s)) for n, s in sessions.items()}
     results = {name: program() for name, program in programs.items()}
+    compared = [results[name] for name in request["alike"] if name in results]
     answered = {
         "version": onnxruntime.__version__,
         "seconds": interleaved(programs, request["runs"], request["seconds"]),
-        "difference": difference(results, request["alike"]),
+        "difference": difference(*compared) if len(compared) == 2 else None,
     }
     if request["profile"]:
         answered["profiles"] = {
@@ -61,23 +63,6 @@ def feeds(session: Any) -> dict[str, Any]:
         )
         for fed in session.get_inputs()
     }
-
-
-def difference(results: dict[str, Any], alike: list[str]) -> float | None:
-    """The largest error of a gradient of the first program, relative to the largest
-    number of that of the second; or to a thousandth of the largest number of all, since
-    some gradients are zero but for rounding.
-    """
-    if not all(name in results for name in alike):
-        return None
-    ours, theirs = (results[name] for name in alike)
-    floor = max(np.abs(array).max() for array in theirs) / 1000
-    pairs = zip(ours, theirs, strict=True)
-    return max(relative(a.ravel(), b.ravel(), floor) for a, b in pairs)
-
-
-def relative(a: Any, b: Any, floor: float) -> float:
-    return float(np.abs(a - b).max() / max(np.abs(b).max(), floor))
 
 
 def profile(path: str, threads: int, folder: str) -> list[tuple[str, float, int]]:
