@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,15 +23,17 @@ class Pair(NamedTuple):
     shapes: dict[str, list[tuple[int, ...]]]
 
 
-def write_pair(graph: Graph, target: str, folder: Path) -> Pair:
-    """Writes the models of a network, lowered for a target: the backward model has the
-    gradients of all variables.
+def write_pair(
+    graph: Graph, wrt: Sequence[str], targets: Mapping[str, str], folder: Path
+) -> Pair:
+    """Writes the models of a network, each lowered for its target: the `forward` model,
+    and the `backward` model, which has the gradients of these variables.
     """
     data = nets.random_data(graph)
-    backward = nnef_grad.differentiate(graph, wrt="variables").graph
+    backward = nnef_grad.differentiate(graph, wrt=wrt).graph
     pair = Pair({}, {})
     for name, model in {"forward": graph, "backward": backward}.items():
-        lowered = nnef_grad.lower(model, target)
+        lowered = nnef_grad.lower(model, targets[name])
         nnef_grad.save(lowered.graph, folder / name, data={**data, **lowered.data})
         pair.folders[name] = str(folder / name)
         pair.shapes[name] = [tensor.shape for tensor in lowered.graph.inputs]

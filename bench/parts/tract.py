@@ -12,6 +12,7 @@ from bench.rows import Measured, Row
 from bench.settings import Settings
 
 PART = "tract"
+TARGETS = {"forward": "tract", "backward": "tract"}
 
 
 def measure(settings: Settings) -> Measured:
@@ -19,8 +20,10 @@ def measure(settings: Settings) -> Measured:
 
 
 def row(net: str, batch: int, settings: Settings) -> Row:
+    graph = nets.NETS[net](batch)
+    variables = [tensor.name for tensor in graph.variables]
     with tempfile.TemporaryDirectory() as folder:
-        pair = write_pair(nets.NETS[net](batch), PART, Path(folder))
+        pair = write_pair(graph, variables, TARGETS, Path(folder))
         request = {
             "models": pair.folders,
             "shapes": pair.shapes,

@@ -19,8 +19,9 @@ from bench.workers.results import difference
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
     """The request has the folders of the models by program, the names of the
-    `variables`, the shapes of the inputs and of the seeds, and `memory`: the program
-    whose memory is measured, or none for the times of all.
+    `variables`, the shapes of the inputs and of the seeds, whether there are batch
+    normalizations with numbers for operands, and `memory`: the program whose memory is
+    measured, or none for the times of all.
     """
     torch.set_num_threads(request["threads"])
     torch.manual_seed(0)
@@ -43,11 +44,21 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def forward(request: dict[str, Any], inputs: list[Any]) -> Any:
-    return partial(without_autograd, NNEFModule(request["models"]["forward"]), inputs)
+    return partial(without_autograd, forward_module(request), inputs)
 
 
 def backward(request: dict[str, Any], inputs: list[Any]) -> Any:
     return partial(without_autograd, NNEFModule(request["models"]["backward"]), inputs)
+
+
+def forward_module(request: dict[str, Any]) -> Any:
+    """The forward graph as it is; but the interpreter takes batch normalization with
+    numbers for its operands only by its formula.
+    """
+    folder = request["models"]["forward"]
+    if not request["literal_norms"]:
+        return NNEFModule(folder)
+    return NNEFModule(folder, decomposed=["batch_normalization"])
 
 
 def without_autograd(module: Any, inputs: list[Any]) -> list[Any]:
@@ -56,7 +67,7 @@ def without_autograd(module: Any, inputs: list[Any]) -> list[Any]:
 
 
 def autograd(request: dict[str, Any], inputs: list[Any], seeds: list[Any]) -> Any:
-    module = NNEFModule(request["models"]["forward"])
+    module = forward_module(request)
     parameters = [getattr(module, f"_nnef_{name}") for name in request["variables"]]
 
     def run() -> list[Any]:
