@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from bench.comparisons import ratios
-from bench.parts import khronos, onnx, tract
+from bench.parts import khronos, onnx, real, tract
 from bench.peers import VARIABLE, training_python
 from bench.rows import Measured, Row, Skipped
 from bench.settings import Settings
@@ -18,6 +18,7 @@ PARTS: dict[str, Callable[[Settings], Measured]] = {
     "onnx": onnx.measure,
     "khronos": khronos.measure,
     "tract": tract.measure,
+    "real": real.measure,
 }
 
 
