@@ -1,4 +1,7 @@
-"""Measures, and prints the ratios. `make bench` runs all of it.
+"""Measures, and prints the ratios.
+
+`make bench` measures everything, and writes bench/results.json, docs/speed.md and its
+figure. A part of it only prints:
 
     python -m bench --only onnx --models 'resnet|vgg' --batch 1 --runs 5
 """
@@ -6,47 +9,61 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
-from bench.comparisons import ratios
-from bench.parts import khronos, onnx, real, tract
+from bench import report
+from bench.page import page
+from bench.parts import PARTS, measure
 from bench.peers import VARIABLE, training_python
-from bench.rows import Measured, Row, Skipped
+from bench.plot import draw
+from bench.rows import Row, Skipped
 from bench.settings import Settings
 
-PARTS: dict[str, Callable[[Settings], Measured]] = {
-    "onnx": onnx.measure,
-    "khronos": khronos.measure,
-    "tract": tract.measure,
-    "real": real.measure,
-}
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results.json"
+PAGE, FIGURE = ROOT / "docs" / "speed.md", ROOT / "docs" / "speed.svg"
+# One network, in seconds.
+BRIEF = Settings(models="^mobilenet$", batches=(1,), runs=5)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
-    settings = settings_of(options)
+    if options.brief:
+        print(brief())
+        return
+    if options.page:
+        publish(report.read(RESULTS))
+        return
+    found = run(options.only, settings_of(options))
+    if options.write:
+        report.save(found, RESULTS)
+        publish(found)
+
+
+def run(parts: Sequence[str], settings: Settings) -> report.Report:
+    """Measures, and prints each row as soon as it is there."""
     rows: list[Row] = []
-    for part in options.only:
-        for found in PARTS[part](settings):
-            if isinstance(found, Skipped):
-                print(f"{found.part}: {found.what} left out: {found.why}", flush=True)
-            else:
-                rows.append(found)
-                show(found)
+    skipped: list[Skipped] = []
+    for part in parts:
+        for found in measure(part, settings):
+            rows += [found] if isinstance(found, Row) else []
+            skipped += [found] if isinstance(found, Skipped) else []
+            print(*report.lines(found), sep="\n", flush=True)
+    print(report.summary(rows))
+    return report.report(settings, rows, skipped)
 
 
-def show(row: Row) -> None:
-    """Prints the ratios of a row as soon as it is measured."""
-    for found in ratios([row]):
-        goal = "" if found.comparison.goal is None else f"goal {found.comparison.goal}"
-        print(
-            f"{row.part:8} {row.net:12} {row.batch:3} {row.runtime:28}"
-            f" {found.comparison.name:36} {found.median:5.2f} (min {found.least:5.2f})"
-            f" {goal} {found.verdict}",
-            flush=True,
-        )
-    if row.difference is not None:
-        print(f"{'':8} gradients differ by {row.difference:.0e}", flush=True)
+def brief() -> str:
+    """One network in ONNX Runtime, or why not."""
+    *_, found = measure("onnx", BRIEF)
+    return report.brief(found) if isinstance(found, Row) else report.lines(found)[0]
+
+
+def publish(written: report.Report) -> None:
+    """Writes the page and its figure."""
+    PAGE.write_text(page(written), "utf-8")
+    draw(written, FIGURE)
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -62,7 +79,11 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    made = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     say = made.add_argument
     say("--only", nargs="+", choices=[*PARTS], default=[*PARTS], help="these parts")
     say("--models", default="", metavar="REGEX", help="networks with such a name")
@@ -73,6 +94,9 @@ def parser() -> argparse.ArgumentParser:
     say("--profile", action="store_true", help="print what takes the time, by operator")
     say("--ort-training", metavar="PYTHON", help=f"or the variable {VARIABLE}")
     say("--install", action="store_true", help="onnxruntime-training, where it is not")
+    say("--write", action="store_true", help="the results, the page and its figure")
+    say("--page", action="store_true", help="write the page again, measure nothing")
+    say("--brief", action="store_true", help="one network, in a line")
     return made
 
 

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from bench.rows import Row
 
+# Networks of many layers differ by this share where an element is near a kink.
+TOLERANCE = 0.02
+
 
 class Comparison(NamedTuple):
     """A ratio, in the rows of a part that have both programs."""
@@ -25,6 +28,15 @@ class Comparison(NamedTuple):
 
 
 COMPARISONS = (
+    Comparison("compiler", "seconds", "nnef-grad", "python with lark and click", None),
+    *(
+        Comparison("compiler", "seconds", program, peer, None)
+        for peer, programs in {
+            "tarfile": ("a folder", "an archive", "a compressed archive"),
+            "nnef.parse_string": ("read", "differentiate", "lower", "write"),
+        }.items()
+        for program in programs
+    ),
     Comparison("onnx", "seconds", "backward", "onnxruntime-training", 1.0),
     Comparison("onnx", "seconds", "backward", "forward", 3.5),
     Comparison("khronos", "seconds", "backward", "autograd", 1.0),
@@ -44,8 +56,13 @@ class Ratio(NamedTuple):
 
     @property
     def verdict(self) -> str:
+        """Nothing without a goal. Programs that compute different things are not
+        compared.
+        """
         if self.comparison.goal is None:
             return ""
+        if (self.row.difference or 0) > TOLERANCE:
+            return "other results"
         return "met" if self.median <= self.comparison.goal else "missed"
 
 
@@ -55,13 +72,15 @@ def ratios(rows: Sequence[Row]) -> Iterator[Ratio]:
             figures = getattr(row, comparison.measure)
             if row.part == comparison.part and {*comparison[2:4]} <= {*figures}:
                 ours, peer = figures[comparison.program], figures[comparison.peer]
-                yield Ratio(row, comparison, *_ratio(ours, peer))
+                yield Ratio(row, comparison, *_divided(ours, peer))
 
 
-def _ratio(
+def _divided(
     ours: float | Sequence[float], peer: float | Sequence[float]
 ) -> tuple[float, float]:
     if isinstance(ours, float) and isinstance(peer, float):
         return ours / peer, ours / peer
+    assert not isinstance(ours, float)
+    assert not isinstance(peer, float)
     median = statistics.median
     return median(ours) / median(peer), min(ours) / min(peer)

@@ -21,6 +21,12 @@ from nnef_grad.model import declared_variables
 KHRONOS = Path(__file__).parents[2] / "shared" / "models"
 
 
+HEAD = """version 1.0;
+extension KHR_enable_fragment_definitions;
+extension KHR_enable_operator_expressions;
+"""
+
+
 class MissingError(Exception):
     """A network is not here."""
 
@@ -47,19 +53,13 @@ class Body:
         kernel = self.variable(f"{name}_weight", *shape)
         return f"{kernel}, {self.variable(f'{name}_bias', 1, shape[0])}"
 
-    def graph(self, name: str, fragments: str) -> Graph:
-        text = "\n".join(
-            [
-                "version 1.0;",
-                "extension KHR_enable_fragment_definitions;",
-                "extension KHR_enable_operator_expressions;",
-                fragments,
-                f"graph {name}( x ) -> ( y )\n{{",
-                *self.lines,
-                "}",
-            ]
-        )
-        return nnef_grad.loads(text, name=f"{name}.nnef")
+    def text(self, name: str, fragments: str = "") -> str:
+        """The document, with x for input and y for output."""
+        parts = [HEAD, fragments, f"graph {name}( x ) -> ( y )\n{{", *self.lines, "}"]
+        return "\n".join(parts)
+
+    def graph(self, name: str, fragments: str = "") -> Graph:
+        return nnef_grad.loads(self.text(name, fragments), name=f"{name}.nnef")
 
 
 # ---- Depthwise convolutions ----
@@ -269,6 +269,36 @@ def lstm(batch: int, steps: int = 32, inputs: int = 128, width: int = 256) -> Gr
     return body.graph("lstm", CELL)
 
 
+# ---- Residual blocks, for the compiler ----
+
+RESIDUAL = (
+    NORMALIZED
+    + """
+fragment block(
+    x: tensor<scalar>, norm: tensor<scalar>[],
+    kernel1: tensor<scalar>, bias1: tensor<scalar>,
+    kernel2: tensor<scalar>, bias2: tensor<scalar> )
+-> ( y: tensor<scalar> )
+{
+    wide = relu(conv(activate(x, norm), kernel1, bias1));
+    y = x + conv(wide, kernel2, bias2);
+}
+"""
+)
+
+
+def residual(blocks: int) -> Graph:
+    """Residual blocks of six operations and eight variables each."""
+    body = Body()
+    h = body.external("x", 1, 64, 56, 56)
+    for i in range(blocks):
+        first, second = (body.affine(f"conv{i}_{j}", 64, 64, 3, 3) for j in (1, 2))
+        norm = _norm(body, f"norm{i}", 64)
+        h = body.let(f"h{i}", f"block({h}, {norm}, {first}, {second})")
+    body.let("y", f"copy({h})")
+    return body.graph("residual", RESIDUAL)
+
+
 # ---- All of them ----
 
 
@@ -301,7 +331,8 @@ def random_data(graph: Graph) -> dict[str, npt.NDArray[np.float32]]:
     """
     generator = np.random.default_rng(0)
     return {
-        v.label: _weights(generator, v.label, v.shape) for v in declared_variables(graph)
+        v.label: _weights(generator, v.label, v.shape)
+        for v in declared_variables(graph)
     }
 
 
@@ -310,5 +341,5 @@ def _weights(
 ) -> npt.NDArray[np.float32]:
     values = generator.standard_normal(shape, np.float32)
     if "variance" in label:
-        return np.abs(values) / 2 + np.float32(1)
+        return (np.abs(values) / 2 + 1).astype(np.float32)
     return values / np.float32(sqrt(max(1, prod(shape[1:]))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,11 +31,11 @@ def training_python(given: str | None, *, install: bool) -> str | None:
 
 
 def make(folder: Path) -> None:
-    """Makes the environment. It stays away where the packages are not to be had: there
-    are none for Python 3.12 and later.
+    """Makes the environment, or leaves nothing where the packages are not to be had:
+    there are none for Python 3.12 and later.
     """
     print(f"installing onnxruntime-training into {folder}")
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
     made = subprocess.run([sys.executable, "-m", "venv", folder], check=False)
     if made.returncode or subprocess.run([*pip, *PACKAGES], check=False).returncode:
-        subprocess.run(["rm", "-rf", folder], check=False)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -8,28 +8,21 @@ from __future__ import annotations
 
 import tempfile
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import nnef_grad
 from bench.parts.models import each
 from bench.processes import ask
-from bench.rows import Measured, Row, Skipped
+from bench.rows import Measured, Row
 from bench.settings import Settings
+from bench.workers.torch_models import NETS
 from nnef_grad.interop import from_onnx, to_onnx
 
 PART = "real"
-PACKAGES = ("torch", "torchvision", "timm")
 
 
 def measure(settings: Settings) -> Measured:
-    missing = [package for package in PACKAGES if find_spec(package) is None]
-    if missing:
-        yield Skipped(PART, "all", f"not installed: {', '.join(missing)}")
-        return
-    from bench.workers.torch_models import NETS
-
     yield from each(PART, NETS, row, settings)
 
 

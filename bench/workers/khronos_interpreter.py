@@ -4,6 +4,7 @@ torch's own autograd through the interpreter of the forward graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -27,7 +28,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     torch.manual_seed(0)
     inputs = [torch.randn(shape) for shape in request["inputs"]]
     seeds = [torch.randn(shape) for shape in request["seeds"]]
-    makers = {
+    makers: dict[str, Callable[[], Any]] = {
         "forward": lambda: forward(request, inputs),
         "backward": lambda: backward(request, inputs + seeds),
         "autograd": lambda: autograd(request, inputs, seeds),
