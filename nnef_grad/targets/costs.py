@@ -54,7 +54,7 @@ class Speeds(NamedTuple):
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
     "interpreter": Speeds(12, 6, 100, 8, 400, 6, 200, 150, 150, 150, 150, 10_000),
-    "tract": Speeds(15, 14, 170, 110, 1_500, 15, 170, 200, 100, 100, 5_000, 2_000),
+    "tract": Speeds(14, 16, 200, 150, 3_000, 16, 200, 110, 30, 70, 2_000, 500),
     "onnx": Speeds(6, 5, 60, 240, 12_000, 10, 180, 120, 60, 60, 60, 3_000),
 }
 
