@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = run(options.only, settings_of(options))
     if options.write:
         report.save(found, RESULTS)
-        publish(found)
+        publish(report.read(RESULTS))
 
 
 def run(parts: Sequence[str], settings: Settings) -> report.Report:

