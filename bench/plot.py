@@ -14,7 +14,7 @@ COLUMNS = 2
 INCHES = (5.0, 0.22)  # the width of a panel, the height of a network in it
 MARKS = ("o", "s", "^", "D")  # for extents of the batch
 COLOR, GOAL_COLOR = "#1f5fa8", "#c0392b"
-TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
+TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 # Text remains text, and the same figures make the same file.
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "nnef-grad", "font.size": 8}
 
