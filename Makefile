@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 MINUTES ?= 1
 GRAPHS ?= 1000
 READY := $(VENV)/.ready
+PEERS := $(VENV)/.peers
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint types format bench fuzz random clean
@@ -16,11 +17,17 @@ help: ## Print this list
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,runtimes,dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,runtimes,dev]'
+	@touch $@
+
+# What the benchmark alone needs.
+$(PEERS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
 demo: $(READY) ## Run the samples and print what happened
 	@for sample in samples/*.py; do echo "== $$sample"; $(BIN)/python $$sample || exit 1; done
+	@echo "== bench"; $(BIN)/python -m bench --brief
 
 # A test of every kind, in a few minutes: of many random graphs, settings or networks it takes some.
 test: $(READY) ## Run the tests, of those that are alike some
@@ -40,8 +47,8 @@ format: $(READY) ## Bring the code into its form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Measure speed and memory
-	$(BIN)/python bench/bench.py
+bench: $(PEERS) ## Measure speed and memory, and write docs/speed.md
+	$(BIN)/python -m bench --install --write
 
 fuzz: $(READY) ## Fuzz the compiler; MINUTES=1 by default
 	$(BIN)/python -m fuzz.fuzz --minutes $(MINUTES)

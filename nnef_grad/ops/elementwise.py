@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nnef_grad.graph.ir import Shape
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import ShapeError, check_results, require, shape
 from nnef_grad.ops.traits import BROADCASTING, UNARY
 
@@ -74,3 +74,20 @@ def copy_n_shape(x: Shape, times: int) -> list[Shape]:
 def add_n_shape(x: tuple[Shape, ...]) -> Shape:
     require(len(x) > 0, "there is nothing to add")
     return broadcast(*x)
+
+
+# ---- Outer products ----
+
+
+def outer_factors(op: Operation) -> tuple[Tensor, Tensor] | None:
+    """The column and the row of an outer product over more than two axes: one has all of
+    its axes of several elements before those of the other.
+    """
+    if op.name != "mul" or op.outputs[0].rank <= 2 or len(op.inputs) != 2:
+        return None
+    for column, row in (op.inputs, op.inputs[::-1]):
+        longer = [axis for axis, extent in enumerate(column.shape) if extent > 1]
+        later = [axis for axis, extent in enumerate(row.shape) if extent > 1]
+        if longer and later and longer[-1] < later[0]:
+            return column, row
+    return None

@@ -147,9 +147,11 @@ def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
 @vjp("max_pool")
 def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out of
-    it
+    it. In a window of one element there is nothing to find.
     """
     (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
+    if prod(windows.size) == 1:
+        return [emit("debox", dy, **_reverse(windows))]
     index = emit("argmax_pool", x, border=border, **_basic(windows), hint="index")
     return [emit("desample", dy, index, **_reverse(windows))]
 

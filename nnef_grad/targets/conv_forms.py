@@ -208,3 +208,27 @@ def pixel_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     missing = (1,) * (columns.rank - turned.rank)
     aligned = reshaped(emit, turned, (*missing, *turned.shape), "aligned")
     return [reshaped(emit, emit("matmul", aligned, columns, hint="product"), y.shape)]
+
+
+# ---- Products as correlations ----
+
+# A correlation with a larger result was measured to be slower than a product.
+_LARGEST_RESULT = 2**20
+
+
+def _are_rows(op: Operation) -> bool:
+    """Whether an operation multiplies rows with rows."""
+    flags = op.attributes["transposeA"], op.attributes["transposeB"]
+    (y,) = op.outputs
+    return flags == (False, True) and y.rank == 2 and prod(y.shape) <= _LARGEST_RESULT
+
+
+@form("matmul", _are_rows)
+def correlation_of_rows(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """Each row of the one is a filter for each row of the other."""
+    images, filters = (
+        reshaped(emit, x, (x.shape[0], 1, x.shape[1]), name)
+        for x, name in zip(op.inputs, ("images", "filters"), strict=True)
+    )
+    found = emit("conv", images, filters, padding=[(0, 0)], hint="correlation")
+    return [reshaped(emit, found, op.outputs[0].shape)]

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.costs import bytes_moved, multiply_adds
+from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.traits import DATA, FED, PRODUCTS, RESHAPING
-from nnef_grad.ops.windows import windows_of
 
 
 class Speeds(NamedTuple):
@@ -25,7 +25,7 @@ class Speeds(NamedTuple):
 
     Attributes:
         product: of matrices.
-        convolution: with a group for each channel, depthwise.
+        convolution: with a group for each channel, depthwise_convolution.
         correlation: a convolution with windows larger than its result; with a filter for
             each group, depthwise_correlation.
         deconvolution: in whatever form the runtime has it; with a group for each channel,
@@ -33,12 +33,13 @@ class Speeds(NamedTuple):
         transposition: bytes; so are the next two.
         copies: elements that stay side by side.
         arithmetic: element by element, and sums.
+        outer: an outer product over more than two axes.
         operation: the time to begin with it.
     """
 
     product: float
     convolution: float
-    depthwise: float
+    depthwise_convolution: float
     correlation: float
     depthwise_correlation: float
     deconvolution: float
@@ -46,24 +47,19 @@ class Speeds(NamedTuple):
     transposition: float
     copies: float
     arithmetic: float
+    outer: float
     operation: float
 
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
-    "interpreter": Speeds(11, 11, 100, 13, 130, 13, 200, 150, 150, 150, 10_000),
-    "tract": Speeds(15, 14, 170, 50, 500, 15, 170, 200, 100, 100, 2_000),
-    "onnx": Speeds(6, 5, 60, 80, 4_000, 10, 180, 120, 60, 60, 3_000),
+    "interpreter": Speeds(12, 6, 100, 8, 400, 6, 200, 150, 150, 150, 150, 10_000),
+    "tract": Speeds(14, 16, 200, 150, 3_000, 16, 200, 110, 30, 70, 2_000, 500),
+    "onnx": Speeds(6, 5, 60, 240, 12_000, 10, 180, 120, 60, 60, 60, 3_000),
 }
 
 # What depends on data alone, they compute when a model is loaded.
 FOLDING = {"tract", "onnx"}
-
-_FILTERS = {"conv", "deconv"}
-_KINDS = {
-    "transpose": "transposition",
-    **dict.fromkeys(("slice", "concat", "pad", "tile", "copy", *RESHAPING), "copies"),
-}
 
 
 def data_of(operations: Iterable[Operation]) -> set[Tensor]:
@@ -85,34 +81,61 @@ def cost(operations: Sequence[Operation], runtime: str) -> float:
 
 
 def _duration(speeds: Speeds, operation: Operation) -> float:
-    kind, amount = work(operation)
-    speed: float = getattr(speeds, kind)
-    return speed * amount / 1000 + speeds.operation
+    speed: dict[str, float] = speeds._asdict()
+    return sum(speed[kind] * amount for kind, amount in work(operation).items())
 
 
-def work(operation: Operation) -> tuple[str, int]:
-    """The kind of speed that counts for an operation, and how many multiply-adds or bytes."""
+def work(operation: Operation) -> dict[str, float]:
+    """How many thousands of multiply-adds and bytes an operation takes, by the kind of
+    speed, and that it is one operation.
+    """
+    work = {"operation": 1.0, _kind_of_memory(operation): bytes_moved(operation) / 1000}
     if operation.name in PRODUCTS:
-        kind = _kind_of_filter(operation) if operation.name in _FILTERS else "product"
-        factor = _idle_part(operation) if kind == "correlation" else 1
-        return kind, factor * multiply_adds(operation)
-    return _KINDS.get(operation.name, "arithmetic"), bytes_moved(operation)
+        amount = multiply_adds(operation) / 1000
+        work[_kind_of_product(operation)] = amount * _slowness(operation)
+    return work
 
 
-# The filters that a correlation takes as long for as for fewer: then it takes its time to
+_MEMORY = {
+    "transpose": "transposition",
+    **dict.fromkeys(("slice", "concat", "pad", "tile", "copy", *RESHAPING), "copies"),
+    **dict.fromkeys(PRODUCTS, "copies"),
+}
+
+
+def _kind_of_memory(op: Operation) -> str:
+    return _MEMORY.get(op.name, "outer" if outer_factors(op) else "arithmetic")
+
+
+def _kind_of_product(op: Operation) -> str:
+    if op.name not in ("conv", "deconv"):
+        return "product"
+    (_, w), groups = op.inputs[:2], groups_of(op)
+    if _is_correlation(op):
+        return "depthwise_correlation" if w.shape[0] == groups > 1 else "correlation"
+    is_depthwise = w.shape[1] == 1 and groups > 1
+    return f"depthwise_{_FILTERS[op.name]}" if is_depthwise else _FILTERS[op.name]
+
+
+_FILTERS = {"conv": "convolution", "deconv": "deconvolution"}
+
+
+def _is_correlation(op: Operation) -> bool:
+    """Whether the windows of a convolution are larger than its result."""
+    return op.name == "conv" and prod(op.inputs[1].shape[2:]) > prod(
+        op.outputs[0].shape[2:]
+    )
+
+
+# A correlation takes as long for fewer filters than these: then it takes its time to
 # collect the elements of its windows.
 _LEAST_FILTERS = 64
 
 
-def _idle_part(op: Operation) -> int:
-    return max(_LEAST_FILTERS // op.inputs[1].shape[0], 1)
-
-
-def _kind_of_filter(op: Operation) -> str:
-    windows, (_, w), groups = windows_of(op), op.inputs[:2], groups_of(op)
-    if op.name == "conv" and prod(windows.size) > prod(windows.down):
-        return "depthwise_correlation" if w.shape[0] == groups > 1 else "correlation"
-    is_depthwise = w.shape[1] == 1 and groups > 1
-    if op.name == "deconv":
-        return "depthwise_deconvolution" if is_depthwise else "deconvolution"
-    return "depthwise" if is_depthwise else "convolution"
+def _slowness(op: Operation) -> float:
+    """How much longer each multiply-add of a correlation takes, for few filters, or less
+    long for a wide result: the elements of a row of windows are collected at once.
+    """
+    if not _is_correlation(op):
+        return 1.0
+    return max(_LEAST_FILTERS / op.inputs[1].shape[0], 1.0) / op.outputs[0].shape[-1]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial, reduce
+from math import prod
 
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, shape_of
+from nnef_grad.ops.elementwise import outer_factors
+from nnef_grad.ops.shape import reshaped
+from nnef_grad.targets.forms import form
 from nnef_grad.targets.registry import lowering
 
 
@@ -44,6 +48,20 @@ def _has_cast(op: Operation) -> bool:
     source = dtype_of(op.operands[0])
     others = {("scalar", "logical"), ("integer", "logical"), ("logical", "scalar")}
     return source == op.dtype or (source, op.dtype) in others
+
+
+@form("mul", lambda op: outer_factors(op) is not None)
+def outer_product_of_rows(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """[M..., 1...] and [1..., N...] as a column and a row: some runtimes go through each
+    axis of a tensor that is broadcast.
+    """
+    factors = outer_factors(op)
+    assert factors is not None
+    column, row = factors
+    rows = reshaped(emit, column, (prod(column.shape), 1), "column")
+    columns = reshaped(emit, row, (1, prod(row.shape)), "row")
+    product = emit("mul", rows, columns, hint="outer_product")
+    return [reshaped(emit, product, op.outputs[0].shape)]
 
 
 @lowering("cast", applies=_has_cast)

@@ -61,6 +61,13 @@ def choose_forms(graph: Graph, runtimes: Sequence[str]) -> Graph:
     return inline(graph, _Choice(graph, measured).best) if measured else graph
 
 
+def open_forms(graph: Graph) -> Iterator[tuple[Operation, Form]]:
+    """The operations of a graph that have other forms, with each of these."""
+    choice = _Choice(graph, ())
+    for op in graph.operations:
+        yield from ((op, form) for form in choice.forms(op))
+
+
 class _Choice:
     """What is known of a graph, and the choices made so far."""
 
@@ -74,7 +81,7 @@ class _Choice:
 
     def best(self, op: Operation) -> Decompose | None:
         """The cheapest form of an operation; None for the operation as it is."""
-        forms = [f.build for f in FORMS.get(op.name, ()) if self._applies(f, op)]
+        forms = [form.build for form in self.forms(op)]
         if not forms:
             return None
         chain = self._chain(op)
@@ -84,10 +91,15 @@ class _Choice:
             self._found[key] = min((None, *forms), key=costs)
         return self._found[key]
 
-    def _applies(self, form: Form, op: Operation) -> bool:
-        source = self._source(op)
-        is_there = source is not None and source.name == form.source
-        return (form.source is None or is_there) and form.applies(op)
+    def forms(self, op: Operation) -> list[Form]:
+        """The other forms of an operation."""
+        source = self._source(op) if op.name in FORMS else None
+        sources = (None, source.name if source is not None else None)
+        return [
+            form
+            for form in FORMS.get(op.name, ())
+            if form.source in sources and form.applies(op)
+        ]
 
     def _source(self, op: Operation) -> Operation | None:
         """What made the first operand, and for nothing else."""

@@ -5,8 +5,9 @@ all runtimes have them, and sums. Maxima and where they are: `argmax_pool`, `sam
     index = argmax_pool(x, size = [1, 1, 3, 3], ...)
     dx = desample(dy, index, size = [1, 1, 3, 3], ...)
 
-No runtime has these three as they are specified. `patches` has the 9 elements of each
-window of x along an axis of its own. `first` is true for the first one that is as large
+No runtime has these three as they are specified. Small windows are looked at place by
+place (maxima.py). For large ones, `patches` has the elements of each window of x along an
+axis of its own. `first` is true for the first one that is as large
 as the largest: the index in another form, which takes no integers. The elements that
 `desample` fills go back to where they were.
 

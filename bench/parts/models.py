@@ -1,0 +1,55 @@
+"""Forward and backward graphs as model folders, and rows of networks one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import nnef_grad
+from bench import nets
+from bench.processes import FailedError
+from bench.rows import Measured, Row, Skipped
+from bench.settings import Settings
+from nnef_grad import Graph
+
+
+class Pair(NamedTuple):
+    """The folders of a forward model and of its backward model, with the shapes of
+    their inputs, in order.
+    """
+
+    folders: dict[str, str]
+    shapes: dict[str, list[tuple[int, ...]]]
+
+
+def write_pair(
+    graph: Graph, wrt: Sequence[str], targets: Mapping[str, str], folder: Path
+) -> Pair:
+    """Writes the models of a network, each lowered for its target: the `forward` model,
+    and the `backward` model, which has the gradients of these variables.
+    """
+    data = nets.random_data(graph)
+    backward = nnef_grad.differentiate(graph, wrt=wrt).graph
+    pair = Pair({}, {})
+    for name, model in {"forward": graph, "backward": backward}.items():
+        lowered = nnef_grad.lower(model, targets[name])
+        nnef_grad.save(lowered.graph, folder / name, data={**data, **lowered.data})
+        pair.folders[name] = str(folder / name)
+        pair.shapes[name] = [tensor.shape for tensor in lowered.graph.inputs]
+    return pair
+
+
+def each(
+    part: str,
+    names: Iterable[str],
+    row: Callable[[str, int, Settings], Row],
+    settings: Settings,
+) -> Measured:
+    """The row of each network that is wanted, for each batch, or why there is none."""
+    for net in filter(settings.wants, names):
+        for batch in settings.batches:
+            try:
+                yield row(net, batch, settings)
+            except (nets.MissingError, FailedError) as error:
+                yield Skipped(part, f"{net}, batch {batch}", str(error))

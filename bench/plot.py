@@ -1,0 +1,79 @@
+"""The ratios as a figure: a panel for each comparison that has a goal."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.comparisons import Ratio, ratios
+from bench.report import Report
+
+COLUMNS = 2
+INCHES = (5.0, 0.22)  # the width of a panel, the height of a network in it
+MARKS = ("o", "s", "^", "D")  # for extents of the batch
+COLOR, GOAL_COLOR = "#1f5fa8", "#c0392b"
+TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+# Text remains text, and the same figures make the same file.
+STYLE = {"svg.fonttype": "none", "svg.hashsalt": "nnef-grad", "font.size": 8}
+
+Panels = Mapping[str, Sequence[Ratio]]
+
+
+def panels(report: Report) -> Panels:
+    """The ratios with a goal, by the title of their panel."""
+    found: dict[str, list[Ratio]] = {}
+    for ratio in ratios(report.rows):
+        if ratio.comparison.goal is not None:
+            title = f"{ratio.comparison.name}\nin {ratio.row.runtime}"
+            found.setdefault(title, []).append(ratio)
+    return found
+
+
+def draw(report: Report, path: Path) -> None:
+    """Writes the figure as SVG. It needs matplotlib."""
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    drawn = panels(report)
+    rows = -(-len(drawn) // COLUMNS)
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        tallest = max(len({r.row.net for r in panel}) for panel in drawn.values())
+        size = COLUMNS * INCHES[0], rows * (INCHES[1] * tallest + 1)
+        figure, axes = plt.subplots(rows, COLUMNS, figsize=size, squeeze=False)
+        for place, (title, panel) in zip(axes.flat, drawn.items(), strict=False):
+            draw_panel(place, title, panel)
+        for place in axes.flat[len(drawn) :]:
+            place.axis("off")
+        figure.tight_layout()
+        figure.savefig(path, format="svg", metadata={"Date": None})
+        plt.close(figure)
+
+
+def draw_panel(axes: Any, title: str, panel: Sequence[Ratio]) -> None:
+    nets = list(dict.fromkeys(ratio.row.net for ratio in panel))
+    goal = panel[0].comparison.goal
+    axes.axvline(goal, color=GOAL_COLOR, linewidth=1, label=f"goal: {goal}")
+    batches = sorted({ratio.row.batch for ratio in panel})
+    for mark, batch in zip(MARKS, batches, strict=False):
+        shown = [r for r in panel if r.row.batch == batch]
+        axes.plot(
+            [ratio.median for ratio in shown],
+            [nets.index(ratio.row.net) for ratio in shown],
+            *(mark,),
+            color=COLOR,
+            markersize=5,
+            markerfacecolor=COLOR if batch > 1 else "white",
+            label=f"batch {batch}",
+        )
+    axes.set_title(title, fontsize=9)
+    axes.set_xscale("log")
+    axes.set_xticks(TICKS, [str(tick) for tick in TICKS])
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(TICKS[0], TICKS[-1])
+    axes.set_yticks(range(len(nets)), nets)
+    axes.set_ylim(len(nets) - 0.5, -0.5)
+    axes.grid(axis="x", color="#dddddd", linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.legend(loc="lower right", fontsize=7)

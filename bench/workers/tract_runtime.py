@@ -1,0 +1,36 @@
+"""Times models in tract, which computes in one thread."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tract
+
+from bench.processes import answer
+from bench.timing import interleaved
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """The request has the folders of the `models`, and the shapes of their inputs."""
+    programs = {
+        name: program(folder, request["shapes"][name])
+        for name, folder in request["models"].items()
+    }
+    for run in programs.values():
+        run()
+    return {
+        "version": f"tract {tract.version()}",
+        "seconds": interleaved(programs, request["runs"], request["seconds"]),
+    }
+
+
+def program(folder: str, shapes: list[list[int]]) -> Any:
+    generator = np.random.default_rng(0)
+    inputs = [generator.standard_normal(shape, np.float32) for shape in shapes]
+    return partial(tract.nnef().load(folder).into_runnable().run, inputs)
+
+
+if __name__ == "__main__":
+    answer(main)

@@ -1,0 +1,173 @@
+"""The machinery of the benchmark, on small runs. No time is judged here."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnef_grad
+from bench import __main__ as bench
+from bench import nets, report
+from bench.comparisons import COMPARISONS, ratios
+from bench.page import page
+from bench.parts import onnx
+from bench.processes import FailedError, ask, shortened
+from bench.rows import Row, Skipped
+from bench.settings import Settings
+from bench.timing import LEAST_RUNS, interleaved
+from bench.workers.results import difference
+
+ONE = Settings(models="^lstm$", batches=(1,), runs=1)
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"for want of {missing}")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks that take no time."""
+    monkeypatch.setitem(nets.NETS, "lstm", partial(nets.lstm, steps=2, width=8))
+    monkeypatch.setitem(nets.NETS, "mobilenet", partial(nets.mobilenet, image=32))
+
+
+# ---- Networks ----
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("net", ["mobilenet", "unet", "transformer", "lstm"])
+def test_a_network_has_gradients_of_all_variables(net: str, batch: int) -> None:
+    graph = nets.NETS[net](batch)
+    assert {tensor.shape[0] for tensor in (*graph.inputs, *graph.outputs)} == {batch}
+    assert len(nnef_grad.differentiate(graph, wrt="variables").gradients) > 3
+    assert not graph.warnings
+
+
+def test_a_network_that_is_not_here_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nets, "KHRONOS", tmp_path)
+    monkeypatch.setitem(nets.NETS, "lstm", nets.khronos("lstm"))
+    *_, found = onnx.measure(ONE)
+    assert isinstance(found, Skipped)
+    assert "lstm.nnef is not here" in found.why
+
+
+def test_the_peer_gets_explicit_padding_and_the_formula_of_normalizations() -> None:
+    given = onnx.explicit(nets.mobilenet(1, image=32))
+    assert all(op.attributes["padding"] for op in given.operations if op.name == "conv")
+    assert "batch_normalization" not in {op.name for op in given.operations}
+    graph = nets.mobilenet(1, image=32)
+    data = nets.random_data(graph)
+    feeds = {"x": np.ones((1, 3, 32, 32))}
+    (exact,) = nnef_grad.evaluate(graph, feeds, data).values()
+    (found,) = nnef_grad.evaluate(given, feeds, data).values()
+    assert np.allclose(exact, found)
+
+
+# ---- Runs ----
+
+
+def test_programs_take_turns() -> None:
+    called: list[str] = []
+    programs = {name: lambda name=name: called.append(name) for name in "ab"}
+    times = interleaved(programs, 2, 60.0)
+    assert called == ["a", "b", "a", "b"]
+    assert [len(taken) for taken in times.values()] == [2, 2]
+
+
+def test_no_run_begins_after_the_time_is_over() -> None:
+    assert len(interleaved({"a": lambda: None}, 100, 0.0)["a"]) == LEAST_RUNS
+
+
+@needs("onnx", "onnxruntime", "torch", "tract")
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("part", ["onnx", "khronos", "tract"])
+def test_a_row_of_each_part(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = bench.run([part], ONE)
+    goals = [c for c in COMPARISONS if c.part == part and c.peer != onnx.PEER]
+    assert [ratio.comparison for ratio in ratios(found.rows)] == goals
+    assert all((row.difference or 0) < 1e-4 for row in found.rows)
+    assert f"{part:9} lstm" in capsys.readouterr().out
+
+
+@needs("onnx", "onnxruntime")
+@pytest.mark.usefixtures("small")
+def test_one_network_in_a_line() -> None:
+    line = bench.brief()
+    assert line.startswith("mobilenet in onnxruntime")
+    assert line.endswith("times as long as the forward graph")
+
+
+@needs("onnx", "onnxruntime")
+@pytest.mark.usefixtures("small")
+def test_the_operators_that_take_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    options = "--only onnx --models ^lstm$ --batch 1 --runs 1 --profile"
+    bench.main(options.split())
+    assert "% Gemm (" in capsys.readouterr().out
+
+
+def test_a_worker_that_fails_says_why() -> None:
+    with pytest.raises(FailedError, match="KeyError: 'arguments'"):
+        ask("compiler", {})
+
+
+def test_a_long_message_keeps_its_end() -> None:
+    assert shortened("x" * 1000 + "why").endswith("xwhy")
+    assert len(shortened("x" * 1000)) < 200
+
+
+# ---- Results ----
+
+
+def test_the_difference_is_relative_to_each_gradient() -> None:
+    theirs = [np.array([[2.0, 4.0]]), np.array([1e-9])]
+    ours = [np.array([2.0, 4.4]), np.array([0.0])]
+    assert difference(ours, theirs) == pytest.approx(0.1)
+
+
+def row(**changes: object) -> Row:
+    fields = {
+        "part": "khronos",
+        "net": "lstm",
+        "batch": 1,
+        "runtime": "torch",
+        "seconds": {"backward": [1.0, 3.0, 2.0], "autograd": [4.0, 4.0, 5.0]},
+        "mebibytes": {"backward": 30.0, "autograd": 20.0},
+    }
+    return Row(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_ratios_and_their_goals() -> None:
+    time, memory = ratios([row()])
+    assert (time.median, time.least, time.verdict) == (0.5, 0.25, "met")
+    assert (memory.median, memory.verdict) == (1.5, "missed")
+
+
+def test_programs_with_other_results_are_not_compared() -> None:
+    verdicts = [ratio.verdict for ratio in ratios([row(difference=0.5)])]
+    assert verdicts == ["other results"] * 2
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+    skipped = Skipped("real", "the whole part", "not installed: timm")
+    written = report.report(Settings(), [row()], [skipped])
+    report.save(written, tmp_path / "results.json")
+    assert report.read(tmp_path / "results.json") == written
+
+
+def test_the_page_says_what_was_missed_and_left_out() -> None:
+    skipped = Skipped("real", "the whole part", "not installed: timm")
+    written = page(report.report(Settings(), [row()], [skipped]))
+    assert "1 of 2 goals are met" in written
+    assert "| lstm | 1 | 0.50 | **1.50** | backward 2e+03, autograd 4e+03 |" in written
+    assert "- real: the whole part: not installed: timm" in written
+
+
+def test_the_page_shows_the_results_that_are_kept() -> None:
+    assert bench.PAGE.read_text("utf-8") == page(report.read(bench.RESULTS))
