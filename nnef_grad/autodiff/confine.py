@@ -298,7 +298,7 @@ class Confinement(Tracker):
 
 def _surrounds(operation: Operation) -> bool:
     """Whether an operation puts zeros around a tensor, and cuts nothing off."""
-    if operation.name != "pad":
+    if operation.name != "pad" or not puts_zeros(operation):
         return False
     sides = [side for pair in operation.attributes["padding"] for side in pair]
     return min(sides, default=0) >= 0 and any(sides)
