@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Union
 
+from nnef_grad.autodiff.merge_numbers import merge_numbers
 from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.rule_results import counted
@@ -81,8 +82,9 @@ def finished(
     """The graph that was emitted for a forward graph, without what is not used, with final
     names, verified, and with the quantization of the forward tensors.
     """
-    graph = unmask(restore(prune(graph), emit.simplified))
-    graph = put_inputs_first(_without_needless_copies(prune(graph), forward))
+    graph = prune(unmask(restore(prune(graph), emit.simplified)))
+    graph = merge_numbers(graph, emit)
+    graph = put_inputs_first(_without_needless_copies(graph, forward))
     graph = assign_names(graph, emit.hints, emit.pinned, reserved)
     verify(graph)
     quantization = carry_quantization(forward.quantization, graph)

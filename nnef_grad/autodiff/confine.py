@@ -10,6 +10,8 @@ So what comes of zero times infinity outside of a cotangent's support *leaks*, a
 *confined*: replaced by zero once, by a `select` over the same condition, where the
 element-wise operations end, before a sum, a product of matrices, a result, or a sum with
 what has another support. Nothing is emitted where all slopes are finite by their ranges.
+One condition is enough where all slopes are finite that it selects, such as 1 / n where
+n > 0; and what a slice left out is cut out, and padded again.
 The result is a selection again, so all this holds at every order, and the rules are plain
 formulas.
 """
@@ -17,6 +19,7 @@ formulas.
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from nnef_grad.autodiff.cotangent_support import (
@@ -33,15 +36,20 @@ from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter, Tracker
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
+from nnef_grad.ops.parts import inside
+
+# Of how many selections a slope is looked at.
+NEAR = 4
 
 
 class Known(NamedTuple):
-    """The support of a cotangent, and whether the cotangent may differ from zero outside
-    of it all the same.
+    """The support of a cotangent, and, where the cotangent may differ from zero outside
+    of it all the same, what to confine it to: the support, or as much of what it is
+    within as keeps the slopes finite.
     """
 
     support: Support
-    leaks: bool = False
+    limit: Support | None = None
 
 
 class Confinement(Tracker):
@@ -58,6 +66,8 @@ class Confinement(Tracker):
         self._zeros: set[Tensor] = set()
         self.confined: dict[Tensor, Tensor] = {}
         self._masks: dict[Support, Selection] = {}
+        self._paddings: dict[Support, Operation] = {}
+        self._surrounding: dict[object, Support] = {}
 
     # What the emitter tells
 
@@ -107,15 +117,41 @@ class Confinement(Tracker):
         if not self._leaks(cotangent):
             return cotangent
         if cotangent not in self.confined:
-            support = self._known[cotangent].support
-            confined = _inside(emit, self._mask(emit, support), cotangent)
+            support, limit = self._known[cotangent]
+            assert limit is not None
+            padding = self._paddings.get(limit)
+            if padding is not None and cotangent.shape == limit.shape:
+                confined = self._padded_again(emit, padding, cotangent)
+            else:
+                confined = _inside(emit, self._mask(emit, limit), cotangent)
             self._known[confined] = Known(support)
             self.confined[cotangent] = confined
         return self.confined[cotangent]
 
+    def _padded_again(
+        self, emit: Emitter, padding: Operation, cotangent: Tensor
+    ) -> Tensor:
+        """The cotangent inside of a padding, with zeros around it."""
+        whole = enumerate(zip(inside(padding), cotangent.shape, strict=True))
+        taken = {axis: own for axis, (own, extent) in whole if len(own) < extent}
+        begin = [own.start for own in taken.values()]
+        end = [own.stop for own in taken.values()]
+        # Inside is nothing to leak.
+        known = self._known.pop(cotangent)
+        inner = emit(
+            "slice", cotangent, axes=[*taken], begin=begin, end=end, hint="inside"
+        )
+        self._known[cotangent] = known
+        (padded,) = emit.emit_again(padding, (inner,), hints=(emit.naming("inside"),))
+        assert isinstance(padded, Tensor)
+        return padded
+
     def _leaks(self, tensor: Tensor) -> bool:
+        return self._limit(tensor) is not None
+
+    def _limit(self, tensor: Tensor) -> Support | None:
         known = self._known.get(tensor)
-        return known is not None and known.leaks
+        return None if known is None else known.limit
 
     def _support(self, operand: Operand) -> Support | None:
         known = self._known.get(operand) if isinstance(operand, Tensor) else None
@@ -125,16 +161,20 @@ class Confinement(Tracker):
 
     def _keep(self, operation: Operation) -> None:
         whole = self._algebra.carry(operation.name, operation.operands, self._support)
-        leaks = any(map(self._leaks, operation.inputs))
+        limits = {limit for t in operation.inputs if (limit := self._limit(t))}
         chosen = selection(operation)
         support = whole
         if chosen is not None:
             support = self._algebra.select(whole, chosen)
-            # Selected twice by the same, and by nothing else.
-            leaks = leaks and not (support is whole and support.within is None)
-        if support is not None:
-            leaks = leaks or not self._has_finite_slopes(operation, support)
-            self._known.update((t, Known(support, leaks)) for t in operation.outputs)
+            if support is whole and support.within is None:
+                # Selected twice by the same, and by nothing else.
+                limits = set()
+        if support is None:
+            return
+        if not self._has_finite_slopes(operation, support):
+            limits.add(self._finite_part(operation, support))
+        limit = support if len(limits) > 1 else next(iter(limits), None)
+        self._known.update((t, Known(support, limit)) for t in operation.outputs)
 
     def _has_finite_slopes(self, operation: Operation, support: Support) -> bool:
         """Whether zeros outside of the support stay zeros."""
@@ -146,6 +186,19 @@ class Confinement(Tracker):
             for o in operands
         )
 
+    def _finite_part(self, operation: Operation, support: Support) -> Support:
+        """One selection that the support is within and that takes no element whose slope
+        is infinite, such as that of the positive divisors; the support, if there is none.
+        """
+        if operation.name == "div":
+            for part in islice(support.wholes(), NEAR):
+                own = part.elements
+                if isinstance(own, Selection) and own.holds:
+                    divisors = self._ranges.where(own.condition, operation.operands[1])
+                    if divisors.has_finite_reciprocal:
+                        return self._algebra.select(None, own)
+        return support
+
     def _move(self, operation: Operation) -> None:
         moved = operation.operands[0]
         support = self._support(moved)
@@ -155,7 +208,19 @@ class Confinement(Tracker):
             known = [self._known[t] for t in tensors([moved]) if t in self._known]
             parts = tuple(k.support for k in known)
             for result in operation.outputs:
-                self._known[result] = Known(Support(None, result, parts, result.shape))
+                own = Support(None, result, parts, result.shape)
+                if not parts and _surrounds(operation):
+                    own = self._surrounded(operation, own)
+                self._known[result] = Known(own)
+
+    def _surrounded(self, padding: Operation, own: Support) -> Support:
+        """The support of a padding: that of the same one of another tensor, if there is
+        one.
+        """
+        key = (tuple(padding.attributes["padding"]), own.shape)
+        known = self._surrounding.setdefault(key, own)
+        self._paddings.setdefault(known, padding)
+        return known
 
     def _has_zeros(self, tensor: Tensor) -> bool:
         return tensor in self._known or tensor in self._zeros
@@ -181,16 +246,36 @@ class Confinement(Tracker):
         if own is None:
             return _join(emit, "or", "and", *masks)
         if isinstance(own, Tensor):
-            indicator = self._indicator(emit, own)
-            return Selection(emit("gt", indicator, 0.0, hint="support"), True)
+            return self._moved_mask(emit, own)
         return _join(emit, "and", "or", masks[0], own) if masks else own
 
-    def _indicator(self, emit: Emitter, moved: Tensor) -> Tensor:
-        """The result of an operation for ones inside the supports of its operands and
-        zeros outside: greater than zero where the result may differ from zero.
+    def _moved_mask(self, emit: Emitter, moved: Tensor) -> Selection:
+        """The mask of what an operation moved: a sum may differ from zero where any of
+        its terms may.
         """
         operation = emit.producer(moved)
         assert operation is not None
+        if operation.name in ("sum_reduce", "mean_reduce"):
+            mask = self._whole_mask(operation.operands[0])
+            if mask is not None:
+                name = "any_reduce" if mask.holds else "all_reduce"
+                axes = operation.attributes["axes"]
+                condition = emit(name, mask.condition, axes=axes, hint="support")
+                return Selection(condition, mask.holds)
+        indicator = self._indicator(emit, operation, moved)
+        return Selection(emit("gt", indicator, 0.0, hint="support"), True)
+
+    def _whole_mask(self, operand: Operand) -> Selection | None:
+        """The mask of the support of a cotangent, if it has the cotangent's shape."""
+        if not isinstance(operand, Tensor) or operand not in self._known:
+            return None
+        mask = self._masks[self._known[operand].support]
+        return mask if mask.condition.shape == operand.shape else None
+
+    def _indicator(self, emit: Emitter, operation: Operation, moved: Tensor) -> Tensor:
+        """The result of an operation for ones inside the supports of its operands and
+        zeros outside: greater than zero where the result may differ from zero.
+        """
         first, *others = operation.operands
         ones = map_tensors(partial(self._ones, emit), first)
         hints = tuple(emit.naming("indicator") for _ in operation.results)
@@ -201,17 +286,30 @@ class Confinement(Tracker):
         """One inside the support, and zero outside of it."""
         if cotangent in self._zeros:
             return cotangent
-        ones = emit("constant", shape=cotangent.shape, value=(1.0,), hint="ones")
         known = self._known.get(cotangent)
+        whole = self._whole_mask(cotangent)
+        if whole is not None:
+            return _inside(emit, whole, 1.0, hint="ones")
+        ones = emit("constant", shape=cotangent.shape, value=(1.0,), hint="ones")
         return (
             ones if known is None else _inside(emit, self._masks[known.support], ones)
         )
 
 
-def _inside(emit: Emitter, mask: Selection, tensor: Tensor) -> Tensor:
+def _surrounds(operation: Operation) -> bool:
+    """Whether an operation puts zeros around a tensor, and cuts nothing off."""
+    if operation.name != "pad" or not puts_zeros(operation):
+        return False
+    sides = [side for pair in operation.attributes["padding"] for side in pair]
+    return min(sides, default=0) >= 0 and any(sides)
+
+
+def _inside(
+    emit: Emitter, mask: Selection, inner: Operand, hint: str = "inside"
+) -> Tensor:
     """The elements that a mask selects; zero elsewhere."""
-    branches = (tensor, 0.0) if mask.holds else (0.0, tensor)
-    return emit("select", mask.condition, *branches, hint="inside")
+    branches = (inner, 0.0) if mask.holds else (0.0, inner)
+    return emit("select", mask.condition, *branches, hint=hint)
 
 
 def _join(

@@ -44,8 +44,8 @@ class Range:
         return self.is_finite and (self.lower > 0.0 or self.upper < 0.0)
 
 
-# The smallest number that is greater than zero.
-POSITIVE = 5e-324
+# The smallest number that is greater than zero in single precision.
+POSITIVE = 2.0**-149
 
 FINITE = Range()
 UNKNOWN = Range(is_finite=False)
@@ -70,7 +70,8 @@ class Ranges:
         for index, result in enumerate(operation.results):
             own = found[index] if isinstance(found, tuple) else found
             if own is not FINITE:
-                self._known.update((tensor, own) for tensor in tensors([result]))
+                known = _in_single_precision(own)
+                self._known.update((tensor, known) for tensor in tensors([result]))
 
     def of(self, operand: Operand) -> Range:
         """The range of a tensor or a literal."""
@@ -79,7 +80,16 @@ class Ranges:
         if isinstance(operand, tuple):
             return _union(map(self.of, operand))
         is_number = isinstance(operand, (bool, int, float))
-        return Range(float(operand), float(operand)) if is_number else FINITE
+        if not is_number:
+            return FINITE
+        return _in_single_precision(Range(float(operand), float(operand)))
+
+    def where(self, condition: Tensor, operand: Operand) -> Range:
+        """The range of the elements of a tensor where a condition holds."""
+        known, made = self.of(operand), self._made_by.get(condition)
+        if made is None or made.name != "gt" or made.operands[0] != operand:
+            return known
+        return _max(known, _above(self.of(made.operands[1])))
 
     def _assume(self, operation: Operation) -> None:
         """Assumes that a variance has no negative elements, whatever it is computed from."""
@@ -92,8 +102,10 @@ class Ranges:
         name, operands = operation.name, operation.operands
         if name == "mul" and operands[0] == operands[1]:
             name, operands = "sqr", operands[:1]
-        if name == "sum_reduce" and self._counts_extrema(operation):
-            return Range(1.0, INF)
+        if name == "sum_reduce" and self._has_a_one(operation):
+            return Range(1.0, INF, self.of(operands[0]).is_finite)
+        if name == "sub" and self._is_below_maximum(operation):
+            return Range(-INF, 0.0, self.of(operands[0]).is_finite)
         rule = _RULES.get(name)
         if rule is not None:
             return rule(*map(self.of, operands), **operation.attributes)
@@ -102,18 +114,34 @@ class Ranges:
         are_finite = all(self.of(t).is_finite for t in tensors(operation.operands))
         return FINITE if are_finite else UNKNOWN
 
-    def _counts_extrema(self, operation: Operation) -> bool:
-        """Whether a sum counts the elements that are the largest or smallest along its
-        axes: there is one at least.
+    def _has_a_one(self, total: Operation) -> bool:
+        """Whether a sum adds a 1, and nothing that is negative: the number of the
+        elements that are an extremum along its axes, or the powers of the distances
+        from a maximum.
         """
-        hits = self._producer(operation, 0, "select")
+        hits = self._producer(total, 0, "select")
         equal = self._producer(hits, 0, "eq")
-        extremum = self._producer(equal, 1, "max_reduce", "min_reduce")
-        if hits is None or equal is None or extremum is None:
+        distance = self._producer(self._producer(total, 0, "exp"), 0, "sub")
+        is_count = hits is not None and hits.operands[1:] == (1.0, 0.0)
+        extremum = (
+            self._extremum(equal, "max_reduce", "min_reduce")
+            if is_count
+            else self._extremum(distance, "max_reduce")
+        )
+        axes = {*total.attributes["axes"]}
+        if total.attributes["normalize"]:
             return False
-        is_same = extremum.operands == equal.operands[:1]
-        axes, inner = operation.attributes["axes"], extremum.attributes["axes"]
-        return hits.operands[1:] == (1.0, 0.0) and is_same and {*axes} >= {*inner}
+        return extremum is not None and axes.issuperset(extremum.attributes["axes"])
+
+    def _is_below_maximum(self, difference: Operation) -> bool:
+        return self._extremum(difference, "max_reduce") is not None
+
+    def _extremum(self, operation: Operation | None, *names: str) -> Operation | None:
+        """The second operand's producer, if it is an extremum of the first operand."""
+        found = self._producer(operation, 1, *names)
+        if operation is None or found is None:
+            return None
+        return found if found.operands == operation.operands[:1] else None
 
     def _producer(
         self, operation: Operation | None, operand: int, *names: str
@@ -154,6 +182,18 @@ def _neg(x: Range) -> Range:
 
 def _add(x: Range, y: Range) -> Range:
     return Range(x.lower + y.lower, x.upper + y.upper, x.is_finite and y.is_finite)
+
+
+def _in_single_precision(x: Range) -> Range:
+    """A bound that may be rounded to zero is zero."""
+    lower = 0.0 if 0.0 < x.lower < POSITIVE else x.lower
+    upper = 0.0 if -POSITIVE < x.upper < 0.0 else x.upper
+    return Range(lower, upper, x.is_finite)
+
+
+def _above(x: Range) -> Range:
+    """Numbers that are larger than some."""
+    return Range(x.lower + POSITIVE)
 
 
 def _mul(x: Range, y: Range) -> Range:
@@ -267,6 +307,13 @@ def _some_of_them(x: Range, *others: Range, **attributes: Any) -> Range:
     return x
 
 
+def _sum(x: Range, *, normalize: bool, **attributes: Any) -> Range:
+    """A sum of positive numbers is not smaller than the smallest."""
+    lower, upper = max(x.lower, 0.0), min(x.upper, 0.0)
+    ends = lower if x.lower >= 0.0 else -INF, upper if x.upper <= 0.0 else INF
+    return x if normalize else Range(*ends, x.is_finite)
+
+
 def _same_sign(x: Range, **attributes: Any) -> Range:
     """Sums and means of elements, with zeros among them, and maxima."""
     return Range(
@@ -332,7 +379,8 @@ _RULES: dict[str, Rule] = {
         ),
         _some_of_them,
     ),
+    "sum_reduce": _sum,
     **dict.fromkeys(
-        ("sum_reduce", "box", "debox", "avg_pool", "max_pool"), _same_sign
+        ("box", "debox", "avg_pool", "max_pool"), _same_sign
     ),
 }  # fmt: skip

@@ -13,9 +13,12 @@ from dataclasses import replace
 from nnef_grad.autodiff.cotangent_support import Selection, keeps, selection
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import substitute
+from nnef_grad.ops.traits import LOGIC
 
 # Where the elements of a tensor matter: where all of some selections take them.
 Demand = tuple[Selection, ...]
+# The logical operations, by their results.
+Logic = Mapping[Tensor, Operation]
 # Branches are seldom nested more deeply.
 LIMIT = 8
 
@@ -60,15 +63,16 @@ def _source_of(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor
 def _demands(graph: Graph) -> dict[Tensor, Demand]:
     """The demand for each tensor, from the last operation to the first."""
     demands: dict[Tensor, Demand] = dict.fromkeys(graph.outputs, ())
+    logic = {op.outputs[0]: op for op in graph.operations if op.name in LOGIC}
     for operation in reversed(graph.operations):
-        for operand, demand in _of_operands(operation, demands):
+        for operand, demand in _of_operands(operation, demands, logic):
             known = demands.get(operand, demand)
             demands[operand] = tuple(s for s in known if s in demand)
     return demands
 
 
 def _of_operands(
-    operation: Operation, demands: Mapping[Tensor, Demand]
+    operation: Operation, demands: Mapping[Tensor, Demand], logic: Logic
 ) -> Iterator[tuple[Tensor, Demand]]:
     if not keeps(operation):
         yield from ((tensor, ()) for tensor in operation.inputs)
@@ -78,13 +82,32 @@ def _of_operands(
     for index, operand in enumerate(operation.operands):
         if isinstance(operand, Tensor):
             is_whole = operand.shape == result.shape and operand.dtype == "scalar"
-            added = _of_branch(operation, index) if is_whole else ()
+            added = _of_branch(operation, index, logic) if is_whole else ()
             yield operand, (*own, *added)[-LIMIT:] if is_whole else ()
 
 
-def _of_branch(operation: Operation, index: int) -> Demand:
+def _of_branch(operation: Operation, index: int, logic: Logic) -> Demand:
     """The demand that a select adds for one of its branches."""
     condition = operation.operands[0]
     if operation.name != "select" or not isinstance(condition, Tensor):
         return ()
-    return (Selection(condition, index == 1),)
+    return _implied(Selection(condition, index == 1), logic)
+
+
+def _implied(chosen: Selection, logic: Logic) -> Demand:
+    """A selection, and some of those that it is the intersection of."""
+    found = [chosen]
+    for one in found:
+        if len(found) < LIMIT:
+            found += _parts(one, logic.get(one.condition))
+    return tuple(found[:LIMIT])
+
+
+def _parts(chosen: Selection, made: Operation | None) -> Iterator[Selection]:
+    """The selections that one is the intersection of, given what made its condition."""
+    if made is None:
+        return
+    if made.name == "not":
+        yield Selection(made.inputs[0], not chosen.holds)
+    elif made.name == ("and" if chosen.holds else "or"):
+        yield from (Selection(tensor, chosen.holds) for tensor in made.inputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import count
 from typing import Any, cast
 
@@ -25,6 +25,9 @@ from nnef_grad.ops.traits import UNIQUE
 from nnef_grad.source import Span
 
 Simplifier = Callable[["Emitter", Call], "Operand | None"]
+# How many rewrites may be tried within each other: one that passes an operation on to what
+# made its operand would follow a chain to its beginning, again for each part of it.
+DEPTH = 4
 
 
 class Tracker:
@@ -76,6 +79,7 @@ class Emitter:
         self.naming: Callable[[str], str] = str
         self.simplified: dict[Tensor, Call] = {}
         self._simplify = simplify
+        self._depth = 0
         self._tracker = tracker or Tracker()
         self._numbers = count()
         self._producers: dict[Tensor, Operation] = {}
@@ -138,10 +142,12 @@ class Emitter:
         """
         name = call.definition.name
         call = call._replace(operands=self._tracker.prepare(self, name, call.operands))
+        # Rewrites may take it that operands and attributes fit each other.
+        shapes = infer_shapes(self.opset, call, span)
         key: tuple[object, ...] | None = None
         if self._simplify is not None and not names and name not in UNIQUE:
             before = len(self.operations)
-            simpler = self._simplify(self, call)
+            simpler = self._simpler(call)
             if simpler is not None:
                 if isinstance(simpler, Tensor):
                     self.simplified[simpler] = call
@@ -151,22 +157,32 @@ class Emitter:
             key = operation_key(call)
         operation = self._emitted.get(key)
         if operation is None:
-            operation = self._new(call, hints, names, span)
+            operation = self._new(call, shapes, hints, names, span)
             if key is not None:
                 self._emitted[key] = operation
         self._tracker.follow(operation)
         return operation.results
 
+    def _simpler(self, call: Call) -> Operand | None:
+        """The operand that equals the result of an operation, if one is found."""
+        if self._simplify is None or self._depth == DEPTH:
+            return None
+        self._depth += 1
+        try:
+            return self._simplify(self, call)
+        finally:
+            self._depth -= 1
+
     def _new(
         self,
         call: Call,
+        shapes: list[Any],
         hints: tuple[str, ...],
         names: tuple[Any, ...],
         span: Span | None,
     ) -> Operation:
         """A new operation, with new tensors for its results."""
         definition, operands, attributes, dtype = call
-        shapes = infer_shapes(self.opset, call, span)
         names = names or (None,) * len(shapes)
         hints = hints or tuple(result.name for result in definition.results)
         results: list[Result] = []
@@ -228,6 +244,12 @@ class Emitter:
     def producer(self, operand: Operand) -> Operation | None:
         """The operation that a tensor is a result of; None for a literal."""
         return self._producers.get(operand) if isinstance(operand, Tensor) else None
+
+    def derived_by(self, operand: Operand, names: Collection[str]) -> Operation | None:
+        """The operation of a derivative that made an operand, if it is one of some."""
+        made = self.producer(operand)
+        is_one = made is not None and made.origin is not None and made.name in names
+        return made if is_one else None
 
     def tensor(self, dtype: str, shape: Shape, hint: str) -> Tensor:
         """A new tensor with a provisional name."""

@@ -7,7 +7,7 @@ that turn out not to pay are taken back when the graph is whole: see `restore`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +24,8 @@ from nnef_grad.graph.ir import (
     tensors,
 )
 from nnef_grad.graph.passes import count_uses, prune
-from nnef_grad.ops.elementwise import fits_into
+from nnef_grad.ops.elementwise import broadcast, fits_into
+from nnef_grad.ops.parts import inside, slice_positions
 from nnef_grad.ops.traits import RESHAPING
 
 Rewrite = Callable[..., Any]
@@ -69,15 +70,6 @@ def _literal(operand: Operand, value: float) -> bool:
     return type(operand) is float and operand == value
 
 
-def _made_by(
-    emit: Emitter, operand: Operand, names: Collection[str]
-) -> Operation | None:
-    """The operation of a derivative that made an operand, if it is one of some."""
-    made = emit.producer(operand)
-    is_one = made is not None and made.origin is not None and made.name in names
-    return made if is_one else None
-
-
 # ---- Neutral operands ----
 
 
@@ -115,6 +107,18 @@ def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
     return emit("neg", negated) if isinstance(negated, Tensor) else None
 
 
+def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
+    """min(x, b) > a where b > a: x is what may be smaller than a. What is not a number is
+    not larger than a: a minimum with it is not a number either.
+    """
+    least = emit.derived_by(x, ("min",))
+    if least is None or not isinstance(y, float):
+        return None
+    inner, bound = least.operands
+    is_above = isinstance(bound, float) and bound > y
+    return emit("gt", inner, y) if is_above else None
+
+
 def choose(
     emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
 ) -> Any:
@@ -134,7 +138,7 @@ def _compared(emit: Emitter, condition: Operand) -> bool | None:
     """Whether two numbers are equal, where both are known. Nothing else is computed from
     the value of a constant: the result may yet be differentiated with respect to it.
     """
-    equality = _made_by(emit, condition, ("eq",))
+    equality = emit.derived_by(condition, ("eq",))
     if equality is None:
         return None
     left, right = (_number(emit, operand) for operand in equality.operands)
@@ -164,7 +168,7 @@ def reshape_once(
     emit: Emitter, x: Operand, *, shape: Shape, axis_start: int, axis_count: int
 ) -> Any:
     """Two changes of shape in a row are one."""
-    inner = _made_by(emit, x, RESHAPING)
+    inner = emit.derived_by(x, RESHAPING)
     is_whole = (axis_start, axis_count) == (0, -1) and all(n > 0 for n in shape)
     if inner is None or not is_whole:
         return None
@@ -174,7 +178,7 @@ def reshape_once(
 
 def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
     """Two changes of the order in a row are one."""
-    inner = _made_by(emit, x, ("transpose",))
+    inner = emit.derived_by(x, ("transpose",))
     if inner is None or not len(axes) == len(inner.attributes["axes"]) == len(
         shape_of(x)
     ):
@@ -184,7 +188,42 @@ def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
     return source if order == sorted(order) else emit("transpose", source, axes=order)
 
 
-# ---- Reductions ----
+# ---- Padding ----
+
+
+def slice_inside(emit: Emitter, x: Operand, **window: Shape) -> Any:
+    """What is inside of a padding is what was padded."""
+    padding = emit.derived_by(x, ("pad",))
+    if padding is None:
+        return None
+    taken = slice_positions(shape_of(x), **window)
+    positions = [taken.get(a, range(n)) for a, n in enumerate(shape_of(x))]
+    return padding.operands[0] if positions == inside(padding) else None
+
+
+def sum_what_is_padded(
+    emit: Emitter, x: Operand, *, axes: Shape, normalize: bool
+) -> Any:
+    """Zeros along the axes of a sum add nothing to it."""
+    made = emit.derived_by(x, ("pad",))
+    if made is None or normalize or not _adds_zeros(made, axes):
+        return None
+    source = made.operands[0]
+    several = [axis for axis in axes if shape_of(source)[axis] > 1]
+    return emit("sum_reduce", source, axes=several, hint="sum") if several else source
+
+
+def _adds_zeros(padding: Operation, axes: Shape) -> bool:
+    """Whether a padding adds zeros along some axes, and nothing along others."""
+    attributes = padding.attributes
+    outside = enumerate(attributes["padding"])
+    is_zero = attributes["border"] == "constant" and attributes["value"] == 0.0
+    return is_zero and all(
+        min(pair) >= 0 and (axis in axes or pair == (0, 0)) for axis, pair in outside
+    )
+
+
+# ---- Factors ----
 
 
 def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> Any:
@@ -192,22 +231,47 @@ def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> 
     where the tensor is smaller.
     """
     total = partial(emit, "sum_reduce", hint="sum", axes=axes, normalize=normalize)
-    inner = _made_by(emit, x, ("neg", "mul", "div"))
-    if inner is None:
+    return _factor_last(emit, x, total, partial(_constant_along, axes=axes))
+
+
+def squeeze_first(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
+    """A factor without the axes that are removed is applied when they are gone: what it
+    is applied to may be wanted without them elsewhere, too.
+    """
+    squeezed = partial(emit, "squeeze", hint="sum", axes=axes)
+    return _factor_last(emit, x, squeezed, partial(_ends_before, axes=axes))
+
+
+def _factor_last(
+    emit: Emitter,
+    x: Operand,
+    linear: Callable[[Operand], Tensor],
+    is_factor: Callable[[Operand], bool],
+) -> Any:
+    """A linear operation on what a factor is applied to, then the factor. Factors further
+    away stay: each of a chain of products would pull out all those before it.
+    """
+    made = emit.derived_by(x, ("neg", "mul", "div"))
+    if made is None:
         return None
-    if inner.name == "neg":
-        return emit("neg", total(inner.operands[0]))
-    left, right = inner.operands
-    if inner.name == "mul" and _constant_along(left, axes):
+    if made.name == "neg":
+        return emit("neg", linear(made.operands[0]))
+    left, right = made.operands
+    if made.name == "mul" and is_factor(left):
         left, right = right, left
-    if not _constant_along(right, axes) or shape_of(left) != shape_of(x):
-        return None
-    return emit(inner.name, total(left), right)
+    is_whole = shape_of(left) == shape_of(x)
+    return (
+        emit(made.name, linear(left), right) if is_whole and is_factor(right) else None
+    )
 
 
 def _constant_along(operand: Operand, axes: Shape) -> bool:
     shape = shape_of(operand)
     return all(axis >= len(shape) or shape[axis] == 1 for axis in axes)
+
+
+def _ends_before(operand: Operand, axes: Shape) -> bool:
+    return all(axis >= len(shape_of(operand)) for axis in axes)
 
 
 # ---- Broadcasting ----
@@ -222,11 +286,11 @@ def broadcast_instead(name: str) -> Rewrite:
     def rewrite(emit: Emitter, *operands: Operand) -> Any:
         for index, operand in enumerate(operands):
             before, after = operands[:index], operands[index + 1 :]
-            tile = _made_by(emit, operand, ("tile",))
+            tile = emit.derived_by(operand, ("tile",))
             if tile is None or not _repeats_singletons(tile):
                 continue
             source, others = tile.operands[0], [*map(shape_of, (*before, *after))]
-            if shape_of(operand) in others:
+            if _broadcast_equally(shape_of(source), shape_of(operand), others):
                 return emit(name, *before, source, *after)
             if all(fits_into(shape, shape_of(source)) for shape in others):
                 single = emit(name, *before, source, *after, hint="single")
@@ -234,6 +298,11 @@ def broadcast_instead(name: str) -> Rewrite:
         return None
 
     return rewrite
+
+
+def _broadcast_equally(x: Shape, y: Shape, others: Iterable[Shape]) -> bool:
+    """Whether two shapes are broadcast to the same one together with others."""
+    return broadcast(x, *others) == broadcast(y, *others)
 
 
 def _repeats_singletons(tile: Operation) -> bool:
@@ -249,9 +318,12 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "div": (neutral_on_the_right(1.0), broadcast_instead("div")),
     "pow": (neutral_on_the_right(1.0),),
     "neg": (negate_twice, broadcast_instead("neg")),
+    "gt": (compare_directly,),
     "select<scalar>": (choose, broadcast_instead("select")),
     "cast<scalar>": (convert,),
     "reshape<scalar>": (reshape_once,),
     "transpose<scalar>": (transpose_once,),
-    "sum_reduce": (reduce_first,),
+    "slice<scalar>": (slice_inside,),
+    "squeeze<scalar>": (squeeze_first,),
+    "sum_reduce": (sum_what_is_padded, reduce_first),
 }

@@ -104,6 +104,8 @@ def unstack_shape(value: Shape, axis: int) -> list[Shape]:
 @vjp("unstack")
 def unstack_vjp(emit: Emit, op: Operation, dvalues: Parts) -> list[Tensor | None]:
     """The gradients of the parts, stacked again."""
+    if len(dvalues) > 1 and None not in dvalues:
+        return [emit("stack", dvalues, axis=op.attributes["axis"])]
     axes = [op.attributes["axis"]]
     layers = [
         part and emit("unsqueeze", part, axes=axes, hint=f"section_{i}")

@@ -159,6 +159,12 @@ def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Tensor:
 # ---- Borders ----
 
 
+def inside(padding: Operation) -> list[range]:
+    """The positions in the result of a pad where its operand is, for each axis."""
+    pairs = zip(padding.inputs[0].shape, padding.attributes["padding"], strict=True)
+    return [range(before, before + extent) for extent, (before, _) in pairs]
+
+
 @shape("pad")
 def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shape:
     """Both sides are added; a negative side is cut off."""

@@ -132,6 +132,8 @@ def test_a_gradient_that_happens_to_be_zero_is_right() -> None:
     [
         f"select({NORM} > 0.0, x / {NORM}, 0.0)",
         f"select({NORM} > 0.0, log({NORM}), 0.0)",
+        "select(x > 0.3, x / (1.0 + sqrt(sum_reduce(x * x, axes = [1]))), 0.0)",
+        "select(x < 0.3, 0.0, x / (1.0 + sqrt(sum_reduce(x * x, axes = [1]))))",
         "select(x > 0.0, reshape(log(reshape(x, shape = [6])), shape = [2, 3]), 0.0)",
         "transpose(select(transpose(x, axes = [1, 0]) > 0.0, log(transpose(x, axes = [1, 0])), 0.0), axes = [1, 0])",
         "slice(sqrt(x), axes = [1], begin = [1], end = [3])",

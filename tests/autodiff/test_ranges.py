@@ -84,6 +84,18 @@ KNOWN = {
         True,
     ),
     "1.0 / x": (-np.inf, np.inf, False),
+    "exp(x - max_reduce(x, axes = [0]))": (0.0, 1.0, True),
+    "sum_reduce(exp(x - max_reduce(x, axes = [0])), axes = [0])": (1.0, np.inf, True),
+    "sum_reduce(exp(x - max_reduce(x, axes = [0])), axes = [])": (0.0, np.inf, True),
+    "sum_reduce(exp(x - max_reduce(x, axes = [0])), axes = [0], normalize = true)": (
+        0.0,
+        1.0,
+        True,
+    ),
+    "sum_reduce(exp(x - min_reduce(x, axes = [0])), axes = [0])": (0.0, np.inf, False),
+    "sum_reduce(exp(x), axes = [0])": (0.0, np.inf, False),
+    "sum_reduce(0.25 + sqr(x), axes = [0])": (0.25, np.inf, True),
+    "sum_reduce(0.25 + sigmoid(x), axes = [0], normalize = true)": (0.25, 1.25, True),
 }
 
 
@@ -95,3 +107,13 @@ def test_what_is_known_of(expression: str) -> None:
     lower, upper, is_finite = KNOWN[expression]
     assert (known.lower, known.upper) == pytest.approx((lower, upper))
     assert known.is_finite == is_finite
+
+
+@pytest.mark.parametrize(
+    "expression", ["sqrt(sqr(sqr(1.0e-20 + sqr(x))))", "max(x, 1.0e-50)"]
+)
+def test_what_single_precision_rounds_to_zero_may_be_zero(expression: str) -> None:
+    graph = nnef_grad.loads(model(expression, [3]))
+    known = found(graph)[graph.outputs[0]]
+    assert known.lower == 0.0
+    assert not known.has_finite_reciprocal

@@ -234,11 +234,26 @@ def test_evaluations_of_the_wrong_number_or_kind(
 
 # ---- What a rule emits ----
 
+
+def surrounded(emit: Callable[..., Any], x: Any) -> Any:
+    """With zeros around it, which a simplified form does without."""
+    return emit("pad", x, padding=[(0, 0), (1, 1)])
+
+
+def repeated(emit: Callable[..., Any], x: Any) -> Any:
+    total = emit("sum_reduce", x, axes=[1])
+    return emit("tile", total, repeats=[1, 3])
+
+
 EMISSIONS: list[tuple[Callable[..., Any], str]] = [
     (
         lambda emit, x: emit("pad", x, padding=[(0, 0), (1, 1)], boarder="constant", valeu=1.0),
         "'pad' has no attribute 'boarder'; did you mean 'border'?",
     ),
+    (lambda emit, x: emit("slice", surrounded(emit, x), axes=[7], begin=[1], end=[4]), "slice: 'axes' must be in 0..1 for rank 2, but are [7]"),
+    (lambda emit, x: emit("slice", surrounded(emit, x), axes=[1], begin=[], end=[4]), "slice: 'begin' must have an item for each of 1 axes, but has 0"),
+    (lambda emit, x: emit("sum_reduce", surrounded(emit, x), axes=[1, 9]), "sum_reduce: 'axes' must be in 0..1 for rank 2, but are [1, 9]"),
+    (lambda emit, x: emit("mul", repeated(emit, x), emit("constant", shape=[2, 4], value=(1.0,))), "mul: the shapes [2, 3] and [2, 4] cannot be broadcast: dimensions align from the left"),
     (lambda emit, x: emit("neg", x, colour=1), "'neg' has no attribute 'colour'"),
     (lambda emit, x: emit("sum_reduce", x, axis=[0]), "'sum_reduce' has no attribute 'axis'; did you mean 'axes'?"),
     (lambda emit, x: emit("mul", x, y=x), "'y' of 'mul' is an operand: give it in its place, without a keyword"),

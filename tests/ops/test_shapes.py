@@ -351,7 +351,7 @@ DIVIDING: list[tuple[str, Shapes, str, str]] = [
     ("[a, b] = split(x, axis = 2, ratios = [1, 1])", {"x": [1, 2, 2, 1, 1, 2]}, "a", "pad"),
     ("[a, b, c, d] = split(x, axis = 0, ratios = [1, 1, 1, 1])", {"x": [4]}, "d", "pad"),
     ("[a] = split(x, axis = 0, ratios = [2])", {"x": [4]}, "a", "copy"),
-    ("[a, b] = unstack(x, axis = 0)", {"x": [2]}, "a, b", "unsqueeze unsqueeze concat"),
+    ("[a, b] = unstack(x, axis = 0)", {"x": [2]}, "a, b", "stack"),
     ("[a, b] = unstack(x, axis = 0)", {"x": [2]}, "b", "unsqueeze pad"),
     ("[a, b, c] = unstack(x, axis = 1)", {"x": [2, 3, 2]}, "a, c", "unsqueeze unsqueeze concat"),
     ("[a, b, c] = unstack(x, axis = 2)", {"x": [2, 3, 3, 2]}, "b", "unsqueeze pad"),

@@ -1,0 +1,271 @@
+"""Merges the numbers that a derivative multiplies tensors with, where an operation less
+is left.
+
+grad_m = neg(total);
+share_m = div(grad_m, 32.0);      to    mean_m = mean_reduce(x, axes = [1]);
+grad_x = add(grad_y, share_m);          grad_x = sub(grad_y, mean_m);
+
+A number moves along products of tensors that are used once, to another number, or to a
+sum, which takes its sign. Where two numbers do not multiply exactly, both stay; and where
+tensors between them would be multiplied with a number that is large or small, as these
+might become infinite or zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from math import isfinite, prod
+from typing import Any, TypeGuard
+
+from nnef_grad.build.arguments import bind_call
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.graph.names import substitute
+from nnef_grad.graph.passes import count_uses
+
+# How many operations are looked through.
+REACH = 8
+# What tensors between two numbers are multiplied with is no further from 1.
+FAR = 2.0**24
+OPPOSITE = {"add": "sub", "sub": "add"}
+# Beginnings of names that say what a tensor is multiplied with.
+SCALES = ("scaled_", "half_", "share_", "double_")
+
+# The results of products: the first is a multiple of the second, and so on; the last one
+# is a product with a number.
+Path = tuple[Tensor, ...]
+
+
+def merge_numbers(graph: Graph, emit: Emitter) -> Graph:
+    """The graph with fewer products of tensors and numbers.
+
+    Args:
+        graph: a graph without operations whose results are not used.
+        emit: has the declarations of operations, and the hints for names.
+
+    Ensures: every output has the same elements, but for rounding.
+    """
+    return _Merger(graph, emit).run()
+
+
+class _Merger:
+    """The operations of a graph, which change in their places or go."""
+
+    def __init__(self, graph: Graph, emit: Emitter) -> None:
+        self._graph, self._emit = graph, emit
+        self._operations: list[Operation | None] = list(graph.operations)
+        pairs = enumerate(graph.operations)
+        self._places = {t: place for place, op in pairs for t in op.outputs}
+        self._uses = count_uses(graph)
+
+    def run(self) -> Graph:
+        self._visit(self._merge)
+        self._visit(self._take_mean)
+        left = tuple(op for op in self._operations if op is not None)
+        return replace(self._graph, operations=left)
+
+    def _visit(self, step: Callable[[Operation], None]) -> None:
+        for place in range(len(self._operations)):
+            operation = self._operations[place]
+            if operation is not None and operation.origin is not None:
+                step(operation)
+
+    # Steps
+
+    def _merge(self, operation: Operation) -> None:
+        """c * (d * x), where other factors may be between the two; and sums."""
+        if operation.name in OPPOSITE:
+            total = self._once(operation)
+            if total.name in OPPOSITE:
+                self._take_sign(total)
+            return
+        number, x = _number(operation)
+        path = self._path(x)
+        if path and self._multiply(path, number, operation):
+            self._replace(operation, path[0])
+
+    def _once(self, total: Operation) -> Operation:
+        """x + x, (y + x) + x and (y - x) - x, where a number in x is doubled instead."""
+        y, x = total.operands
+        path = self._path(x, uses=2)
+        first = self._now(path[0]) if y == x and path else self._derived(y)
+        if not path or first is None:
+            return total
+        if total.name != "add" if y == x else not self._repeats(first, total):
+            return total
+        if not self._multiply(path, Fraction(2), first):
+            return total
+        self._uses[path[0]] = 1
+        return self._replace(total, first.outputs[0])
+
+    def _repeats(self, first: Operation, total: Operation) -> bool:
+        """Whether a sum adds or subtracts again what its first operand did."""
+        is_alone = self._uses[first.outputs[0]] == 1
+        return is_alone and (first.name, first.operands[1:]) == (
+            total.name,
+            total.operands[1:],
+        )
+
+    def _take_sign(self, total: Operation) -> None:
+        """y + -x, -x + y and y - -x."""
+        for index in (1, 0) if total.name == "add" else (1,):
+            path = self._path(total.operands[index])
+            is_negative = path and _number(self._now(path[-1]))[0] < 0
+            if is_negative and self._multiply(path, Fraction(-1), total):
+                total = self._now(total.outputs[0])
+                kept, taken = total.operands[1 - index], total.operands[index]
+                self._set(total, OPPOSITE[total.name], kept, taken)
+                return
+
+    def _take_mean(self, operation: Operation) -> None:
+        """A sum that is divided by the number of its terms."""
+        if operation.name != "div":
+            return
+        x, divisor = operation.operands
+        total = self._derived(x)
+        if (
+            total is None
+            or total.name != "sum_reduce"
+            or self._uses[total.outputs[0]] > 1
+        ):
+            return
+        (terms,), axes = total.operands, total.attributes["axes"]
+        count = prod(shape_of(terms)[axis] for axis in axes)
+        if divisor == count and not total.attributes["normalize"]:
+            self._set(operation, "mean_reduce", terms, axes=axes)
+            self._rename(operation.outputs[0], "mean_")
+            self._put(total, None)
+
+    # Products
+
+    def _path(self, x: Operand | None, *, uses: int = 1, reach: int = REACH) -> Path:
+        """The way from a tensor to the number that it is a multiple of, through tensors
+        that are used once; nothing if there is no number.
+        """
+        made = self._derived(x)
+        if made is None or self._uses[made.outputs[0]] != uses or reach == 0:
+            return ()
+        if _number(made)[1] is not None:
+            return made.outputs
+        for index in _factors(made):
+            rest = self._path(made.operands[index], reach=reach - 1)
+            if rest:
+                return (*made.outputs, *rest)
+        return ()
+
+    def _multiply(self, path: Path, factor: Fraction, user: Operation) -> bool:
+        """Multiplies the number at the end of a path, whose beginning an operation uses.
+        Returns False where the product is not exact or too far from 1, or is 1 and there
+        is nothing else.
+        """
+        last = self._now(path[-1])
+        number, x = _number(last)
+        product = number * factor
+        is_near = 1 / FAR <= abs(product) <= FAR
+        if len(path) > 1 and abs(factor) != 1 and not is_near:
+            return False
+        if product == 1:
+            if len(path) == 1 and user.name not in OPPOSITE:
+                return False
+            next_user = self._now(path[-2]) if len(path) > 1 else user
+            self._put(next_user, substitute(next_user, {path[-1]: x}))
+            self._put(last, None)
+        else:
+            scaled = _scaled(product, x, "div" in (last.name, user.name))
+            if scaled is None:
+                return False
+            self._set(last, *scaled)
+        for tensor in path:
+            self._rename(tensor, "scaled_")
+        return True
+
+    # Operations
+
+    def _now(self, tensor: Tensor) -> Operation:
+        """The operation that makes a tensor now."""
+        operation = self._operations[self._places[tensor]]
+        assert operation is not None
+        return operation
+
+    def _derived(self, x: Operand | None) -> Operation | None:
+        """The same, if it is of this derivative: the forward graph stays as it is."""
+        if not isinstance(x, Tensor) or x.name not in self._emit.hints:
+            return None
+        made = self._now(x)
+        return made if made.origin is not None else None
+
+    def _put(self, before: Operation, after: Operation | None) -> None:
+        self._operations[self._places[before.outputs[0]]] = after
+
+    def _set(
+        self, before: Operation, name: str, *operands: Operand, **attributes: Any
+    ) -> None:
+        """Puts a call in the place of an operation."""
+        definition = self._emit.opset.declarations[name]
+        call = bind_call(definition, operands, attributes, None)
+        self._put(before, replace(before, **call._asdict()))
+
+    def _replace(self, operation: Operation, tensor: Tensor) -> Operation:
+        """Ends an operation: what makes one of its operands makes its result."""
+        taken = replace(self._now(tensor), results=operation.results)
+        self._put(operation, None)
+        self._operations[self._places[tensor]] = taken
+        self._places[operation.outputs[0]] = self._places[tensor]
+        return taken
+
+    def _rename(self, tensor: Tensor, scale: str) -> None:
+        """Changes the name of a tensor that is multiplied with another number now."""
+        hint = self._emit.hints[tensor.name]
+        stem = next((hint[len(s) :] for s in SCALES if hint.startswith(s)), hint)
+        self._emit.set_hint(tensor, f"{scale}{stem}")
+
+
+# ---- Products ----
+
+
+def _number(operation: Operation) -> tuple[Fraction, Operand | None]:
+    """The number that an operation multiplies a tensor with, and the tensor; None if the
+    operation does something else.
+    """
+    if operation.name == "neg":
+        return Fraction(-1), operation.operands[0]
+    if operation.name in ("mul", "div"):
+        left, right = operation.operands
+        if operation.name == "mul" and _is_factor(left):
+            return Fraction(left), right
+        if _is_factor(right):
+            factor = Fraction(right)
+            return factor if operation.name == "mul" else 1 / factor, left
+    return Fraction(1), None
+
+
+def _is_factor(operand: Operand) -> TypeGuard[float]:
+    return isinstance(operand, float) and operand != 0.0 and isfinite(operand)
+
+
+def _factors(operation: Operation) -> tuple[int, ...]:
+    """The operands that the result of an operation is a multiple of."""
+    if operation.name == "select":
+        return tuple(i for i in (1, 2) if operation.operands[3 - i] == 0.0)
+    return {"mul": (0, 1), "div": (0,)}.get(operation.name, ())
+
+
+def _scaled(
+    factor: Fraction, x: Operand | None, is_division: bool
+) -> tuple[Any, ...] | None:
+    """An operation and its operands that multiply exactly; None if there is none."""
+    if factor == -1:
+        return "neg", x
+    divisor = 1 / factor
+    if _is_exact(factor) and not (is_division and _is_exact(divisor)):
+        return "mul", float(factor), x
+    return ("div", x, float(divisor)) if _is_exact(divisor) else None
+
+
+def _is_exact(number: Fraction) -> bool:
+    """Whether it is a number of double precision, and far from the limits of single
+    precision.
+    """
+    return 1e-30 < abs(number) < 1e30 and Fraction(float(number)) == number

@@ -1,0 +1,59 @@
+"""Numbers in products are merged where an operation less is left, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+from support.checks import check_twice, document
+
+import nnef_grad
+
+# Statements with input x and output y, and what the backward graph computes besides them.
+MERGED = {
+    "m = mean_reduce(x, axes = [1]); y = sub(x, m);": ["mean_reduce", "sub"],
+    "a = mul(x, 4.0); e = exp(a); n = neg(e); y = mul(n, 0.5);": ["mul", "mul"],
+    "s = sqr(x); m = mean_reduce(s, axes = [1]); y = sqrt(m);": ["div", "div", "mul"],
+    "e = exp(x); s = mul(e, e); m = mean_reduce(s, axes = [0, 1]); y = copy(m);": ["div", "mul", "mul"],
+}  # fmt: skip
+# The numbers that are left.
+LEFT = {
+    # What is multiplied with the first number is used twice.
+    "n = neg(x); e = exp(n); s = sin(n); t = mul(e, s); y = mul(t, 3.0);": ["3.0"],
+    # The product of the two is not exact.
+    "e = exp(x); a = mul(e, 0.1); y = mul(a, 0.3);": ["0.1", "0.3"],
+    "e = exp(x); a = mul(e, 2.0); y = div(a, 0.3);": ["0.15"],
+    # The product of the two is beyond single precision.
+    "e = exp(x); a = mul(e, 16777216.0); b = mul(a, 281474976710656.0); c = mul(b, 68719476736.0); y = copy(c);": [
+        "1.9342813113834067e+25",
+        "16777216.0",
+    ],
+    # The tensor between them might become infinite, or zero.
+    "e = exp(x); a = mul(e, 1048576.0); s = sin(a); y = mul(s, 1048576.0);": [
+        "1048576.0",
+        "1048576.0",
+    ],
+    "e = exp(x); a = div(e, 1048576.0); s = sin(a); y = div(s, 1048576.0);": [
+        "1048576.0",
+        "1048576.0",
+    ],
+    "e = exp(x); a = mul(e, 1024.0); s = sin(a); y = mul(s, 1024.0);": ["1048576.0"],
+}
+
+
+def emitted(statements: str) -> nnef_grad.Graph:
+    text = document(f"x = external(shape = [2, 3]);\n{statements}")
+    check_twice(text)
+    return nnef_grad.differentiate(nnef_grad.loads(text)).graph
+
+
+@pytest.mark.parametrize("statements", MERGED)
+def test_what_is_merged(statements: str) -> None:
+    found = [op.name for op in emitted(statements).operations if op.origin is not None]
+    assert sorted(found) == MERGED[statements]
+
+
+@pytest.mark.parametrize("statements", LEFT)
+def test_what_is_left(statements: str) -> None:
+    """In the order of the numbers."""
+    operations = [op for op in emitted(statements).operations if op.origin is not None]
+    numbers = [o for op in operations for o in op.operands if isinstance(o, float)]
+    assert sorted(map(str, numbers)) == LEFT[statements]
