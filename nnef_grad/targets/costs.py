@@ -7,8 +7,7 @@ bench/forms.py, with two threads; only their ratios matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import prod
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation, Tensor
@@ -25,8 +24,9 @@ class Speeds(NamedTuple):
     Attributes:
         product: of matrices.
         convolution: with a group for each channel, depthwise_convolution.
-        correlation: a convolution with windows larger than its result; with a filter for
-            each group, depthwise_correlation.
+        dynamic_convolution: with a filter that is computed.
+        correlation: a convolution with longer rows in its windows than in its result;
+            with a filter for each group, depthwise_correlation.
         deconvolution: in whatever form the runtime has it; with a group for each channel,
             depthwise_deconvolution.
         transposition: bytes, where one axis moves past others; so are the next three.
@@ -40,6 +40,7 @@ class Speeds(NamedTuple):
     product: float
     convolution: float
     depthwise_convolution: float
+    dynamic_convolution: float
     correlation: float
     depthwise_correlation: float
     deconvolution: float
@@ -54,9 +55,11 @@ class Speeds(NamedTuple):
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
-    "interpreter": Speeds(24, 15, 400, 26, 700, 20, 580, 100, 100, 60, 10, 460, 20_000),
-    "tract": Speeds(14, 16, 200, 150, 3_000, 16, 200, 110, 110, 30, 70, 2_000, 500),
-    "onnx": Speeds(6, 5, 60, 240, 12_000, 10, 180, 120, 400, 60, 60, 60, 3_000),
+    "interpreter": Speeds(
+        24, 15, 400, 15, 26, 700, 19, 580, 100, 100, 70, 10, 460, 20_000
+    ),
+    "tract": Speeds(14, 16, 200, 32, 120, 3_100, 16, 200, 110, 430, 34, 70, 2_000, 500),
+    "onnx": Speeds(6, 4, 80, 9, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 5_000),
 }
 
 # What depends on data alone, they compute when a model is loaded.
@@ -85,7 +88,8 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
     """How many thousands of multiply-adds and bytes operations take in a runtime, by the
     kind of speed, and how many operations there are.
     """
-    done = data_of(operations) if runtime in FOLDING else set()
+    data = data_of(operations)
+    done = data if runtime in FOLDING else set()
     total = dict.fromkeys(Speeds._fields, 0.0)
     for op in operations:
         if op.name in FED or not done.isdisjoint(op.outputs):
@@ -94,7 +98,7 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
         total[_kind_of_memory(op)] += bytes_moved(op) / 1000
         if op.name in PRODUCTS:
             slowness = _slowness(op) if runtime in COLLECTING else 1.0
-            total[_kind_of_product(op)] += multiply_adds(op) * slowness / 1000
+            total[_kind_of_product(op, data)] += multiply_adds(op) * slowness / 1000
     return total
 
 
@@ -118,24 +122,24 @@ def _moves_one_axis(op: Operation) -> bool:
     return any(rest == sorted(rest) for rest in others)
 
 
-def _kind_of_product(op: Operation) -> str:
+def _kind_of_product(op: Operation, data: Set[Tensor]) -> str:
     if op.name not in ("conv", "deconv"):
         return "product"
     (_, w), groups = op.inputs[:2], groups_of(op)
     if _is_correlation(op):
         return "depthwise_correlation" if w.shape[0] == groups > 1 else "correlation"
-    is_depthwise = w.shape[1] == 1 and groups > 1
-    return f"depthwise_{_FILTERS[op.name]}" if is_depthwise else _FILTERS[op.name]
+    if w.shape[1] == 1 and groups > 1:
+        return f"depthwise_{_FILTERS[op.name]}"
+    is_dynamic = op.name == "conv" and w not in data
+    return "dynamic_convolution" if is_dynamic else _FILTERS[op.name]
 
 
 _FILTERS = {"conv": "convolution", "deconv": "deconvolution"}
 
 
 def _is_correlation(op: Operation) -> bool:
-    """Whether the windows of a convolution are larger than its result."""
-    return op.name == "conv" and prod(op.inputs[1].shape[2:]) > prod(
-        op.outputs[0].shape[2:]
-    )
+    """Whether the windows of a convolution have longer rows than its result."""
+    return op.name == "conv" and op.inputs[1].shape[-1] > op.outputs[0].shape[-1]
 
 
 # A correlation takes as long for fewer filters than these: then it takes its time to
