@@ -26,8 +26,7 @@ from nnef_grad import Graph, interop, targets
 from nnef_grad.build.inline import inline
 from nnef_grad.graph.ir import Operation
 from nnef_grad.graph.passes import prune
-from nnef_grad.ops.traits import FED
-from nnef_grad.targets.costs import FOLDING, SPEEDS, Speeds, data_of, work
+from nnef_grad.targets.costs import SPEEDS, Speeds, work
 from nnef_grad.targets.forms import Form, open_forms
 
 Array = npt.NDArray[Any]
@@ -69,6 +68,9 @@ LAYERS = (
     Layer(1, 512, 512, 7, 3),
     Layer(1, 16, 16, 224, 3),
     Layer(1, 64, 64, 224, 3),
+    Layer(1, 48, 16, 112, 3),
+    Layer(1, 128, 128, 28, 3),
+    Layer(8, 64, 64, 56, 3),
     Layer(1, 3, 64, 224, 7, stride=2),
     Layer(1, 3, 64, 224, 11, stride=4),
     Layer(1, 128, 128, 28, 3, stride=2),
@@ -118,17 +120,6 @@ def keep_forms(graph: Graph, runtimes: Sequence[str]) -> Graph:
     return graph
 
 
-def amounts(graph: Graph, runtime: str) -> tuple[float, ...]:
-    """The work of each kind."""
-    done = data_of(graph.operations) if runtime in FOLDING else set()
-    total = dict.fromkeys(Speeds._fields, 0.0)
-    for op in graph.operations:
-        if op.name not in FED and done.isdisjoint(op.outputs):
-            for kind, amount in work(op).items():
-                total[kind] += amount
-    return tuple(total.values())
-
-
 # ---- Runtimes ----
 
 
@@ -142,6 +133,8 @@ def onnx_program(
         interop.to_onnx(graph, path, data)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = THREADS
+        # The threads of one form would wait, busily, while the next one is timed.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         session = onnxruntime.InferenceSession(path, options)
     fed = {x.name: feeds[x.name] for x in session.get_inputs()}
     return lambda: session.run(None, fed)
@@ -153,7 +146,8 @@ def interpreter_program(
     import torch
     from nnef_tools.interpreter.pytorch import NNEFModule
 
-    torch.set_num_threads(THREADS)
+    # Threads that wait for each other would spoil the times where something else runs.
+    torch.set_num_threads(1)
     lowered = nnef_grad.lower(graph, "khronos")
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "model")
@@ -208,7 +202,7 @@ def timed(layer: Layer, wrt: str, runtime: str) -> list[Timed]:
     times = interleaved(programs, 15, 1.0)
     found = []
     for name, made in forms:
-        work_done = amounts(made, runtime)
+        work_done = tuple(work(made.operations, runtime).values())
         cost = np.dot(work_done, SPEEDS[runtime]) / 1e9
         found.append(Timed(name, min(times[name]), float(cost), work_done))
     return found

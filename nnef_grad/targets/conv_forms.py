@@ -45,6 +45,7 @@ _PLAIN = touching & ~biased & ~repeating & ~no_space & ~above_rank(5)
 _FEW_PLACES = _PLAIN & Condition(lambda op: prod(windows_of(op).down) <= MOST_PLACES)
 _ONE_GROUP = Condition(lambda op: groups_of(op) == 1)
 _GROUPS = ~_ONE_GROUP
+_SEVERAL_AXES = Condition(lambda op: op.outputs[0].rank > 3)
 _SINGLE_FILTERS = Condition(
     lambda op: op.inputs[0].shape[0] == 1 and op.inputs[1].shape[0] == groups_of(op)
 )
@@ -127,6 +128,33 @@ def product_with_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     found = emit("matmul", rows, _joined(emit, each, 1), hint="product")
     apart = reshaped(emit, found, (filters, len(each), count), "by_place")
     return [_by_image(emit, transposed(emit, apart, [0, 2, 1], "turned"), op)]
+
+
+@form("conv", _FEW_PLACES & _ONE_GROUP & _SEVERAL_AXES)
+def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """A convolution as runtimes are made for: with many channels, the rows of a window,
+    and a wide result, as the images lie along its last axis.
+    """
+    x, windows = _padded(emit, op)
+    w, (rows, *others) = op.inputs[1], windows.axes
+    last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
+    channels = w.shape[1] * rows.size
+    each = [
+        reshaped(emit, taken, (1, channels, *taken.shape[2:]), "image")
+        for place in range(rows.down)
+        for taken in (take(emit, last, {1: rows.positions(place)}),)
+    ]
+    shape = (w.shape[0], channels, *w.shape[3:], 1)
+    found = emit(
+        "conv",
+        _joined(emit, each, 0),
+        reshaped(emit, w, shape, "rows"),
+        padding=[(0, 0)] * (w.rank - 2),
+        stride=[*(axis.stride for axis in others), 1],
+        dilation=[*(axis.dilation for axis in others), 1],
+        hint="product",
+    )
+    return [emit("transpose", found, axes=[x.rank - 1, 1, 0, *range(2, x.rank - 1)])]
 
 
 @form("conv", _FEW_PLACES & _SINGLE_FILTERS)

@@ -7,9 +7,7 @@ bench/forms.py, with two threads; only their ratios matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
-from math import prod
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation, Tensor
@@ -26,11 +24,13 @@ class Speeds(NamedTuple):
     Attributes:
         product: of matrices.
         convolution: with a group for each channel, depthwise_convolution.
-        correlation: a convolution with windows larger than its result; with a filter for
-            each group, depthwise_correlation.
+        dynamic_convolution: with a filter that is computed.
+        correlation: a convolution with longer rows in its windows than in its result;
+            with a filter for each group, depthwise_correlation.
         deconvolution: in whatever form the runtime has it; with a group for each channel,
             depthwise_deconvolution.
-        transposition: bytes; so are the next two.
+        transposition: bytes, where one axis moves past others; so are the next three.
+        shuffle: a transposition in which more than one axis moves.
         copies: elements that stay side by side.
         arithmetic: element by element, and sums.
         outer: an outer product over more than two axes.
@@ -40,11 +40,13 @@ class Speeds(NamedTuple):
     product: float
     convolution: float
     depthwise_convolution: float
+    dynamic_convolution: float
     correlation: float
     depthwise_correlation: float
     deconvolution: float
     depthwise_deconvolution: float
     transposition: float
+    shuffle: float
     copies: float
     arithmetic: float
     outer: float
@@ -53,13 +55,17 @@ class Speeds(NamedTuple):
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
-    "interpreter": Speeds(12, 6, 100, 8, 400, 6, 200, 150, 150, 150, 150, 10_000),
-    "tract": Speeds(14, 16, 200, 150, 3_000, 16, 200, 110, 30, 70, 2_000, 500),
-    "onnx": Speeds(6, 5, 60, 240, 12_000, 10, 180, 120, 60, 60, 60, 3_000),
+    "interpreter": Speeds(
+        24, 15, 400, 15, 26, 700, 19, 580, 100, 100, 70, 10, 460, 20_000
+    ),
+    "tract": Speeds(14, 16, 200, 32, 120, 3_100, 16, 200, 110, 430, 34, 70, 2_000, 500),
+    "onnx": Speeds(6, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 5_000),
 }
 
 # What depends on data alone, they compute when a model is loaded.
 FOLDING = {"tract", "onnx"}
+# They collect the elements of the windows of a convolution, and multiply matrices.
+COLLECTING = {"tract", "onnx"}
 
 
 def data_of(operations: Iterable[Operation]) -> set[Tensor]:
@@ -73,58 +79,67 @@ def data_of(operations: Iterable[Operation]) -> set[Tensor]:
 
 def cost(operations: Sequence[Operation], runtime: str) -> float:
     """The nanoseconds that a runtime takes for operations, in their order."""
-    done = data_of(operations) if runtime in FOLDING else set()
-    counted = (
-        op for op in operations if op.name not in FED and done.isdisjoint(op.outputs)
-    )
-    return sum(map(partial(_duration, SPEEDS[runtime]), counted))
+    speeds: dict[str, float] = SPEEDS[runtime]._asdict()
+    kinds = work(operations, runtime).items()
+    return sum(speeds[kind] * amount for kind, amount in kinds)
 
 
-def _duration(speeds: Speeds, operation: Operation) -> float:
-    speed: dict[str, float] = speeds._asdict()
-    return sum(speed[kind] * amount for kind, amount in work(operation).items())
-
-
-def work(operation: Operation) -> dict[str, float]:
-    """How many thousands of multiply-adds and bytes an operation takes, by the kind of
-    speed, and that it is one operation.
+def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
+    """How many thousands of multiply-adds and bytes operations take in a runtime, by the
+    kind of speed, and how many operations there are.
     """
-    work = {"operation": 1.0, _kind_of_memory(operation): bytes_moved(operation) / 1000}
-    if operation.name in PRODUCTS:
-        amount = multiply_adds(operation) / 1000
-        work[_kind_of_product(operation)] = amount * _slowness(operation)
-    return work
+    data = data_of(operations)
+    done = data if runtime in FOLDING else set()
+    total = dict.fromkeys(Speeds._fields, 0.0)
+    for op in operations:
+        if op.name in FED or not done.isdisjoint(op.outputs):
+            continue
+        total["operation"] += 1.0
+        total[_kind_of_memory(op)] += bytes_moved(op) / 1000
+        if op.name in PRODUCTS:
+            slowness = _slowness(op) if runtime in COLLECTING else 1.0
+            total[_kind_of_product(op, data)] += multiply_adds(op) * slowness / 1000
+    return total
 
 
 _MEMORY = {
-    "transpose": "transposition",
     **dict.fromkeys(("slice", "concat", "pad", "tile", "copy", *RESHAPING), "copies"),
     **dict.fromkeys(PRODUCTS, "copies"),
 }
 
 
 def _kind_of_memory(op: Operation) -> str:
+    if op.name == "transpose":
+        return "transposition" if _moves_one_axis(op) else "shuffle"
     return _MEMORY.get(op.name, "outer" if outer_factors(op) else "arithmetic")
 
 
-def _kind_of_product(op: Operation) -> str:
+def _moves_one_axis(op: Operation) -> bool:
+    """Whether the axes are in order but for one; an axis of extent 1 has no place."""
+    (x,) = op.inputs
+    order = [axis for axis in op.attributes["axes"] if x.shape[axis] > 1]
+    others = (order[:i] + order[i + 1 :] for i in range(len(order)))
+    return any(rest == sorted(rest) for rest in others)
+
+
+def _kind_of_product(op: Operation, data: Set[Tensor]) -> str:
     if op.name not in ("conv", "deconv"):
         return "product"
     (_, w), groups = op.inputs[:2], groups_of(op)
     if _is_correlation(op):
         return "depthwise_correlation" if w.shape[0] == groups > 1 else "correlation"
-    is_depthwise = w.shape[1] == 1 and groups > 1
-    return f"depthwise_{_FILTERS[op.name]}" if is_depthwise else _FILTERS[op.name]
+    if w.shape[1] == 1 and groups > 1:
+        return f"depthwise_{_FILTERS[op.name]}"
+    is_dynamic = op.name == "conv" and w not in data
+    return "dynamic_convolution" if is_dynamic else _FILTERS[op.name]
 
 
 _FILTERS = {"conv": "convolution", "deconv": "deconvolution"}
 
 
 def _is_correlation(op: Operation) -> bool:
-    """Whether the windows of a convolution are larger than its result."""
-    return op.name == "conv" and prod(op.inputs[1].shape[2:]) > prod(
-        op.outputs[0].shape[2:]
-    )
+    """Whether the windows of a convolution have longer rows than its result."""
+    return op.name == "conv" and op.inputs[1].shape[-1] > op.outputs[0].shape[-1]
 
 
 # A correlation takes as long for fewer filters than these: then it takes its time to
