@@ -146,8 +146,8 @@ class Evaluator:
         fragment = self.emitter.opset.declarations[node.name]
         values: dict[str, Any] = {}
         for name, argument in match(fragment, node).items():
-            word = _step(hint, _word(argument.value))
-            values[name] = self._visit(argument.value, scope, word)
+            word = _step(hint, _word(argument))
+            values[name] = self._visit(argument, scope, word)
         dtype = scope.get(GENERIC) if node.dtype == GENERIC else node.dtype
         return self._call(bind(fragment, values, dtype), hint, node.span, target)
 

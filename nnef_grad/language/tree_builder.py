@@ -164,7 +164,7 @@ class TreeBuilder:
     ) -> syntax.Assignment:
         if not isinstance(value, syntax.Invocation):
             self.operator(value.span)
-        return syntax.Assignment(target, value, span=join(target.span, value.span))
+        return syntax.Assignment(target, value)
 
     def targets(self, first: syntax.Target, others: Items) -> syntax.Tuple:
         span = join(first.span, others[-1].span)
@@ -262,7 +262,4 @@ class TreeBuilder:
         given = self.items(*arguments) if arguments else ()
         return syntax.Invocation(_text(name), bound, given, span=self.span(name))
 
-    def positional(self, value: syntax.Expression) -> syntax.Argument:
-        return syntax.Argument(None, value, span=value.span)
-
-    keyword = _named(syntax.Argument)
+    keyword = _named(syntax.Keyword)

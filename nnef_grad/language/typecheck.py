@@ -260,7 +260,7 @@ class ExpressionChecker:
         generics = self._generics(fragment, invocation)
         known = len(self.problems)
         found = [
-            self._check_argument(p, given[p.name].value, types, generics, name)
+            self._check_argument(p, given[p.name], types, generics, name)
             for p in fragment.parameters
             if p.name in given
         ]
@@ -269,7 +269,7 @@ class ExpressionChecker:
             return UNKNOWN
         self._check_defaults(fragment, given, generics, span)
         if name == "update" and "variable" in given:
-            self._check_updated(given["variable"].value)
+            self._check_updated(given["variable"])
         if fragment.generic is not None and generics.dtype is None:
             message = f"'{name}' needs a data type: write {name}<scalar>(...)"
             return self.report(message, span)
@@ -278,8 +278,8 @@ class ExpressionChecker:
 
     def _visit_arguments(self, invocation: syntax.Invocation, types: Types) -> Type:
         """Reports the problems of arguments that have no parameters."""
-        for argument in invocation.arguments:
-            self._visit(argument.value, types)
+        for value in invocation.values:
+            self._visit(value, types)
         return UNKNOWN
 
     def _generics(
