@@ -188,10 +188,13 @@ def _maker(rule: Rule, builder: object) -> Make | None:
         )
     else:
         method = getattr(builder, name)
-    if None in slots or len(slots) < 2:
-        return lambda values: method(*[s if s is None else values[s] for s in slots])
-    pick = itemgetter(*slots)
-    return lambda values: method(*pick(values))
+    match slots:
+        case [int(only)]:
+            return lambda values: method(values[only])
+        case [int(), *others] if None not in others:
+            pick = itemgetter(*slots)
+            return lambda values: method(*pick(values))
+    return lambda values: method(*[s if s is None else values[s] for s in slots])
 
 
 def _slots(rule: Rule) -> list[int | None]:

@@ -52,8 +52,12 @@ def _is_scalar(number: str) -> bool:
     return "." in number or "e" in number or "E" in number
 
 
-def _value(number: str) -> int | float:
-    return float(number) if _is_scalar(number) else int(number)
+def _numbers(text: str) -> tuple[int | float, ...]:
+    """The numbers of a text, which are separated by commas."""
+    words = text.split(",")
+    if not _is_scalar(text):
+        return tuple(map(int, words))
+    return tuple(float(word) if _is_scalar(word) else int(word) for word in words)
 
 
 class TreeBuilder:
@@ -188,7 +192,9 @@ class TreeBuilder:
         if not (text.isascii() and text.isprintable()):
             message = "a string must consist of printable ASCII characters"
             raise NnefSyntaxError(message, self.span(word))
-        value = re.sub(r"\\(.)", r"\1", text[1:-1])
+        value = text[1:-1]
+        if "\\" in value:
+            value = re.sub(r"\\(.)", r"\1", value)
         return syntax.Literal(value, span=self.span(word))
 
     def logical(self, word: Word) -> syntax.Literal:
@@ -202,7 +208,7 @@ class TreeBuilder:
     def literals(self, word: Word) -> syntax.Array:
         """An array of numbers, read at once."""
         span = self.span(word)
-        values = tuple(map(_value, _text(word)[1:-1].split(",")))
+        values = _numbers(_text(word)[1:-1])
         return syntax.Array(syntax.Numbers(values, span), span=span)
 
     def tuple_expr(
@@ -255,11 +261,18 @@ class TreeBuilder:
         span = self.operator(self.span(name, closing))
         return syntax.Builtin(_text(name), argument, span=span)
 
-    def invocation(
-        self, name: Word, dtype: Word | None, *arguments: Any
+    def invocation(self, name: Word, *arguments: Any) -> syntax.Invocation:
+        return self._invocation(name, None, arguments)
+
+    def typed_invocation(
+        self, name: Word, dtype: Word, *arguments: Any
     ) -> syntax.Invocation:
-        bound = None if dtype is None else self.dtype(dtype)
-        given = self.items(*arguments) if arguments else ()
-        return syntax.Invocation(_text(name), bound, given, span=self.span(name))
+        return self._invocation(name, self.dtype(dtype), arguments)
+
+    def _invocation(
+        self, name: Word, dtype: str | None, parts: tuple[Any, ...]
+    ) -> syntax.Invocation:
+        arguments = self.items(*parts) if parts else ()
+        return syntax.Invocation(_text(name), dtype, arguments, span=self.span(name))
 
     keyword = _named(syntax.Keyword)
