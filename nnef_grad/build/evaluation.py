@@ -170,12 +170,14 @@ class Evaluator:
         is_single = len(declared) == 1
         results = self.emitter.emit_op(
             self.adjust(call, hint, place),
-            hints=tuple(hint if is_single else _step(hint, r.name) for r in declared),
+            hints=(hint,)
+            if is_single
+            else tuple(_step(hint, r.name) for r in declared),
             names=_names(target, len(declared)),
             span=place,
         )
-        parts = tuple(list(r) if isinstance(r, tuple) else r for r in results)
-        return parts[0] if is_single else parts
+        parts = [list(r) if isinstance(r, tuple) else r for r in results]
+        return parts[0] if is_single else tuple(parts)
 
     def _inline(self, call: Call, hint: str, place: Span) -> Any:
         declared = call.definition.results

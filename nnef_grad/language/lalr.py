@@ -101,9 +101,8 @@ class Automaton:
                 first = len(values) - size
                 if make is not None:
                     values[first:] = (make(values),)
-                del states[first + 1 :]
-                state = states[-1][goal]
-                states.append(state)
+                state = states[first][goal]
+                states[first + 1 :] = (state,)
                 step = state.get(kind)
             if step is None:
                 raise UnexpectedWordError(word, kind != _UNKNOWN, _accepted(states))

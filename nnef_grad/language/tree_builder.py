@@ -70,10 +70,13 @@ class TreeBuilder:
         self.source = source
         self.operators: Span | None = None
 
-    def span(self, first: Word, last: Word | None = None) -> Span:
-        """The place of a word, or from the beginning of one to the end of another."""
-        start = first.start(first.lastindex or 0)
-        return Span(self.source, start, (last or first).end())
+    def span(self, word: Word) -> Span:
+        """The place of a word."""
+        return Span(self.source, word.start(word.lastindex or 0), word.end())
+
+    def bracketed(self, opening: Word, closing: Word) -> Span:
+        """The place from the beginning of one word to the end of another."""
+        return join(self.span(opening), self.span(closing))
 
     def operator(self, span: Span) -> Span:
         """Records the first operator expression: a flat document has none."""
@@ -109,7 +112,10 @@ class TreeBuilder:
         return syntax.Quantization(str(tensor.value), operation, span=tensor.span)
 
     def name(self, word: Word) -> syntax.Identifier:
-        return syntax.Identifier(_text(word), span=self.span(word))
+        # Half of the words are names: no other method is called.
+        group = word.lastindex or 0
+        span = Span(self.source, word.start(group), word.end())
+        return syntax.Identifier(word[group], span=span)
 
     def names(self, first: Word, others: Items = ()) -> tuple[syntax.Identifier, ...]:
         return tuple(map(self.name, (first, *others)))
@@ -203,7 +209,7 @@ class TreeBuilder:
     def array_expr(self, opening: Word, *parts: Any) -> syntax.Array:
         *items, closing = parts
         whole = () if items[0] is None else self.items(*items)
-        return syntax.Array(whole, span=self.span(opening, closing))
+        return syntax.Array(whole, span=self.bracketed(opening, closing))
 
     def literals(self, word: Word) -> syntax.Array:
         """An array of numbers, read at once."""
@@ -214,7 +220,7 @@ class TreeBuilder:
     def tuple_expr(
         self, opening: Word, first: Any, others: Items, closing: Word
     ) -> syntax.Tuple:
-        return syntax.Tuple((first, *others), span=self.span(opening, closing))
+        return syntax.Tuple((first, *others), span=self.bracketed(opening, closing))
 
     def tuple_target(self, opening: Word, *parts: Any) -> syntax.Target:
         """One target in parentheses is that target."""
@@ -222,12 +228,12 @@ class TreeBuilder:
         whole = self.items(*items)
         if len(whole) == 1:
             return whole[0]  # type: ignore[no-any-return]
-        return syntax.Tuple(whole, span=self.span(opening, closing))
+        return syntax.Tuple(whole, span=self.bracketed(opening, closing))
 
     def group(
         self, opening: Word, expression: syntax.Expression, closing: Word
     ) -> syntax.Expression:
-        self.operator(self.span(opening, closing))
+        self.operator(self.bracketed(opening, closing))
         return expression
 
     def binary(
@@ -249,7 +255,7 @@ class TreeBuilder:
 
     def comprehension(self, opening: Word, *parts: Any) -> syntax.Comprehension:
         *loops, condition, value, closing = parts
-        span = self.operator(self.span(opening, closing))
+        span = self.operator(self.bracketed(opening, closing))
         fields = (self.items(*loops), condition, value)
         return syntax.Comprehension(*fields, span=span)
 
@@ -258,7 +264,7 @@ class TreeBuilder:
     def builtin(
         self, name: Word, argument: syntax.Expression, closing: Word
     ) -> syntax.Builtin:
-        span = self.operator(self.span(name, closing))
+        span = self.operator(self.bracketed(name, closing))
         return syntax.Builtin(_text(name), argument, span=span)
 
     def invocation(self, name: Word, *arguments: Any) -> syntax.Invocation:
