@@ -1,5 +1,5 @@
-"""The parser: text to syntax tree, with Lark. The grammar is grammars/nnef.lark,
-tree_builder.py builds the nodes, syntax_errors.py the messages.
+"""The parser: text to syntax tree. The grammar is grammars/nnef.lark, of which Lark makes
+tables; lalr.py runs them, tree_builder.py builds the nodes, syntax_errors.py the messages.
 """
 
 from __future__ import annotations
