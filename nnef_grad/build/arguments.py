@@ -55,14 +55,14 @@ def bind(
         values: the values of the arguments, by parameter; their types were checked.
         dtype: the explicit data type of the invocation, or None.
     """
-    given = {name: freeze(value) for name, value in values.items()}
-    whole = {**fragment.defaults, **given}
-    return Call(
-        fragment,
-        tuple(whole[p.name] for p in fragment.operands),
-        {p.name: whole[p.name] for p in fragment.attributes},
-        dtype or _deduced_dtype(fragment, whole),
-    )
+    whole: dict[str, Any] = dict(fragment.defaults)
+    for name, value in values.items():
+        whole[name] = freeze(value) if isinstance(value, (list, tuple)) else value
+    operands = tuple([whole[p.name] for p in fragment.operands])
+    attributes = {p.name: whole[p.name] for p in fragment.attributes}
+    if dtype is None:
+        dtype = _deduced_dtype(fragment, whole)
+    return Call(fragment, operands, attributes, dtype)
 
 
 def _deduced_dtype(
