@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from importlib import import_module
 from types import FrameType
-
-# What a command makes is freed without the garbage collector, which would spend a quarter
-# of its time looking for cycles.
-THRESHOLD = 100_000
 
 
 def main() -> None:
@@ -24,7 +19,6 @@ def format_files() -> None:
 
 
 def _run(module: str) -> None:
-    gc.set_threshold(THRESHOLD)
     _open_streams()
     signal.signal(signal.SIGINT, _exit)
     try:

@@ -16,6 +16,7 @@ PACKAGE = ROOT / "nnef_grad"
 ORDER = (
     "source",
     "errors",
+    "collector",
     "language",
     "graph",
     "ops",

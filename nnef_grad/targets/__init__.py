@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.collector import collector_paused
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
@@ -67,6 +68,7 @@ class Lowered:
     data: Data = field(default_factory=Data)
 
 
+@collector_paused()
 def lower(graph: Graph, target: str) -> Lowered:
     """The graph in a form that the runtimes of a target have.
 
