@@ -8,7 +8,6 @@ import signal
 from importlib import import_module
 from types import FrameType
 
-
 # How many objects are made before the garbage collector looks for cycles again: modules
 # and options have few of them.
 THRESHOLD = 100_000
