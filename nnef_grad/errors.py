@@ -168,4 +168,9 @@ def bounded_nesting(span: Span) -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise InvalidGraphError("this is nested too deeply", span) from None
+        raise nested_too_deeply(span) from None
+
+
+def nested_too_deeply(span: Span) -> InvalidGraphError:
+    """The error for a text whose nesting has come to Python's recursion limit."""
+    return InvalidGraphError("this is nested too deeply", span)

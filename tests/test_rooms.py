@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nnef_grad"
 ORDER = (
     "source",
-    "errors",
     "collector",
+    "errors",
     "language",
     "graph",
     "ops",

@@ -74,20 +74,17 @@ def _shape(name: str, type_: Type, returned: Any) -> Any:
     if len(returned) > MAX_RANK:
         message = f"a tensor of rank {len(returned)} is not supported"
         raise ShapeError(f"{message}: the rank is at most {MAX_RANK}")
+    # True is no extent.
+    is_shape = bool not in map(type, returned)
     try:
-        shape = tuple(map(_extent, returned))
+        shape = tuple(map(index, returned)) if is_shape else None
     except TypeError:
-        raise MisfitError(f"{returned!r} for {name}: a shape is wanted") from None
-    if any(extent < 0 for extent in shape):
+        shape = None
+    if shape is None:
+        raise MisfitError(f"{returned!r} for {name}: a shape is wanted")
+    if shape and min(shape) < 0:
         raise MisfitError(f"{returned!r} for {name}: an extent is not negative")
     # No text could hold an extent beyond 32 bits, no memory a volume beyond 64.
     if shape and (max(shape) > MAX_INTEGER or prod(shape) >= 2**63):
         raise ShapeError(f"the shape {list(shape)} is too large")
     return shape
-
-
-def _extent(value: Any) -> int:
-    """True is not one."""
-    if isinstance(value, bool):
-        raise TypeError
-    return index(value)
