@@ -68,8 +68,8 @@ evaluation mode, so normalizations have their statistics. The gradients are comp
     "compiler": """## The compiler itself
 
 Whole processes: the seconds that compiling ResNet-50, and `--help`, take more than a Python
-process that imports the packages that the compiler needs; a model with 256 MiB of data,
-divided by `tarfile` of the standard library.
+process that imports click, which the compiler needs, and lark, which makes its tables; a
+model with 256 MiB of data, divided by `tarfile` of the standard library.
 
 Stages, on a chain of a thousand times a matrix product, a bias, tanh, a scale and a sum,
 with the gradients of its 3,000 variables: reading and differentiating are divided by

@@ -1,10 +1,10 @@
 """The compiler itself: time and memory of whole processes, and time of its stages.
 
-A process is compared with one that only imports the packages that the compiler needs;
-one with much data, with tarfile of the standard library; reading and writing, with the
-Khronos tools; differentiating, with the builder of gradient graphs of
-onnxruntime-training, which is written in C++ too; lowering, with differentiating; and
-each stage on a long chain of operations, with the same stage on a short one.
+A process is compared with one that only imports what it is made with; one with much data,
+with tarfile of the standard library; reading and writing, with the Khronos tools;
+differentiating, with the builder of gradient graphs of onnxruntime-training, which is
+written in C++ too; lowering, with differentiating; and each stage on a long chain of
+operations, with the same stage on a short one.
 """
 
 from __future__ import annotations
