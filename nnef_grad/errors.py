@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 from nnef_grad.source import Span
@@ -27,6 +26,8 @@ def brief(message: str) -> str:
 
 def suggestion(name: str, known: Sequence[str]) -> str:
     """`; did you mean 'x'?` if a known name is similar, otherwise nothing."""
+    from difflib import get_close_matches  # nothing else needs it
+
     near = get_close_matches(name, known, n=1, cutoff=0.7)
     return f"; did you mean '{near[0]}'?" if near else ""
 

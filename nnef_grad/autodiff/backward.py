@@ -14,7 +14,6 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.rule_results import counted
 from nnef_grad.build.simplify import restore
 from nnef_grad.errors import UsageError, suggestion
-from nnef_grad.graph.display import html
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import assign_names, substitute
 from nnef_grad.graph.passes import count_uses, prune, put_inputs_first, verify
@@ -61,6 +60,8 @@ class Backward:
         return str(self.graph)
 
     def _repr_html_(self) -> str:
+        from nnef_grad.graph.display import html
+
         return html(self.graph, repr(self)[1:-1])
 
 

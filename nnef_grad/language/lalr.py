@@ -1,21 +1,16 @@
-"""Runs the tables that Lark makes of a grammar: text to whatever a builder makes of its
-rules.
+"""Runs the tables of a grammar: text to whatever a builder makes of its rules.
 
-The tables are Lark's own, and so is what they mean. Only the loop is another: it makes no
-turn for a rule that passes on its one part, such as the rungs of a ladder of precedence,
-and its words are the matches of one regular expression.
+The tables are those of an LALR(1) parser, which Lark makes; see generate.py. The loop
+makes no turn for a rule that passes on its one part, such as the rungs of a ladder of
+precedence, and its words are the matches of one regular expression.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import itemgetter
-from typing import Any
-
-from lark import Lark
-from lark.grammar import Rule, Terminal
-from lark.lexer import TerminalDef
+from typing import Any, NamedTuple
 
 # A word of the text; `word[word.lastindex]` are its characters.
 Word = re.Match[str]
@@ -25,8 +20,50 @@ Make = Callable[[list[Any]], Any]
 # (None: it passes on its one part), and the rule with that kind.
 Reduction = tuple[int, "Make | None", tuple[str, str]]
 
-_END = "$END"
-_UNKNOWN = "UNKNOWN"
+END = "$END"
+UNKNOWN = "UNKNOWN"
+
+
+class Rule(NamedTuple):
+    """A rule of the tables.
+
+    Attributes:
+        name: what stands on its left side.
+        size: how many symbols stand on the right side.
+        method: the method of the builder that makes its value: LIST or MORE for what is
+            repeated; None if it passes on its one part.
+        parts: where the values of its parts are, from the end of the stack; None for one
+            that is optional and missing.
+    """
+
+    name: str
+    size: int
+    method: str | None
+    parts: list[int | None]
+
+
+# What makes a list of the first of repeated parts, and adds to it.
+LIST, MORE = "[]", "+="
+
+
+class Tables(NamedTuple):
+    """What is known of a grammar.
+
+    Attributes:
+        words: a regular expression for what is ignored and the word after it, in a group
+            that is named after its kind.
+        literals: the kinds of the words that the grammar gives as they are.
+        rules: the rules.
+        states: for each state, by the kind of the next word or by a rule that was closed,
+            the number of the next state, or -1 - the number of a rule to close.
+        starts: the first states of the rules that a text may be read by.
+    """
+
+    words: str
+    literals: dict[str, str]
+    rules: list[Rule]
+    states: list[dict[str, int]]
+    starts: dict[str, int]
 
 
 class UnexpectedWordError(Exception):
@@ -70,20 +107,15 @@ class Automaton:
         literals: the kind of each word that the grammar gives as it is.
     """
 
-    def __init__(self, lark: Lark, builder: object) -> None:
-        """A rule is the method of the builder of its name or alias. It is called with the
-        values of the parts of the rule: a word, what another rule returned, a list for
-        what is repeated, None for what is optional and missing. Words that the rule quotes
-        are left out.
+    def __init__(self, tables: Tables, builder: object) -> None:
+        """A rule is a method of the builder. It is called with the values of the parts of
+        the rule: a word, what another rule returned, a list for what is repeated, None
+        for what is optional and missing.
         """
-        terminals = [t for t in lark.terminals if t.name not in lark.lexer_conf.ignore]
-        ignored = [t for t in lark.terminals if t.name in lark.lexer_conf.ignore]
-        self.literals = {
-            t.pattern.value: t.name for t in terminals if t.pattern.type == "str"
-        }
-        self.literals[""] = _END
-        self._words = re.compile(_word_pattern(terminals, ignored))
-        self._starts = _states(lark, builder)
+        self.literals = tables.literals
+        self._words = re.compile(tables.words)
+        states = _states(tables, builder)
+        self._starts = {rule: states[number] for rule, number in tables.starts.items()}
 
     def parse(self, rule: str, text: str, start: int, end: int) -> Any:
         """The value of a rule that a part of a text is read by.
@@ -105,7 +137,7 @@ class Automaton:
                 states[first + 1 :] = (state,)
                 step = state.get(kind)
             if step is None:
-                raise UnexpectedWordError(word, kind != _UNKNOWN, _accepted(states))
+                raise UnexpectedWordError(word, kind != UNKNOWN, _accepted(states))
             states.append(step)
             values.append(word)
         return values[0]
@@ -129,86 +161,35 @@ def _can_follow(kind: str, states: list[_State]) -> bool:
     return step is not None
 
 
-# ---- From Lark's tables ----
+# ---- From the tables ----
 
 
-def _word_pattern(terminals: list[TerminalDef], ignored: list[TerminalDef]) -> str:
-    """What is ignored, then a word in a group that is named after its kind. As something
-    is always found, nothing that is ignored is ever looked at as a word.
-    """
-    ordered = sorted(
-        terminals,
-        key=lambda t: (
-            -t.priority,
-            -t.pattern.max_width,
-            -len(t.pattern.value),
-            t.name,
-        ),
-    )
-    groups = [
-        f"(?P<{t.name}>{t.pattern.value})" for t in ordered if t.pattern.type == "re"
-    ]
-    literals = [re.escape(t.pattern.value) for t in ordered if t.pattern.type == "str"]
-    groups += [rf"(?P<LITERAL>{'|'.join(literals)}|\Z)", rf"(?P<{_UNKNOWN}>[\s\S])"]
-    return f"(?:{'|'.join(t.pattern.value for t in ignored)})*(?:{'|'.join(groups)})"
-
-
-def _states(lark: Lark, builder: object) -> dict[str, _State]:
-    """The state that each start rule begins in; all others follow from these."""
-    configuration = lark.parse_interactive(
-        "", lark.options.start[0]
-    ).parser_state.parse_conf
-    table = configuration.parse_table
-    states = {number: _State() for number in table.states}
-    makers: dict[Rule, Make | None] = {}
-    for number, row in table.states.items():
-        for symbol, (_, goal) in row.items():
-            if not isinstance(goal, Rule):
-                states[number][symbol] = states[goal]
-                continue
-            if goal not in makers:
-                makers[goal] = _maker(goal, builder)
-            size, rule = len(goal.expansion), str(goal.origin.name)
-            states[number][symbol] = (size, makers[goal], (rule, symbol))
-    for end in table.end_states.values():
-        states[end][_END] = states[end]
-    return {str(start): states[number] for start, number in table.start_states.items()}
+def _states(tables: Tables, builder: object) -> list[_State]:
+    states = [_State() for _ in tables.states]
+    rules = [(rule.size, _maker(rule, builder), rule.name) for rule in tables.rules]
+    for state, row in zip(states, tables.states, strict=True):
+        for symbol, step in row.items():
+            if step >= 0:
+                state[symbol] = states[step]
+            else:
+                size, make, name = rules[-1 - step]
+                state[symbol] = (size, make, (name, symbol))
+    return states
 
 
 def _maker(rule: Rule, builder: object) -> Make | None:
-    """What makes the value of a rule: the method of its name."""
-    name = str(rule.alias or rule.origin.name)
-    slots = _slots(rule)
-    if len(slots) == 1 and rule.options.expand1 and not rule.alias:
-        return None if len(rule.expansion) == 1 else itemgetter(*slots)
-    if name.startswith("__"):
-        method: Callable[..., Any] = (
-            _list if rule.expansion[0] != rule.origin else _more
-        )
-    else:
-        method = getattr(builder, name)
-    match slots:
+    """What makes the value of a rule."""
+    _, size, name, parts = rule
+    if name is None:
+        return None if size == 1 else itemgetter(*parts)
+    method: Callable[..., Any] = _REPETITIONS.get(name) or getattr(builder, name)
+    match parts:
         case [int(only)]:
             return lambda values: method(values[only])
         case [int(), *others] if None not in others:
-            pick = itemgetter(*slots)
+            pick = itemgetter(*parts)
             return lambda values: method(*pick(values))
-    return lambda values: method(*[s if s is None else values[s] for s in slots])
-
-
-def _slots(rule: Rule) -> list[int | None]:
-    """Where the parts of a rule are, from the end of the stack: None if one is missing."""
-    slots: list[int | None] = []
-    places: Iterator[int] = iter(range(-len(rule.expansion), 0))
-    symbols = iter(rule.expansion)
-    for is_missing in rule.options.empty_indices or [False] * len(rule.expansion):
-        if is_missing:
-            slots.append(None)
-            continue
-        place, symbol = next(places), next(symbols)
-        if not (isinstance(symbol, Terminal) and symbol.filter_out):
-            slots.append(place)
-    return slots
+    return lambda values: method(*[p if p is None else values[p] for p in parts])
 
 
 def _list(*items: Any) -> list[Any]:
@@ -220,3 +201,6 @@ def _more(items: list[Any], *more: Any) -> list[Any]:
     """The same list with another part."""
     items += more
     return items
+
+
+_REPETITIONS: dict[str, Callable[..., Any]] = {LIST: _list, MORE: _more}

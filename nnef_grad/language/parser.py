@@ -1,24 +1,21 @@
-"""The parser: text to syntax tree. The grammar is grammars/nnef.lark, of which Lark makes
-tables; lalr.py runs them, tree_builder.py builds the nodes, syntax_errors.py the messages.
+"""The parser: text to syntax tree. The grammar is grammars/nnef.lark, generate.py makes
+tables of it, lalr.py runs these, tree_builder.py builds the nodes, syntax_errors.py the
+messages.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar, cast
 
-import lark
-from lark import Lark
-
 from nnef_grad.errors import NnefSyntaxError
 from nnef_grad.language import syntax
-from nnef_grad.language.lalr import Automaton, UnexpectedWordError
+from nnef_grad.language.lalr import Automaton, Rule, Tables, UnexpectedWordError
 from nnef_grad.language.syntax_errors import all_problems, syntax_error
 from nnef_grad.language.tree_builder import TreeBuilder
 from nnef_grad.source import Source, Span
@@ -90,41 +87,15 @@ def _parse(
             raise syntax_error(error, whole, automaton) from None
 
 
+# What generate.py makes of the grammar.
+TABLES = Path(__file__).parent / "tables.json"
+
+
 @lru_cache(maxsize=1)
 def _machinery() -> tuple[Automaton, TreeBuilder, Lock]:
-    """The parser, its builder, and a lock. The parser is generated once per process; it
-    owns the builder, so that one text is parsed at a time.
+    """The parser, its builder, and a lock: as the parser owns the builder, one text is
+    parsed at a time.
     """
-    builder = TreeBuilder()
-    tables = Lark(
-        grammar_path().read_text("utf-8"),
-        parser="lalr",
-        lexer="basic",
-        start=["document", "library", "quantization"],
-        cache=_cache_path() or False,
-    )
+    builder, tables = TreeBuilder(), Tables(**json.loads(TABLES.read_text("utf-8")))
+    tables = tables._replace(rules=[Rule(*rule) for rule in tables.rules])
     return Automaton(tables, builder), builder, Lock()
-
-
-def _cache_path() -> str | None:
-    """The file that caches the generated tables: generating them would take a third of
-    a run.
-
-    Lark compares a digest of the grammar with the file, and generates the tables again
-    where it differs or cannot be read. None if the user has no cache folder.
-    """
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "nnef-grad")
-    try:
-        folder = folder.expanduser()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return None
-    major, minor = sys.version_info[:2]
-    return str(folder / f"grammar-{lark.__version__}-python{major}.{minor}")
-
-
-def grammar_path() -> Path:
-    """The path of the grammar: inside an installed package, beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    path = package / "grammars" / "nnef.lark"
-    return path if path.exists() else package.parent / "grammars" / "nnef.lark"
