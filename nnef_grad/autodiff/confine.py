@@ -264,10 +264,9 @@ class Confinement(Tracker):
 
     def _whole_mask(self, operand: Operand) -> Selection | None:
         """The mask of the support of a cotangent, if it has the cotangent's shape."""
-        support = self._support(operand)
-        if support is None:
+        if not isinstance(operand, Tensor) or operand not in self._supports:
             return None
-        mask = self._masks[support]
+        mask = self._masks[self._supports[operand]]
         return mask if mask.condition.shape == operand.shape else None
 
     def _indicator(self, emit: Emitter, operation: Operation, moved: Tensor) -> Tensor:

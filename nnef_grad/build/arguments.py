@@ -28,21 +28,41 @@ class Call(NamedTuple):
     dtype: str | None
 
 
-def operation_key(call: Call | Operation) -> tuple[object, ...]:
-    """Equal for what computes the same."""
-    definition, settings = call.definition, cast("Mapping[str, Any]", call.attributes)
-    attributes = (settings[p.name] for p in definition.attributes)
-    values = tuple(map(_identity, (*call.operands, *attributes)))
-    return definition.name, call.dtype, values
+class Key(NamedTuple):
+    """Equal for what computes the same, among the operations of one graph: in it a tensor
+    is known by its name.
+    """
+
+    name: str
+    dtype: str | None
+    operands: tuple[object, ...]
+    settings: str
 
 
-def _identity(value: Any) -> Any:
-    """Distinguishes values that Python has for equal: 1, 1.0 and True, 0.0 and -0.0."""
-    if isinstance(value, tuple):
-        return tuple(map(_identity, value))
-    if isinstance(value, Tensor):
-        return value
-    return type(value), repr(value) if value == 0.0 else value
+def operation_key(call: Call | Operation) -> Key:
+    """What tells operations of one graph apart that do not compute the same."""
+    operands = tuple(map(_identity, call.operands))
+    return Key(call.definition.name, call.dtype, operands, settings_key(call))
+
+
+def settings_key(call: Call | Operation) -> str:
+    """Equal for equal attributes. Their text distinguishes values that Python has for
+    equal: 1, 1.0 and True, 0.0 and -0.0.
+    """
+    declared = call.definition.attributes
+    if not declared:
+        return ""
+    settings = cast("Mapping[str, Any]", call.attributes)
+    return repr([settings[p.name] for p in declared])
+
+
+def _identity(operand: Operand) -> object:
+    """The name of a tensor; of a literal, what no name is equal to."""
+    if type(operand) is Tensor:
+        return operand.name
+    if type(operand) is tuple:
+        return tuple(map(_identity, operand))
+    return type(operand), repr(operand)
 
 
 def bind(

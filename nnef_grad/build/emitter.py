@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, cast
 
 from nnef_grad.build.arguments import Call, bind, bind_call, operation_key
-from nnef_grad.build.shape_inference import infer_shapes
+from nnef_grad.build.shape_inference import ShapeInference
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.graph.ir import (
     Attributes,
@@ -82,8 +82,9 @@ class Emitter:
         self._depth = 0
         self._tracker = tracker or Tracker()
         self._numbers = count()
-        self._producers: dict[Tensor, Operation] = {}
-        self._emitted: dict[tuple[object, ...] | None, Operation] = {}
+        self._inference = ShapeInference(opset)
+        self._producers: dict[str, Operation] = {}
+        self._emitted: dict[tuple[object, ...], Operation] = {}
         for operation in operations:
             self.append(operation)
 
@@ -141,11 +142,14 @@ class Emitter:
             InvalidGraphError: the arguments do not fit each other.
         """
         name = call.definition.name
-        call = call._replace(operands=self._tracker.prepare(self, name, call.operands))
+        operands = self._tracker.prepare(self, name, call.operands)
+        if operands is not call.operands:
+            call = call._replace(operands=operands)
+        key = operation_key(call)
         # Rewrites may take it that operands and attributes fit each other.
-        shapes = infer_shapes(self.opset, call, span)
-        key: tuple[object, ...] | None = None
-        if self._simplify is not None and not names and name not in UNIQUE:
+        shapes = self._inference.infer(call, key.settings, span)
+        is_shared = self._simplify is not None and not names and name not in UNIQUE
+        if is_shared:
             before = len(self.operations)
             simpler = self._simpler(call)
             if simpler is not None:
@@ -154,11 +158,10 @@ class Emitter:
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)
-            key = operation_key(call)
-        operation = self._emitted.get(key)
+        operation = self._emitted.get(key) if is_shared else None
         if operation is None:
             operation = self._new(call, shapes, hints, names, span)
-            if key is not None:
+            if is_shared:
                 self._emitted[key] = operation
         self._tracker.follow(operation)
         return operation.results
@@ -235,15 +238,18 @@ class Emitter:
         others were emitted.
         """
         for tensor in operation.outputs:
-            self._producers[tensor] = operation
+            self._producers[tensor.name] = operation
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether a tensor is the result of an operation of this emitter."""
-        return tensor in self._producers
+        made = self._producers.get(tensor.name)
+        return made is not None and tensor in made.outputs
 
     def producer(self, operand: Operand) -> Operation | None:
         """The operation that a tensor is a result of; None for a literal."""
-        return self._producers.get(operand) if isinstance(operand, Tensor) else None
+        if isinstance(operand, Tensor):
+            return self._producers.get(operand.name)
+        return None
 
     def derived_by(self, operand: Operand, names: Collection[str]) -> Operation | None:
         """The operation of a derivative that made an operand, if it is one of some."""
