@@ -95,6 +95,8 @@ def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
     """The graph with gradients in the place of tensors that are used for nothing else
     than to be copied to them.
     """
+    if not any(op.name == "copy" for op in graph.operations):
+        return graph
     uses = count_uses(graph)
     fed = {t for op in graph.operations if op.name in FED for t in op.outputs}
     made = set(graph.outputs).difference(forward.outputs)

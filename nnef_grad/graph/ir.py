@@ -129,6 +129,20 @@ class Operation:
         object.__setattr__(self, "inputs", tensors(self.operands))
         object.__setattr__(self, "outputs", tensors(self.results))
 
+    def rewired(
+        self, operands: tuple[Operand, ...], results: tuple[Result, ...]
+    ) -> Operation:
+        """The same operation of other operands, to other results."""
+        return Operation(
+            self.definition,
+            operands,
+            self.attributes,
+            results,
+            self.dtype,
+            self.span,
+            self.origin,
+        )
+
     @property
     def name(self) -> str:
         """The name of the operation."""

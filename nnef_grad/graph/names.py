@@ -44,14 +44,36 @@ def assign_names(
     """
     tensors = graph.tensors
     supply = NameSupply([*tensors.keys() - hints.keys(), *pinned.values(), *reserved])
-    final: dict[Tensor, Tensor] = {}
+    final: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if name in hints:
             wish = pinned.get(tensor) or supply.fresh(hints[name])
-            final[tensor] = replace(tensor, name=wish)
-    inputs, outputs = _substitute((graph.inputs, graph.outputs), final)
-    operations = tuple(substitute(operation, final) for operation in graph.operations)
+            final[name] = Tensor(wish, tensor.dtype, tensor.shape)
+    inputs, outputs = (_renamed(ts, final) for ts in (graph.inputs, graph.outputs))
+    operations = tuple([_with_names(op, final) for op in graph.operations])
     return replace(graph, inputs=inputs, outputs=outputs, operations=operations)
+
+
+def _with_names(operation: Operation, final: Mapping[str, Tensor]) -> Operation:
+    """The operation with tensors that have final names."""
+    names = [t.name for t in operation.inputs + operation.outputs]
+    if final.keys().isdisjoint(names):
+        return operation
+    operands = _renamed(operation.operands, final)
+    return operation.rewired(operands, _renamed(operation.results, final))
+
+
+def _renamed(values: tuple[Any, ...], final: Mapping[str, Tensor]) -> tuple[Any, ...]:
+    return tuple(
+        [
+            final.get(value.name, value)
+            if type(value) is Tensor
+            else _renamed(value, final)
+            if type(value) is tuple
+            else value
+            for value in values
+        ]
+    )
 
 
 def step_names(
@@ -70,11 +92,13 @@ def step_names(
 
 def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:
     """The operation with some of its tensors replaced."""
+    if not tensors:
+        return operation
     operands = _substitute(operation.operands, tensors)
     results = _substitute(operation.results, tensors)
     if operands is operation.operands and results is operation.results:
         return operation
-    return replace(operation, operands=operands, results=results)
+    return operation.rewired(operands, results)
 
 
 def _substitute(value: Any, tensors: Mapping[Tensor, Any]) -> Any:
