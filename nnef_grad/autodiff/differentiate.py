@@ -8,7 +8,7 @@ received from their other uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -25,11 +25,12 @@ from nnef_grad.autodiff.backward import (
 )
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.naming import GradientNames, Role
-from nnef_grad.autodiff.rules import Rule, Rules
+from nnef_grad.autodiff.rules import Derivation, Rules
+from nnef_grad.autodiff.traces import Traces, apply
 from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.build.rule_results import check_gradients, is_reducible
+from nnef_grad.build.rule_results import is_reducible
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -39,7 +40,7 @@ from nnef_grad.errors import (
     located,
 )
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
-from nnef_grad.graph.names import NameSupply, step_names
+from nnef_grad.graph.names import NameSupply
 
 # The most elements of a matrix that the gradient of a gather has without a warning.
 MAX_ELEMENTS = 100_000_000
@@ -129,6 +130,7 @@ class _Sweep:
         self.graph, self.active = self._decompose(self.graph)
         self.confinement = Confinement()
         self.emit = Emitter(opset, self.graph.operations, simplify, self.confinement)
+        self.traces = Traces(opset)
         self.names = GradientNames()
         self.gradients: dict[Tensor, Tensor] = {}
         self.reductions = 0
@@ -169,8 +171,7 @@ class _Sweep:
         seeds = {output: self._seed(output, ones) for output in self.outputs}
         self.gradients.update(seeds)
         for operation, derivation in reversed(way):
-            assert derivation.vjp is not None
-            self._visit(operation, derivation.vjp)
+            self._visit(operation, derivation)
         return self._finish({} if ones else seeds, with_outputs)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
@@ -182,16 +183,18 @@ class _Sweep:
             )
         return self.emit.emit_named(name, "external", shape=output.shape)
 
-    def _visit(self, operation: Operation, vjp: Rule) -> None:
+    def _visit(self, operation: Operation, derivation: Derivation) -> None:
         """Adds the gradients of the operands, if a result has received one."""
+        assert derivation.vjp is not None
         received = map_tensors(self._received, operation.results)
         if not tensors(received):
             return
         self.emit.origin = operation
-        self.emit.naming = _step_names(operation)
+        self.emit.naming = partial(_step_name, operation)
+        apply_rule = self.traces.apply if derivation.is_traced else apply
         with located(operation.span):
-            found = vjp(self.emit, operation, *received)
-        for operand, gradient in check_gradients(operation, found, self.emit.knows):
+            found = apply_rule(derivation.vjp, self.emit, operation, received)
+        for operand, gradient in found:
             if operand in self.active:
                 self._accumulate(operand, gradient, operation)
 
@@ -297,15 +300,13 @@ def _large_matrices(graph: Graph) -> Iterator[str]:
             )
 
 
-def _step_names(operation: Operation) -> Callable[[str], str]:
-    """The names in the graph of values inside a rule."""
+def _step_name(operation: Operation, name: str) -> str:
+    """The name in the graph of a value inside a rule."""
     operands = zip(operation.definition.operands, operation.operands, strict=True)
-    gradients = {
-        f"d{parameter.name}": f"grad_{operand.name}"
-        for parameter, operand in operands
-        if isinstance(operand, Tensor)
-    }
-    return step_names(f"{{}}_{operation.outputs[0].name}", gradients)
+    for parameter, operand in operands:
+        if name == f"d{parameter.name}" and isinstance(operand, Tensor):
+            return f"grad_{operand.name}"
+    return f"{name}_{operation.outputs[0].name}"
 
 
 def _no_derivative(operation: Operation, limit: str) -> Problem:

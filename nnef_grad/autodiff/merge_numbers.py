@@ -55,7 +55,11 @@ def merge_numbers(graph: Graph, emit: Emitter) -> Graph:
 def _has_number(operation: Operation) -> bool:
     """Whether an operation of a derivative multiplies a tensor with a number."""
     is_product = operation.name in ("neg", "mul", "div")
-    return is_product and operation.origin is not None and _number(operation)[1] is not None
+    return (
+        is_product
+        and operation.origin is not None
+        and _number(operation)[1] is not None
+    )
 
 
 class _Merger:

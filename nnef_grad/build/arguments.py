@@ -28,21 +28,16 @@ class Call(NamedTuple):
     dtype: str | None
 
 
-class Key(NamedTuple):
+def operation_key(call: Call | Operation, settings: str) -> tuple[object, ...]:
     """Equal for what computes the same, among the operations of one graph: in it a tensor
     is known by its name.
+
+    Args:
+        call: the operation.
+        settings: its `settings_key`.
     """
-
-    name: str
-    dtype: str | None
-    operands: tuple[object, ...]
-    settings: str
-
-
-def operation_key(call: Call | Operation) -> Key:
-    """What tells operations of one graph apart that do not compute the same."""
-    operands = tuple(map(_identity, call.operands))
-    return Key(call.definition.name, call.dtype, operands, settings_key(call))
+    operands = tuple([_identity(operand) for operand in call.operands])
+    return call.definition.name, call.dtype, operands, settings
 
 
 def settings_key(call: Call | Operation) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 from typing import Any, cast
 
-from nnef_grad.build.arguments import Call, bind, bind_call, operation_key
+from nnef_grad.build.arguments import (
+    Call,
+    bind,
+    bind_call,
+    operation_key,
+    settings_key,
+)
 from nnef_grad.build.shape_inference import ShapeInference
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.graph.ir import (
@@ -84,7 +90,7 @@ class Emitter:
         self._numbers = count()
         self._inference = ShapeInference(opset)
         self._producers: dict[str, Operation] = {}
-        self._emitted: dict[tuple[object, ...], Operation] = {}
+        self._emitted: dict[object, Operation] = {}
         for operation in operations:
             self.append(operation)
 
@@ -141,15 +147,53 @@ class Emitter:
         Raises:
             InvalidGraphError: the arguments do not fit each other.
         """
-        name = call.definition.name
-        operands = self._tracker.prepare(self, name, call.operands)
-        if operands is not call.operands:
-            call = call._replace(operands=operands)
-        key = operation_key(call)
+        call = self._prepared(call)
+        settings = settings_key(call)
         # Rewrites may take it that operands and attributes fit each other.
-        shapes = self._inference.infer(call, key.settings, span)
-        is_shared = self._simplify is not None and not names and name not in UNIQUE
-        if is_shared:
+        shapes = self._inference.infer(call, settings, span)
+        return self._emit(call, settings, shapes, hints, names, span)
+
+    def emit_known(
+        self,
+        call: Call,
+        settings: str,
+        shapes: Sequence[Any],
+        hint: str,
+        span: Span | None,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation whose shapes are known: see `emit_op`.
+
+        Args:
+            call: the operation; it has one result.
+            settings: the `settings_key` of the operation.
+            shapes: the shape of the result.
+            hint: the name that the result should get.
+            span: the place in the source.
+        """
+        prepared = self._prepared(call)
+        if prepared is not call:
+            return self.emit_op(prepared, hints=(hint,), span=span)
+        return self._emit(call, settings, shapes, (hint,), (), span)
+
+    def _prepared(self, call: Call) -> Call:
+        operands = self._tracker.prepare(self, call.definition.name, call.operands)
+        if operands is call.operands:
+            return call
+        return call._replace(operands=operands)
+
+    def _emit(
+        self,
+        call: Call,
+        settings: str,
+        shapes: Sequence[Any],
+        hints: tuple[str, ...],
+        names: tuple[Any, ...],
+        span: Span | None,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation, unless there is a simpler form or an equal one."""
+        if self._simplify is None or names or call.definition.name in UNIQUE:
+            operation = self._new(call, shapes, hints, names, span)
+        else:
             before = len(self.operations)
             simpler = self._simpler(call)
             if simpler is not None:
@@ -158,11 +202,10 @@ class Emitter:
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)
-        operation = self._emitted.get(key) if is_shared else None
-        if operation is None:
-            operation = self._new(call, shapes, hints, names, span)
-            if is_shared:
-                self._emitted[key] = operation
+            key = operation_key(call, settings)
+            found = self._emitted.get(key)
+            operation = found or self._new(call, shapes, hints, names, span)
+            self._emitted[key] = operation
         self._tracker.follow(operation)
         return operation.results
 
@@ -179,7 +222,7 @@ class Emitter:
     def _new(
         self,
         call: Call,
-        shapes: list[Any],
+        shapes: Sequence[Any],
         hints: tuple[str, ...],
         names: tuple[Any, ...],
         span: Span | None,
@@ -226,7 +269,8 @@ class Emitter:
         self._add(operation)
         is_shared = is_shared and operation.name not in UNIQUE
         if self._simplify is not None and is_shared:
-            self._emitted.setdefault(operation_key(operation), operation)
+            key = operation_key(operation, settings_key(operation))
+            self._emitted.setdefault(key, operation)
         self._tracker.take(operation)
 
     def _add(self, operation: Operation) -> None:

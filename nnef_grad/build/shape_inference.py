@@ -32,7 +32,7 @@ class ShapeInference:
 
         Args:
             call: the operation.
-            settings: the part of its key that tells its attributes.
+            settings: its `settings_key`.
             span: its place.
 
         Raises:

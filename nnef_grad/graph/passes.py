@@ -38,9 +38,7 @@ def put_inputs_first(graph: Graph) -> Graph:
     """The graph with its externals first, in the order of the signature: some consumers
     bind inputs by it.
     """
-    externals = {
-        op.outputs[0]: op for op in graph.operations if op.name == "external"
-    }
+    externals = {op.outputs[0]: op for op in graph.operations if op.name == "external"}
     others = [op for op in graph.operations if op.name != "external"]
     return replace(graph, operations=(*(externals[t] for t in graph.inputs), *others))
 
@@ -55,7 +53,9 @@ def verify(graph: Graph) -> None:
     defined: set[str] = set()
     for operation in graph.operations:
         for tensor in operation.inputs:
-            assert tensor.name in defined, f"'{tensor.name}' is used before it is defined"
+            assert tensor.name in defined, (
+                f"'{tensor.name}' is used before it is defined"
+            )
         for tensor in operation.outputs:
             assert tensor.name not in defined, f"'{tensor.name}' is defined twice"
             defined.add(tensor.name)
