@@ -15,6 +15,7 @@ from math import prod
 from typing import Any, Literal
 
 from nnef_grad.autodiff.activity import active_tensors, is_active
+from nnef_grad.autodiff.apply_rules import likeness, pull_back, pull_back_alike
 from nnef_grad.autodiff.backward import (
     Backward,
     Wrt,
@@ -26,7 +27,7 @@ from nnef_grad.autodiff.backward import (
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Derivation, Rules
-from nnef_grad.autodiff.traces import Traces, apply
+from nnef_grad.autodiff.traces import Traces
 from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
@@ -130,7 +131,7 @@ class _Sweep:
         self.graph, self.active = self._decompose(self.graph)
         self.confinement = Confinement()
         self.emit = Emitter(opset, self.graph.operations, simplify, self.confinement)
-        self.traces = Traces(opset)
+        self.traces = Traces(self.emit)
         self.names = GradientNames()
         self.gradients: dict[Tensor, Tensor] = {}
         self.reductions = 0
@@ -185,18 +186,29 @@ class _Sweep:
 
     def _visit(self, operation: Operation, derivation: Derivation) -> None:
         """Adds the gradients of the operands, if a result has received one."""
-        assert derivation.vjp is not None
         received = map_tensors(self._received, operation.results)
         if not tensors(received):
             return
         self.emit.origin = operation
         self.emit.naming = partial(_step_name, operation)
-        apply_rule = self.traces.apply if derivation.is_traced else apply
         with located(operation.span):
-            found = apply_rule(derivation.vjp, self.emit, operation, received)
+            found = self._pulled_back(operation, derivation, received)
         for operand, gradient in found:
             if operand in self.active:
                 self._accumulate(operand, gradient, operation)
+
+    def _pulled_back(
+        self, operation: Operation, derivation: Derivation, received: tuple[Any, ...]
+    ) -> tuple[tuple[Tensor, Tensor | float], ...]:
+        """The gradients of the operands, by the rule of the operation."""
+        vjp = derivation.vjp
+        assert vjp is not None
+        if not derivation.is_traced:
+            return pull_back(vjp, self.emit, operation, received)
+        inputs = (*operation.inputs, *operation.outputs, *tensors(received))
+        key = likeness(operation, received)
+        build = partial(pull_back_alike, vjp, operation, received)
+        return self.traces.apply(key, build, inputs, operation.span)
 
     def _received(self, result: Tensor) -> Tensor | None:
         return None if result in self.stopped else self.gradients.get(result)
@@ -208,27 +220,37 @@ class _Sweep:
         """
         if gradient == 0.0:
             return
-        shapes = [result.shape for result in operation.outputs]
         if not isinstance(gradient, Tensor):
-            gradient = self.emit("constant", shape=shapes[0], value=(gradient,))
-        is_right = is_reducible(gradient.shape, operand.shape, shapes)
-        summed = unbroadcast(self.emit, gradient, operand.shape) if is_right else ()
-        *steps, reduced = summed or (gradient,)
-        if reduced.shape != operand.shape:
-            message = (
-                f"the rule '{operation.name}_vjp' returns a gradient of shape {list(reduced.shape)}"
-                f" for operand '{operand.name}' of shape {list(operand.shape)}"
-            )
-            raise InvalidGraphError(message, operation.span)
+            shape = operation.outputs[0].shape
+            gradient = self.emit("constant", shape=shape, value=(gradient,))
+        *steps, reduced = self._reduced(operand, gradient, operation)
         for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
             self.names.add(step, Role(operand, operation, suffix))
         self.names.add(reduced, Role(operand, operation))
         self.names.count_use(operand)
         self.reductions += prod(reduced.shape) != prod(gradient.shape)
-        if operand in self.gradients:
-            reduced = self.emit("add", self.gradients[operand], reduced)
+        known = self.gradients.get(operand)
+        if known is not None:
+            reduced = self.emit("add", known, reduced)
             self.names.add(reduced, Role(operand, None, "_sum"))
         self.gradients[operand] = reduced
+
+    def _reduced(
+        self, operand: Tensor, gradient: Tensor, operation: Operation
+    ) -> Sequence[Tensor]:
+        """The steps from a gradient to one of the shape of the operand: see `unbroadcast`."""
+        whole, part = gradient.shape, operand.shape
+        if whole == part:
+            return (gradient,)
+        shapes = [result.shape for result in operation.outputs]
+        if not is_reducible(whole, part, shapes):
+            message = (
+                f"the rule '{operation.name}_vjp' returns a gradient of shape {list(whole)}"
+                f" for operand '{operand.name}' of shape {list(part)}"
+            )
+            raise InvalidGraphError(message, operation.span)
+        build = partial(_unbroadcast, part)
+        return self.traces.apply((whole, part), build, [gradient])
 
     # The graph around what was emitted
 
@@ -298,6 +320,13 @@ def _large_matrices(graph: Graph) -> Iterator[str]:
                 f"the gradient of '{table.name}' is a product with '{onehot.name}', {size} zeros"
                 " and ones: no operation of the standard adds to the elements at some indices"
             )
+
+
+def _unbroadcast(
+    shape: Shape, emit: Emitter, inputs: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    (gradient,) = inputs
+    return tuple(unbroadcast(emit, gradient, shape))
 
 
 def _step_name(operation: Operation, name: str) -> str:
