@@ -14,7 +14,7 @@ from functools import partial
 from math import prod
 from typing import Any, Literal
 
-from nnef_grad.autodiff.activity import active_tensors, is_active
+from nnef_grad.autodiff.activity import Activity, find_activity
 from nnef_grad.autodiff.apply_rules import likeness, pull_back, pull_back_alike
 from nnef_grad.autodiff.backward import (
     Backward,
@@ -128,49 +128,44 @@ class _Sweep:
     def __post_init__(self) -> None:
         opset = self.rules.opset.extended(self.graph.fragments)
         self.supply = NameSupply(self.graph.tensors)
-        self.graph, self.active = self._decompose(self.graph)
+        self.graph, self.activity = self._decompose(self.graph)
         self.confinement = Confinement()
         self.emit = Emitter(opset, self.graph.operations, simplify, self.confinement)
         self.traces = Traces(self.emit)
         self.names = GradientNames()
-        self.gradients: dict[Tensor, Tensor] = {}
+        self.gradients: dict[str, Tensor] = {}
         self.reductions = 0
 
-    def _decompose(self, graph: Graph) -> tuple[Graph, set[Tensor]]:
+    def _decompose(self, graph: Graph) -> tuple[Graph, Activity]:
         """The graph with those operations on the way decomposed that are differentiated
-        so, and its active tensors. What they are made of may be decomposed in its turn,
-        and shares no tensor that the user named: its gradient is that of its own uses.
+        so, and its activity. What they are made of may be decomposed in its turn, and
+        shares no tensor that the user named: its gradient is that of its own uses.
         """
         named = {*self.wrt, *self.stopped}
         while True:
-            active = active_tensors(
+            activity = find_activity(
                 graph, self.wrt, self.outputs, self.rules, self.stopped
             )
-            body = partial(self._decomposition, active)
-            decomposed = inline(graph, body, self.rules.opset, named)
-            if decomposed is graph:
-                return graph, active
-            graph = decomposed
-
-    def _decomposition(
-        self, active: set[Tensor], operation: Operation
-    ) -> Decompose | None:
-        if not is_active(operation, active):
-            return None
-        return self.rules.derivation(operation).decompose
+            bodies = {
+                operation.outputs: derivation.decompose
+                for operation, derivation in activity.operations
+                if derivation.decompose is not None
+            }
+            if not bodies:
+                return graph, activity
+            body = partial(_body, bodies)
+            graph = inline(graph, body, self.rules.opset, named)
 
     # From the last operation to the first
 
     def run(self, ones: bool, with_outputs: bool) -> Backward:
-        active = (op for op in self.graph.operations if is_active(op, self.active))
-        way = [(op, self.rules.derivation(op)) for op in active]
         # A step may lie between active tensors: it passes no gradient on.
-        way = [(op, d) for op, d in way if not d.is_zero]
+        way = [(op, d) for op, d in self.activity.operations if not d.is_zero]
         missing = [_no_derivative(op, d.limit) for op, d in way if d.vjp is None]
         if missing:
             raise NoDerivativeError.collect(missing)
         seeds = {output: self._seed(output, ones) for output in self.outputs}
-        self.gradients.update(seeds)
+        self.gradients.update((output.name, seed) for output, seed in seeds.items())
         for operation, derivation in reversed(way):
             self._visit(operation, derivation)
         return self._finish({} if ones else seeds, with_outputs)
@@ -194,7 +189,7 @@ class _Sweep:
         with located(operation.span):
             found = self._pulled_back(operation, derivation, received)
         for operand, gradient in found:
-            if operand in self.active:
+            if operand.name in self.activity.tensors:
                 self._accumulate(operand, gradient, operation)
 
     def _pulled_back(
@@ -211,7 +206,7 @@ class _Sweep:
         return self.traces.apply(key, build, inputs, operation.span)
 
     def _received(self, result: Tensor) -> Tensor | None:
-        return None if result in self.stopped else self.gradients.get(result)
+        return None if result in self.stopped else self.gradients.get(result.name)
 
     def _accumulate(self, operand: Tensor, gradient: Any, operation: Operation) -> None:
         """Adds a gradient to what the operand has received from its other uses. It may
@@ -229,11 +224,11 @@ class _Sweep:
         self.names.add(reduced, Role(operand, operation))
         self.names.count_use(operand)
         self.reductions += prod(reduced.shape) != prod(gradient.shape)
-        known = self.gradients.get(operand)
+        known = self.gradients.get(operand.name)
         if known is not None:
             reduced = self.emit("add", known, reduced)
             self.names.add(reduced, Role(operand, None, "_sum"))
-        self.gradients[operand] = reduced
+        self.gradients[operand.name] = reduced
 
     def _reduced(
         self, operand: Tensor, gradient: Tensor, operation: Operation
@@ -292,15 +287,16 @@ class _Sweep:
         """The gradient under its final name: zeros where there is none, a copy where
         the tensor has another name already.
         """
-        if target in self.gradients:
-            gradient = self.confinement.confine(self.emit, self.gradients[target])
-        else:
+        gradient = self.gradients.get(target.name)
+        if gradient is None:
             gradient = self.emit("constant", shape=target.shape, value=(0.0,))
+        else:
+            gradient = self.confinement.confine(self.emit, gradient)
         return self.emit.pin_name(gradient, name)
 
     def _warnings(self) -> tuple[str, ...]:
         outputs = " and ".join(f"'{output.name}'" for output in self.outputs)
-        unreached = [t for t in self.wrt if t not in self.gradients]
+        unreached = [t for t in self.wrt if t.name not in self.gradients]
         way = " other than through what is stopped" if self.stopped else ""
         return tuple(
             f"'{t.name}' does not influence {outputs}{way}: its gradient is zeros"
@@ -320,6 +316,12 @@ def _large_matrices(graph: Graph) -> Iterator[str]:
                 f"the gradient of '{table.name}' is a product with '{onehot.name}', {size} zeros"
                 " and ones: no operation of the standard adds to the elements at some indices"
             )
+
+
+def _body(
+    bodies: Mapping[tuple[Tensor, ...], Decompose], operation: Operation
+) -> Decompose | None:
+    return bodies.get(operation.outputs)
 
 
 def _unbroadcast(

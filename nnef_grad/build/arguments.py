@@ -36,7 +36,9 @@ def operation_key(call: Call | Operation, settings: str) -> tuple[object, ...]:
         call: the operation.
         settings: its `settings_key`.
     """
-    operands = tuple([_identity(operand) for operand in call.operands])
+    operands = tuple(
+        [o.name if type(o) is Tensor else _identity(o) for o in call.operands]
+    )
     return call.definition.name, call.dtype, operands, settings
 
 
@@ -53,9 +55,9 @@ def settings_key(call: Call | Operation) -> str:
 
 def _identity(operand: Operand) -> object:
     """The name of a tensor; of a literal, what no name is equal to."""
-    if type(operand) is Tensor:
+    if isinstance(operand, Tensor):
         return operand.name
-    if type(operand) is tuple:
+    if isinstance(operand, tuple):
         return tuple(map(_identity, operand))
     return type(operand), repr(operand)
 

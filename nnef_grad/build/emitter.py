@@ -34,6 +34,8 @@ Simplifier = Callable[["Emitter", Call], "Operand | None"]
 # How many rewrites may be tried within each other: one that passes an operation on to what
 # made its operand would follow a chain to its beginning, again for each part of it.
 DEPTH = 4
+# In place of the name of an operation.
+LITERAL = "a literal"
 
 
 class Tracker:
@@ -195,7 +197,7 @@ class Emitter:
             operation = self._new(call, shapes, hints, names, span)
         else:
             before = len(self.operations)
-            simpler = self._simpler(call)
+            simpler = self._simplify(self, call)
             if simpler is not None:
                 if isinstance(simpler, Tensor):
                     self.simplified[simpler] = call
@@ -209,13 +211,16 @@ class Emitter:
         self._tracker.follow(operation)
         return operation.results
 
-    def _simpler(self, call: Call) -> Operand | None:
-        """The operand that equals the result of an operation, if one is found."""
-        if self._simplify is None or self._depth == DEPTH:
+    def attempt(self, rewrite: Callable[..., Any], call: Call) -> Operand | None:
+        """The operand that a rewrite finds in place of the result of an operation, if it
+        does.
+        """
+        if self._depth == DEPTH:
             return None
         self._depth += 1
         try:
-            return self._simplify(self, call)
+            found: Operand | None = rewrite(self, *call.operands, **call.attributes)
+            return found
         finally:
             self._depth -= 1
 
@@ -294,6 +299,11 @@ class Emitter:
         if isinstance(operand, Tensor):
             return self._producers.get(operand.name)
         return None
+
+    def maker(self, operand: Operand) -> str:
+        """The name of the operation that made a tensor; LITERAL for a literal."""
+        made = self._producers.get(operand.name) if type(operand) is Tensor else None
+        return LITERAL if made is None else made.name
 
     def derived_by(self, operand: Operand, names: Collection[str]) -> Operation | None:
         """The operation of a derivative that made an operand, if it is one of some."""

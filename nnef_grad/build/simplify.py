@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from nnef_grad.build.arguments import Call
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.emitter import LITERAL, Emitter
 from nnef_grad.graph.ir import (
     Graph,
     Operand,
@@ -27,8 +27,6 @@ from nnef_grad.graph.passes import count_uses, prune
 from nnef_grad.ops.elementwise import broadcast, fits_into
 from nnef_grad.ops.parts import inside, slice_positions
 from nnef_grad.ops.traits import RESHAPING
-
-LITERAL = "a literal"
 
 
 class Rewrite(NamedTuple):
@@ -55,21 +53,13 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
     rewrites = REWRITES.get(name if call.dtype is None else f"{name}<{call.dtype}>")
     if rewrites is None:
         return None
-    makers = [_maker(emit, operand) for operand in call.operands]
+    makers = [emit.maker(operand) for operand in call.operands]
     for rewrite in rewrites:
         if not rewrite.wanted.isdisjoint(makers):
-            result: Operand | None = rewrite.apply(
-                emit, *call.operands, **call.attributes
-            )
+            result = emit.attempt(rewrite.apply, call)
             if result is not None:
                 return result
     return None
-
-
-def _maker(emit: Emitter, operand: Operand) -> str:
-    """What made an operand."""
-    made = emit.producer(operand)
-    return LITERAL if made is None else made.name
 
 
 def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
