@@ -16,7 +16,7 @@ from nnef_grad.build.arguments import Call, settings_key
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import LONG_NAME
 from nnef_grad.errors import NnefGradError
-from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Attributes, Operation, Shape, Tensor
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.source import Span
 
@@ -111,7 +111,7 @@ def _traced(build: Build, emit: Emitter, inputs: Sequence[Tensor]) -> Trace | No
     tracer = Emitter(emit.opset)
     tracer.naming = lambda name: f"{name}{MARK}"
     try:
-        stand_ins = [tracer("external", shape=t.shape, dtype=t.dtype) for t in inputs]
+        stand_ins = [_stand_in(tracer, tensor) for tensor in inputs]
         found = build(tracer, stand_ins)
     except NnefGradError:
         return None
@@ -124,6 +124,15 @@ def _traced(build: Build, emit: Emitter, inputs: Sequence[Tensor]) -> Trace | No
     place = _places([*stand_ins, *literals, *results])
     steps = [_step(op, place(op.operands), tracer.hints) for op in emitted]
     return Trace(tuple(literals), tuple(steps), place(found))
+
+
+def _stand_in(tracer: Emitter, tensor: Tensor) -> Tensor:
+    """A tensor that stands for any of the data type and shape of one."""
+    stand_in = tracer.tensor(tensor.dtype, tensor.shape, "")
+    external = tracer.opset.declarations["external"]
+    settings: Attributes = {"shape": tensor.shape}
+    tracer.append(Operation(external, (), settings, (stand_in,), tensor.dtype))
+    return stand_in
 
 
 def _places(values: Sequence[Any]) -> Callable[[Any], Any]:
@@ -201,7 +210,7 @@ def _hint(name: str, suffix: str) -> str | None:
 
 def _filled(places: tuple[Place, ...], values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(
-        [_filled(p, values) if isinstance(p, tuple) else values[p] for p in places]
+        [values[p] if isinstance(p, int) else _filled(p, values) for p in places]
     )
 
 
