@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nnef_grad"
 ORDER = (
     "source",
+    "collector",
     "errors",
     "language",
     "graph",

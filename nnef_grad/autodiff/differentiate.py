@@ -33,6 +33,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.build.rule_results import is_reducible
 from nnef_grad.build.simplify import simplify
+from nnef_grad.collector import collector_paused
 from nnef_grad.errors import (
     InvalidGraphError,
     NoDerivativeError,
@@ -47,6 +48,7 @@ from nnef_grad.graph.names import NameSupply
 MAX_ELEMENTS = 100_000_000
 
 
+@collector_paused()
 def differentiate(
     graph: Graph,
     *,

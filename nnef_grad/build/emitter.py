@@ -90,7 +90,6 @@ class Emitter:
         self._depth = 0
         self._tracker = tracker or Tracker()
         self._numbers = count()
-        self._declared: dict[str, Fragment] = {}
         self._inference = ShapeInference(opset)
         self._producers: dict[str, Operation] = {}
         self._emitted: dict[object, Operation] = {}
@@ -120,12 +119,6 @@ class Emitter:
 
     def _known(self, name: str) -> Fragment:
         """The declaration of an operation that has one result."""
-        fragment = self._declared.get(name)
-        if fragment is None:
-            fragment = self._declared[name] = self._find(name)
-        return fragment
-
-    def _find(self, name: str) -> Fragment:
         if name not in self.opset.declarations:
             near = suggestion(name, list(self.opset.declarations))
             raise InvalidGraphError(f"there is no operation '{name}'{near}")
