@@ -82,7 +82,9 @@ def finished(
     """The graph that was emitted for a forward graph, without what is not used, with final
     names, verified, and with the quantization of the forward tensors.
     """
-    graph = prune(unmask(restore(prune(graph), emit.simplified)))
+    used = prune(graph)
+    simplified = unmask(restore(used, emit.simplified))
+    graph = used if simplified is used else prune(simplified)
     graph = merge_numbers(graph, emit)
     graph = put_inputs_first(_without_needless_copies(graph, forward))
     graph = assign_names(graph, emit.hints, emit.pinned, reserved)

@@ -103,7 +103,9 @@ class Confinement(Tracker):
             if not any(operation.attributes["value"]):
                 self._zeros.update(operation.outputs)
         elif keeps(operation):
-            self._keep(operation)
+            # Most operations have nothing to do with supports.
+            if self._supports or operation.name == "select":
+                self._keep(operation)
         elif moves(operation):
             self._move(operation)
 
@@ -149,11 +151,9 @@ class Confinement(Tracker):
     # What is known of the results of an operation
 
     def _keep(self, operation: Operation) -> None:
-        chosen = selection(operation)
-        if chosen is None and not self._supports:
-            return
         if operation.outputs[0] in self._supports:
             return
+        chosen = selection(operation)
         whole = self._algebra.carry(operation.name, operation.operands, self._support)
         limits = {self._limits[t] for t in operation.inputs if t in self._limits}
         support = whole
@@ -195,6 +195,8 @@ class Confinement(Tracker):
         return support
 
     def _move(self, operation: Operation) -> None:
+        if not (self._supports or self._zeros or puts_zeros(operation)):
+            return
         if not self._supports.keys().isdisjoint(operation.outputs):
             return
         moved = operation.operands[0]

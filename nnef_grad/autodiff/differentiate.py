@@ -220,34 +220,46 @@ class _Sweep:
         if not isinstance(gradient, Tensor):
             shape = operation.outputs[0].shape
             gradient = self.emit("constant", shape=shape, value=(gradient,))
-        *steps, reduced = self._reduced(operand, gradient, operation)
-        for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
-            self.names.add(step, Role(operand, operation, suffix))
+        if gradient.shape == operand.shape:
+            reduced = gradient
+        else:
+            reduced = self._reduced(operand, gradient, operation)
         self.names.add(reduced, Role(operand, operation))
         self.names.count_use(operand)
-        self.reductions += prod(reduced.shape) != prod(gradient.shape)
         known = self.gradients.get(operand.name)
         if known is not None:
-            reduced = self.emit("add", known, reduced)
+            reduced = self._sum(known, reduced)
             self.names.add(reduced, Role(operand, None, "_sum"))
         self.gradients[operand.name] = reduced
 
+    def _sum(self, known: Tensor, added: Tensor) -> Tensor:
+        """The sum of two gradients of a tensor."""
+        result: Tensor
+        (result,) = self.traces.apply((_add, known.shape), _add, (known, added))
+        return result
+
     def _reduced(
         self, operand: Tensor, gradient: Tensor, operation: Operation
-    ) -> Sequence[Tensor]:
-        """The steps from a gradient to one of the shape of the operand: see `unbroadcast`."""
+    ) -> Tensor:
+        """The gradient of an operand that was broadcast: see `unbroadcast`."""
         whole, part = gradient.shape, operand.shape
-        if whole == part:
-            return (gradient,)
-        shapes = [result.shape for result in operation.outputs]
-        if not is_reducible(whole, part, shapes):
+        if not is_reducible(
+            whole, part, [result.shape for result in operation.outputs]
+        ):
             message = (
                 f"the rule '{operation.name}_vjp' returns a gradient of shape {list(whole)}"
                 f" for operand '{operand.name}' of shape {list(part)}"
             )
             raise InvalidGraphError(message, operation.span)
         build = partial(_unbroadcast, part)
-        return self.traces.apply((whole, part), build, [gradient])
+        reduced: Tensor
+        *steps, reduced = self.traces.apply(
+            (_unbroadcast, whole, part), build, (gradient,)
+        )
+        for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
+            self.names.add(step, Role(operand, operation, suffix))
+        self.reductions += prod(whole) != prod(part)
+        return reduced
 
     # The graph around what was emitted
 
@@ -324,6 +336,10 @@ def _body(
     bodies: Mapping[tuple[Tensor, ...], Decompose], operation: Operation
 ) -> Decompose | None:
     return bodies.get(operation.outputs)
+
+
+def _add(emit: Emitter, inputs: Sequence[Tensor]) -> tuple[Tensor]:
+    return (emit("add", *inputs),)
 
 
 def _unbroadcast(

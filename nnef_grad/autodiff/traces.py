@@ -10,7 +10,8 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Union
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from nnef_grad.build.arguments import Call, settings_key
 from nnef_grad.build.emitter import Emitter
@@ -23,15 +24,16 @@ from nnef_grad.source import Span
 # Emits operations for some tensors, and returns tensors and numbers in nested tuples. It
 # depends on nothing but the data types and shapes of the tensors.
 Build = Callable[[Emitter, Sequence[Tensor]], "tuple[Any, ...]"]
-# The place of a tensor or a literal among the values of a trace, or several in a tuple.
-Place = Union[int, "tuple[Place, ...]"]
+# Takes what a step or a result wants from the values of a trace.
+Take = Callable[[Sequence[Any]], Any]
 
 # The end of the name of a value inside a rule, in the hint for a step on the way to it.
 MARK = "/"
 
 
 class Step(NamedTuple):
-    """An operation of a trace, with places for its operands; see `Emitter.emit_known`.
+    """An operation of a trace, whose operands are taken from the values; see
+    `Emitter.emit_known`.
 
     Attributes:
         hint: the name of a value inside the rule.
@@ -39,11 +41,11 @@ class Step(NamedTuple):
     """
 
     definition: Fragment
-    operands: tuple[Place, ...]
+    operands: Take
     attributes: Mapping[str, Any]
     dtype: str | None
     settings: str
-    shape: Shape
+    shapes: tuple[Shape]
     hint: str
     suffix: str
     span: Span | None
@@ -55,7 +57,7 @@ class Trace(NamedTuple):
     Attributes:
         literals: those among the operands and the results.
         steps: the operations, in order.
-        results: the places of what was returned.
+        results: takes what was returned.
 
     The values are the tensors that the stand-ins stood for, then the literals, then the
     results of the steps.
@@ -63,7 +65,7 @@ class Trace(NamedTuple):
 
     literals: tuple[Any, ...]
     steps: tuple[Step, ...]
-    results: tuple[Place, ...]
+    results: Take
 
 
 class Traces:
@@ -121,9 +123,9 @@ def _traced(build: Build, emit: Emitter, inputs: Sequence[Tensor]) -> Trace | No
     values = [x for op in emitted for x in _leaves(op.operands)]
     literals = [x for x in (*values, *_leaves(found)) if not isinstance(x, Tensor)]
     results = [op.outputs[0] for op in emitted]
-    place = _places([*stand_ins, *literals, *results])
-    steps = [_step(op, place(op.operands), tracer.hints) for op in emitted]
-    return Trace(tuple(literals), tuple(steps), place(found))
+    taker = _taker([*stand_ins, *literals, *results])
+    steps = [_step(op, taker(op.operands), tracer.hints) for op in emitted]
+    return Trace(tuple(literals), tuple(steps), taker(found))
 
 
 def _stand_in(tracer: Emitter, tensor: Tensor) -> Tensor:
@@ -135,22 +137,28 @@ def _stand_in(tracer: Emitter, tensor: Tensor) -> Tensor:
     return stand_in
 
 
-def _places(values: Sequence[Any]) -> Callable[[Any], Any]:
-    """The places of values, where literals are asked for in their order."""
-    named = {v.name: i for i, v in enumerate(values) if isinstance(v, Tensor)}
-    others = (i for i, v in enumerate(values) if not isinstance(v, Tensor))
+def _taker(values: Sequence[Any]) -> Callable[[Any], Take]:
+    """Makes what takes tensors, literals and tuples of them from values that stand where
+    these do; literals are asked for in their order.
+    """
+    tensors = {v.name: i for i, v in enumerate(values) if isinstance(v, Tensor)}
+    literals = (i for i, v in enumerate(values) if not isinstance(v, Tensor))
 
-    def place(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(place, value))
-        return named[value.name] if isinstance(value, Tensor) else next(others)
+    def place(value: Any) -> int:
+        return tensors[value.name] if isinstance(value, Tensor) else next(literals)
 
-    return place
+    def taker(value: Any) -> Take:
+        if not isinstance(value, tuple):
+            return itemgetter(place(value))
+        if len(value) > 1 and not any(isinstance(item, tuple) for item in value):
+            return itemgetter(*map(place, value))
+        items = [taker(item) for item in value]
+        return lambda values: tuple([take(values) for take in items])
+
+    return taker
 
 
-def _step(
-    operation: Operation, operands: tuple[Place, ...], hints: Mapping[str, str]
-) -> Step:
+def _step(operation: Operation, operands: Take, hints: Mapping[str, str]) -> Step:
     (result,) = operation.outputs
     hint, _, suffix = hints[result.name].partition(MARK)
     return Step(
@@ -159,7 +167,7 @@ def _step(
         operation.settings,
         operation.dtype,
         settings_key(operation),
-        result.shape,
+        (result.shape,),
         hint,
         suffix,
         operation.span,
@@ -188,14 +196,15 @@ def _repeated(
         hint = _hint(emit.naming(step.hint), step.suffix)
         if hint is None:
             return None
-        operands = _filled(step.operands, values)
+        operands = step.operands(values)
         call = Call(step.definition, operands, step.attributes, step.dtype)
         span = _called_from(step.span, caller)
-        (result,) = emit.emit_known(call, step.settings, (step.shape,), hint, span)
-        if not isinstance(result, Tensor) or result.shape != step.shape:
+        (result,) = emit.emit_known(call, step.settings, step.shapes, hint, span)
+        if not isinstance(result, Tensor) or (result.shape,) != step.shapes:
             return None
         values.append(result)
-    return _filled(trace.results, values)
+    found: tuple[Any, ...] = trace.results(values)
+    return found
 
 
 def _hint(name: str, suffix: str) -> str | None:
@@ -206,12 +215,6 @@ def _hint(name: str, suffix: str) -> str | None:
         return name
     whole = f"{name}{suffix}"
     return whole if len(whole) < LONG_NAME else None
-
-
-def _filled(places: tuple[Place, ...], values: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(
-        [values[p] if isinstance(p, int) else _filled(p, values) for p in places]
-    )
 
 
 def _called_from(span: Span | None, caller: Span | None) -> Span | None:

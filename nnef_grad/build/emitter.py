@@ -69,7 +69,7 @@ class Emitter:
         origin: the forward operation that the next operations are the derivative of.
         naming: turns the name of a value inside a rule or fragment into a hint.
         simplified: for each tensor that was found in place of the result of an
-            operation, that operation.
+            operation, that operation, by the name of the tensor.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Emitter:
         self.pinned: dict[Tensor, str] = {}
         self.origin: Operation | None = None
         self.naming: Callable[[str], str] = str
-        self.simplified: dict[Tensor, Call] = {}
+        self.simplified: dict[str, Call] = {}
         self._simplify = simplify
         self._depth = 0
         self._tracker = tracker or Tracker()
@@ -149,7 +149,9 @@ class Emitter:
         Raises:
             InvalidGraphError: the arguments do not fit each other.
         """
-        call = self._prepared(call)
+        operands = self._tracker.prepare(self, call.definition.name, call.operands)
+        if operands is not call.operands:
+            call = call._replace(operands=operands)
         settings = settings_key(call)
         # Rewrites may take it that operands and attributes fit each other.
         shapes = self._inference.infer(call, settings, span)
@@ -172,16 +174,11 @@ class Emitter:
             hint: the name that the result should get.
             span: the place in the source.
         """
-        prepared = self._prepared(call)
-        if prepared is not call:
-            return self.emit_op(prepared, hints=(hint,), span=span)
-        return self._emit(call, settings, shapes, (hint,), (), span)
-
-    def _prepared(self, call: Call) -> Call:
         operands = self._tracker.prepare(self, call.definition.name, call.operands)
-        if operands is call.operands:
-            return call
-        return call._replace(operands=operands)
+        if operands is not call.operands:
+            changed = call._replace(operands=operands)
+            return self.emit_op(changed, hints=(hint,), span=span)
+        return self._emit(call, settings, shapes, (hint,), (), span)
 
     def _emit(
         self,
@@ -200,7 +197,7 @@ class Emitter:
             simpler = self._simplify(self, call)
             if simpler is not None:
                 if isinstance(simpler, Tensor):
-                    self.simplified[simpler] = call
+                    self.simplified[simpler.name] = call
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)

@@ -62,27 +62,31 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
     return None
 
 
-def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
+def restore(graph: Graph, simplified: Mapping[str, Call]) -> Graph:
     """The graph without the rewrites that did not pay: what an operation is a simpler
     form of takes its place where all that this needs is there anyway, and an operand of
     the operation has no other use.
 
     Args:
         graph: a graph without operations whose results are not used.
-        simplified: what tensors are a simpler form of.
+        simplified: what tensors are a simpler form of, by their names.
     """
-    if not any(op.outputs[0] in simplified for op in graph.operations):
+    if simplified.keys().isdisjoint([op.outputs[0].name for op in graph.operations]):
         return graph
     uses, known = count_uses(graph), set[Tensor]()
-    operations = []
+    operations: list[Operation] = []
+    is_restored = False
     for op in graph.operations:
-        call = simplified.get(op.outputs[0])
+        call = simplified.get(op.outputs[0].name)
         wanted = () if call is None else tensors(call.operands)
         is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
         if call is not None and is_own and known.issuperset(wanted):
             op = replace(op, **call._asdict())
+            is_restored = True
         operations.append(op)
         known.update(op.outputs)
+    if not is_restored:
+        return graph
     return prune(replace(graph, operations=tuple(operations)))
 
 

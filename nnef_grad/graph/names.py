@@ -56,24 +56,26 @@ def assign_names(
 
 def _with_names(operation: Operation, final: Mapping[str, Tensor]) -> Operation:
     """The operation with tensors that have final names."""
-    names = [t.name for t in operation.inputs + operation.outputs]
-    if final.keys().isdisjoint(names):
-        return operation
     operands = _renamed(operation.operands, final)
-    return operation.rewired(operands, _renamed(operation.results, final))
+    results = _renamed(operation.results, final)
+    if operands is operation.operands and results is operation.results:
+        return operation
+    return operation.rewired(operands, results)
 
 
 def _renamed(values: tuple[Any, ...], final: Mapping[str, Tensor]) -> tuple[Any, ...]:
-    return tuple(
-        [
-            final.get(value.name, value)
-            if type(value) is Tensor
-            else _renamed(value, final)
-            if type(value) is tuple
-            else value
-            for value in values
-        ]
-    )
+    """The values with tensors that have final names; the same ones, if they have."""
+    found: list[Any] = []
+    is_changed = False
+    for value in values:
+        new = value
+        if type(value) is Tensor:
+            new = final.get(value.name, value)
+        elif type(value) is tuple:
+            new = _renamed(value, final)
+        found.append(new)
+        is_changed = is_changed or new is not value
+    return tuple(found) if is_changed else values
 
 
 def step_names(

@@ -18,7 +18,8 @@ def count_uses(graph: Graph) -> Counter[Tensor]:
 
 
 def prune(graph: Graph) -> Graph:
-    """The graph without the operations whose results are not used.
+    """The graph without the operations whose results are not used; the same one, if there
+    are none.
 
     Ensures: each remaining operation contributes to an output, or is an external.
     """
@@ -28,7 +29,8 @@ def prune(graph: Graph) -> Graph:
         is_needed = not needed.isdisjoint([t.name for t in operation.outputs])
         if is_needed or operation.name == "external":
             kept.append(operation)
-            needed.update([t.name for t in operation.inputs])
+            for tensor in operation.inputs:
+                needed.add(tensor.name)
     if len(kept) == len(graph.operations):
         return graph
     return replace(graph, operations=tuple(reversed(kept)))
