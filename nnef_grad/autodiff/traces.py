@@ -107,8 +107,8 @@ class Traces:
 
 
 def _traced(build: Build, emit: Emitter, inputs: Sequence[Tensor]) -> Trace | None:
-    """The trace; None where the operations must be found each time: where there are none,
-    or one has several results, which are named together.
+    """The trace; None where there is none: an operation that is refused is refused for
+    the tensors themselves, and the results of one that has several are named together.
     """
     tracer = Emitter(emit.opset)
     tracer.naming = lambda name: f"{name}{MARK}"

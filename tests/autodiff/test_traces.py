@@ -5,6 +5,7 @@ backward graph is the one that has each rule applied each time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,8 +24,7 @@ def chain(step: str, length: int, name: str = "h") -> Graph:
     """A step with {h} for its operand, again and again."""
     names = [name, *(f"{name}{i}" for i in range(length))]
     steps = (
-        f"{after} = {step.format(h=before)};\n"
-        for before, after in zip(names, names[1:], strict=False)
+        f"{after} = {step.format(h=before)};\n" for before, after in pairwise(names)
     )
     body = f"{X}{name} = copy(x);\n{''.join(steps)}y = copy({names[-1]});\n"
     return nnef_grad.loads(document(body, "x", "y"))
