@@ -146,15 +146,22 @@ class UsageError(NnefGradError):
     """A request does not fit the model: an unknown name, an option out of range."""
 
 
-@contextmanager
-def located(span: Span | None) -> Iterator[None]:
+class located:  # noqa: N801
     """Gives errors that are raised inside without a place this one."""
-    try:
-        yield
-    except InvalidGraphError as error:
-        if error.span is not None:
-            raise
-        raise InvalidGraphError(error.message, span) from None
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: Span | None) -> None:
+        self._span = span
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, InvalidGraphError) and error.span is None:
+            raise InvalidGraphError(error.message, self._span) from None
 
 
 @contextmanager

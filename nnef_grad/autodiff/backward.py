@@ -83,7 +83,9 @@ def finished(
     """The graph that was emitted for a forward graph, without what is not used, with final
     names, verified, and with the quantization of the forward tensors.
     """
-    graph = prune(unmask(restore(prune(graph), emit.simplified)))
+    used = prune(graph)
+    simplified = unmask(restore(used, emit.simplified))
+    graph = used if simplified is used else prune(simplified)
     graph = merge_numbers(graph, emit)
     graph = put_inputs_first(_without_needless_copies(graph, forward))
     graph = assign_names(graph, emit.hints, emit.pinned, reserved)
@@ -96,6 +98,8 @@ def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
     """The graph with gradients in the place of tensors that are used for nothing else
     than to be copied to them.
     """
+    if not any(op.name == "copy" for op in graph.operations):
+        return graph
     uses = count_uses(graph)
     fed = {t for op in graph.operations if op.name in FED for t in op.outputs}
     made = set(graph.outputs).difference(forward.outputs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
-from nnef_grad.build.arguments import operation_key
+from nnef_grad.build.arguments import operation_key, settings_key
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.language.library import standard
@@ -29,7 +29,8 @@ def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
             originals[op.outputs[0]] = op.operands[0]
             continue
         is_unique = op.name in UNIQUE
-        earlier = op if is_unique else first.setdefault(operation_key(op), op)
+        key = operation_key(op, settings_key(op))
+        earlier = op if is_unique else first.setdefault(key, op)
         if earlier is not op:
             originals.update(zip(op.outputs, earlier.outputs, strict=True))
         if earlier is op or not outputs.isdisjoint(op.outputs):
