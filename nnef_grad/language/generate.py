@@ -2,7 +2,8 @@
 
     python -m nnef_grad.language.generate
 
-They are kept beside this file, so that a process neither generates them nor imports Lark.
+They are kept beside this file, so that a process need not generate them, nor import Lark.
+After a change of the grammar it does, until they are written again.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from lark import Lark
 from lark.grammar import Rule as LarkRule
@@ -19,29 +20,28 @@ from lark.grammar import Terminal
 from lark.lexer import TerminalDef
 
 from nnef_grad.language.lalr import END, LIST, MORE, UNKNOWN, Rule, Tables
-from nnef_grad.language.parser import TABLES
+from nnef_grad.language.parser import TABLES, grammar_path
 
 STARTS = ["document", "library", "quantization"]
 
 
 def main() -> None:
     """Writes the tables."""
-    TABLES.write_text(text(generated()), "utf-8")
+    TABLES.write_text(text(grammar_path().read_bytes()), "utf-8")
 
 
-def grammar_path() -> Path:
-    """The path of the grammar: inside an installed package, beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    path = package / "grammars" / "nnef.lark"
-    return path if path.exists() else package.parent / "grammars" / "nnef.lark"
+def text(grammar: bytes) -> str:
+    """A checksum of a grammar and its tables as JSON, a line for each rule and state."""
+    tables = {"grammar": crc32(grammar), **generated(grammar)._asdict()}
+    fields = (f"{json.dumps(name)}: {_lines(v)}" for name, v in tables.items())
+    return f"{{{', '.join(fields)}}}\n"
 
 
-def generated() -> Tables:
-    """The tables of the grammar. States and rules are numbered in the order in which they
+def generated(grammar: bytes) -> Tables:
+    """The tables of a grammar. States and rules are numbered in the order in which they
     are reached: the same grammar has the same tables.
     """
-    grammar = grammar_path().read_text("utf-8")
-    lark = Lark(grammar, parser="lalr", lexer="basic", start=STARTS)
+    lark = Lark(grammar.decode(), parser="lalr", lexer="basic", start=STARTS)
     is_ignored = set(lark.lexer_conf.ignore).__contains__
     terminals = [t for t in lark.terminals if not is_ignored(t.name)]
     ignored = [t for t in lark.terminals if is_ignored(t.name)]
@@ -67,12 +67,6 @@ def generated() -> Tables:
         rules=[*map(_rule, rules)],
         starts={start: numbers[state] for start, state in sorted(starts.items())},
     )
-
-
-def text(tables: Tables) -> str:
-    """The tables as JSON, a line for each rule and each state."""
-    fields = (f"{json.dumps(n)}: {_lines(v)}" for n, v in tables._asdict().items())
-    return f"{{{', '.join(fields)}}}\n"
 
 
 def _lines(value: Any) -> str:

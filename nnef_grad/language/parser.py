@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar, cast
+from zlib import crc32
 
 from nnef_grad.errors import NnefSyntaxError
 from nnef_grad.language import syntax
@@ -87,15 +88,31 @@ def _parse(
             raise syntax_error(error, whole, automaton) from None
 
 
-# What generate.py makes of the grammar.
-TABLES = Path(__file__).parent / "tables.json"
-
-
 @lru_cache(maxsize=1)
 def _machinery() -> tuple[Automaton, TreeBuilder, Lock]:
     """The parser, its builder, and a lock: as the parser owns the builder, one text is
     parsed at a time.
     """
-    builder, tables = TreeBuilder(), Tables(**json.loads(TABLES.read_text("utf-8")))
-    tables = tables._replace(rules=[Rule(*rule) for rule in tables.rules])
-    return Automaton(tables, builder), builder, Lock()
+    builder = TreeBuilder()
+    return Automaton(_tables(grammar_path().read_bytes()), builder), builder, Lock()
+
+
+def _tables(grammar: bytes) -> Tables:
+    """The tables of the grammar: those that are kept, unless it was changed since."""
+    kept = json.loads(TABLES.read_text("utf-8"))
+    if kept.pop("grammar") == crc32(grammar):
+        return Tables(**{**kept, "rules": [Rule(*rule) for rule in kept["rules"]]})
+    from nnef_grad.language.generate import generated
+
+    return generated(grammar)
+
+
+# What generate.py makes of the grammar, and a checksum of the grammar.
+TABLES = Path(__file__).parent / "tables.json"
+
+
+def grammar_path() -> Path:
+    """The path of the grammar: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    path = package / "grammars" / "nnef.lark"
+    return path if path.exists() else package.parent / "grammars" / "nnef.lark"

@@ -14,6 +14,7 @@ from lark import Lark, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from fuzz.documents import from_grammar, mutation
+from nnef_grad.language.generate import generated
 from nnef_grad.language.lalr import Automaton, UnexpectedWordError
 from nnef_grad.language.parser import grammar_path, parse_document
 from nnef_grad.source import Source
@@ -51,7 +52,7 @@ def as_tuple(tree: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def automaton() -> Automaton:
-    return Automaton(lark(), Trees())
+    return Automaton(generated(grammar_path().read_bytes()), Trees())
 
 
 def by_lark(text: str) -> Any:
