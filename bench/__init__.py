@@ -1,5 +1,5 @@
-"""How fast the graphs are that nnef-grad emits, and how fast it emits them, as ratios to
-peers that are measured in the same run.
+"""How fast the graphs are that nnef-grad emits, and how fast it emits them, beside peers
+that are measured in the same run.
 
     python -m bench --help
 
@@ -11,7 +11,7 @@ workers/        what runs them, in processes of their own: one for each row
 peers.py        the environment of onnxruntime-training
 timing.py       interleaved runs
 rows.py         what was measured
-comparisons.py  which figures are divided by which, and the goals
+comparisons.py  which figures are compared with which, and the goals
 report.py       the table in the terminal, and the JSON file
 page.py         docs/speed.md and its figure, from the JSON file
 

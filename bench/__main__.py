@@ -1,4 +1,4 @@
-"""Measures, and prints the ratios.
+"""Measures, and prints the comparisons.
 
 `make bench` measures everything, and writes bench/results.json, docs/speed.md and its
 figure. A part of it only prints:

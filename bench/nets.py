@@ -21,7 +21,8 @@ from nnef_grad.model import declared_variables
 KHRONOS = Path(__file__).parents[2] / "shared" / "models"
 
 
-HEAD = """version 1.0;
+HEAD = "version 1.0;"
+EXTENSIONS = """
 extension KHR_enable_fragment_definitions;
 extension KHR_enable_operator_expressions;
 """
@@ -55,8 +56,8 @@ class Body:
 
     def text(self, name: str, fragments: str = "") -> str:
         """The document, with x for input and y for output."""
-        parts = [HEAD, fragments, f"graph {name}( x ) -> ( y )\n{{", *self.lines, "}"]
-        return "\n".join(parts)
+        head = [HEAD, EXTENSIONS, fragments] if fragments else [HEAD]
+        return "\n".join([*head, f"graph {name}( x ) -> ( y )\n{{", *self.lines, "}"])
 
     def graph(self, name: str, fragments: str = "") -> Graph:
         return nnef_grad.loads(self.text(name, fragments), name=f"{name}.nnef")
@@ -269,34 +270,33 @@ def lstm(batch: int, steps: int = 32, inputs: int = 128, width: int = 256) -> Gr
     return body.graph("lstm", CELL)
 
 
-# ---- Residual blocks, for the compiler ----
+# ---- A chain, for the compiler ----
 
-RESIDUAL = (
-    NORMALIZED
-    + """
-fragment block(
-    x: tensor<scalar>, norm: tensor<scalar>[],
-    kernel1: tensor<scalar>, bias1: tensor<scalar>,
-    kernel2: tensor<scalar>, bias2: tensor<scalar> )
--> ( y: tensor<scalar> )
-{
-    wide = relu(conv(activate(x, norm), kernel1, bias1));
-    y = x + conv(wide, kernel2, bias2);
-}
-"""
+STEPS = (
+    "matmul({h}, w{i})",
+    "add({h}, b{i})",
+    "tanh({h})",
+    "mul({h}, s{i})",
+    "add({h}, x0)",
 )
 
 
-def residual(blocks: int) -> Graph:
-    """Residual blocks of six operations and eight variables each."""
+def chain(repetitions: int) -> str:
+    """A flat text: steps with a matrix, a bias and a scale of their own, repeated, and a
+    copy before and after them.
+    """
     body = Body()
-    h = body.external("x", 1, 64, 56, 56)
-    for i in range(blocks):
-        first, second = (body.affine(f"conv{i}_{j}", 64, 64, 3, 3) for j in (1, 2))
-        norm = _norm(body, f"norm{i}", 64)
-        h = body.let(f"h{i}", f"block({h}, {norm}, {first}, {second})")
+    body.external("x", 4, 16)
+    for i in range(repetitions):
+        body.variable(f"w{i}", 16, 16)
+        body.variable(f"b{i}", 1, 16)
+        body.variable(f"s{i}", 1, 16)
+    h = body.let("x0", "copy(x)")
+    for i in range(repetitions):
+        for j, step in enumerate(STEPS):
+            h = body.let(f"h{i}_{j}", step.format(h=h, i=i))
     body.let("y", f"copy({h})")
-    return body.graph("residual", RESIDUAL)
+    return body.text("chain")
 
 
 # ---- All of them ----

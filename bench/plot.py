@@ -1,4 +1,4 @@
-"""The ratios as a figure: a panel for each comparison that has a goal."""
+"""The speed of graphs as a figure: a panel for each comparison that has a goal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.comparisons import Ratio, ratios
+from bench.comparisons import Outcome, outcomes
 from bench.report import Report
 
 COLUMNS = 2
@@ -18,16 +18,17 @@ TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 # Text remains text, and the same figures make the same file.
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "nnef-grad", "font.size": 8}
 
-Panels = Mapping[str, Sequence[Ratio]]
+Panels = Mapping[str, Sequence[Outcome]]
 
 
 def panels(report: Report) -> Panels:
-    """The ratios with a goal, by the title of their panel."""
-    found: dict[str, list[Ratio]] = {}
-    for ratio in ratios(report.rows):
-        if ratio.comparison.goal is not None:
-            title = f"{ratio.comparison.name}\nin {ratio.row.runtime}"
-            found.setdefault(title, []).append(ratio)
+    """The ratios with a goal, by the title of their panel. The compiler has tables only."""
+    found: dict[str, list[Outcome]] = {}
+    for outcome in outcomes(report.rows):
+        comparison = outcome.comparison
+        if comparison.goal is not None and comparison.part != "compiler":
+            title = f"{comparison.name}\nin {outcome.row.runtime}"
+            found.setdefault(title, []).append(outcome)
     return found
 
 
@@ -51,16 +52,16 @@ def draw(report: Report, path: Path) -> None:
         plt.close(figure)
 
 
-def draw_panel(axes: Any, title: str, panel: Sequence[Ratio]) -> None:
-    nets = list(dict.fromkeys(ratio.row.net for ratio in panel))
+def draw_panel(axes: Any, title: str, panel: Sequence[Outcome]) -> None:
+    nets = list(dict.fromkeys(outcome.row.net for outcome in panel))
     goal = panel[0].comparison.goal
     axes.axvline(goal, color=GOAL_COLOR, linewidth=1, label=f"goal: {goal}")
-    batches = sorted({ratio.row.batch for ratio in panel})
+    batches = sorted({outcome.row.batch for outcome in panel})
     for mark, batch in zip(MARKS, batches, strict=False):
         shown = [r for r in panel if r.row.batch == batch]
         axes.plot(
-            [ratio.median for ratio in shown],
-            [nets.index(ratio.row.net) for ratio in shown],
+            [outcome.median for outcome in shown],
+            [nets.index(outcome.row.net) for outcome in shown],
             *(mark,),
             color=COLOR,
             markersize=5,

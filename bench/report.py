@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import nnef_grad
-from bench.comparisons import Ratio, ratios
+from bench.comparisons import Outcome, outcomes, shown
 from bench.rows import Row, Skipped
 from bench.settings import Settings
 
@@ -114,32 +114,32 @@ def read(path: Path) -> Report:
 
 
 def lines(found: Row | Skipped) -> list[str]:
-    """A line for each ratio of a row, or why it was left out."""
+    """A line for each comparison of a row, or why it was left out."""
     if isinstance(found, Skipped):
         return [f"{found.part}: {found.what} left out: {found.why}"]
-    return [line(ratio) for ratio in ratios([found])]
+    return [line(outcome) for outcome in outcomes([found])]
 
 
-def line(ratio: Ratio) -> str:
-    row, goal = ratio.row, ratio.comparison.goal
-    verdict = "" if goal is None else f"goal {goal:3.1f} {ratio.verdict}"
+def line(outcome: Outcome) -> str:
+    row, goal = outcome.row, outcome.comparison.goal
+    verdict = "" if goal is None else f"goal {goal:5,} {outcome.verdict}"
     return (
-        f"{row.part:9} {row.net:21} {row.batch:2}  {row.runtime:38}"
-        f" {ratio.comparison.name:42} {ratio.median:6.2f} (min {ratio.least:6.2f})"
-        f"  {verdict}"
+        f"{row.part:9} {row.net:27} {row.batch:2}  {row.runtime:38}"
+        f" {outcome.comparison.name:50} {shown(outcome.median):>6}"
+        f" (min {shown(outcome.least):>6})  {verdict}"
     ).rstrip()
 
 
 def summary(rows: Sequence[Row]) -> str:
-    verdicts = [ratio.verdict for ratio in ratios(rows) if ratio.verdict]
+    verdicts = [outcome.verdict for outcome in outcomes(rows) if outcome.verdict]
     met = verdicts.count("met")
     return f"{met} of {len(verdicts)} goals met" if verdicts else ""
 
 
 def brief(row: Row) -> str:
     """What one network shows, in a line."""
-    (ratio,) = ratios([row])
+    (outcome,) = outcomes([row])
     return (
         f"{row.net} in {row.runtime}: the gradients of all variables take"
-        f" {ratio.median:.1f} times as long as the forward graph"
+        f" {outcome.median:.1f} times as long as the forward graph"
     )

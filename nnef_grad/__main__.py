@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from importlib import import_module
 from types import FrameType
+
+# How many objects are made before the garbage collector looks for cycles again: modules
+# and options have few of them.
+THRESHOLD = 100_000
 
 
 def main() -> None:
@@ -19,12 +24,15 @@ def format_files() -> None:
 
 
 def _run(module: str) -> None:
+    gc.set_threshold(THRESHOLD)
     _open_streams()
     signal.signal(signal.SIGINT, _exit)
     try:
         import_module(module).main()
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # The process ends: what is left needs no last look for cycles.
+        gc.freeze()
 
 
 def _open_streams() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 from nnef_grad.source import Span
@@ -27,6 +26,8 @@ def brief(message: str) -> str:
 
 def suggestion(name: str, known: Sequence[str]) -> str:
     """`; did you mean 'x'?` if a known name is similar, otherwise nothing."""
+    from difflib import get_close_matches  # nothing else needs it
+
     near = get_close_matches(name, known, n=1, cutoff=0.7)
     return f"; did you mean '{near[0]}'?" if near else ""
 
@@ -145,15 +146,22 @@ class UsageError(NnefGradError):
     """A request does not fit the model: an unknown name, an option out of range."""
 
 
-@contextmanager
-def located(span: Span | None) -> Iterator[None]:
+class located:  # noqa: N801
     """Gives errors that are raised inside without a place this one."""
-    try:
-        yield
-    except InvalidGraphError as error:
-        if error.span is not None:
-            raise
-        raise InvalidGraphError(error.message, span) from None
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: Span | None) -> None:
+        self._span = span
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, InvalidGraphError) and error.span is None:
+            raise InvalidGraphError(error.message, self._span) from None
 
 
 @contextmanager
@@ -167,4 +175,9 @@ def bounded_nesting(span: Span) -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise InvalidGraphError("this is nested too deeply", span) from None
+        raise nested_too_deeply(span) from None
+
+
+def nested_too_deeply(span: Span) -> InvalidGraphError:
+    """The error for a text whose nesting has come to Python's recursion limit."""
+    return InvalidGraphError("this is nested too deeply", span)

@@ -12,6 +12,7 @@ from nnef_grad.autodiff.rule_files import check_rules
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.builder import build_graph
 from nnef_grad.build.quantization import read_quantization
+from nnef_grad.collector import collector_paused
 from nnef_grad.errors import InvalidGraphError, UsageError, bounded_nesting, suggestion
 from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.graph.printer import print_graph
@@ -167,6 +168,7 @@ def _graph(graph: Graph | Backward) -> Graph:
     return graph.graph if isinstance(graph, Backward) else graph
 
 
+@collector_paused()
 def from_source(
     source: Source,
     quantization: Source | None = None,

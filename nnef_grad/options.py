@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 import nnef_grad
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class Option(click.Option):
@@ -63,6 +65,8 @@ def complete_names(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Completes the last of several names of tensors, for a shell."""
+    from click.shell_completion import CompletionItem
+
     before, comma, last = incomplete.rpartition(",")
     # MODEL is among the rest, as the option before the cursor has no value yet.
     model = ctx.params.get("model") or next(iter(ctx.args), "")

@@ -12,7 +12,7 @@ import pytest
 import nnef_grad
 from bench import __main__ as bench
 from bench import nets, report
-from bench.comparisons import COMPARISONS, ratios
+from bench.comparisons import COMPARISONS, PACKAGES, outcomes
 from bench.page import page
 from bench.parts import onnx
 from bench.processes import FailedError, ask, shortened
@@ -20,6 +20,7 @@ from bench.rows import Row, Skipped
 from bench.settings import Settings
 from bench.timing import LEAST_RUNS, interleaved
 from bench.workers.results import difference
+from nnef_grad.ops.traits import FED
 
 ONE = Settings(models="^lstm$", batches=(1,), runs=1)
 
@@ -46,6 +47,13 @@ def test_a_network_has_gradients_of_all_variables(net: str, batch: int) -> None:
     assert {tensor.shape[0] for tensor in (*graph.inputs, *graph.outputs)} == {batch}
     assert len(nnef_grad.differentiate(graph, wrt="variables").gradients) > 3
     assert not graph.warnings
+
+
+def test_the_chain_is_flat_and_has_variables_of_its_own() -> None:
+    graph = nnef_grad.loads(nets.chain(2))
+    names = [op.name for op in graph.operations if op.name not in FED]
+    assert names == ["copy", *["matmul", "add", "tanh", "mul", "add"] * 2, "copy"]
+    assert len(graph.variables) == 6
 
 
 def test_a_network_that_is_not_here_is_left_out(
@@ -91,7 +99,7 @@ def test_no_run_begins_after_the_time_is_over() -> None:
 def test_a_row_of_each_part(part: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = bench.run([part], ONE)
     goals = [c for c in COMPARISONS if c.part == part and c.peer != onnx.PEER]
-    assert [ratio.comparison for ratio in ratios(found.rows)] == goals
+    assert [outcome.comparison for outcome in outcomes(found.rows)] == goals
     assert all((row.difference or 0) < 1e-4 for row in found.rows)
     assert f"{part:9} lstm" in capsys.readouterr().out
 
@@ -144,13 +152,26 @@ def row(**changes: object) -> Row:
 
 
 def test_ratios_and_their_goals() -> None:
-    time, memory = ratios([row()])
+    time, memory = outcomes([row()])
     assert (time.median, time.least, time.verdict) == (0.5, 0.25, "met")
     assert (memory.median, memory.verdict) == (1.5, "missed")
 
 
+def test_differences_and_their_goals() -> None:
+    start = {"nnef-grad --help": [0.25, 0.5, 0.25], PACKAGES: [0.125, 0.25, 0.125]}
+    counts = {"forward": 5_002, "backward": 15_000}
+    time, operations = outcomes(
+        [row(part="compiler", seconds=start, mebibytes={}, operations=counts)]
+    )
+    assert (time.median, time.least, time.verdict) == (0.125, 0.125, "missed")
+    assert (operations.median, operations.verdict) == (9_998, "missed")
+    assert time.comparison.name == f"nnef-grad --help - {PACKAGES}"
+    assert "operations of backward - forward" in report.line(operations)
+    assert " 9,998 " in report.line(operations)
+
+
 def test_programs_with_other_results_are_not_compared() -> None:
-    verdicts = [ratio.verdict for ratio in ratios([row(difference=0.5)])]
+    verdicts = [outcome.verdict for outcome in outcomes([row(difference=0.5)])]
     assert verdicts == ["other results"] * 2
 
 

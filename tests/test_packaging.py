@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PROGRAM = """
 import nnef_grad
 from nnef_grad.language.library import standard
-from nnef_grad.language.parser import grammar_path
+from nnef_grad.language.generate import grammar_path
 from nnef_grad.autodiff.rules import derivative_library
 
 text = "version 1.0;\\ngraph net( x ) -> ( y ) { x = external(shape = [1]); y = relu(x); }"

@@ -26,7 +26,7 @@ graph net( x, w ) -> ( y )
 SLOW = """
 import time
 import nnef_grad.progress as progress
-from nnef_grad import cli
+from nnef_grad import cli, command
 from nnef_grad.interpreter.gradcheck import _Comparison
 
 progress.DELAY = progress.INTERVAL = 0.02
@@ -38,7 +38,7 @@ def slowly(function):
     return slow
 
 for name in ("_read", "_lower", "_write", "_differentiation"):
-    setattr(cli, name, slowly(getattr(cli, name)))
+    setattr(command, name, slowly(getattr(command, name)))
 _Comparison._measure = slowly(_Comparison._measure)
 cli.main()
 """

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nnef_grad"
 ORDER = (
     "source",
+    "collector",
     "errors",
     "language",
     "graph",
@@ -28,7 +29,10 @@ ORDER = (
     "interop",
 )
 # They put the rooms together, and nobody imports them.
-ENTRANCE = {"__init__", "__main__", "cli", "console", "fmt_cli", "options", "progress"}
+ENTRANCE = {
+    *("__init__", "__main__", "cli", "command", "console", "fmt_cli", "options"),
+    "progress",
+}
 FILES = sorted(PACKAGE.rglob("*.py"))
 LONGEST = 500
 

@@ -1,39 +1,63 @@
-"""Activity: the tensors that gradients flow through, between the tensors that are
-differentiated with respect to and the outputs.
+"""Activity: what gradients flow through, between the tensors that are differentiated with
+respect to and the outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from nnef_grad.autodiff.rules import Rules
+from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 
 
-def active_tensors(
+class Activity(NamedTuple):
+    """What gradients flow through.
+
+    Attributes:
+        tensors: the names of the active tensors, which are scalar, depend on a tensor that
+            is differentiated with respect to, and are what an output depends on, with a
+            derivative that is not zero.
+        operations: those between active tensors, with their derivatives.
+    """
+
+    tensors: set[str]
+    operations: list[tuple[Operation, Derivation]]
+
+
+def find_activity(
     graph: Graph,
     wrt: Iterable[Tensor],
     outputs: Iterable[Tensor],
     rules: Rules,
-    stopped: Collection[Tensor] = (),
-) -> set[Tensor]:
-    """The scalar tensors that depend on one of `wrt`, and that one of the outputs depends
-    on, with a derivative that is not zero. A stopped tensor depends on nothing.
+    stopped: Iterable[Tensor] = (),
+) -> Activity:
+    """The activity between some tensors and the outputs; a stopped tensor depends on
+    nothing.
     """
-    dependent = set(wrt)
+    dependent, halted = _names(wrt), _names(stopped)
+    fed: list[tuple[Operation, Derivation]] = []
     for operation in graph.operations:
-        is_fed = not dependent.isdisjoint(operation.inputs)
-        if is_fed and not rules.derivation(operation).is_zero:
-            found = (t for t in operation.outputs if t.dtype == "scalar")
-            dependent.update(t for t in found if t not in stopped)
-    needed = set(outputs)
-    for operation in reversed(graph.operations):
-        if any(t in needed and t not in stopped for t in operation.outputs):
-            needed.update(dependent.intersection(operation.inputs))
-    return dependent & needed
+        if dependent.isdisjoint(_names(operation.inputs)):
+            continue
+        derivation = rules.derivation(operation)
+        fed.append((operation, derivation))
+        if not derivation.is_zero:
+            scalars = [t for t in operation.outputs if t.dtype == "scalar"]
+            dependent |= _names(scalars) - halted
+    needed = _names(outputs)
+    for operation, _ in reversed(fed):
+        if not needed.isdisjoint(_names(operation.outputs) - halted):
+            needed |= dependent & _names(operation.inputs)
+    active = dependent & needed
+    return Activity(active, [pair for pair in fed if _is_active(pair[0], active)])
 
 
-def is_active(operation: Operation, active: set[Tensor]) -> bool:
+def _names(tensors: Iterable[Tensor]) -> set[str]:
+    return {tensor.name for tensor in tensors}
+
+
+def _is_active(operation: Operation, active: set[str]) -> bool:
     """Whether gradients flow through an operation."""
     ends = operation.inputs, operation.outputs
-    return not any(map(active.isdisjoint, ends))
+    return not any(active.isdisjoint(_names(end)) for end in ends)

@@ -1,19 +1,81 @@
-"""Rules that are written in NNEF: fragments that are instantiated."""
+"""Applies rules: to any operation, and rules that are written in NNEF, fragments that are
+instantiated.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Union
 
-from nnef_grad.build.arguments import thaw
+from nnef_grad.build.arguments import map_tensors, settings_key, thaw
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import Evaluator, parameters
+from nnef_grad.build.rule_results import check_gradients
 from nnef_grad.errors import InvalidGraphError
-from nnef_grad.graph.ir import Operation, shape_of
+from nnef_grad.graph.ir import Operation, Tensor, shape_of
 from nnef_grad.language import syntax
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type, leaves
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.ops.registry import Shapes
+from nnef_grad.ops.registry import Rule, Shapes
+
+Gradients = tuple[tuple[Tensor, Union[Tensor, float]], ...]
+
+
+def pull_back(
+    rule: Rule, emit: Emitter, operation: Operation, received: tuple[Any, ...]
+) -> Gradients:
+    """The gradients that a rule gives the tensors among the operands of an operation.
+
+    Args:
+        rule: of whatever kind.
+        emit: emits what the rule does.
+        operation: the operation.
+        received: the gradients of its results.
+
+    Raises:
+        InvalidGraphError: the rule returns something else.
+    """
+    found = rule(emit, operation, *received)
+    return tuple(check_gradients(operation, found, emit.knows))
+
+
+def pull_back_alike(
+    rule: Rule,
+    operation: Operation,
+    received: tuple[Any, ...],
+    emit: Emitter,
+    inputs: Sequence[Tensor],
+) -> Gradients:
+    """The same for an operation with others in place of the tensors of its operands, its
+    results and what they received.
+    """
+    tensors = iter(inputs)
+    values = operation.operands, operation.results, received
+    operands, results, gradients = map_tensors(lambda _: next(tensors), values)
+    alike = operation.rewired(operands, results)
+    return pull_back(rule, emit, alike, gradients)
+
+
+def likeness(operation: Operation, received: tuple[Any, ...]) -> object:
+    """Equal for operations, and what they received, that differ in their tensors only."""
+    return (
+        operation.definition.name,
+        operation.dtype,
+        settings_key(operation),
+        _kinds(operation.operands),
+        _kinds(operation.results),
+        _kinds(received),
+    )
+
+
+def _kinds(values: tuple[Any, ...]) -> tuple[object, ...]:
+    return tuple([_kind(value) for value in values])
+
+
+def _kind(value: Any) -> object:
+    if isinstance(value, Tensor):
+        return value.dtype, value.shape
+    return _kinds(value) if isinstance(value, tuple) else repr(value)
 
 
 def apply_rule(

@@ -14,7 +14,6 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.rule_results import counted
 from nnef_grad.build.simplify import restore
 from nnef_grad.errors import UsageError, suggestion
-from nnef_grad.graph.display import html
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import assign_names, substitute
 from nnef_grad.graph.passes import count_uses, prune, put_inputs_first, verify
@@ -61,6 +60,8 @@ class Backward:
         return str(self.graph)
 
     def _repr_html_(self) -> str:
+        from nnef_grad.graph.display import html
+
         return html(self.graph, repr(self)[1:-1])
 
 
@@ -82,7 +83,9 @@ def finished(
     """The graph that was emitted for a forward graph, without what is not used, with final
     names, verified, and with the quantization of the forward tensors.
     """
-    graph = prune(unmask(restore(prune(graph), emit.simplified)))
+    used = prune(graph)
+    simplified = unmask(restore(used, emit.simplified))
+    graph = used if simplified is used else prune(simplified)
     graph = merge_numbers(graph, emit)
     graph = put_inputs_first(_without_needless_copies(graph, forward))
     graph = assign_names(graph, emit.hints, emit.pinned, reserved)
@@ -95,6 +98,8 @@ def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
     """The graph with gradients in the place of tensors that are used for nothing else
     than to be copied to them.
     """
+    if not any(op.name == "copy" for op in graph.operations):
+        return graph
     uses = count_uses(graph)
     fed = {t for op in graph.operations if op.name in FED for t in op.outputs}
     made = set(graph.outputs).difference(forward.outputs)

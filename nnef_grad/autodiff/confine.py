@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 from nnef_grad.autodiff.cotangent_support import (
     Algebra,
@@ -42,27 +41,22 @@ from nnef_grad.ops.parts import inside
 NEAR = 4
 
 
-class Known(NamedTuple):
-    """The support of a cotangent, and, where the cotangent may differ from zero outside
-    of it all the same, what to confine it to: the support, or as much of what it is
-    within as keeps the slopes finite.
-    """
-
-    support: Support
-    limit: Support | None = None
-
-
 class Confinement(Tracker):
     """Observes the operations of a backward graph, and confines cotangents that leak.
 
     Attributes:
         confined: for each cotangent that was confined, the result.
+
+    Where a cotangent may differ from zero outside of its support all the same, it has a
+    limit, which is what to confine it to: the support, or as much of what it is within as
+    keeps the slopes finite.
     """
 
     def __init__(self) -> None:
         self._algebra = Algebra()
         self._ranges = Ranges()
-        self._known: dict[Tensor, Known] = {}
+        self._supports: dict[Tensor, Support] = {}
+        self._limits: dict[Tensor, Support] = {}
         self._zeros: set[Tensor] = set()
         self.confined: dict[Tensor, Tensor] = {}
         self._masks: dict[Support, Selection] = {}
@@ -76,8 +70,10 @@ class Confinement(Tracker):
         that may differ from zero outside of its support has none.
         """
         self.follow(operation)
-        for tensor in filter(self._leaks, operation.outputs):
-            del self._known[tensor]
+        if self._limits:
+            for tensor in operation.outputs:
+                if self._limits.pop(tensor, None) is not None:
+                    del self._supports[tensor]
 
     def prepare(
         self, emit: Emitter, name: str, operands: tuple[Operand, ...]
@@ -85,14 +81,16 @@ class Confinement(Tracker):
         """The operands of an operation that is about to be emitted: those that leak are
         confined, unless the result has zeros in the same places.
         """
-        leaking = dict.fromkeys(t for t in tensors(operands) if self._leaks(t))
+        if not self._limits:
+            return operands
+        leaking = dict.fromkeys(t for t in tensors(operands) if t in self._limits)
         if not leaking:
             return operands
         carried = self._algebra.carry(name, operands, self._support)
         confined = {
             t: self.confine(emit, t)
             for t in leaking
-            if carried is None or not carried.is_within(self._known[t].support)
+            if carried is None or not carried.is_within(self._supports[t])
         }
         return tuple(map_tensors(lambda t: confined.get(t, t), o) for o in operands)
 
@@ -101,12 +99,13 @@ class Confinement(Tracker):
         is there already.
         """
         self._ranges.add(operation)
-        if any(t in self._known for t in operation.outputs):
-            return
-        if operation.name == "constant" and not any(operation.attributes["value"]):
-            self._zeros.update(operation.outputs)
+        if operation.name == "constant":
+            if not any(operation.attributes["value"]):
+                self._zeros.update(operation.outputs)
         elif keeps(operation):
-            self._keep(operation)
+            # Most operations have nothing to do with supports.
+            if self._supports or operation.name == "select":
+                self._keep(operation)
         elif moves(operation):
             self._move(operation)
 
@@ -114,17 +113,17 @@ class Confinement(Tracker):
 
     def confine(self, emit: Emitter, cotangent: Tensor) -> Tensor:
         """The cotangent with zeros outside its support."""
-        if not self._leaks(cotangent):
+        limit = self._limits.get(cotangent)
+        if limit is None:
             return cotangent
         if cotangent not in self.confined:
-            support, limit = self._known[cotangent]
-            assert limit is not None
             padding = self._paddings.get(limit)
             if padding is not None and cotangent.shape == limit.shape:
                 confined = self._padded_again(emit, padding, cotangent)
             else:
                 confined = _inside(emit, self._mask(emit, limit), cotangent)
-            self._known[confined] = Known(support)
+            self._supports[confined] = self._supports[cotangent]
+            self._limits.pop(confined, None)
             self.confined[cotangent] = confined
         return self.confined[cotangent]
 
@@ -137,32 +136,26 @@ class Confinement(Tracker):
         begin = [own.start for own in taken.values()]
         end = [own.stop for own in taken.values()]
         # Inside is nothing to leak.
-        known = self._known.pop(cotangent)
+        support, limit = self._supports.pop(cotangent), self._limits.pop(cotangent)
         inner = emit(
             "slice", cotangent, axes=[*taken], begin=begin, end=end, hint="inside"
         )
-        self._known[cotangent] = known
+        self._supports[cotangent], self._limits[cotangent] = support, limit
         (padded,) = emit.emit_again(padding, (inner,), hints=(emit.naming("inside"),))
         assert isinstance(padded, Tensor)
         return padded
 
-    def _leaks(self, tensor: Tensor) -> bool:
-        return self._limit(tensor) is not None
-
-    def _limit(self, tensor: Tensor) -> Support | None:
-        known = self._known.get(tensor)
-        return None if known is None else known.limit
-
     def _support(self, operand: Operand) -> Support | None:
-        known = self._known.get(operand) if isinstance(operand, Tensor) else None
-        return None if known is None else known.support
+        return self._supports.get(operand) if isinstance(operand, Tensor) else None
 
     # What is known of the results of an operation
 
     def _keep(self, operation: Operation) -> None:
-        whole = self._algebra.carry(operation.name, operation.operands, self._support)
-        limits = {limit for t in operation.inputs if (limit := self._limit(t))}
+        if operation.outputs[0] in self._supports:
+            return
         chosen = selection(operation)
+        whole = self._algebra.carry(operation.name, operation.operands, self._support)
+        limits = {self._limits[t] for t in operation.inputs if t in self._limits}
         support = whole
         if chosen is not None:
             support = self._algebra.select(whole, chosen)
@@ -173,8 +166,10 @@ class Confinement(Tracker):
             return
         if not self._has_finite_slopes(operation, support):
             limits.add(self._finite_part(operation, support))
-        limit = support if len(limits) > 1 else next(iter(limits), None)
-        self._known.update((t, Known(support, limit)) for t in operation.outputs)
+        (result,) = operation.outputs
+        self._supports[result] = support
+        if limits:
+            self._limits[result] = support if len(limits) > 1 else limits.pop()
 
     def _has_finite_slopes(self, operation: Operation, support: Support) -> bool:
         """Whether zeros outside of the support stay zeros."""
@@ -200,18 +195,22 @@ class Confinement(Tracker):
         return support
 
     def _move(self, operation: Operation) -> None:
+        if not (self._supports or self._zeros or puts_zeros(operation)):
+            return
+        if not self._supports.keys().isdisjoint(operation.outputs):
+            return
         moved = operation.operands[0]
         support = self._support(moved)
         if support is not None and is_untouched(support, operation):
-            self._known.update((t, Known(support)) for t in operation.outputs)
+            self._supports.update(dict.fromkeys(operation.outputs, support))
         elif puts_zeros(operation) or any(map(self._has_zeros, tensors([moved]))):
-            known = [self._known[t] for t in tensors([moved]) if t in self._known]
-            parts = tuple(k.support for k in known)
+            found = map(self._supports.get, tensors([moved]))
+            parts = tuple(support for support in found if support is not None)
             for result in operation.outputs:
                 own = Support(None, result, parts, result.shape)
                 if not parts and _surrounds(operation):
                     own = self._surrounded(operation, own)
-                self._known[result] = Known(own)
+                self._supports[result] = own
 
     def _surrounded(self, padding: Operation, own: Support) -> Support:
         """The support of a padding: that of the same one of another tensor, if there is
@@ -223,7 +222,7 @@ class Confinement(Tracker):
         return known
 
     def _has_zeros(self, tensor: Tensor) -> bool:
-        return tensor in self._known or tensor in self._zeros
+        return tensor in self._supports or tensor in self._zeros
 
     # The masks of supports
 
@@ -267,9 +266,9 @@ class Confinement(Tracker):
 
     def _whole_mask(self, operand: Operand) -> Selection | None:
         """The mask of the support of a cotangent, if it has the cotangent's shape."""
-        if not isinstance(operand, Tensor) or operand not in self._known:
+        if not isinstance(operand, Tensor) or operand not in self._supports:
             return None
-        mask = self._masks[self._known[operand].support]
+        mask = self._masks[self._supports[operand]]
         return mask if mask.condition.shape == operand.shape else None
 
     def _indicator(self, emit: Emitter, operation: Operation, moved: Tensor) -> Tensor:
@@ -286,14 +285,12 @@ class Confinement(Tracker):
         """One inside the support, and zero outside of it."""
         if cotangent in self._zeros:
             return cotangent
-        known = self._known.get(cotangent)
+        support = self._supports.get(cotangent)
         whole = self._whole_mask(cotangent)
         if whole is not None:
             return _inside(emit, whole, 1.0, hint="ones")
         ones = emit("constant", shape=cotangent.shape, value=(1.0,), hint="ones")
-        return (
-            ones if known is None else _inside(emit, self._masks[known.support], ones)
-        )
+        return ones if support is None else _inside(emit, self._masks[support], ones)
 
 
 def _surrounds(operation: Operation) -> bool:

@@ -8,13 +8,14 @@ received from their other uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, Literal
 
-from nnef_grad.autodiff.activity import active_tensors, is_active
+from nnef_grad.autodiff.activity import Activity, find_activity
+from nnef_grad.autodiff.apply_rules import likeness, pull_back, pull_back_alike
 from nnef_grad.autodiff.backward import (
     Backward,
     Wrt,
@@ -25,12 +26,14 @@ from nnef_grad.autodiff.backward import (
 )
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.naming import GradientNames, Role
-from nnef_grad.autodiff.rules import Rule, Rules
+from nnef_grad.autodiff.rules import Derivation, Rules
+from nnef_grad.autodiff.traces import Traces
 from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.build.rule_results import check_gradients, is_reducible
+from nnef_grad.build.rule_results import is_reducible
 from nnef_grad.build.simplify import simplify
+from nnef_grad.collector import collector_paused
 from nnef_grad.errors import (
     InvalidGraphError,
     NoDerivativeError,
@@ -39,12 +42,13 @@ from nnef_grad.errors import (
     located,
 )
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
-from nnef_grad.graph.names import NameSupply, step_names
+from nnef_grad.graph.names import NameSupply
 
 # The most elements of a matrix that the gradient of a gather has without a warning.
 MAX_ELEMENTS = 100_000_000
 
 
+@collector_paused()
 def differentiate(
     graph: Graph,
     *,
@@ -126,51 +130,46 @@ class _Sweep:
     def __post_init__(self) -> None:
         opset = self.rules.opset.extended(self.graph.fragments)
         self.supply = NameSupply(self.graph.tensors)
-        self.graph, self.active = self._decompose(self.graph)
+        self.graph, self.activity = self._decompose(self.graph)
         self.confinement = Confinement()
         self.emit = Emitter(opset, self.graph.operations, simplify, self.confinement)
+        self.traces = Traces(self.emit)
         self.names = GradientNames()
-        self.gradients: dict[Tensor, Tensor] = {}
+        self.gradients: dict[str, Tensor] = {}
         self.reductions = 0
 
-    def _decompose(self, graph: Graph) -> tuple[Graph, set[Tensor]]:
+    def _decompose(self, graph: Graph) -> tuple[Graph, Activity]:
         """The graph with those operations on the way decomposed that are differentiated
-        so, and its active tensors. What they are made of may be decomposed in its turn,
-        and shares no tensor that the user named: its gradient is that of its own uses.
+        so, and its activity. What they are made of may be decomposed in its turn, and
+        shares no tensor that the user named: its gradient is that of its own uses.
         """
         named = {*self.wrt, *self.stopped}
         while True:
-            active = active_tensors(
+            activity = find_activity(
                 graph, self.wrt, self.outputs, self.rules, self.stopped
             )
-            body = partial(self._decomposition, active)
-            decomposed = inline(graph, body, self.rules.opset, named)
-            if decomposed is graph:
-                return graph, active
-            graph = decomposed
-
-    def _decomposition(
-        self, active: set[Tensor], operation: Operation
-    ) -> Decompose | None:
-        if not is_active(operation, active):
-            return None
-        return self.rules.derivation(operation).decompose
+            bodies = {
+                operation.outputs: derivation.decompose
+                for operation, derivation in activity.operations
+                if derivation.decompose is not None
+            }
+            if not bodies:
+                return graph, activity
+            body = partial(_body, bodies)
+            graph = inline(graph, body, self.rules.opset, named)
 
     # From the last operation to the first
 
     def run(self, ones: bool, with_outputs: bool) -> Backward:
-        active = (op for op in self.graph.operations if is_active(op, self.active))
-        way = [(op, self.rules.derivation(op)) for op in active]
         # A step may lie between active tensors: it passes no gradient on.
-        way = [(op, d) for op, d in way if not d.is_zero]
+        way = [(op, d) for op, d in self.activity.operations if not d.is_zero]
         missing = [_no_derivative(op, d.limit) for op, d in way if d.vjp is None]
         if missing:
             raise NoDerivativeError.collect(missing)
         seeds = {output: self._seed(output, ones) for output in self.outputs}
-        self.gradients.update(seeds)
+        self.gradients.update((output.name, seed) for output, seed in seeds.items())
         for operation, derivation in reversed(way):
-            assert derivation.vjp is not None
-            self._visit(operation, derivation.vjp)
+            self._visit(operation, derivation)
         return self._finish({} if ones else seeds, with_outputs)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
@@ -182,21 +181,34 @@ class _Sweep:
             )
         return self.emit.emit_named(name, "external", shape=output.shape)
 
-    def _visit(self, operation: Operation, vjp: Rule) -> None:
+    def _visit(self, operation: Operation, derivation: Derivation) -> None:
         """Adds the gradients of the operands, if a result has received one."""
         received = map_tensors(self._received, operation.results)
         if not tensors(received):
             return
         self.emit.origin = operation
-        self.emit.naming = _step_names(operation)
+        self.emit.naming = partial(_step_name, operation)
         with located(operation.span):
-            found = vjp(self.emit, operation, *received)
-        for operand, gradient in check_gradients(operation, found, self.emit.knows):
-            if operand in self.active:
+            found = self._pulled_back(operation, derivation, received)
+        for operand, gradient in found:
+            if operand.name in self.activity.tensors:
                 self._accumulate(operand, gradient, operation)
 
+    def _pulled_back(
+        self, operation: Operation, derivation: Derivation, received: tuple[Any, ...]
+    ) -> tuple[tuple[Tensor, Tensor | float], ...]:
+        """The gradients of the operands, by the rule of the operation."""
+        vjp = derivation.vjp
+        assert vjp is not None
+        if not derivation.is_traced:
+            return pull_back(vjp, self.emit, operation, received)
+        inputs = (*operation.inputs, *operation.outputs, *tensors(received))
+        key = likeness(operation, received)
+        build = partial(pull_back_alike, vjp, operation, received)
+        return self.traces.apply(key, build, inputs, operation.span)
+
     def _received(self, result: Tensor) -> Tensor | None:
-        return None if result in self.stopped else self.gradients.get(result)
+        return None if result in self.stopped else self.gradients.get(result.name)
 
     def _accumulate(self, operand: Tensor, gradient: Any, operation: Operation) -> None:
         """Adds a gradient to what the operand has received from its other uses. It may
@@ -205,27 +217,49 @@ class _Sweep:
         """
         if gradient == 0.0:
             return
-        shapes = [result.shape for result in operation.outputs]
         if not isinstance(gradient, Tensor):
-            gradient = self.emit("constant", shape=shapes[0], value=(gradient,))
-        is_right = is_reducible(gradient.shape, operand.shape, shapes)
-        summed = unbroadcast(self.emit, gradient, operand.shape) if is_right else ()
-        *steps, reduced = summed or (gradient,)
-        if reduced.shape != operand.shape:
-            message = (
-                f"the rule '{operation.name}_vjp' returns a gradient of shape {list(reduced.shape)}"
-                f" for operand '{operand.name}' of shape {list(operand.shape)}"
-            )
-            raise InvalidGraphError(message, operation.span)
-        for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
-            self.names.add(step, Role(operand, operation, suffix))
+            shape = operation.outputs[0].shape
+            gradient = self.emit("constant", shape=shape, value=(gradient,))
+        if gradient.shape == operand.shape:
+            reduced = gradient
+        else:
+            reduced = self._reduced(operand, gradient, operation)
         self.names.add(reduced, Role(operand, operation))
         self.names.count_use(operand)
-        self.reductions += prod(reduced.shape) != prod(gradient.shape)
-        if operand in self.gradients:
-            reduced = self.emit("add", self.gradients[operand], reduced)
+        known = self.gradients.get(operand.name)
+        if known is not None:
+            reduced = self._sum(known, reduced)
             self.names.add(reduced, Role(operand, None, "_sum"))
-        self.gradients[operand] = reduced
+        self.gradients[operand.name] = reduced
+
+    def _sum(self, known: Tensor, added: Tensor) -> Tensor:
+        """The sum of two gradients of a tensor."""
+        result: Tensor
+        (result,) = self.traces.apply((_add, known.shape), _add, (known, added))
+        return result
+
+    def _reduced(
+        self, operand: Tensor, gradient: Tensor, operation: Operation
+    ) -> Tensor:
+        """The gradient of an operand that was broadcast: see `unbroadcast`."""
+        whole, part = gradient.shape, operand.shape
+        if not is_reducible(
+            whole, part, [result.shape for result in operation.outputs]
+        ):
+            message = (
+                f"the rule '{operation.name}_vjp' returns a gradient of shape {list(whole)}"
+                f" for operand '{operand.name}' of shape {list(part)}"
+            )
+            raise InvalidGraphError(message, operation.span)
+        build = partial(_unbroadcast, part)
+        reduced: Tensor
+        *steps, reduced = self.traces.apply(
+            (_unbroadcast, whole, part), build, (gradient,)
+        )
+        for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
+            self.names.add(step, Role(operand, operation, suffix))
+        self.reductions += prod(whole) != prod(part)
+        return reduced
 
     # The graph around what was emitted
 
@@ -267,15 +301,16 @@ class _Sweep:
         """The gradient under its final name: zeros where there is none, a copy where
         the tensor has another name already.
         """
-        if target in self.gradients:
-            gradient = self.confinement.confine(self.emit, self.gradients[target])
-        else:
+        gradient = self.gradients.get(target.name)
+        if gradient is None:
             gradient = self.emit("constant", shape=target.shape, value=(0.0,))
+        else:
+            gradient = self.confinement.confine(self.emit, gradient)
         return self.emit.pin_name(gradient, name)
 
     def _warnings(self) -> tuple[str, ...]:
         outputs = " and ".join(f"'{output.name}'" for output in self.outputs)
-        unreached = [t for t in self.wrt if t not in self.gradients]
+        unreached = [t for t in self.wrt if t.name not in self.gradients]
         way = " other than through what is stopped" if self.stopped else ""
         return tuple(
             f"'{t.name}' does not influence {outputs}{way}: its gradient is zeros"
@@ -297,15 +332,30 @@ def _large_matrices(graph: Graph) -> Iterator[str]:
             )
 
 
-def _step_names(operation: Operation) -> Callable[[str], str]:
-    """The names in the graph of values inside a rule."""
+def _body(
+    bodies: Mapping[tuple[Tensor, ...], Decompose], operation: Operation
+) -> Decompose | None:
+    return bodies.get(operation.outputs)
+
+
+def _add(emit: Emitter, inputs: Sequence[Tensor]) -> tuple[Tensor]:
+    return (emit("add", *inputs),)
+
+
+def _unbroadcast(
+    shape: Shape, emit: Emitter, inputs: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    (gradient,) = inputs
+    return tuple(unbroadcast(emit, gradient, shape))
+
+
+def _step_name(operation: Operation, name: str) -> str:
+    """The name in the graph of a value inside a rule."""
     operands = zip(operation.definition.operands, operation.operands, strict=True)
-    gradients = {
-        f"d{parameter.name}": f"grad_{operand.name}"
-        for parameter, operand in operands
-        if isinstance(operand, Tensor)
-    }
-    return step_names(f"{{}}_{operation.outputs[0].name}", gradients)
+    for parameter, operand in operands:
+        if name == f"d{parameter.name}" and isinstance(operand, Tensor):
+            return f"grad_{operand.name}"
+    return f"{name}_{operation.outputs[0].name}"
 
 
 def _no_derivative(operation: Operation, limit: str) -> Problem:

@@ -22,6 +22,7 @@ from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.simplify import simplify
+from nnef_grad.collector import collector_paused
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.graph.names import NameSupply
@@ -32,6 +33,7 @@ MAX_ELEMENTS = 100_000_000
 MAX_ROWS = 10_000
 
 
+@collector_paused()
 def jacobian(
     graph: Graph,
     *,

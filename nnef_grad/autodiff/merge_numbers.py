@@ -47,7 +47,19 @@ def merge_numbers(graph: Graph, emit: Emitter) -> Graph:
 
     Ensures: every output has the same elements, but for rounding.
     """
+    if not any(_has_number(op) for op in graph.operations):
+        return graph
     return _Merger(graph, emit).run()
+
+
+def _has_number(operation: Operation) -> bool:
+    """Whether an operation of a derivative multiplies a tensor with a number."""
+    is_product = operation.name in ("neg", "mul", "div")
+    return (
+        is_product
+        and operation.origin is not None
+        and _number(operation)[1] is not None
+    )
 
 
 class _Merger:

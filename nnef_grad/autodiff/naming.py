@@ -9,7 +9,6 @@ grad_x_unmasked         the gradient of x, before it is confined to its support
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -35,44 +34,44 @@ class GradientNames:
     """The roles that tensors were given while the backward graph was emitted."""
 
     def __init__(self) -> None:
-        self._roles: dict[Tensor, Role] = {}
-        self._uses: Counter[Tensor] = Counter()
+        self._roles: dict[str, tuple[Tensor, Role]] = {}
+        self._uses: dict[str, int] = {}
 
     def add(self, tensor: Tensor, role: Role) -> None:
         """Gives a tensor a role, unless it has one."""
-        self._roles.setdefault(tensor, role)
+        self._roles.setdefault(tensor.name, (tensor, role))
 
     def count_use(self, tensor: Tensor) -> None:
         """Counts a use that gives a tensor of the forward graph a gradient."""
-        self._uses[tensor] += 1
+        self._uses[tensor.name] = self._uses.get(tensor.name, 0) + 1
 
     def assign(
         self,
         emit: Emitter,
-        gradients: Mapping[Tensor, Tensor],
+        gradients: Mapping[str, Tensor],
         confined: Mapping[Tensor, Tensor],
     ) -> None:
         """Sets the hints of all tensors that have a role.
 
         Args:
             emit: keeps the hints.
-            gradients: the gradients of the tensors of the forward graph.
+            gradients: the gradients of the tensors of the forward graph, by their names.
             confined: for cotangents that were confined to their supports, the result.
         """
-        for tensor, role in self._roles.items():
-            is_whole = gradients.get(role.tensor) is tensor
+        for tensor, role in self._roles.values():
+            is_whole = gradients.get(role.tensor.name) is tensor
             emit.set_hint(tensor, self._name(role, is_whole))
         for cotangent, inside in confined.items():
             hint = emit.hints.get(cotangent.name)
             if hint is not None:
                 emit.set_hint(cotangent, f"{hint}_unmasked")
-            if hint is not None and inside not in self._roles:
+            if hint is not None and inside.name not in self._roles:
                 emit.set_hint(inside, hint)
 
     def _name(self, role: Role, is_whole: bool) -> str:
         name = f"grad_{role.tensor.name}"
         if is_whole:
             return name
-        if role.use is not None and self._uses[role.tensor] > 1:
+        if role.use is not None and self._uses[role.tensor.name] > 1:
             name = f"{name}_from_{role.use.outputs[0].name}"
         return f"{name}{role.suffix}"

@@ -56,27 +56,28 @@ Rule = Callable[..., "Range | tuple[Range, ...]"]
 
 
 class Ranges:
-    """The ranges of the tensors of a growing list of operations."""
+    """The ranges of the tensors of a growing list of operations. Few are ever asked for:
+    each is found when it is.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[Tensor, Range] = {}
-        self._made_by: dict[Operand, Operation] = {}
+        self._known: dict[str, Range] = {}
+        self._least: dict[str, float] = {}
+        self._made_by: dict[str, Operation] = {}
 
     def add(self, operation: Operation) -> None:
         """Adds an operation whose operands are known."""
-        self._made_by.update((tensor, operation) for tensor in operation.outputs)
-        self._assume(operation)
-        found = self._of_results(operation)
-        for index, result in enumerate(operation.results):
-            own = found[index] if isinstance(found, tuple) else found
-            if own is not FINITE:
-                known = _in_single_precision(own)
-                self._known.update((tensor, known) for tensor in tensors([result]))
+        for tensor in operation.outputs:
+            self._made_by[tensor.name] = operation
+        if operation.name in _LEAST:
+            self._assume(operation)
 
     def of(self, operand: Operand) -> Range:
         """The range of a tensor or a literal."""
         if isinstance(operand, Tensor):
-            return self._known.get(operand, FINITE)
+            if operand.name not in self._known:
+                self._find(operand.name)
+            return self._known[operand.name]
         if isinstance(operand, tuple):
             return _union(map(self.of, operand))
         is_number = isinstance(operand, (bool, int, float))
@@ -86,17 +87,51 @@ class Ranges:
 
     def where(self, condition: Tensor, operand: Operand) -> Range:
         """The range of the elements of a tensor where a condition holds."""
-        known, made = self.of(operand), self._made_by.get(condition)
+        known, made = self.of(operand), self._made_by.get(condition.name)
         if made is None or made.name != "gt" or made.operands[0] != operand:
             return known
         return _max(known, _above(self.of(made.operands[1])))
 
     def _assume(self, operation: Operation) -> None:
         """Assumes that a variance has no negative elements, whatever it is computed from."""
-        index, least = _LEAST.get(operation.name, (0, -INF))
-        operand = operation.operands[index] if least > -INF else None
+        index, least = _LEAST[operation.name]
+        operand = operation.operands[index]
         if isinstance(operand, Tensor):
-            self._known[operand] = _max(self.of(operand), Range(least, least))
+            self._least[operand.name] = least
+            self._known.pop(operand.name, None)
+
+    def _find(self, name: str) -> None:
+        """Finds the range of a tensor, after those of what it is computed from: that may
+        be a long chain.
+        """
+        pending = [name]
+        while pending:
+            made = self._made_by.get(pending[-1])
+            inputs = () if made is None else made.inputs
+            missing = [t.name for t in inputs if t.name not in self._known]
+            if missing:
+                pending += missing
+            elif (found := pending.pop()) not in self._known:
+                self._keep(found, made)
+
+    def _keep(self, name: str, made: Operation | None) -> None:
+        """Keeps the ranges of all results of an operation; that of a tensor that nothing
+        made, if there is none.
+        """
+        if made is None:
+            self._known[name] = self._assumed(name, FINITE)
+            return
+        found = self._of_results(made)
+        for index, result in enumerate(made.results):
+            own = _in_single_precision(
+                found[index] if isinstance(found, tuple) else found
+            )
+            for tensor in tensors([result]):
+                self._known[tensor.name] = self._assumed(tensor.name, own)
+
+    def _assumed(self, name: str, found: Range) -> Range:
+        least = self._least.get(name)
+        return found if least is None else _max(found, Range(least, least))
 
     def _of_results(self, operation: Operation) -> Range | tuple[Range, ...]:
         name, operands = operation.name, operation.operands
@@ -147,7 +182,8 @@ class Ranges:
         self, operation: Operation | None, operand: int, *names: str
     ) -> Operation | None:
         """The producer of an operand, if it is one of the named operations."""
-        made = operation and self._made_by.get(operation.operands[operand])
+        x = None if operation is None else operation.operands[operand]
+        made = self._made_by.get(x.name) if isinstance(x, Tensor) else None
         return made if made is not None and made.name in names else None
 
 

@@ -45,12 +45,15 @@ class Derivation:
 
     Attributes:
         vjp: the rule, if there is one.
+        is_traced: whether the rule is one that depends on nothing but its arguments; what
+            users write in Python may do anything.
         decompose: emits operations that compute the same, if there is no rule.
         is_zero: whether the derivative is zero.
         limit: the settings that have none of these, as a part of a sentence.
     """
 
     vjp: Rule | None = None
+    is_traced: bool = True
     decompose: Decompose | None = None
     is_zero: bool = False
     limit: str = ""
@@ -173,7 +176,7 @@ class Rules:
     def rule(self, name: str) -> Derivation | None:
         """The rule of an operation, if it has one; it may be zero."""
         if name in self._functions:
-            return Derivation(vjp=self._functions[name])
+            return Derivation(vjp=self._functions[name], is_traced=False)
         if name not in self._found:
             self._found[name] = self._find(name)
         return self._found[name]

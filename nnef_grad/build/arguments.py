@@ -28,21 +28,38 @@ class Call(NamedTuple):
     dtype: str | None
 
 
-def operation_key(call: Call | Operation) -> tuple[object, ...]:
-    """Equal for what computes the same."""
-    definition, settings = call.definition, cast("Mapping[str, Any]", call.attributes)
-    attributes = (settings[p.name] for p in definition.attributes)
-    values = tuple(map(_identity, (*call.operands, *attributes)))
-    return definition.name, call.dtype, values
+def operation_key(call: Call | Operation, settings: str) -> tuple[object, ...]:
+    """Equal for what computes the same, among the operations of one graph: in it a tensor
+    is known by its name.
+
+    Args:
+        call: the operation.
+        settings: its `settings_key`.
+    """
+    operands = tuple(
+        [o.name if type(o) is Tensor else _identity(o) for o in call.operands]
+    )
+    return call.definition.name, call.dtype, operands, settings
 
 
-def _identity(value: Any) -> Any:
-    """Distinguishes values that Python has for equal: 1, 1.0 and True, 0.0 and -0.0."""
-    if isinstance(value, tuple):
-        return tuple(map(_identity, value))
-    if isinstance(value, Tensor):
-        return value
-    return type(value), repr(value) if value == 0.0 else value
+def settings_key(call: Call | Operation) -> str:
+    """Equal for equal attributes. Their text distinguishes values that Python has for
+    equal: 1, 1.0 and True, 0.0 and -0.0.
+    """
+    declared = call.definition.attributes
+    if not declared:
+        return ""
+    settings = cast("Mapping[str, Any]", call.attributes)
+    return repr([settings[p.name] for p in declared])
+
+
+def _identity(operand: Operand) -> object:
+    """The name of a tensor; of a literal, what no name is equal to."""
+    if isinstance(operand, Tensor):
+        return operand.name
+    if isinstance(operand, tuple):
+        return tuple(map(_identity, operand))
+    return type(operand), repr(operand)
 
 
 def bind(
@@ -55,11 +72,12 @@ def bind(
         values: the values of the arguments, by parameter; their types were checked.
         dtype: the explicit data type of the invocation, or None.
     """
-    given = {name: freeze(value) for name, value in values.items()}
-    whole = {**fragment.defaults, **given}
+    whole: dict[str, Any] = dict(fragment.defaults)
+    for name, value in values.items():
+        whole[name] = freeze(value) if isinstance(value, (list, tuple)) else value
     return Call(
         fragment,
-        tuple(whole[p.name] for p in fragment.operands),
+        tuple([whole[p.name] for p in fragment.operands]),
         {p.name: whole[p.name] for p in fragment.attributes},
         dtype or _deduced_dtype(fragment, whole),
     )
@@ -123,23 +141,34 @@ def _refuse_misfits(
     fragment: syntax.Fragment, count: int, attributes: Mapping[str, object]
 ) -> None:
     """Refuses too many operands, unknown attributes, missing ones."""
-    most = len(fragment.operands)
+    most, needed = len(fragment.operands), _needed(fragment, count)
+    if count <= most and needed <= attributes.keys() <= _names(fragment.attributes):
+        return
     if count > most:
         words = f"{most} operand{'s' if most != 1 else ''}, and {count} are given"
         advice = ": attributes need their keyword" if fragment.attributes else ""
         raise InvalidGraphError(f"'{fragment.name}' takes {words}{advice}")
-    known = [p.name for p in fragment.attributes]
+    known = _names(fragment.attributes)
     for name in attributes:
         if name not in known:
             raise InvalidGraphError(_unknown_attribute(fragment, name))
-    given = {p.name for p in fragment.operands[:count]} | attributes.keys()
     kinds = {"operand": fragment.operands, "attribute": fragment.attributes}
     for what, parameters in kinds.items():
-        needed = [p.name for p in parameters if p.default is None]
-        missing = [f"'{name}'" for name in needed if name not in given]
+        absent = [p.name for p in parameters if p.name in needed - attributes.keys()]
+        missing = [f"'{name}'" for name in absent]
         if missing:
             words = f"{what}{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
             raise InvalidGraphError(f"'{fragment.name}' needs {words}")
+
+
+def _needed(fragment: syntax.Fragment, count: int) -> set[str]:
+    """The parameters without a default that a number of operands leaves."""
+    rest = (*fragment.operands[count:], *fragment.attributes)
+    return {p.name for p in rest if p.default is None}
+
+
+def _names(parameters: Sequence[syntax.Parameter]) -> set[str]:
+    return {p.name for p in parameters}
 
 
 def _unknown_attribute(fragment: syntax.Fragment, name: str) -> str:
@@ -152,9 +181,7 @@ def _unknown_attribute(fragment: syntax.Fragment, name: str) -> str:
 def _is_of(value: object, type_: Type, generics: types.Generics) -> bool:
     """Whether a value is one of a type; a number can stand for a tensor."""
     if isinstance(type_, ArrayType):
-        return isinstance(value, (list, tuple)) and all(
-            _is_of(item, type_.item, generics) for item in value
-        )
+        return isinstance(value, (list, tuple)) and _are_of(value, type_.item, generics)
     if isinstance(type_, TupleType):
         return (
             isinstance(value, (list, tuple))
@@ -167,6 +194,14 @@ def _is_of(value: object, type_: Type, generics: types.Generics) -> bool:
     if name is None:
         return False
     return types.is_assignable(types.Primitive(name), type_, generics)
+
+
+def _are_of(values: Sequence[object], type_: Type, generics: types.Generics) -> bool:
+    if isinstance(type_, types.Primitive) and type_.name != GENERIC:
+        # Arrays of numbers may be long, and have few types.
+        found = {_PRIMITIVES.get(kind) for kind in {*map(type, values)}}
+        return found <= {type_.name}
+    return all(_is_of(value, type_, generics) for value in values)
 
 
 def _describe(value: object) -> str:

@@ -15,8 +15,8 @@ from nnef_grad.errors import (
     InvalidGraphError,
     NnefGradError,
     Problem,
-    bounded_nesting,
     brief,
+    nested_too_deeply,
 )
 from nnef_grad.graph import names
 from nnef_grad.graph.ir import Graph, Shape, Tensor
@@ -123,10 +123,11 @@ class _GraphBody:
     def expand(self) -> dict[str, Any]:
         for statement in self.graph.body:
             try:
-                with bounded_nesting(statement.span):
-                    self._assign(statement)
+                self._assign(statement)
             except NoValueError:
                 continue
+            except RecursionError:
+                self.problems += nested_too_deeply(statement.span).problems
             except NnefGradError as error:
                 self.problems += error.problems
         if self.problems:

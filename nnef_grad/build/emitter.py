@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 from typing import Any, cast
 
-from nnef_grad.build.arguments import Call, bind, bind_call, operation_key
-from nnef_grad.build.shape_inference import infer_shapes
+from nnef_grad.build.arguments import (
+    Call,
+    bind,
+    bind_call,
+    operation_key,
+    settings_key,
+)
+from nnef_grad.build.shape_inference import ShapeInference
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.graph.ir import (
     Attributes,
@@ -28,6 +34,8 @@ Simplifier = Callable[["Emitter", Call], "Operand | None"]
 # How many rewrites may be tried within each other: one that passes an operation on to what
 # made its operand would follow a chain to its beginning, again for each part of it.
 DEPTH = 4
+# In place of the name of an operation.
+LITERAL = "a literal"
 
 
 class Tracker:
@@ -61,7 +69,7 @@ class Emitter:
         origin: the forward operation that the next operations are the derivative of.
         naming: turns the name of a value inside a rule or fragment into a hint.
         simplified: for each tensor that was found in place of the result of an
-            operation, that operation.
+            operation, that operation, by the name of the tensor.
     """
 
     def __init__(
@@ -77,13 +85,14 @@ class Emitter:
         self.pinned: dict[Tensor, str] = {}
         self.origin: Operation | None = None
         self.naming: Callable[[str], str] = str
-        self.simplified: dict[Tensor, Call] = {}
+        self.simplified: dict[str, Call] = {}
         self._simplify = simplify
         self._depth = 0
         self._tracker = tracker or Tracker()
         self._numbers = count()
-        self._producers: dict[Tensor, Operation] = {}
-        self._emitted: dict[tuple[object, ...] | None, Operation] = {}
+        self._inference = ShapeInference(opset)
+        self._producers: dict[str, Operation] = {}
+        self._emitted: dict[object, Operation] = {}
         for operation in operations:
             self.append(operation)
 
@@ -140,43 +149,82 @@ class Emitter:
         Raises:
             InvalidGraphError: the arguments do not fit each other.
         """
-        name = call.definition.name
-        call = call._replace(operands=self._tracker.prepare(self, name, call.operands))
+        operands = self._tracker.prepare(self, call.definition.name, call.operands)
+        if operands is not call.operands:
+            call = call._replace(operands=operands)
+        settings = settings_key(call)
         # Rewrites may take it that operands and attributes fit each other.
-        shapes = infer_shapes(self.opset, call, span)
-        key: tuple[object, ...] | None = None
-        if self._simplify is not None and not names and name not in UNIQUE:
+        shapes = self._inference.infer(call, settings, span)
+        return self._emit(call, settings, shapes, hints, names, span)
+
+    def emit_known(
+        self,
+        call: Call,
+        settings: str,
+        shapes: Sequence[Any],
+        hint: str,
+        span: Span | None,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation whose shapes are known: see `emit_op`.
+
+        Args:
+            call: the operation; it has one result.
+            settings: the `settings_key` of the operation.
+            shapes: the shape of the result.
+            hint: the name that the result should get.
+            span: the place in the source.
+        """
+        operands = self._tracker.prepare(self, call.definition.name, call.operands)
+        if operands is not call.operands:
+            changed = call._replace(operands=operands)
+            return self.emit_op(changed, hints=(hint,), span=span)
+        return self._emit(call, settings, shapes, (hint,), (), span)
+
+    def _emit(
+        self,
+        call: Call,
+        settings: str,
+        shapes: Sequence[Any],
+        hints: tuple[str, ...],
+        names: tuple[Any, ...],
+        span: Span | None,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation, unless there is a simpler form or an equal one."""
+        if self._simplify is None or names or call.definition.name in UNIQUE:
+            operation = self._new(call, shapes, hints, names, span)
+        else:
             before = len(self.operations)
-            simpler = self._simpler(call)
+            simpler = self._simplify(self, call)
             if simpler is not None:
                 if isinstance(simpler, Tensor):
-                    self.simplified[simpler] = call
+                    self.simplified[simpler.name] = call
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)
-            key = operation_key(call)
-        operation = self._emitted.get(key)
-        if operation is None:
-            operation = self._new(call, shapes, hints, names, span)
-            if key is not None:
-                self._emitted[key] = operation
+            key = operation_key(call, settings)
+            found = self._emitted.get(key)
+            operation = found or self._new(call, shapes, hints, names, span)
+            self._emitted[key] = operation
         self._tracker.follow(operation)
         return operation.results
 
-    def _simpler(self, call: Call) -> Operand | None:
-        """The operand that equals the result of an operation, if one is found."""
-        if self._simplify is None or self._depth == DEPTH:
+    def attempt(self, rewrite: Callable[..., Any], call: Call) -> Operand | None:
+        """The operand that a rewrite finds in place of the result of an operation, if it
+        does.
+        """
+        if self._depth == DEPTH:
             return None
         self._depth += 1
         try:
-            return self._simplify(self, call)
+            found: Operand | None = rewrite(self, *call.operands, **call.attributes)
+            return found
         finally:
             self._depth -= 1
 
     def _new(
         self,
         call: Call,
-        shapes: list[Any],
+        shapes: Sequence[Any],
         hints: tuple[str, ...],
         names: tuple[Any, ...],
         span: Span | None,
@@ -223,7 +271,8 @@ class Emitter:
         self._add(operation)
         is_shared = is_shared and operation.name not in UNIQUE
         if self._simplify is not None and is_shared:
-            self._emitted.setdefault(operation_key(operation), operation)
+            key = operation_key(operation, settings_key(operation))
+            self._emitted.setdefault(key, operation)
         self._tracker.take(operation)
 
     def _add(self, operation: Operation) -> None:
@@ -235,15 +284,23 @@ class Emitter:
         others were emitted.
         """
         for tensor in operation.outputs:
-            self._producers[tensor] = operation
+            self._producers[tensor.name] = operation
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether a tensor is the result of an operation of this emitter."""
-        return tensor in self._producers
+        made = self._producers.get(tensor.name)
+        return made is not None and tensor in made.outputs
 
     def producer(self, operand: Operand) -> Operation | None:
         """The operation that a tensor is a result of; None for a literal."""
-        return self._producers.get(operand) if isinstance(operand, Tensor) else None
+        if isinstance(operand, Tensor):
+            return self._producers.get(operand.name)
+        return None
+
+    def maker(self, operand: Operand) -> str:
+        """The name of the operation that made a tensor; LITERAL for a literal."""
+        made = self._producers.get(operand.name) if type(operand) is Tensor else None
+        return LITERAL if made is None else made.name
 
     def derived_by(self, operand: Operand, names: Collection[str]) -> Operation | None:
         """The operation of a derivative that made an operand, if it is one of some."""

@@ -127,6 +127,12 @@ class Evaluator:
     def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
         return _VISIT[type(expression)](self, expression, scope, hint)
 
+    def _part(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
+        """The value of a part of an expression, which adds a word to the hint."""
+        if isinstance(expression, syntax.Identifier):
+            return self._identifier(expression, scope, hint)
+        return self._visit(expression, scope, _step(hint, _word(expression)))
+
     def _count(self, span: Span) -> None:
         """Bounds the work: fragments that call each other could expand without end."""
         self.expanded += 1
@@ -144,10 +150,10 @@ class Evaluator:
         target: syntax.Target | None = None,
     ) -> Any:
         fragment = self.emitter.opset.declarations[node.name]
-        values: dict[str, Any] = {}
-        for name, argument in match(fragment, node).items():
-            word = _step(hint, _word(argument.value))
-            values[name] = self._visit(argument.value, scope, word)
+        values = {
+            name: self._part(argument, scope, hint)
+            for name, argument in match(fragment, node).items()
+        }
         dtype = scope.get(GENERIC) if node.dtype == GENERIC else node.dtype
         return self._call(bind(fragment, values, dtype), hint, node.span, target)
 
@@ -164,12 +170,14 @@ class Evaluator:
         is_single = len(declared) == 1
         results = self.emitter.emit_op(
             self.adjust(call, hint, place),
-            hints=tuple(hint if is_single else _step(hint, r.name) for r in declared),
+            hints=(hint,)
+            if is_single
+            else tuple(_step(hint, r.name) for r in declared),
             names=_names(target, len(declared)),
             span=place,
         )
-        parts = tuple(list(r) if isinstance(r, tuple) else r for r in results)
-        return parts[0] if is_single else parts
+        parts = [list(r) if isinstance(r, tuple) else r for r in results]
+        return parts[0] if is_single else tuple(parts)
 
     def _inline(self, call: Call, hint: str, place: Span) -> Any:
         declared = call.definition.results
@@ -206,9 +214,7 @@ class Evaluator:
         return tuple(self._array(node, scope, hint))
 
     def _operator(self, node: syntax.Operator, scope: Scope, hint: str) -> Any:
-        values: list[Any] = []
-        for operand in node.operands:
-            values.append(self._visit(operand, scope, _step(hint, _word(operand))))
+        values = [self._part(operand, scope, hint) for operand in node.operands]
         if any(isinstance(value, Tensor) for value in values):
             word = OPERATIONS[node.symbol, len(values)]
             fragment = self.emitter.opset.declarations[word]
@@ -303,8 +309,7 @@ def _word(expression: syntax.Expression) -> str:
     if isinstance(expression, syntax.Operator):
         symbol = expression.symbol, len(expression.operands)
         return OPERATIONS.get(symbol, "value")
-    named = isinstance(expression, (syntax.Invocation, syntax.Identifier))
-    return expression.name if named else "value"  # type: ignore[union-attr]
+    return expression.name if isinstance(expression, syntax.Invocation) else "value"
 
 
 def parameters(call: Call | Operation) -> dict[str, Any]:
@@ -354,6 +359,8 @@ def unpack(target: syntax.Expression, value: Any) -> list[tuple[str, Any]]:
 
 def hint_of(target: syntax.Target) -> str:
     """The hint for the value that is assigned: its first name."""
+    if isinstance(target, syntax.Identifier):
+        return target.name
     found = identifiers(target)
     return found[0].name if found else "value"
 
@@ -362,7 +369,9 @@ def _names(target: syntax.Target | None, results: int) -> tuple[Any, ...]:
     """The names of a target, one entry for each result of an operation."""
     if target is None:
         return ()
-    parts = (target,) if results == 1 else target.items  # type: ignore[union-attr]
+    if isinstance(target, syntax.Identifier):
+        return (target.name,)
+    parts = (target,) if results == 1 else target.items
     return tuple(
         tuple(i.name for i in identifiers(part))
         if isinstance(part, syntax.Array)

@@ -63,24 +63,37 @@ class _Repair:
         arguments: list[syntax.Argument] = []
         for position, argument in enumerate(invocation.arguments):
             named = self._named(fragment, position, argument)
-            value = self._visit(named.value)
-            at = fragment.parameters[min(position, len(fragment.parameters) - 1)]
-            parameter = parameters.get(named.keyword or at.name)
-            if parameter is not None:
-                value = self._fitted(types.substitute(parameter.type, dtype), value)
-            arguments.append(replace(named, value=value))
+            if isinstance(named, syntax.Keyword):
+                value = self._value(parameters.get(named.name), named.value, dtype)
+                arguments.append(replace(named, value=value))
+            else:
+                (parameter,) = fragment.parameters[position : position + 1] or (None,)
+                arguments.append(self._value(parameter, named, dtype))
         return replace(invocation, arguments=tuple(arguments))
+
+    def _value(
+        self,
+        parameter: syntax.Parameter | None,
+        value: syntax.Expression,
+        dtype: str,
+    ) -> Any:
+        """The value for a parameter, if there is one."""
+        value = self._visit(value)
+        if parameter is None:
+            return value
+        return self._fitted(types.substitute(parameter.type, dtype), value)
 
     def _named(
         self, fragment: syntax.Fragment, position: int, argument: syntax.Argument
     ) -> syntax.Argument:
         """An attribute gets its keyword."""
         tensors, parameters = len(fragment.operands), fragment.parameters
-        if argument.keyword is not None or not tensors <= position < len(parameters):
+        is_misplaced = tensors <= position < len(parameters)
+        if isinstance(argument, syntax.Keyword) or not is_misplaced:
             return argument
         name = parameters[position].name
         self._report(f"read as {name} = {argument.span.text}", argument.span)
-        return replace(argument, keyword=name)
+        return syntax.Keyword(name, argument, span=argument.span)
 
     def _fitted(self, type_: Type, value: syntax.Expression) -> syntax.Expression:
         """One value becomes an array, an integer becomes a scalar, in arrays too."""

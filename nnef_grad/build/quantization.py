@@ -144,11 +144,11 @@ class _Reader:
     ) -> dict[str, Value]:
         """The values of the parameters that are given; an empty one where it is wrong."""
         given: dict[str, Value] = {}
-        for position, argument in enumerate(invocation.arguments):
+        columns = zip(invocation.arguments, invocation.values, strict=True)
+        for position, (argument, expression) in enumerate(columns):
             parameter = self._attempt(_parameter, operation, argument, position, given)
             if parameter is not None:
                 what = f"argument '{parameter.name}' of '{operation.name}'"
-                expression = argument.value
                 value = self._attempt(_value, what, parameter.type, expression, tensor)
                 given[parameter.name] = () if value is None else value
         return given
@@ -201,7 +201,7 @@ def _parameter(
     given: Collection[str],
 ) -> Parameter:
     """The parameter that an argument is for."""
-    name = argument.keyword
+    name = argument.name if isinstance(argument, syntax.Keyword) else None
     known = {p.name: p for p in operation.parameters[1:]}
     if name is None:
         wanted = list(known)[position:]

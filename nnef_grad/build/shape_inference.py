@@ -9,7 +9,7 @@ from typing import Any
 from nnef_grad.build.arguments import Call
 from nnef_grad.build.rule_results import MisfitError, not_a_list
 from nnef_grad.errors import InvalidGraphError, brief
-from nnef_grad.graph.ir import Operand, shape_of
+from nnef_grad.graph.ir import Operand, Tensor
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import MAX_INTEGER, MAX_RANK, ArrayType, Type
 from nnef_grad.ops.opset import OpSet
@@ -17,14 +17,40 @@ from nnef_grad.ops.registry import ShapeError
 from nnef_grad.source import Span
 
 
-def infer_shapes(opset: OpSet, call: Call, span: Span | None) -> list[Any]:
-    """The shape of each result of an operation; a list of shapes for a result that is
-    an array of tensors.
-
-    Raises:
-        InvalidGraphError: the arguments do not fit each other, a result is too large, or
-            nothing says what its shape is.
+class ShapeInference:
+    """The shape functions of an opset. A graph has many operations of the same shapes:
+    they are inferred once.
     """
+
+    def __init__(self, opset: OpSet) -> None:
+        self._opset = opset
+        self._inferred: dict[object, list[Any]] = {}
+
+    def infer(self, call: Call, settings: str, span: Span | None) -> list[Any]:
+        """The shape of each result of an operation; a list of shapes for a result that
+        is an array of tensors.
+
+        Args:
+            call: the operation.
+            settings: its `settings_key`.
+            span: its place.
+
+        Raises:
+            InvalidGraphError: the arguments do not fit each other, a result is too large,
+                or nothing says what its shape is.
+        """
+        shapes = tuple(map(_shapes, call.operands))
+        key = call.definition.name, shapes, settings
+        found = self._inferred.get(key)
+        if found is None:
+            found = _infer(self._opset, call, shapes, span)
+            self._inferred[key] = found
+        return found
+
+
+def _infer(
+    opset: OpSet, call: Call, operands: tuple[Any, ...], span: Span | None
+) -> list[Any]:
     fragment = call.definition
     function = opset.shapes.get(fragment.name)
     if function is None:
@@ -34,8 +60,7 @@ def infer_shapes(opset: OpSet, call: Call, span: Span | None) -> list[Any]:
         )
         raise InvalidGraphError(message, span)
     try:
-        shapes = function(*map(_shapes, call.operands), **call.attributes)
-        return _checked(fragment, shapes)
+        return _checked(fragment, function(*operands, **call.attributes))
     except ShapeError as error:
         message = brief(f"{fragment.name}: {error}")
         raise InvalidGraphError(message, span, remedy=error.remedy) from None
@@ -45,9 +70,9 @@ def infer_shapes(opset: OpSet, call: Call, span: Span | None) -> list[Any]:
 
 
 def _shapes(operand: Operand) -> Any:
-    if isinstance(operand, tuple):
-        return tuple(map(_shapes, operand))
-    return shape_of(operand)
+    if type(operand) is Tensor:
+        return operand.shape
+    return tuple(map(_shapes, operand)) if isinstance(operand, tuple) else ()
 
 
 # ---- What a shape function returns ----
@@ -74,20 +99,17 @@ def _shape(name: str, type_: Type, returned: Any) -> Any:
     if len(returned) > MAX_RANK:
         message = f"a tensor of rank {len(returned)} is not supported"
         raise ShapeError(f"{message}: the rank is at most {MAX_RANK}")
+    # True is no extent.
+    is_shape = bool not in map(type, returned)
     try:
-        shape = tuple(map(_extent, returned))
+        shape = tuple(map(index, returned)) if is_shape else None
     except TypeError:
-        raise MisfitError(f"{returned!r} for {name}: a shape is wanted") from None
-    if any(extent < 0 for extent in shape):
+        shape = None
+    if shape is None:
+        raise MisfitError(f"{returned!r} for {name}: a shape is wanted")
+    if shape and min(shape) < 0:
         raise MisfitError(f"{returned!r} for {name}: an extent is not negative")
     # No text could hold an extent beyond 32 bits, no memory a volume beyond 64.
     if shape and (max(shape) > MAX_INTEGER or prod(shape) >= 2**63):
         raise ShapeError(f"the shape {list(shape)} is too large")
     return shape
-
-
-def _extent(value: Any) -> int:
-    """True is not one."""
-    if isinstance(value, bool):
-        raise TypeError
-    return index(value)

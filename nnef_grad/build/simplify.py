@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from nnef_grad.build.arguments import Call
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.emitter import LITERAL, Emitter
 from nnef_grad.graph.ir import (
     Graph,
     Operand,
@@ -28,7 +28,21 @@ from nnef_grad.ops.elementwise import broadcast, fits_into
 from nnef_grad.ops.parts import inside, slice_positions
 from nnef_grad.ops.traits import RESHAPING
 
-Rewrite = Callable[..., Any]
+
+class Rewrite(NamedTuple):
+    """A rewrite, and what it looks for: one of the operands is a literal, or was made by
+    an operation of one of these names.
+    """
+
+    wanted: frozenset[str]
+    apply: Callable[..., Any]
+
+
+def wants(*wanted: str) -> Callable[[Callable[..., Any]], Rewrite]:
+    """Makes a rewrite of a function of the emitter, the operands, and the attributes by
+    keyword.
+    """
+    return partial(Rewrite, frozenset(wanted))
 
 
 def simplify(emit: Emitter, call: Call) -> Operand | None:
@@ -36,33 +50,43 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
     needed.
     """
     name = call.definition.name
-    key = name if call.dtype is None else f"{name}<{call.dtype}>"
-    for rewrite in REWRITES.get(key, ()):
-        result: Operand | None = rewrite(emit, *call.operands, **call.attributes)
-        if result is not None:
-            return result
+    rewrites = REWRITES.get(name if call.dtype is None else f"{name}<{call.dtype}>")
+    if rewrites is None:
+        return None
+    makers = [emit.maker(operand) for operand in call.operands]
+    for rewrite in rewrites:
+        if not rewrite.wanted.isdisjoint(makers):
+            result = emit.attempt(rewrite.apply, call)
+            if result is not None:
+                return result
     return None
 
 
-def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
+def restore(graph: Graph, simplified: Mapping[str, Call]) -> Graph:
     """The graph without the rewrites that did not pay: what an operation is a simpler
     form of takes its place where all that this needs is there anyway, and an operand of
     the operation has no other use.
 
     Args:
         graph: a graph without operations whose results are not used.
-        simplified: what tensors are a simpler form of.
+        simplified: what tensors are a simpler form of, by their names.
     """
+    if simplified.keys().isdisjoint([op.outputs[0].name for op in graph.operations]):
+        return graph
     uses, known = count_uses(graph), set[Tensor]()
-    operations = []
+    operations: list[Operation] = []
+    is_restored = False
     for op in graph.operations:
-        call = simplified.get(op.outputs[0])
+        call = simplified.get(op.outputs[0].name)
         wanted = () if call is None else tensors(call.operands)
         is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
         if call is not None and is_own and known.issuperset(wanted):
             op = replace(op, **call._asdict())
+            is_restored = True
         operations.append(op)
         known.update(op.outputs)
+    if not is_restored:
+        return graph
     return prune(replace(graph, operations=tuple(operations)))
 
 
@@ -82,31 +106,35 @@ def _beside(value: float, x: Operand, y: Operand) -> Operand | None:
 
 def neutral(value: float) -> Rewrite:
     """x + 0.0 and 0.0 + y, x * 1.0 and 1.0 * y"""
-    return lambda emit, x, y: _beside(value, x, y)
+    return wants(LITERAL)(lambda emit, x, y: _beside(value, x, y))
 
 
 def neutral_on_the_right(value: float) -> Rewrite:
     """x - 0.0, x / 1.0 and x ^ 1.0"""
-    return lambda emit, x, y: x if _literal(y, value) else None
+    return wants(LITERAL)(lambda emit, x, y: x if _literal(y, value) else None)
 
 
+@wants(LITERAL)
 def subtract_from_zero(emit: Emitter, x: Operand, y: Operand) -> Any:
     """0.0 - y"""
     return emit("neg", y) if _literal(x, 0.0) and isinstance(y, Tensor) else None
 
 
+@wants("neg")
 def negate_twice(emit: Emitter, x: Operand) -> Any:
     """-(-x)"""
     inner = emit.producer(x)
     return inner.operands[0] if inner is not None and inner.name == "neg" else None
 
 
+@wants(LITERAL)
 def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
     """x * -1.0 and -1.0 * y"""
     negated = _beside(-1.0, x, y)
     return emit("neg", negated) if isinstance(negated, Tensor) else None
 
 
+@wants("min")
 def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
     """min(x, b) > a where b > a: x is what may be smaller than a. What is not a number is
     not larger than a: a minimum with it is not a number either.
@@ -119,6 +147,7 @@ def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
     return emit("gt", inner, y) if is_above else None
 
 
+@wants(LITERAL, "eq")
 def choose(
     emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
 ) -> Any:
@@ -156,6 +185,7 @@ def _number(emit: Emitter, operand: Operand) -> float | None:
     return None if others else value
 
 
+@wants(LITERAL)
 def convert(emit: Emitter, x: Operand) -> Any:
     """A number that is cast to a scalar."""
     return float(x) if isinstance(x, (bool, int)) else None
@@ -164,6 +194,7 @@ def convert(emit: Emitter, x: Operand) -> Any:
 # ---- Shapes ----
 
 
+@wants(*RESHAPING)
 def reshape_once(
     emit: Emitter, x: Operand, *, shape: Shape, axis_start: int, axis_count: int
 ) -> Any:
@@ -176,6 +207,7 @@ def reshape_once(
     return source if shape_of(source) == shape else emit("reshape", source, shape=shape)
 
 
+@wants("transpose")
 def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
     """Two changes of the order in a row are one."""
     inner = emit.derived_by(x, ("transpose",))
@@ -191,6 +223,7 @@ def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
 # ---- Padding ----
 
 
+@wants("pad")
 def slice_inside(emit: Emitter, x: Operand, **window: Shape) -> Any:
     """What is inside of a padding is what was padded."""
     padding = emit.derived_by(x, ("pad",))
@@ -201,6 +234,7 @@ def slice_inside(emit: Emitter, x: Operand, **window: Shape) -> Any:
     return padding.operands[0] if positions == inside(padding) else None
 
 
+@wants("pad")
 def sum_what_is_padded(
     emit: Emitter, x: Operand, *, axes: Shape, normalize: bool
 ) -> Any:
@@ -225,7 +259,10 @@ def _adds_zeros(padding: Operation, axes: Shape) -> bool:
 
 # ---- Factors ----
 
+FACTORS = frozenset({"neg", "mul", "div"})
 
+
+@wants(*FACTORS)
 def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> Any:
     """A factor that is the same along the axes of a sum is applied after the sum,
     where the tensor is smaller.
@@ -234,6 +271,7 @@ def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> 
     return _factor_last(emit, x, total, partial(_constant_along, axes=axes))
 
 
+@wants(*FACTORS)
 def squeeze_first(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
     """A factor without the axes that are removed is applied when they are gone: what it
     is applied to may be wanted without them elsewhere, too.
@@ -251,7 +289,7 @@ def _factor_last(
     """A linear operation on what a factor is applied to, then the factor. Factors further
     away stay: each of a chain of products would pull out all those before it.
     """
-    made = emit.derived_by(x, ("neg", "mul", "div"))
+    made = emit.derived_by(x, FACTORS)
     if made is None:
         return None
     if made.name == "neg":
@@ -283,6 +321,7 @@ def broadcast_instead(name: str) -> Rewrite:
     operation: what follows may have it.
     """
 
+    @wants("tile")
     def rewrite(emit: Emitter, *operands: Operand) -> Any:
         for index, operand in enumerate(operands):
             before, after = operands[:index], operands[index + 1 :]

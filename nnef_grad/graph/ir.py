@@ -110,6 +110,7 @@ class Operation:
             the operation.
         origin: the forward operation whose derivative this one is part of, or None in a
             forward graph.
+        name: the name of the operation.
         inputs: the tensors among the operands, in order; one that is used twice is
             listed twice.
         outputs: the result tensors, in order.
@@ -122,17 +123,28 @@ class Operation:
     dtype: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
     origin: Operation | None = field(default=None, compare=False, repr=False)
+    name: str = field(init=False, compare=False, repr=False)
     inputs: tuple[Tensor, ...] = field(init=False, compare=False, repr=False)
     outputs: tuple[Tensor, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.definition.name)
         object.__setattr__(self, "inputs", tensors(self.operands))
         object.__setattr__(self, "outputs", tensors(self.results))
 
-    @property
-    def name(self) -> str:
-        """The name of the operation."""
-        return self.definition.name
+    def rewired(
+        self, operands: tuple[Operand, ...], results: tuple[Result, ...]
+    ) -> Operation:
+        """The same operation of other operands, to other results."""
+        return Operation(
+            self.definition,
+            operands,
+            self.attributes,
+            results,
+            self.dtype,
+            self.span,
+            self.origin,
+        )
 
     @property
     def settings(self) -> Mapping[str, Any]:

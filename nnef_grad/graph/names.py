@@ -44,14 +44,38 @@ def assign_names(
     """
     tensors = graph.tensors
     supply = NameSupply([*tensors.keys() - hints.keys(), *pinned.values(), *reserved])
-    final: dict[Tensor, Tensor] = {}
+    final: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if name in hints:
             wish = pinned.get(tensor) or supply.fresh(hints[name])
-            final[tensor] = replace(tensor, name=wish)
-    inputs, outputs = _substitute((graph.inputs, graph.outputs), final)
-    operations = tuple(substitute(operation, final) for operation in graph.operations)
+            final[name] = Tensor(wish, tensor.dtype, tensor.shape)
+    inputs, outputs = (_renamed(ts, final) for ts in (graph.inputs, graph.outputs))
+    operations = tuple([_with_names(op, final) for op in graph.operations])
     return replace(graph, inputs=inputs, outputs=outputs, operations=operations)
+
+
+def _with_names(operation: Operation, final: Mapping[str, Tensor]) -> Operation:
+    """The operation with tensors that have final names."""
+    operands = _renamed(operation.operands, final)
+    results = _renamed(operation.results, final)
+    if operands is operation.operands and results is operation.results:
+        return operation
+    return operation.rewired(operands, results)
+
+
+def _renamed(values: tuple[Any, ...], final: Mapping[str, Tensor]) -> tuple[Any, ...]:
+    """The values with tensors that have final names; the same ones, if they have."""
+    found: list[Any] = []
+    is_changed = False
+    for value in values:
+        new = value
+        if type(value) is Tensor:
+            new = final.get(value.name, value)
+        elif type(value) is tuple:
+            new = _renamed(value, final)
+        found.append(new)
+        is_changed = is_changed or new is not value
+    return tuple(found) if is_changed else values
 
 
 def step_names(
@@ -70,11 +94,13 @@ def step_names(
 
 def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:
     """The operation with some of its tensors replaced."""
+    if not tensors:
+        return operation
     operands = _substitute(operation.operands, tensors)
     results = _substitute(operation.results, tensors)
     if operands is operation.operands and results is operation.results:
         return operation
-    return replace(operation, operands=operands, results=results)
+    return operation.rewired(operands, results)
 
 
 def _substitute(value: Any, tensors: Mapping[Tensor, Any]) -> Any:

@@ -18,16 +18,21 @@ def count_uses(graph: Graph) -> Counter[Tensor]:
 
 
 def prune(graph: Graph) -> Graph:
-    """The graph without the operations whose results are not used.
+    """The graph without the operations whose results are not used; the same one, if there
+    are none.
 
     Ensures: each remaining operation contributes to an output, or is an external.
     """
-    needed = set(graph.outputs)
+    needed = {tensor.name for tensor in graph.outputs}
     kept: list[Operation] = []
     for operation in reversed(graph.operations):
-        if operation.name == "external" or not needed.isdisjoint(operation.outputs):
+        is_needed = not needed.isdisjoint([t.name for t in operation.outputs])
+        if is_needed or operation.name == "external":
             kept.append(operation)
-            needed.update(operation.inputs)
+            for tensor in operation.inputs:
+                needed.add(tensor.name)
+    if len(kept) == len(graph.operations):
+        return graph
     return replace(graph, operations=tuple(reversed(kept)))
 
 
@@ -35,10 +40,8 @@ def put_inputs_first(graph: Graph) -> Graph:
     """The graph with its externals first, in the order of the signature: some consumers
     bind inputs by it.
     """
-    externals = {
-        t: op for op in graph.operations if op.name == "external" for t in op.outputs
-    }
-    others = (op for op in graph.operations if op.name != "external")
+    externals = {op.outputs[0]: op for op in graph.operations if op.name == "external"}
+    others = [op for op in graph.operations if op.name != "external"]
     return replace(graph, operations=(*(externals[t] for t in graph.inputs), *others))
 
 
@@ -51,11 +54,13 @@ def verify(graph: Graph) -> None:
     """
     defined: set[str] = set()
     for operation in graph.operations:
-        for name in (tensor.name for tensor in operation.inputs):
-            assert name in defined, f"'{name}' is used before it is defined"
-        for name in (tensor.name for tensor in operation.outputs):
-            assert name not in defined, f"'{name}' is defined twice"
-            defined.add(name)
+        for tensor in operation.inputs:
+            assert tensor.name in defined, (
+                f"'{tensor.name}' is used before it is defined"
+            )
+        for tensor in operation.outputs:
+            assert tensor.name not in defined, f"'{tensor.name}' is defined twice"
+            defined.add(tensor.name)
     outputs = [tensor.name for tensor in graph.outputs]
     assert defined.issuperset(outputs), "an output is not defined"
     assert len(set(outputs)) == len(outputs), "an output is returned twice"

@@ -25,6 +25,8 @@ def carry_quantization(
     A forward tensor keeps its name in the backward graph, and no other tensor gets a
     name of the forward graph: the name identifies the tensor.
     """
+    if not entries:
+        return {}
     return {name: entries[name] for name in graph.tensors if name in entries}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nnef_grad.errors import NnefGradError, Problem, bounded_nesting
+from nnef_grad.errors import NnefGradError, Problem, nested_too_deeply
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library
 from nnef_grad.language.typecheck import ExpressionChecker, Types, identifiers
@@ -50,14 +50,13 @@ class _DefinitionChecker(ExpressionChecker):
     def check_fragment(self, fragment: syntax.Fragment) -> None:
         """Checks the declaration and the body of a fragment."""
         self.fragment = fragment
+        self.valid.clear()
         self._check_declaration(fragment)
         if fragment.body is None:
             return
         types: Types = {p.name: p.type for p in fragment.parameters}
         declared = {r.name: r.type for r in fragment.results}
-        for statement in fragment.body:
-            with bounded_nesting(statement.span):
-                self._assign(statement, types, declared)
+        self._assign_all(fragment.body, types, declared)
         for result in fragment.results:
             if result.name not in types:
                 self.report(f"result '{result.name}' is not assigned", result.span)
@@ -69,10 +68,9 @@ class _DefinitionChecker(ExpressionChecker):
         inputs = {p.name for p in graph.parameters}
         for statement in graph.body:
             self._check_external(statement, inputs)
-            with bounded_nesting(statement.span):
-                self._assign(statement, types, {})
-            if _calls("variable", statement):
-                self.variables |= {i.name for i in identifiers(statement.target)}
+            if _operation(statement) == "variable":
+                self.variables.update(i.name for i in identifiers(statement.target))
+        self._assign_all(graph.body, types, {})
         for parameter in graph.parameters:
             if parameter.name not in types:
                 what = f"input '{parameter.name}' of the graph is not defined"
@@ -136,7 +134,7 @@ class _DefinitionChecker(ExpressionChecker):
             self.report(f"{what}, but is {found}", parameter.default.span)
 
     def _check_external(self, statement: syntax.Assignment, inputs: set[str]) -> None:
-        external = _calls("external", statement)
+        external = _operation(statement) == "external"
         for identifier in identifiers(statement.target):
             name = identifier.name
             if external and name not in inputs:
@@ -148,6 +146,18 @@ class _DefinitionChecker(ExpressionChecker):
                 self.report(message, identifier.span)
 
     # Statements
+
+    def _assign_all(
+        self,
+        body: Iterable[syntax.Assignment],
+        types: Types,
+        declared: Mapping[str, Type],
+    ) -> None:
+        for statement in body:
+            try:
+                self._assign(statement, types, declared)
+            except RecursionError:
+                raise nested_too_deeply(statement.span) from None
 
     def _assign(
         self, statement: syntax.Assignment, types: Types, declared: Mapping[str, Type]
@@ -191,8 +201,10 @@ class _DefinitionChecker(ExpressionChecker):
         self, target: syntax.Expression, found: Type
     ) -> list[tuple[syntax.Identifier, Type]]:
         """The names of a target with the types of the parts that they are bound to."""
+        if isinstance(target, syntax.Identifier):
+            return [(target, found)]
         pairs: list[tuple[syntax.Identifier, Type]] = []
-        pending = [(target, found)]
+        pending: list[tuple[syntax.Expression, Type]] = [(target, found)]
         while pending:
             part, type_ = pending.pop()
             if isinstance(part, syntax.Identifier):
@@ -222,6 +234,7 @@ class _DefinitionChecker(ExpressionChecker):
         return [UNKNOWN] * count
 
 
-def _calls(name: str, statement: syntax.Assignment) -> bool:
+def _operation(statement: syntax.Assignment) -> str | None:
+    """The name of the operation that is assigned, if it is one."""
     value = statement.value
-    return isinstance(value, syntax.Invocation) and value.name == name
+    return value.name if isinstance(value, syntax.Invocation) else None

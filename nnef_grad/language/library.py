@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -55,6 +54,30 @@ def standard() -> FragmentFile:
     return FragmentFile(Path(__file__).parent / "stdlib.nnef")
 
 
+class Extended(Library):
+    """The operations of a library and further ones, which go first."""
+
+    def __init__(self, fragments: Iterable[Fragment], library: Library) -> None:
+        self._library = library
+        self._own = {f.name: f for f in fragments}
+        # Most operations of a graph are of a few kinds.
+        self._found = dict(self._own)
+
+    def __getitem__(self, name: str) -> Fragment:
+        if name not in self._found:
+            self._found[name] = self._library[name]
+        return self._found[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found or name in self._library
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._library, *self._own]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
 def with_fragments(fragments: Iterable[Fragment]) -> Library:
     """The standard operations and further ones."""
-    return ChainMap({f.name: f for f in fragments}, standard())  # type: ignore[arg-type]
+    return Extended(fragments, standard())

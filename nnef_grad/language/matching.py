@@ -5,35 +5,45 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from nnef_grad.errors import InvalidGraphError, suggestion
-from nnef_grad.language.syntax import Argument, Fragment, Invocation
+from nnef_grad.language.syntax import Expression, Fragment, Invocation, Keyword
 from nnef_grad.source import Span
 
 
-def match(fragment: Fragment, invocation: Invocation) -> dict[str, Argument]:
+def match(fragment: Fragment, invocation: Invocation) -> dict[str, Expression]:
     """The argument of each parameter that has one.
 
     Raises:
         InvalidGraphError: an argument is missing, unknown, given twice or misplaced.
     """
-    given: dict[str, Argument] = {}
+    form = invocation.keywords
+    names = fragment.forms.get(form)
+    if names is None:
+        names = fragment.forms[form] = _names(fragment, invocation)
+    return dict(zip(names, invocation.values, strict=True))
+
+
+def _names(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
+    """The parameter of each argument."""
+    given: dict[str, None] = {}
     has_keywords = False
     for position, argument in enumerate(invocation.arguments):
-        if argument.keyword is not None:
+        if isinstance(argument, Keyword):
             has_keywords = True
-            _check_keyword(fragment, argument)
+            name = _known(fragment, argument)
         elif has_keywords:
             message = "a positional argument cannot follow a keyword argument"
             raise InvalidGraphError(message, argument.span)
-        name = argument.keyword or _at_position(fragment, argument, position)
+        else:
+            name = _at_position(fragment, argument, position)
         if name in given:
             message = f"argument '{name}' of '{fragment.name}' is given twice"
             raise InvalidGraphError(message, argument.span)
-        given[name] = argument
+        given[name] = None
     refuse_missing(fragment, given, invocation.span)
-    return given
+    return tuple(given)
 
 
-def _at_position(fragment: Fragment, argument: Argument, position: int) -> str:
+def _at_position(fragment: Fragment, argument: Expression, position: int) -> str:
     """The parameter that a positional argument is for."""
     count = len(fragment.parameters)
     if position >= count:
@@ -47,12 +57,14 @@ def _at_position(fragment: Fragment, argument: Argument, position: int) -> str:
     return name
 
 
-def _check_keyword(fragment: Fragment, argument: Argument) -> None:
+def _known(fragment: Fragment, argument: Keyword) -> str:
+    """The parameter that an argument with a keyword is for."""
     names = [p.name for p in fragment.parameters]
-    if argument.keyword is not None and argument.keyword not in names:
-        known = suggestion(argument.keyword, names) or f"; it has {', '.join(names)}"
-        message = f"'{fragment.name}' has no parameter '{argument.keyword}'{known}"
+    if argument.name not in names:
+        known = suggestion(argument.name, names) or f"; it has {', '.join(names)}"
+        message = f"'{fragment.name}' has no parameter '{argument.name}'{known}"
         raise InvalidGraphError(message, argument.span)
+    return argument.name
 
 
 def refuse_missing(fragment: Fragment, given: Collection[str], span: Span) -> None:

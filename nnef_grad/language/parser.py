@@ -1,24 +1,22 @@
-"""The parser: text to syntax tree, with Lark. The grammar is grammars/nnef.lark,
-tree_builder.py builds the nodes, syntax_errors.py the messages.
+"""The parser: text to syntax tree. The grammar is grammars/nnef.lark, generate.py makes
+tables of it, lalr.py runs these, tree_builder.py builds the nodes, syntax_errors.py the
+messages.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar, cast
-
-import lark
-from lark import Lark
-from lark.exceptions import UnexpectedInput
+from typing import TypeVar, cast
+from zlib import crc32
 
 from nnef_grad.errors import NnefSyntaxError
 from nnef_grad.language import syntax
+from nnef_grad.language.lalr import Automaton, Rule, Tables, UnexpectedWordError
 from nnef_grad.language.syntax_errors import all_problems, syntax_error
 from nnef_grad.language.tree_builder import TreeBuilder
 from nnef_grad.source import Source, Span
@@ -54,7 +52,7 @@ def parse_fragments(
     Raises:
         NnefSyntaxError: the text holds something other than fragment definitions.
     """
-    return _parse(TreeBuilder.library, source, source.text[start:end], start)
+    return _parse(TreeBuilder.library, source, source.text, start, end)
 
 
 def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
@@ -67,59 +65,50 @@ def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
 
 
 def _parse(
-    rule: Callable[[TreeBuilder, list[Any]], Node],
+    rule: Callable[..., Node],
     source: Source,
     text: str,
-    offset: int = 0,
+    start: int = 0,
+    end: int | None = None,
 ) -> Node:
-    """Reads a text, which is at an offset of a source, by a rule of the grammar."""
+    """Reads a part of a text, which is that of a source, by a rule of the grammar."""
     control = _CONTROL.search(source.text)
     if control:
         # A syntax error would be misleading.
         message = "this is not NNEF text: it contains a control character"
         raise NnefSyntaxError(message, Span(source, *control.span()))
-    parser, builder, lock = _machinery()
+    automaton, builder, lock = _machinery()
+    end = len(text) if end is None else end
     with lock:
-        builder.begin(source, offset)
+        builder.begin(source)
         try:
-            return cast("Node", parser.parse(text, start=rule.__name__))
-        except UnexpectedInput as error:
-            span = Span(source, offset, offset + len(text))
-            raise syntax_error(error, span, parser) from None
+            return cast("Node", automaton.parse(rule.__name__, text, start, end))
+        except UnexpectedWordError as error:
+            whole = Span(source, start, end)
+            raise syntax_error(error, whole, automaton) from None
 
 
 @lru_cache(maxsize=1)
-def _machinery() -> tuple[Lark, TreeBuilder, Lock]:
-    """The parser, its builder, and a lock. The parser is generated once per process; it
-    owns the builder, so that one text is parsed at a time.
+def _machinery() -> tuple[Automaton, TreeBuilder, Lock]:
+    """The parser, its builder, and a lock: as the parser owns the builder, one text is
+    parsed at a time.
     """
     builder = TreeBuilder()
-    parser = Lark(
-        grammar_path().read_text("utf-8"),
-        parser="lalr",
-        lexer="basic",
-        start=["document", "library", "quantization"],
-        transformer=builder,
-        cache=_cache_path() or False,
-    )
-    return parser, builder, Lock()
+    return Automaton(_tables(grammar_path().read_bytes()), builder), builder, Lock()
 
 
-def _cache_path() -> str | None:
-    """The file that caches the generated tables: generating them would take a third of
-    a run.
+def _tables(grammar: bytes) -> Tables:
+    """The tables of the grammar: those that are kept, unless it was changed since."""
+    kept = json.loads(TABLES.read_text("utf-8"))
+    if kept.pop("grammar") == crc32(grammar):
+        return Tables(**{**kept, "rules": [Rule(*rule) for rule in kept["rules"]]})
+    from nnef_grad.language.generate import generated
 
-    Lark compares a digest of the grammar with the file, and generates the tables again
-    where it differs or cannot be read. None if the user has no cache folder.
-    """
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "nnef-grad")
-    try:
-        folder = folder.expanduser()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return None
-    major, minor = sys.version_info[:2]
-    return str(folder / f"grammar-{lark.__version__}-python{major}.{minor}")
+    return generated(grammar)
+
+
+# What generate.py makes of the grammar, and a checksum of the grammar.
+TABLES = Path(__file__).parent / "tables.json"
 
 
 def grammar_path() -> Path:

@@ -20,7 +20,7 @@ from typing import Union, overload
 
 from nnef_grad.errors import InvalidGraphError
 from nnef_grad.language.types import Type, holds_tensors, is_generic
-from nnef_grad.source import Source, Span
+from nnef_grad.source import Source, Span, join
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +152,9 @@ class Builtin(Named):
 
 
 @dataclass(frozen=True, slots=True)
-class Argument(Node):
-    """An argument of an invocation; a positional one has no keyword."""
+class Keyword(Named):
+    """An argument that is given by the name of its parameter."""
 
-    keyword: str | None
     value: Expression
 
 
@@ -165,6 +164,16 @@ class Invocation(Named):
 
     dtype: str | None
     arguments: tuple[Argument, ...]
+
+    @property
+    def keywords(self) -> tuple[str | None, ...]:
+        """The keyword of each argument; None for a positional one."""
+        return tuple([a.name if type(a) is Keyword else None for a in self.arguments])
+
+    @property
+    def values(self) -> list[Expression]:
+        """The values of the arguments."""
+        return [a.value if isinstance(a, Keyword) else a for a in self.arguments]
 
 
 Expression = Union[
@@ -181,6 +190,7 @@ Expression = Union[
     Invocation,
 ]
 Target = Union[Identifier, Array, Tuple]
+Argument = Union[Expression, Keyword]
 
 
 # A value known when the graph is compiled; arrays and tuples are both Python tuples.
@@ -202,9 +212,14 @@ def literal_value(expression: Expression) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment(Node):
+class Assignment:
     target: Target
     value: Expression
+
+    @property
+    def span(self) -> Span:
+        """From the beginning of the target to the end of the value."""
+        return join(self.target.span, self.value.span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +264,13 @@ class Fragment(Named):
             for p in self.parameters
             if p.default is not None
         }
+
+    @cached_property
+    def forms(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
+        """The parameters that arguments are for, by the keywords of these: each form of
+        an invocation is matched once.
+        """
+        return {}
 
     @cached_property
     def deduces_dtype(self) -> bool:

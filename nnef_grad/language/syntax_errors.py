@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from lark import Lark
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
-
 from nnef_grad.errors import MAX_PROBLEMS, NnefSyntaxError, Problem, brief
+from nnef_grad.language.lalr import Automaton, UnexpectedWordError
 from nnef_grad.source import Span
 
 MAX_READ_AGAIN = 200_000
@@ -28,30 +26,29 @@ _OPERATORS = {"OR", "AND", "COMPARE", "PLUS", "MINUS", "TIMES", "POWER", "NOT", 
 _OPERATORS |= {"LESSTHAN", "MORETHAN", "IF"}
 
 
-def syntax_error(error: UnexpectedInput, text: Span, parser: Lark) -> NnefSyntaxError:
-    """The error of Lark as an error of our own."""
-    start, end = text.start + (error.pos_in_stream or 0), text.end
-    if isinstance(error, UnexpectedCharacters):
-        end = start + 1
-        character = text.source.text[start]
-        message = f"unexpected character {character!r}"
-        if character in "'\"":
-            message = "a string that does not end on its line"
+def syntax_error(
+    error: UnexpectedWordError, text: Span, automaton: Automaton
+) -> NnefSyntaxError:
+    """The error about a word that does not follow, in a part of a text."""
+    word = error.word[error.word.lastindex or 0]
+    span = text._replace(start=error.word.end() - len(word), end=error.word.end())
+    hint = _hint(word, error.accepted, automaton)
+    if not word:
+        end = text.start + len(text.text.rstrip())
+        span = text._replace(start=max(text.start, end - 1), end=end)
+        message = f"the text ends too early{hint}"
+    elif error.is_known:
+        message = f"unexpected '{brief(word)}'{hint}"
+    elif word in "'\"":
+        message = "a string that does not end on its line"
     else:
-        assert isinstance(error, UnexpectedToken)
-        message = f"unexpected '{brief(error.token)}'{_hint(error, parser)}"
-        end = start + len(error.token)
-        if error.token.type == "$END":
-            message = f"the text ends too early{_hint(error, parser)}"
-            end = text.start + len(text.text.rstrip())
-            start = max(text.start, end - 1)
-    return NnefSyntaxError(message, Span(text.source, start, end))
+        message = f"unexpected character {word!r}"
+    return NnefSyntaxError(message, span)
 
 
-def _hint(error: UnexpectedToken, parser: Lark) -> str:
+def _hint(word: str, accepted: set[str], automaton: Automaton) -> str:
     """The expected words, if they are few. `true` begins nothing but expressions."""
-    accepted: set[str] = set(error.accepts or error.expected)
-    if error.token == "," and accepted == {"NAME", "SEMICOLON"}:
+    if word == "," and accepted == {"NAME", "SEMICOLON"}:
         return ": the names of extensions follow each other without commas"
     words: list[str] = []
     if "TRUE" in accepted:
@@ -59,9 +56,10 @@ def _hint(error: UnexpectedToken, parser: Lark) -> str:
         accepted -= {*_WORDS, "LITERALS", "LSQB", "LPAR"}
     if "LESSTHAN" in accepted:
         accepted -= {"LSQB"}
+    literals = {kind: literal for literal, kind in automaton.literals.items()}
     words += [
-        _WORDS.get(name) or f"'{parser.get_terminal(name).pattern.value}'"
-        for name in sorted(accepted - _OPERATORS)
+        _WORDS.get(kind) or f"'{literals[kind]}'"
+        for kind in sorted(accepted - _OPERATORS)
     ]
     return f"; expected {' or '.join(words)}" if 0 < len(words) <= 4 else ""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
-
-from lark import Token, Transformer
 
 from nnef_grad.errors import InvalidGraphError, NnefSyntaxError, brief
 from nnef_grad.language import syntax
+from nnef_grad.language.lalr import Word
 from nnef_grad.language.types import (
     GENERIC,
     MAX_INTEGER,
@@ -21,55 +20,63 @@ from nnef_grad.language.types import (
 )
 from nnef_grad.source import Source, Span, join
 
-Children = list[Any]
 Node = TypeVar("Node", bound=syntax.Node)
-Method = Callable[["TreeBuilder", Children], Node]
+Items = Sequence[Any]
 
 
-def _named(node: Callable[..., Node]) -> Method[Node]:
+def _named(node: Callable[..., Node]) -> Callable[..., Node]:
     """The method for a rule of a name and further fields of the node, in order."""
 
-    def build(self: TreeBuilder, children: Children) -> Node:
-        name, *fields = children
-        return node(str(name), *fields, span=self.span(name))
+    def build(self: TreeBuilder, name: Word, *fields: Any) -> Node:
+        return node(_text(name), *fields, span=self.span(name))
 
     return build
 
 
-def _expression(node: Callable[..., Node]) -> Method[Node]:
+def _expression(node: Callable[..., Node]) -> Callable[..., Node]:
     """The method for a rule of expressions, which are the fields of the node."""
 
-    def build(self: TreeBuilder, children: Children) -> Node:
-        last = next(c for c in reversed(children) if c is not None)
-        span = self.operator(join(children[0].span, last.span))
-        return node(*children, span=span)
+    def build(self: TreeBuilder, *parts: Any) -> Node:
+        last = next(part for part in reversed(parts) if part is not None)
+        span = self.operator(join(parts[0].span, last.span))
+        return node(*parts, span=span)
 
     return build
+
+
+def _text(word: Word) -> str:
+    return word[word.lastindex or 0]
 
 
 def _is_scalar(number: str) -> bool:
     return "." in number or "e" in number or "E" in number
 
 
-def _value(number: str) -> int | float:
-    return float(number) if _is_scalar(number) else int(number)
+def _numbers(text: str) -> tuple[int | float, ...]:
+    """The numbers of a text, which are separated by commas."""
+    words = text.split(",")
+    if not _is_scalar(text):
+        return tuple(map(int, words))
+    return tuple(float(word) if _is_scalar(word) else int(word) for word in words)
 
 
-class TreeBuilder(Transformer[Token, Any]):
-    """Builds the nodes while the text is parsed. Methods are named after the rules of
-    the grammar.
+class TreeBuilder:
+    """Builds the nodes while a text is parsed. Methods are named after the rules of the
+    grammar, and take their parts.
     """
 
-    def begin(self, source: Source, offset: int) -> None:
+    def begin(self, source: Source) -> None:
+        """Begins a text."""
         self.source = source
-        self.offset = offset
         self.operators: Span | None = None
 
-    def span(self, first: Token, last: Token | None = None) -> Span:
-        start, end = first.start_pos, (last or first).end_pos
-        assert start is not None
-        assert end is not None
-        return Span(self.source, self.offset + start, self.offset + end)
+    def span(self, word: Word) -> Span:
+        """The place of a word."""
+        return Span(self.source, word.start(word.lastindex or 0), word.end())
+
+    def bracketed(self, opening: Word, closing: Word) -> Span:
+        """The place from the beginning of one word to the end of another."""
+        return join(self.span(opening), self.span(closing))
 
     def operator(self, span: Span) -> Span:
         """Records the first operator expression: a flat document has none."""
@@ -77,46 +84,58 @@ class TreeBuilder(Transformer[Token, Any]):
             self.operators = span
         return span
 
-    def items(self, children: Children) -> tuple[Any, ...]:
-        return tuple(children)
+    def items(self, first: Any, others: Items = ()) -> tuple[Any, ...]:
+        """The parts of a list, of which the first is not repeated in the grammar."""
+        return (first, *others)
 
     # Definitions
 
-    def document(self, children: Children) -> syntax.Document:
-        version, *_, graph = children
-        groups = (part for part in children if isinstance(part, tuple))
-        extensions = tuple(name for names in groups for name in names)
-        fragments = self.library(children)
+    def document(self, version: syntax.Identifier, *parts: Any) -> syntax.Document:
+        *groups, graph = parts
+        found = [part for group in groups for part in group]
+        fragments = tuple(part for part in found if isinstance(part, syntax.Fragment))
+        names = (part for part in found if not isinstance(part, syntax.Fragment))
+        extensions = tuple(name for line in names for name in line)
         return syntax.Document(
             version, extensions, fragments, graph, self.operators, self.source
         )
 
-    def library(self, children: Children) -> tuple[syntax.Fragment, ...]:
-        return tuple(part for part in children if isinstance(part, syntax.Fragment))
+    def library(self, version: object, *groups: Items) -> tuple[syntax.Fragment, ...]:
+        found = (part for group in groups for part in group)
+        return tuple(part for part in found if isinstance(part, syntax.Fragment))
 
-    def quantization(self, children: Children) -> tuple[syntax.Quantization, ...]:
-        return tuple(children)
+    def quantization(self, entries: Items = ()) -> tuple[syntax.Quantization, ...]:
+        return tuple(entries)
 
-    def quantized(self, children: Children) -> syntax.Quantization:
-        key, operation = children
-        tensor = self.string([key])
+    def quantized(self, key: Word, operation: syntax.Invocation) -> syntax.Quantization:
+        tensor = self.string(key)
         return syntax.Quantization(str(tensor.value), operation, span=tensor.span)
 
-    def name(self, children: Children) -> syntax.Identifier:
-        (token,) = children
-        return syntax.Identifier(str(token), span=self.span(token))
+    def name(self, word: Word) -> syntax.Identifier:
+        # Half of the words are names: no other method is called.
+        group = word.lastindex or 0
+        span = Span(self.source, word.start(group), word.end())
+        return syntax.Identifier(word[group], span=span)
 
-    def names(self, children: Children) -> tuple[syntax.Identifier, ...]:
-        return tuple(self.name([token]) for token in children)
+    def names(self, first: Word, others: Items = ()) -> tuple[syntax.Identifier, ...]:
+        return tuple(map(self.name, (first, *others)))
+
+    def extension(self, words: Items) -> tuple[syntax.Identifier, ...]:
+        return tuple(map(self.name, words))
 
     version = name
-    extension = names
     parameters = results = items
 
-    def fragment(self, children: Children) -> syntax.Fragment:
-        name, generic, parameters, results, *body = children
-        fields = (generic, parameters or (), results, body[0] if body else None)
-        return syntax.Fragment(str(name), *fields, span=self.span(name))
+    def fragment(
+        self,
+        name: Word,
+        generic: str | None,
+        parameters: tuple[syntax.Parameter, ...] | None,
+        results: tuple[syntax.Result, ...],
+        body: tuple[syntax.Assignment, ...] | None = None,
+    ) -> syntax.Fragment:
+        fields = (generic, parameters or (), results, body)
+        return syntax.Fragment(_text(name), *fields, span=self.span(name))
 
     parameter = _named(syntax.Parameter)
     result = _named(syntax.Result)
@@ -124,136 +143,142 @@ class TreeBuilder(Transformer[Token, Any]):
 
     # Types
 
-    def dtype(self, children: Children) -> str:
+    def dtype(self, word: Word) -> str:
         """The type in angle brackets, or the bare type of a default."""
-        (token,) = children
-        return str(token.strip("<> \t\r\n\f\v"))
+        return _text(word).strip("<> \t\r\n\f\v")
 
     generic = dtype
 
-    def primitive(self, children: Children) -> Type:
-        return Primitive(str(children[0]) if children else GENERIC)
+    def primitive(self, word: Word | None = None) -> Type:
+        return Primitive(GENERIC if word is None else _text(word))
 
-    def unbound_tensor(self, children: Children) -> Type:
+    def unbound_tensor(self) -> Type:
         return TensorType(None)
 
-    def tensor(self, children: Children) -> Type:
-        return TensorType(self.dtype(children))
+    def tensor(self, word: Word) -> Type:
+        return TensorType(self.dtype(word))
 
-    def array_type(self, children: Children) -> Type:
-        return ArrayType(children[0])
+    def array_type(self, item: Type) -> Type:
+        return ArrayType(item)
 
-    def tuple_type(self, children: Children) -> Type:
-        return TupleType(tuple(children))
+    def tuple_type(self, first: Type, others: Items) -> Type:
+        return TupleType((first, *others))
 
     # Statements
 
-    body = items
+    def body(self, statements: Items) -> tuple[syntax.Assignment, ...]:
+        return tuple(statements)
 
-    def assignment(self, children: Children) -> syntax.Assignment:
-        target, value = children
+    def assignment(
+        self, target: syntax.Target, value: syntax.Expression
+    ) -> syntax.Assignment:
         if not isinstance(value, syntax.Invocation):
             self.operator(value.span)
-        return syntax.Assignment(target, value, span=join(target.span, value.span))
+        return syntax.Assignment(target, value)
 
-    def targets(self, children: Children) -> syntax.Target:
-        if len(children) == 1:
-            return children[0]  # type: ignore[no-any-return]
-        span = join(children[0].span, children[-1].span)
-        return syntax.Tuple(tuple(children), span=span)
+    def targets(self, first: syntax.Target, others: Items) -> syntax.Tuple:
+        span = join(first.span, others[-1].span)
+        return syntax.Tuple((first, *others), span=span)
 
     # Expressions
 
-    def number(self, children: Children) -> syntax.Literal:
-        (token,) = children
-        if _is_scalar(token):
-            return syntax.Literal(float(token), span=self.span(token))
+    def number(self, word: Word) -> syntax.Literal:
+        text = _text(word)
+        if _is_scalar(text):
+            return syntax.Literal(float(text), span=self.span(word))
         # 2^31 is valid after a minus sign, which is an operator and not seen here.
-        digits = token.lstrip("0") or "0"
+        digits = text.lstrip("0") or "0"
         if len(digits) > 10 or int(digits) > MAX_INTEGER + 1:
-            message = brief(f"integer {token} does not fit in 32 bits")
-            raise InvalidGraphError(message, self.span(token))
-        return syntax.Literal(int(digits), span=self.span(token))
+            message = brief(f"integer {text} does not fit in 32 bits")
+            raise InvalidGraphError(message, self.span(word))
+        return syntax.Literal(int(digits), span=self.span(word))
 
-    def string(self, children: Children) -> syntax.Literal:
-        (token,) = children
-        if not (token.isascii() and token.isprintable()):
+    def string(self, word: Word) -> syntax.Literal:
+        text = _text(word)
+        if not (text.isascii() and text.isprintable()):
             message = "a string must consist of printable ASCII characters"
-            raise NnefSyntaxError(message, self.span(token))
-        text = re.sub(r"\\(.)", r"\1", token[1:-1])
-        return syntax.Literal(text, span=self.span(token))
+            raise NnefSyntaxError(message, self.span(word))
+        value = text[1:-1]
+        if "\\" in value:
+            value = re.sub(r"\\(.)", r"\1", value)
+        return syntax.Literal(value, span=self.span(word))
 
-    def logical(self, children: Children) -> syntax.Literal:
-        (token,) = children
-        return syntax.Literal(token == "true", span=self.span(token))
+    def logical(self, word: Word) -> syntax.Literal:
+        return syntax.Literal(_text(word) == "true", span=self.span(word))
 
-    def array_expr(self, children: Children) -> syntax.Array:
-        items, span = self._bracketed(children)
-        return syntax.Array(items, span=span)
+    def array_expr(self, opening: Word, *parts: Any) -> syntax.Array:
+        *items, closing = parts
+        whole = () if items[0] is None else self.items(*items)
+        return syntax.Array(whole, span=self.bracketed(opening, closing))
 
-    def literals(self, children: Children) -> syntax.Array:
+    def literals(self, word: Word) -> syntax.Array:
         """An array of numbers, read at once."""
-        (token,) = children
-        span = self.span(token)
-        values = tuple(map(_value, token[1:-1].split(",")))
+        span = self.span(word)
+        values = _numbers(_text(word)[1:-1])
         return syntax.Array(syntax.Numbers(values, span), span=span)
 
-    def tuple_expr(self, children: Children) -> syntax.Target:
-        """A tuple; one target in parentheses is that target."""
-        items, span = self._bracketed(children)
-        return items[0] if len(items) == 1 else syntax.Tuple(items, span=span)
+    def tuple_expr(
+        self, opening: Word, first: Any, others: Items, closing: Word
+    ) -> syntax.Tuple:
+        return syntax.Tuple((first, *others), span=self.bracketed(opening, closing))
 
-    array_target = array_expr
-    tuple_target = tuple_expr
+    def tuple_target(self, opening: Word, *parts: Any) -> syntax.Target:
+        """One target in parentheses is that target."""
+        *items, closing = parts
+        whole = self.items(*items)
+        if len(whole) == 1:
+            return whole[0]  # type: ignore[no-any-return]
+        return syntax.Tuple(whole, span=self.bracketed(opening, closing))
 
-    def group(self, children: Children) -> syntax.Expression:
-        opening, expression, closing = children
-        self.operator(self.span(opening, closing))
-        return expression  # type: ignore[no-any-return]
+    def group(
+        self, opening: Word, expression: syntax.Expression, closing: Word
+    ) -> syntax.Expression:
+        self.operator(self.bracketed(opening, closing))
+        return expression
 
-    def binary(self, children: Children) -> syntax.Operator:
-        left, symbol, right = children
+    def binary(
+        self, left: syntax.Expression, symbol: Word, right: syntax.Expression
+    ) -> syntax.Operator:
         span = self.operator(join(left.span, right.span))
-        return syntax.Operator(str(symbol), (left, right), span=span)
+        return syntax.Operator(_text(symbol), (left, right), span=span)
 
-    def unary(self, children: Children) -> syntax.Expression:
-        sign, operand = children
-        span = join(self.span(sign), operand.span)
+    def unary(self, sign: Word, operand: syntax.Expression) -> syntax.Expression:
+        symbol, span = _text(sign), join(self.span(sign), operand.span)
         value: Any = operand.value if isinstance(operand, syntax.Literal) else None
-        if sign == "-" and type(value) in (int, float):
+        if symbol == "-" and type(value) in (int, float):
             return syntax.Literal(-value, span=span)
-        return syntax.Operator(str(sign), (operand,), span=self.operator(span))
+        return syntax.Operator(symbol, (operand,), span=self.operator(span))
 
     if_else = _expression(syntax.Conditional)
     subscript = _expression(syntax.Subscript)
     range_expr = _expression(syntax.Range)
 
-    def comprehension(self, children: Children) -> syntax.Comprehension:
-        parts, span = self._bracketed(children)
-        loops = tuple(part for part in parts if isinstance(part, syntax.Loop))
-        *condition, value = parts[len(loops) :]
-        fields = (loops, condition[0] if condition else None, value)
-        return syntax.Comprehension(*fields, span=self.operator(span))
+    def comprehension(self, opening: Word, *parts: Any) -> syntax.Comprehension:
+        *loops, condition, value, closing = parts
+        span = self.operator(self.bracketed(opening, closing))
+        fields = (self.items(*loops), condition, value)
+        return syntax.Comprehension(*fields, span=span)
 
     loop = _named(syntax.Loop)
 
-    def builtin(self, children: Children) -> syntax.Builtin:
-        name, _, argument, closing = children
-        span = self.operator(self.span(name, closing))
-        return syntax.Builtin(str(name), argument, span=span)
+    def builtin(
+        self, name: Word, argument: syntax.Expression, closing: Word
+    ) -> syntax.Builtin:
+        span = self.operator(self.bracketed(name, closing))
+        return syntax.Builtin(_text(name), argument, span=span)
 
-    def invocation(self, children: Children) -> syntax.Invocation:
-        name, dtype, *arguments = children
-        bound = None if dtype is None else self.dtype([dtype])
-        span = self.span(name)
-        return syntax.Invocation(str(name), bound, tuple(arguments), span=span)
+    def invocation(self, name: Word, *arguments: Any) -> syntax.Invocation:
+        return self._invocation(name, None, arguments)
 
-    def positional(self, children: Children) -> syntax.Argument:
-        (value,) = children
-        return syntax.Argument(None, value, span=value.span)
+    def typed_invocation(
+        self, name: Word, dtype: Word, *arguments: Any
+    ) -> syntax.Invocation:
+        return self._invocation(name, self.dtype(dtype), arguments)
 
-    keyword = _named(syntax.Argument)
+    def _invocation(
+        self, name: Word, dtype: str | None, parts: tuple[Any, ...]
+    ) -> syntax.Invocation:
+        arguments = self.items(*parts) if parts else ()
+        return syntax.Invocation(_text(name), dtype, arguments, span=self.span(name))
 
-    def _bracketed(self, children: Children) -> tuple[tuple[Any, ...], Span]:
-        items = tuple(c for c in children if c is not None and not isinstance(c, Token))
-        return items, self.span(children[0], children[-1])
+    keyword = _named(syntax.Keyword)

@@ -8,7 +8,7 @@ errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import isinf
 
 from nnef_grad.errors import (
@@ -54,6 +54,8 @@ class ExpressionChecker:
         problems: the problems so far.
         fragment: the fragment that the expressions are in; None in the graph.
         variables: the variables of the graph.
+        valid: the types of the invocations in that fragment or graph which have no
+            problem, by their operations, and the types and parameters of their arguments.
     """
 
     def __init__(self, library: Library) -> None:
@@ -61,6 +63,8 @@ class ExpressionChecker:
         self.problems: list[Problem] = []
         self.fragment: syntax.Fragment | None = None
         self.variables: set[str] = set()
+        self.valid: dict[tuple[object, ...], Type] = {}
+        self._declarations: dict[str, syntax.Fragment | None] = {}
 
     def report(self, message: str, span: Span, remedy: Remedy | None = None) -> Type:
         """Adds a problem, and returns the unknown type of the faulty expression."""
@@ -98,8 +102,10 @@ class ExpressionChecker:
 
     def is_open(self, invocation: syntax.Invocation, found: Type) -> bool:
         """Whether it returns an array whose length only a primitive operation knows."""
+        if not isinstance(found, ArrayType):
+            return False
         pending, seen = [invocation.name], set[str]()
-        while isinstance(found, ArrayType) and pending:
+        while pending:
             fragment = self.library.get(pending.pop())
             if fragment is None or fragment.name in seen:
                 continue
@@ -243,43 +249,90 @@ class ExpressionChecker:
     # Invocations
 
     def _invocation(self, invocation: syntax.Invocation, types: Types) -> Type:
-        name, span = invocation.name, invocation.span
-        if name not in self.library:
+        name = invocation.name
+        fragment = self._declaration(name)
+        if fragment is None:
             near = self._suggestion(name, self.library)
-            self.report(f"there is no operation '{name}'{near}", span)
+            self.report(f"there is no operation '{name}'{near}", invocation.span)
             return self._visit_arguments(invocation, types)
-        fragment = self.library[name]
         if self.fragment is not None and name in _NOT_IN_FRAGMENTS:
             message = f"'{name}' cannot be used in a fragment, only in the graph"
-            self.report(message, span)
+            self.report(message, invocation.span)
         try:
             given = match(fragment, invocation)
         except InvalidGraphError as error:
             self.problems += error.problems
             return self._visit_arguments(invocation, types)
-        generics = self._generics(fragment, invocation)
-        known = len(self.problems)
+        if name == "update":
+            self._check_updated(given["variable"])
         found = [
-            self._check_argument(p, given[p.name].value, types, generics, name)
-            for p in fragment.parameters
-            if p.name in given
+            self._argument(fragment, p, value, types) for p, value in given.items()
         ]
-        is_faulty = UNKNOWN in found or len(self.problems) > known
+        call = (name, invocation.dtype, *given, *found)
+        if call in self.valid:
+            return self.valid[call]
+        known = len(self.problems)
+        arguments = dict(zip(given, found, strict=True))
+        result = self._call(fragment, invocation, given, arguments, types)
+        if len(self.problems) == known:
+            self.valid[call] = result
+        return result
+
+    def _declaration(self, name: str) -> syntax.Fragment | None:
+        """The declaration of an operation, which is looked up once."""
+        if name not in self._declarations:
+            self._declarations[name] = self.library.get(name)
+        return self._declarations[name]
+
+    def _argument(
+        self,
+        fragment: syntax.Fragment,
+        name: str,
+        value: syntax.Expression,
+        types: Types,
+    ) -> Type:
+        """The type of the argument of a parameter."""
+        if isinstance(value, syntax.Identifier) and value.name not in types:
+            (wanted,) = (p.type for p in fragment.parameters if p.name == name)
+            if wanted == STRING:
+                message = (
+                    f"'{value.name}' is not defined: write '{value.name}' in quotes"
+                )
+                return self.report(message, value.span)
+        return self._visit(value, types)
+
+    def _call(
+        self,
+        fragment: syntax.Fragment,
+        invocation: syntax.Invocation,
+        given: Mapping[str, syntax.Expression],
+        found: Mapping[str, Type],
+        types: Types,
+    ) -> Type:
+        """The type of an invocation, from the types of its arguments by parameter: the
+        arguments themselves are for messages.
+        """
+        name, generics = fragment.name, self._generics(fragment, invocation)
+        known = len(self.problems)
+        for p in fragment.parameters:
+            if p.name in given and not is_assignable(found[p.name], p.type, generics):
+                wanted = generics.bound(p.type)
+                message = f"argument '{p.name}' of '{name}' wants {wanted}, got {found[p.name]}"
+                self._report_misfit(message, given[p.name], wanted, types, generics)
+        is_faulty = UNKNOWN in found.values() or len(self.problems) > known
         if fragment.generic and generics.dtype is None and is_faulty:
             return UNKNOWN
-        self._check_defaults(fragment, given, generics, span)
-        if name == "update" and "variable" in given:
-            self._check_updated(given["variable"].value)
+        self._check_defaults(fragment, given, generics, invocation.span)
         if fragment.generic is not None and generics.dtype is None:
             message = f"'{name}' needs a data type: write {name}<scalar>(...)"
-            return self.report(message, span)
+            return self.report(message, invocation.span)
         items = tuple(generics.bound(r.type) for r in fragment.results)
         return items[0] if len(items) == 1 else TupleType(items)
 
     def _visit_arguments(self, invocation: syntax.Invocation, types: Types) -> Type:
         """Reports the problems of arguments that have no parameters."""
-        for argument in invocation.arguments:
-            self._visit(argument.value, types)
+        for value in invocation.values:
+            self._visit(value, types)
         return UNKNOWN
 
     def _generics(
@@ -295,28 +348,18 @@ class ExpressionChecker:
         default = fragment.generic if fragment.generic != GENERIC else None
         return Generics(dtype if dtype is not None else default)
 
-    def _check_argument(
+    def _report_misfit(
         self,
-        parameter: syntax.Parameter,
+        message: str,
         value: syntax.Expression,
+        wanted: Type,
         types: Types,
         generics: Generics,
-        name: str,
-    ) -> Type:
-        """The type of an argument, which must be that of its parameter."""
-        is_name = isinstance(value, syntax.Identifier) and value.name not in types
-        if is_name and parameter.type == STRING:
-            word = value.span.text
-            message = f"'{word}' is not defined: write '{word}' in quotes"
-            return self.report(message, value.span)
-        found = self._visit(value, types)
-        if is_assignable(found, parameter.type, generics):
-            return found
-        expected = generics.bound(parameter.type)
-        culprit, wanted = self._culprit(value, expected, types, generics)
-        advice = _advice(culprit, wanted)
-        message = f"argument '{parameter.name}' of '{name}' wants {expected}, got {found}{advice}"
-        return self.report(message, culprit.span, "lenient" if advice else None)
+    ) -> None:
+        """Reports an argument whose type is not that of its parameter."""
+        culprit, type_ = self._culprit(value, wanted, types, generics)
+        advice = _advice(culprit, type_)
+        self.report(message + advice, culprit.span, "lenient" if advice else None)
 
     def _culprit(
         self,
@@ -424,8 +467,10 @@ def _advice_on_integers(expression: syntax.Operator, operands: list[Type]) -> st
 
 def identifiers(target: syntax.Expression) -> list[syntax.Identifier]:
     """The names that an assignment defines, in order."""
+    if isinstance(target, syntax.Identifier):
+        return [target]
     found: list[syntax.Identifier] = []
-    pending = [target]
+    pending: list[syntax.Expression] = [target]
     while pending:
         part = pending.pop()
         if isinstance(part, syntax.Identifier):

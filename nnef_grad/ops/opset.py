@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from nnef_grad.language.library import Library, standard
+from nnef_grad.language.library import Extended, Library, standard
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.registry import SHAPES, ShapeFunction
 
@@ -27,5 +26,4 @@ class OpSet:
 
     def extended(self, declarations: Iterable[Fragment]) -> OpSet:
         """These operations and further ones, which go first."""
-        own = {f.name: f for f in declarations}
-        return OpSet(ChainMap(own, self.declarations), self.shapes)  # type: ignore[arg-type]
+        return OpSet(Extended(declarations, self.declarations), self.shapes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nnef_grad.graph.ir import Shape, Tensor
-from nnef_grad.ops.registry import Emit, require, shape, volume
+from nnef_grad.ops.registry import Emit, ShapeError, require, shape, volume
 from nnef_grad.ops.shape import with_extent
 
 
@@ -20,8 +20,8 @@ def line(
 
 @shape("external")
 def external_shape(shape: Shape) -> Shape:
-    message = f"extents must be positive, and the shape is {list(shape)}"
-    require(all(extent > 0 for extent in shape), message)
+    if min(shape, default=1) < 1:
+        raise ShapeError(f"extents must be positive, and the shape is {list(shape)}")
     return shape
 
 

@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.collector import collector_paused
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.ops.traits import DATA, LAYERS
 
 # Importing the families enters their lowerings.
 from nnef_grad.targets import (  # noqa: F401  # noqa: F401
@@ -36,7 +39,7 @@ from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misrea
 from nnef_grad.targets.forms import choose_forms
 from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
 from nnef_grad.targets.registry import find_lowering, refusal
-from nnef_grad.targets.runtimes import RUNTIMES, Runtime
+from nnef_grad.targets.runtimes import ALL, RUNTIMES, CommonSubset, Runtime
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import Data, put_literals, store_constants
 
@@ -65,6 +68,7 @@ class Lowered:
     data: Data = field(default_factory=Data)
 
 
+@collector_paused()
 def lower(graph: Graph, target: str) -> Lowered:
     """The graph in a form that the runtimes of a target have.
 
@@ -87,11 +91,12 @@ def lower(graph: Graph, target: str) -> Lowered:
         return Lowered(graph)
     graph = choose_forms(prune(matrix.join_products(graph)), TARGETS[target])
     kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
-    graph = floor_casts(graph)
-    while (changed := _round(graph, runtimes, kept)) is not graph:
+    common = CommonSubset(runtimes)
+    graph = _applied(_FIRST, graph, common)
+    while (changed := _round(graph, common, kept)) is not graph:
         graph = changed
-    graph, data = store_constants(graph, partial(_is_lacking, runtimes))
-    lacking = [op for op in graph.operations if _is_lacking(runtimes, op)]
+    graph, data = store_constants(graph, common.lacks)
+    lacking = list(filter(common.lacks, graph.operations))
     if lacking:
         raise UnsupportedError.collect([_problem(op, runtimes) for op in lacking])
     graph = put_inputs_first(graph)
@@ -101,48 +106,66 @@ def lower(graph: Graph, target: str) -> Lowered:
     return Lowered(replace(graph, quantization=quantization), data)
 
 
-# Further passes, and the runtimes that want each: in every round, and when there is
-# nothing else to do.
-Passes = Sequence[tuple[str, Callable[[Graph], Graph]]]
-_ALWAYS: Passes = (("tract", move_casts_up), ("tract onnx", workarounds.add_biases))
-_LAST: Passes = (
-    ("onnx", copy_outputs),
-    ("tract", workarounds.hold_steps),
-    ("tract", workarounds.join_repeats),
-    ("tract", workarounds.add_opposites),
-    ("tract", workarounds.split_sums),
-    ("onnx", workarounds.hold_zeros),
-    ("tract", make_inputs_scalar),
-    ("tract", rename_misread),
+class _Pass(NamedTuple):
+    """A further pass.
+
+    Attributes:
+        runtimes: the names of the runtimes that want it, in a string.
+        operations: those that it replaces; None if it may change any.
+        change: the pass.
+    """
+
+    runtimes: str
+    operations: Set[str] | None
+    change: Callable[[Graph], Graph]
+
+
+# Before all others, in every round, and when there is nothing else to do.
+_FIRST = (_Pass(ALL, {"cast"}, floor_casts),)
+_ALWAYS = (
+    _Pass("tract", {"cast"}, move_casts_up),
+    _Pass("tract onnx", {*LAYERS, "batch_normalization"}, workarounds.add_biases),
+)
+_LAST = (
+    _Pass("onnx", DATA, copy_outputs),
+    _Pass("tract", {"slice"}, workarounds.hold_steps),
+    _Pass("tract", {"tile"}, workarounds.join_repeats),
+    _Pass("tract", {"sub"}, workarounds.add_opposites),
+    _Pass("tract", {"sum_reduce", "mean_reduce"}, workarounds.split_sums),
+    _Pass("onnx", {"pad"}, workarounds.hold_zeros),
+    _Pass("tract", {"cast"}, make_inputs_scalar),
+    _Pass("tract", None, rename_misread),
 )
 
 
-def _round(graph: Graph, runtimes: Sequence[Runtime], kept: Set[Tensor]) -> Graph:
+def _round(graph: Graph, common: CommonSubset, kept: Set[Tensor]) -> Graph:
     """The graph with operations replaced that a runtime lacks, once."""
     found = remove_copies(graph, kept)
-    found = put_literals(found, partial(_is_lacking, runtimes))
-    found = _applied(_ALWAYS, found, runtimes)
-    found = inline(found, partial(_lowering, runtimes))
+    found = put_literals(found, common.lacks)
+    found = _applied(_ALWAYS, found, common)
+    found = inline(found, partial(_lowering, common))
     if found is graph:
-        found = _applied(_LAST, found, runtimes)
+        found = _applied(_LAST, found, common)
     return graph if found is graph else prune(found)
 
 
-def _applied(passes: Passes, graph: Graph, runtimes: Sequence[Runtime]) -> Graph:
-    """The graph after those of the passes that a runtime wants."""
-    for names, change in passes:
-        if any(runtime.name in names.split() for runtime in runtimes):
+def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Graph:
+    """The graph after those of the passes that a runtime wants, and that have something
+    to change.
+    """
+    wanting = {runtime.name for runtime in common.runtimes}
+    there = {op.name for op in graph.operations}
+    for runtimes, operations, change in passes:
+        is_wanted = not wanting.isdisjoint(runtimes.split())
+        if is_wanted and (operations is None or not there.isdisjoint(operations)):
             graph = change(graph)
+            there = {op.name for op in graph.operations}
     return graph
 
 
-def _is_lacking(runtimes: Sequence[Runtime], operation: Operation) -> bool:
-    return any(runtime.lacks(operation) for runtime in runtimes)
-
-
-def _lowering(runtimes: Sequence[Runtime], operation: Operation) -> Decompose | None:
+def _lowering(common: CommonSubset, operation: Operation) -> Decompose | None:
     """Puts other operations in the place of one that a runtime lacks."""
-    form = find_lowering(operation) if _is_lacking(runtimes, operation) else None
+    form = find_lowering(operation) if common.lacks(operation) else None
     return None if form is None else partial(_filled, form)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
-from nnef_grad.build.arguments import operation_key
+from nnef_grad.build.arguments import operation_key, settings_key
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.language.library import standard
@@ -23,13 +23,14 @@ def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
     stays = outputs | kept
     originals, operations = dict[Tensor, Operand](), list[Operation]()
     for op in graph.operations:
-        op = substitute(op, originals)
+        op = substitute(op, originals) if originals else op
         is_copy = op.name == "copy" and isinstance(op.operands[0], Tensor)
         if is_copy and stays.isdisjoint(op.outputs):
             originals[op.outputs[0]] = op.operands[0]
             continue
         is_unique = op.name in UNIQUE
-        earlier = op if is_unique else first.setdefault(operation_key(op), op)
+        key = operation_key(op, settings_key(op))
+        earlier = op if is_unique else first.setdefault(key, op)
         if earlier is not op:
             originals.update(zip(op.outputs, earlier.outputs, strict=True))
         if earlier is op or not outputs.isdisjoint(op.outputs):
@@ -40,21 +41,24 @@ def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
 
 def copy_outputs(graph: Graph) -> Graph:
     """The graph with copies as outputs where these are variables or constants."""
-    names, outputs = NameSupply(graph.tensors), set(graph.outputs)
-    renamed = {
-        tensor: replace(tensor, name=names.fresh(f"{tensor.name}_data"))
+    outputs = set(graph.outputs)
+    data = [
+        tensor
         for op in graph.operations
         if op.name in DATA
         for tensor in op.outputs
         if tensor in outputs
-    }
-    copy = standard()["copy"]
+    ]
+    if not data:
+        return graph
+    names, copy = NameSupply(graph.tensors), standard()["copy"]
+    renamed = {t: replace(t, name=names.fresh(f"{t.name}_data")) for t in data}
     operations = [substitute(op, renamed) for op in graph.operations]
     operations += [
         Operation(copy, (new,), {}, (old,), dtype=old.dtype)
         for old, new in renamed.items()
     ]
-    return replace(graph, operations=tuple(operations)) if renamed else graph
+    return replace(graph, operations=tuple(operations))
 
 
 # tract reads names that begin with these as literals.
@@ -63,17 +67,16 @@ _MISREAD = ("inf", "true", "false")
 
 def rename_misread(graph: Graph) -> Graph:
     """The graph with other names for tensors whose names are misread."""
+    misread = [t for t in graph.tensors.values() if t.name.startswith(_MISREAD)]
+    if not misread:
+        return graph
     supply = NameSupply(graph.tensors)
-    renamed = {
-        tensor: replace(tensor, name=supply.fresh(f"_{tensor.name}"))
-        for tensor in graph.tensors.values()
-        if tensor.name.startswith(_MISREAD)
-    }
+    renamed = {t: replace(t, name=supply.fresh(f"_{t.name}")) for t in misread}
     names = {old.name: new.name for old, new in renamed.items()}
     interface = dict.fromkeys(t.name for t in (*graph.inputs, *graph.outputs))
     told = [name for name in interface if name in names]
     notes = (f"  {names[name]}: what '{name}' is called here" for name in told)
-    changed = replace(
+    return replace(
         graph,
         inputs=tuple(renamed.get(tensor, tensor) for tensor in graph.inputs),
         outputs=tuple(renamed.get(tensor, tensor) for tensor in graph.outputs),
@@ -84,4 +87,3 @@ def rename_misread(graph: Graph) -> Graph:
         },
         notes=(*graph.notes, *notes),
     )
-    return changed if renamed else graph

@@ -8,9 +8,9 @@ operations that it is found with: a transposition after it may be needless then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 from nnef_grad.build.emitter import Emitter
@@ -72,12 +72,27 @@ class _Choice:
     """What is known of a graph, and the choices made so far."""
 
     def __init__(self, graph: Graph, runtimes: Sequence[str]) -> None:
+        self._graph = graph
         self._runtimes = runtimes
-        self._producers = producers(graph)
-        self._uses = count_uses(graph)
-        self._users = {x: op for op in graph.operations for x in op.inputs}
-        self._data = data_of(graph.operations)
         self._found: dict[object, Decompose | None] = {}
+
+    # Most graphs have no operation with several forms, and need none of these.
+
+    @cached_property
+    def _producers(self) -> Mapping[Tensor, Operation]:
+        return producers(self._graph)
+
+    @cached_property
+    def _uses(self) -> Mapping[Tensor, int]:
+        return count_uses(self._graph)
+
+    @cached_property
+    def _users(self) -> Mapping[Tensor, Operation]:
+        return {x: op for op in self._graph.operations for x in op.inputs}
+
+    @cached_property
+    def _data(self) -> Set[Tensor]:
+        return data_of(self._graph.operations)
 
     def best(self, op: Operation) -> Decompose | None:
         """The cheapest form of an operation; None for the operation as it is."""
@@ -93,13 +108,14 @@ class _Choice:
 
     def forms(self, op: Operation) -> list[Form]:
         """The other forms of an operation."""
-        source = self._source(op) if op.name in FORMS else None
-        sources = (None, source.name if source is not None else None)
-        return [
-            form
-            for form in FORMS.get(op.name, ())
-            if form.source in sources and form.applies(op)
-        ]
+        applicable = [form for form in FORMS.get(op.name, ()) if form.applies(op)]
+        return [form for form in applicable if self._has_source(form, op)]
+
+    def _has_source(self, form: Form, op: Operation) -> bool:
+        if form.source is None:
+            return True
+        source = self._source(op)
+        return source is not None and source.name == form.source
 
     def _source(self, op: Operation) -> Operation | None:
         """What made the first operand, and for nothing else."""

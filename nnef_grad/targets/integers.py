@@ -128,15 +128,16 @@ def make_inputs_scalar(graph: Graph) -> Graph:
         casts[_is_cast(op, "integer", "scalar")].update(op.inputs)
     only_cast = casts[True] - casts[False]
     chosen = {t: replace(t, dtype="scalar") for t in graph.inputs if t in only_cast}
+    if not chosen:
+        return graph
     operations = (substitute(op, chosen) for op in graph.operations)
     notes = (f"  {t.name}: input, whole numbers as scalars" for t in chosen)
-    changed = replace(
+    return replace(
         graph,
         inputs=tuple(chosen.get(tensor, tensor) for tensor in graph.inputs),
         operations=tuple(map(_with_own_type, operations)),
         notes=(*graph.notes, *notes),
     )
-    return changed if chosen else graph
 
 
 def _with_own_type(op: Operation) -> Operation:

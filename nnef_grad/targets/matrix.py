@@ -97,18 +97,19 @@ def join_products(graph: Graph) -> Graph:
     sums = _sums_of_products(graph)
 
     def build(op: Operation) -> Decompose | None:
-        found = sums.get(op.outputs[0], _Sum([], []))
-        is_worth = op.name == "add" and _pays(found, op)
-        return partial(_joined_products, found) if is_worth else None
+        found = sums.get(op.outputs[0]) if op.name == "add" else None
+        if found is None or not _pays(found, op):
+            return None
+        return partial(_joined_products, found)
 
-    return inline(graph, build)
+    return inline(graph, build) if sums else graph
 
 
 def _sums_of_products(graph: Graph) -> dict[Tensor, _Sum]:
     """The sums that are no part of another one."""
     uses, sums = count_uses(graph), dict[Tensor, _Sum]()
     for op in graph.operations:
-        (result, *_) = op.outputs
+        result = op.outputs[0]
         if op.name == "matmul" and result.rank == 2:
             sums[result] = _Sum([op], [])
         elif op.name == "add" and all(x.shape == result.shape for x in op.inputs):

@@ -9,7 +9,7 @@ operation that need to be. The other forms are not given here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation
@@ -43,6 +43,39 @@ RUNTIMES: dict[str, Runtime] = {
     "tract": Runtime("tract", "tract"),
     "onnx": Runtime("onnx", "ONNX Runtime"),
 }
+
+
+class CommonSubset:
+    """What all of some runtimes have, and compute right.
+
+    Many passes ask about the same operation. One that was found to be in the subset is
+    looked up by its identity, since attributes have no hash; it is kept alive, so that no
+    other operation gets the same identity.
+
+    Attributes:
+        runtimes: these runtimes.
+    """
+
+    def __init__(self, runtimes: Collection[Runtime]) -> None:
+        self.runtimes = runtimes
+        names = {runtime.name for runtime in runtimes}
+        self._exceptions = {
+            operation: [holds for where, holds in facts if not names.isdisjoint(where)]
+            for operation, facts in LACKING.items()
+        }
+        self._found: dict[int, Operation] = {}
+
+    def lacks(self, operation: Operation) -> bool:
+        """Whether a runtime lacks the operation, as it is set."""
+        if id(operation) in self._found:
+            return False
+        exceptions = self._exceptions.get(operation.name, ())
+        is_standard = operation.name in standard()
+        if not is_standard or any(holds(operation) for holds in exceptions):
+            return True
+        self._found[id(operation)] = operation
+        return False
+
 
 ALL = "khronos tract onnx"
 

@@ -62,6 +62,8 @@ def put_literals(graph: Graph, which: When) -> Graph:
         if op.name == "constant" and op.dtype == "scalar"
         if which(op) and _is_uniform(op)
     }
+    if not literals:
+        return graph
 
     def is_open(op: Operation) -> bool:
         return op.name in _OF_NUMBERS and not literals.keys().isdisjoint(op.inputs)

@@ -16,6 +16,7 @@ import nnef_grad
 from nnef_grad.graph.printer import print_operation, print_value
 from nnef_grad.language import syntax
 from nnef_grad.language.library import standard
+from nnef_grad.language.matching import match
 from nnef_grad.language.parser import parse_document
 from nnef_grad.language.types import ArrayType, Primitive, TensorType, TupleType, Type
 
@@ -86,7 +87,7 @@ def test_a_value_is_read_as_it_was(typed: tuple[Type, Any]) -> None:
     printed = print_value(type_, value)
     (statement,) = statements(f"y = f(a = {printed})")
     assert isinstance(statement.value, syntax.Invocation)
-    read = syntax.literal_value(statement.value.arguments[0].value)
+    read = syntax.literal_value(statement.value.values[0])
     assert same(read, value)
 
 
@@ -178,11 +179,8 @@ class Name(str):
 
 def arguments(invocation: syntax.Invocation) -> dict[str, Any]:
     """The values of the arguments by parameter."""
-    names = [p.name for p in standard()[invocation.name].parameters]
-    return {
-        argument.keyword or names[position]: read_value(argument.value)
-        for position, argument in enumerate(invocation.arguments)
-    }
+    given = match(standard()[invocation.name], invocation)
+    return {name: read_value(argument) for name, argument in given.items()}
 
 
 def read_value(expression: syntax.Expression) -> Any:

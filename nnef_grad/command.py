@@ -1,0 +1,291 @@
+"""What the command line does: reads, calls the library, writes, and turns errors into
+exit codes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import nnef_grad
+from nnef_grad import console
+from nnef_grad.autodiff.backward import Wrt
+from nnef_grad.errors import NnefGradError, Problem, UsageError
+from nnef_grad.language.labels import is_constant
+from nnef_grad.model import declared_variables, from_source
+from nnef_grad.progress import Progress
+from nnef_grad.storage.containers import Container, open_container
+from nnef_grad.storage.data import arrays_of
+from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
+
+WRONG_GRADIENT = 1
+
+
+def _render(error: NnefGradError, *, format: str, **_: object) -> str:
+    error.problems = tuple(map(_with_advice, error.problems))
+    if format == "text":
+        return str(error)
+    return _json({"errors": [p.as_data() for p in error.problems]})
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    import json  # for programs only
+
+    return json.dumps(data)
+
+
+# The option that helps against a problem, by its remedy.
+_ADVICE = {
+    "lenient": ", or read it with --lenient",
+    "overwrite": ": use --force to replace it",
+    "smaller": ": try a smaller --batch or --input-shape, or allow it by --check-memory",
+}
+
+
+def _with_advice(problem: Problem) -> Problem:
+    """The problem, with the option that would help."""
+    advice = "" if problem.remedy is None else _ADVICE[problem.remedy]
+    return problem._replace(message=f"{problem.message}{advice}")
+
+
+@console.command_line(_render)
+def compile_model(
+    model: str,
+    output: str,
+    wrt: tuple[str, ...],
+    outputs: tuple[str, ...],
+    stop: tuple[str, ...],
+    jacobian: bool,
+    seed: str,
+    with_outputs: bool,
+    input_shape: tuple[str, ...],
+    batch: int | None,
+    rules: str | None,
+    expand: tuple[str, ...],
+    gelu: str,
+    lenient: bool,
+    target: str,
+    check: bool,
+    check_seed: int,
+    check_memory: float | None,
+    stats: str | None,
+    format: str,
+    force: bool,
+    quiet: bool,
+) -> None:
+    """Compiles a model, as the options say; see `nnef-grad --help`."""
+    _refuse(output, model, force)
+    progress = Progress(shown=not quiet and format == "text")
+    with progress.stage("reading"):
+        container = open_container(model) if model != console.PIPE else None
+        own_rules = nnef_grad.load_rules(rules) if rules is not None else None
+        graph = _read(
+            container,
+            input_shapes=dict(map(_parse_shape, input_shape)),
+            batch=batch,
+            expand=[*_split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
+            rules=own_rules,
+            lenient=lenient,
+        )
+    with progress.stage("differentiating"):
+        backward = _differentiation(jacobian, seed)(
+            graph,
+            wrt=_wrt(_split(wrt)) if wrt else "all",
+            outputs=_split(outputs) or None,
+            stop=_split(stop),
+            with_outputs=with_outputs,
+            rules=own_rules,
+        )
+    stored = nnef_grad.VariableData(container) if container is not None else None
+    untrained = _is_untrained(graph, stored)
+    with progress.stage("lowering"):
+        backward, constants = _lower(backward, target, output)
+    if stats is not None:
+        _report_statistics(graph, backward, stats == "full", as_json=format == "json")
+    if check:
+        known = (
+            arrays_of(declared_variables(graph), stored) if stored is not None else {}
+        )
+        _check(
+            graph,
+            backward,
+            progress,
+            as_json=format == "json",
+            variables={**known, **constants},
+            seed=check_seed,
+            rules=own_rules,
+            memory=None if check_memory is None else int(check_memory * 2**30),
+        )
+    with progress.stage("writing"):
+        _write(backward, output, stored, constants, partial=untrained, force=force)
+    warnings = _warnings(graph, backward, untrained, output)
+    summary = "" if quiet else nnef_grad.summary(graph, backward)
+    _report(warnings, summary, format)
+
+
+def _refuse(output: str, model: str, force: bool) -> None:
+    """Refuses an OUT that cannot be written, before anything is computed."""
+    if output == console.PIPE:
+        return
+    if model != console.PIPE:
+        refuse_loss(output, model)
+    refuse_output(output, overwrite=force)
+
+
+def _read(container: Container | None, **options: Any) -> nnef_grad.Graph:
+    if container is None:
+        return from_source(console.read_stdin(), **options)
+    return from_source(container.graph(), container.quantization(), **options)
+
+
+def _lower(
+    backward: nnef_grad.Backward, target: str, output: str
+) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
+    """The backward graph lowered for a target, and the data of the constants that
+    became variables.
+    """
+    if target == "nnef":
+        # Importing the lowerings, and numpy with them, takes longer than compiling.
+        return backward, {}
+    lowered = nnef_grad.lower(backward.graph, target)
+    if lowered.data and _is_text(output):
+        message = f"target '{target}' stores the constants of the graph as variables"
+        raise UsageError(f"{message}: write a folder or an archive, which hold data")
+    return replace(backward, graph=lowered.graph), lowered.data
+
+
+def _is_untrained(
+    graph: nnef_grad.Graph, stored: nnef_grad.VariableData | None
+) -> bool:
+    """Whether no variable has data, but for constants that an earlier lowering made
+    variables.
+    """
+    labels = (variable.label for variable in declared_variables(graph))
+    known = stored if stored is not None else ()
+    return not any(label in known for label in labels if not is_constant(label))
+
+
+def _write(
+    backward: nnef_grad.Backward,
+    output: str,
+    stored: nnef_grad.VariableData | None,
+    constants: Mapping[str, Any],
+    *,
+    partial: bool,
+    force: bool,
+) -> None:
+    if output == console.PIPE:
+        console.print_result(nnef_grad.dumps(backward))
+        return
+    # The constants come first: an unused file of the model may have the same label.
+    found: Any = ChainMap(dict(constants), stored or {})  # type: ignore[arg-type]
+    data = None if _is_text(output) else found
+    nnef_grad.save(backward, output, data=data, partial=partial, overwrite=force)
+
+
+def _is_text(output: str) -> bool:
+    """Whether OUT is a text, which cannot hold data."""
+    return output == console.PIPE or format_of(output) is ModelFormat.TEXT
+
+
+def _warnings(
+    graph: nnef_grad.Graph,
+    backward: nnef_grad.Backward,
+    untrained: bool,
+    output: str,
+) -> list[Problem]:
+    found = [*graph.warnings, *map(Problem, backward.warnings)]
+    if untrained and declared_variables(graph) and not _is_text(output):
+        message = "the model has no data for its variables, so OUT has none either"
+        found.append(Problem(message))
+    return found
+
+
+def _differentiation(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:
+    if not jacobian:
+        return partial(nnef_grad.differentiate, seed=seed)  # type: ignore[arg-type]
+    if seed != "input":
+        raise UsageError("--jacobian takes no seed: leave out --seed")
+    return nnef_grad.jacobian
+
+
+def _check(
+    graph: nnef_grad.Graph,
+    backward: nnef_grad.Backward,
+    progress: Progress,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Reports how the gradients compare; a wrong one ends the program."""
+    from nnef_grad.interpreter.gradcheck import Table
+
+    table = Table((t.name, t.shape) for t in backward.graph.outputs)
+
+    def report(found: nnef_grad.CheckedGradient, done: int, total: int) -> None:
+        progress.update(done, total)
+        if not as_json:
+            heading = [table.heading] if done == 1 else []
+            progress.print("\n".join([*heading, table.row(found)]))
+
+    with progress.stage("checking gradients"):
+        checked = nnef_grad.check(graph, backward, report=report, **options)
+    found = {"check": checked.as_data()}
+    console.print_message(_json(found) if as_json else checked.conclusion)
+    if not checked.passed:
+        sys.exit(WRONG_GRADIENT)
+
+
+def _report_statistics(
+    forward: nnef_grad.Graph,
+    backward: nnef_grad.Backward,
+    by_operation: bool,
+    *,
+    as_json: bool,
+) -> None:
+    from nnef_grad.autodiff.statistics import operation_table, side_by_side
+
+    costs = {
+        "forward": nnef_grad.statistics(forward),
+        "backward": nnef_grad.statistics(backward),
+    }
+    if as_json:
+        data = {n: c.as_data(by_operation=by_operation) for n, c in costs.items()}
+        console.print_message(_json({"statistics": data}))
+        return
+    for found in costs.values() if by_operation else ():
+        console.print_message(f"{found.name}\n{operation_table(found)}\n")
+    console.print_message(side_by_side([*costs.values()]))
+
+
+def _report(warnings: Sequence[Problem], summary: str, report: str) -> None:
+    if report == "json":
+        data = {"warnings": [w.as_data() for w in warnings], "summary": summary}
+        console.print_message(_json(data))
+        return
+    for warning in warnings:
+        console.print_message(warning.render("warning"))
+    if summary:
+        console.print_message(summary)
+
+
+def _split(values: Sequence[str]) -> list[str]:
+    names = (name.strip() for value in values for name in value.split(","))
+    return list(filter(None, names))
+
+
+def _wrt(names: list[str]) -> Wrt:
+    """The name of a group, or a list of tensors; a group cannot be in the list."""
+    return names[0] if len(names) == 1 else names
+
+
+def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    try:
+        name, extents = text.split("=", 1)
+        return name.strip(), tuple(map(int, _split([extents])))
+    except ValueError:
+        message = f"--input-shape expects NAME=EXTENT,EXTENT,... and got '{text}'"
+        raise UsageError(message) from None
