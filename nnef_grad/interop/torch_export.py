@@ -56,6 +56,9 @@ class Mark:
 def marked(module: nn.Module) -> Iterator[list[Mark]]:
     """The parameters and buffers of a module, which have other values meanwhile. What
     has integers, infinities or no elements keeps its values: they may mean something.
+
+    Raises:
+        UsageError: they are not on the CPU, or not of single precision.
     """
     tensors: dict[int, torch.Tensor] = {}
     names: dict[int, list[str]] = {}
@@ -68,28 +71,36 @@ def marked(module: nn.Module) -> Iterator[list[Mark]]:
     marks = []
     try:
         for key, tensor in tensors.items():
-            values = kept[key].numpy().copy()
-            if (
-                tensor.dtype == torch.float32
-                and np.isfinite(values).all()
-                and values.size
-            ):
-                stand_in = draw.uniform(0.5, 1.5, values.shape).astype(np.float32)
-                is_parameter = isinstance(tensor, nn.Parameter)
-                marks.append(
-                    Mark(
-                        tuple(names[key]),
-                        values,
-                        stand_in,
-                        is_parameter,
-                        tensor.requires_grad,
-                    )
-                )
-                tensor.data = torch.from_numpy(stand_in)
+            mark = _mark(tuple(names[key]), tensor, draw)
+            if mark is not None:
+                marks.append(mark)
+                tensor.data = torch.from_numpy(mark.stand_in)
         yield marks
     finally:
         for key, tensor in tensors.items():
             tensor.data = kept[key]
+
+
+def _mark(
+    names: tuple[str, ...], tensor: torch.Tensor, draw: np.random.Generator
+) -> Mark | None:
+    """The mark of a tensor; None if it keeps its values."""
+    _refuse_kind(names[0], tensor)
+    values = tensor.detach().numpy().copy()
+    if values.dtype != np.float32 or values.size == 0 or not np.isfinite(values).all():
+        return None
+    stand_in = draw.uniform(0.5, 1.5, values.shape).astype(np.float32)
+    is_parameter = isinstance(tensor, nn.Parameter)
+    return Mark(names, values, stand_in, is_parameter, tensor.requires_grad)
+
+
+def _refuse_kind(name: str, tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        message = f"'{name}' is on the device '{tensor.device}': use module.cpu()"
+        raise UsageError(message)
+    if tensor.is_floating_point() and tensor.dtype != torch.float32:
+        message = f"'{name}' is of {tensor.dtype}: use module.float()"
+        raise UsageError(message)
 
 
 # ---- Arguments and results ----
@@ -159,8 +170,7 @@ def export(call: Call, marks: Sequence[Mark], batch: int | None) -> Any:
     file, names = io.BytesIO(), list(call.inputs)
     axes = {name: {0: "batch"} for name, x in call.inputs.items() if x.ndim}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _silence():
             torch.onnx.export(
                 call,
                 tuple(call.inputs.values()),
@@ -181,6 +191,19 @@ def export(call: Call, marks: Sequence[Mark], batch: int | None) -> Any:
     _give_axes(model.graph)
     _rename(model.graph, marks)
     return model
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """No warnings of the exporter, nor the graphs that it prints before it fails."""
+    log = torch._C._jit_onnx_log
+    torch._C._jit_onnx_log = lambda *_: None  # which it enables, whatever is asked for
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch._C._jit_onnx_log = log
 
 
 def _give_axes(graph: Any) -> None:
