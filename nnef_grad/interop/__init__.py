@@ -1,4 +1,5 @@
-"""Conversion from and to graphs of the Khronos tools in memory, and ONNX files.
+"""Conversion from and to graphs of the Khronos tools in memory, and ONNX files; from PyTorch
+modules.
 
     graph, data = interop.from_nnef_tools(converted)
     backward = nnef_grad.differentiate(graph)
