@@ -1,14 +1,12 @@
 """From a PyTorch module to its gradients in ONNX Runtime, without its training edition:
-the module is exported to ONNX, converted to NNEF by nnef_tools, differentiated, and
-converted back.
+the module becomes an NNEF graph, which is differentiated and written as an ONNX file.
 
-    pip install '.[onnx]' onnxruntime torch
+    pip install '.[torch]' onnxruntime
 """
 
 from __future__ import annotations
 
 import tempfile
-import warnings
 from pathlib import Path
 
 import onnxruntime
@@ -25,28 +23,26 @@ def main() -> None:
         *(Conv2d(3, 4, 3, padding=1), ReLU(), MaxPool2d(2)),
         *(Flatten(), Linear(64, 5), Softmax(dim=1)),
     )
-    x, seed = torch.randn(2, 3, 8, 8, requires_grad=True), torch.randn(2, 5)
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about its exporter
+    x, seed = torch.randn(2, 3, 8, 8), torch.randn(2, 5)
+    with tempfile.TemporaryDirectory() as folder:
         gradients = in_onnx_runtime(module, x, seed, Path(folder))
 
-    expected = torch.autograd.grad(module(x), [x, *module.parameters()], seed)
-    for (name, gradient), wanted in zip(gradients.items(), expected, strict=True):
-        error = abs(torch.from_numpy(gradient).reshape(wanted.shape) - wanted).max()
-        print(f"{name:10} {list(gradient.shape)!s:15} off by {error:.0e} from torch")
+    named = dict(module.named_parameters())
+    expected = torch.autograd.grad(module(x), list(named.values()), seed)
+    for name, wanted in zip(named, expected, strict=True):
+        error = abs(torch.from_numpy(gradients[name]) - wanted).max()
+        print(f"{name:10} {list(wanted.shape)!s:15} off by {error:.0e} from torch")
 
 
 def in_onnx_runtime(module, x, seed, folder):
-    """The gradients of a module's inputs and parameters, by name."""
-    names = {"input_names": ["x"], "output_names": ["y"]}
-    torch.onnx.export(module, (x,), folder / "model.onnx", dynamo=False, **names)
-    graph, data = interop.from_onnx(folder / "model.onnx")
-    backward = nnef_grad.differentiate(graph)
-    interop.to_onnx(backward.graph, folder / "backward.onnx", data)
+    """The gradients of a module's parameters, by their names in torch."""
+    model = interop.from_torch(module, [x])
+    backward = nnef_grad.differentiate(model.graph, wrt=model.trainable)
+    interop.to_onnx(backward.graph, folder / "backward.onnx", model.data)
     session = onnxruntime.InferenceSession(folder / "backward.onnx")
-    feeds = {"x": x.detach().numpy(), backward.seeds["y"]: seed.numpy()}
+    feeds = {"input": x.numpy(), backward.seeds["output"]: seed.numpy()}
     found = session.run(list(backward.gradients.values()), feeds)
-    return dict(zip(backward.gradients, found, strict=True))
+    return model.gradients_to_torch(dict(zip(backward.gradients, found, strict=True)))
 
 
 if __name__ == "__main__":

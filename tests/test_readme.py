@@ -58,9 +58,7 @@ def test_the_readme_shows_what_the_commands_print(
 def test_the_readme_s_python_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (program,) = re.findall(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL
-    )
+    program, _ = _programs()
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -69,3 +67,17 @@ def test_the_readme_s_python_runs(
     assert isinstance(second, nnef_grad.Backward)
     assert list(second.gradients) == ["x"]
     assert (tmp_path / "mlp_bwd.nnef").exists()
+
+
+def test_the_readme_s_gradients_of_a_module(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnx", reason="torch exports modules by the package onnx")
+    _, program = _programs()
+    exec(program, {})
+    printed = capsys.readouterr().out
+    assert "'weight': array([[" in printed
+    assert "'bias': array([4., 4." in printed
+
+
+def _programs() -> list[str]:
+    text = (ROOT / "README.md").read_text("utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -1,4 +1,5 @@
-"""Conversion from and to graphs of the Khronos tools in memory, and ONNX files.
+"""Conversion from and to graphs of the Khronos tools in memory, and ONNX files; from PyTorch
+modules.
 
     graph, data = interop.from_nnef_tools(converted)
     backward = nnef_grad.differentiate(graph)
@@ -15,12 +16,15 @@ from nnef_grad.interop.khronos import (
     to_nnef_tools,
 )
 from nnef_grad.interop.onnx_files import from_onnx, to_onnx
+from nnef_grad.interop.torch_modules import TorchModel, from_torch
 
 __all__ = [
     "Model",
+    "TorchModel",
     "from_nnef",
     "from_nnef_tools",
     "from_onnx",
+    "from_torch",
     "to_nnef",
     "to_nnef_tools",
     "to_onnx",

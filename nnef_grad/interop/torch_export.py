@@ -1,0 +1,278 @@
+"""The export of a PyTorch module: a module to an ONNX model, whose initializers have
+torch's names, and that to a graph.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from nnef_grad.errors import UnsupportedError, UsageError
+from nnef_grad.interop.khronos import Array, Model
+from nnef_grad.interop.onnx_files import conversion, reading
+from nnef_grad.interop.onnx_files.refusals import reason
+from nnef_grad.interop.torch_modules import digest
+
+OPSET = 17
+
+
+@dataclass(frozen=True, eq=False)
+class Mark:
+    """A parameter or buffer, and the values that it has while it is exported.
+
+    Attributes:
+        names: in torch; several if it is tied.
+        values: its own.
+        stand_in: those of nothing else.
+        is_parameter: and no buffer.
+        is_trained: whether it requires a gradient.
+    """
+
+    names: tuple[str, ...]
+    values: Array
+    stand_in: Array
+    is_parameter: bool
+    is_trained: bool
+
+    @cached_property
+    def digest(self) -> tuple[int, int]:
+        """What the stand-in is recognised by, however it lies."""
+        return digest(self.stand_in)
+
+
+@contextmanager
+def marked(module: nn.Module) -> Iterator[list[Mark]]:
+    """The parameters and buffers of a module, which have other values meanwhile. What
+    has integers, infinities or no elements keeps its values: they may mean something.
+
+    Raises:
+        UsageError: they are not on the CPU, or not of single precision.
+    """
+    tensors: dict[int, torch.Tensor] = {}
+    names: dict[int, list[str]] = {}
+    for found in (module.named_parameters, module.named_buffers):
+        for name, tensor in found(remove_duplicate=False):
+            tensors[id(tensor)] = tensor
+            names.setdefault(id(tensor), []).append(name)
+    kept = {key: tensor.data for key, tensor in tensors.items()}
+    draw = np.random.default_rng(0)
+    marks = []
+    try:
+        for key, tensor in tensors.items():
+            mark = _mark(tuple(names[key]), tensor, draw)
+            if mark is not None:
+                marks.append(mark)
+                tensor.data = torch.from_numpy(mark.stand_in)
+        yield marks
+    finally:
+        for key, tensor in tensors.items():
+            tensor.data = kept[key]
+
+
+def _mark(
+    names: tuple[str, ...], tensor: torch.Tensor, draw: np.random.Generator
+) -> Mark | None:
+    """The mark of a tensor; None if it keeps its values."""
+    _refuse_kind(names[0], tensor)
+    values = tensor.detach().numpy().copy()
+    if values.dtype != np.float32 or values.size == 0 or not np.isfinite(values).all():
+        return None
+    stand_in = draw.uniform(0.5, 1.5, values.shape).astype(np.float32)
+    is_parameter = isinstance(tensor, nn.Parameter)
+    return Mark(names, values, stand_in, is_parameter, tensor.requires_grad)
+
+
+def _refuse_kind(name: str, tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        message = f"'{name}' is on the device '{tensor.device}': use module.cpu()"
+        raise UsageError(message)
+    if tensor.is_floating_point() and tensor.dtype != torch.float32:
+        message = f"'{name}' is of {tensor.dtype}: use module.float()"
+        raise UsageError(message)
+
+
+# ---- Arguments and results ----
+
+
+class Call(nn.Module):  # type: ignore[misc]
+    """A module, called with tensors alone, whose results are tensors alone.
+
+    Attributes:
+        inputs: the tensors among the arguments, by name. Others are part of the call.
+    """
+
+    def __init__(
+        self, module: nn.Module, given: Sequence[Any] | Mapping[str, Any]
+    ) -> None:
+        super().__init__()
+        self.module, self.training = module, module.training
+        parameters = signature(module.forward)
+        try:
+            if isinstance(given, Mapping):
+                self._bound = parameters.bind(**given)
+            else:
+                self._bound = parameters.bind(*given)
+        except TypeError as error:
+            message = f"the example inputs do not fit 'forward': {error}"
+            raise UsageError(message) from None
+        paths, self._structure = pytree.tree_flatten_with_path(self._bound.arguments)
+        self._leaves = [leaf for _, leaf in paths]
+        self.inputs = {
+            "_".join(map(_step, path)): leaf
+            for path, leaf in paths
+            if isinstance(leaf, torch.Tensor)
+        }
+        if not self.inputs:
+            raise UsageError("there is no tensor among the example inputs")
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The tensors in what the module returns."""
+        fed = iter(inputs)
+        leaves = [
+            next(fed) if isinstance(leaf, torch.Tensor) else leaf
+            for leaf in self._leaves
+        ]
+        self._bound.arguments = pytree.tree_unflatten(leaves, self._structure)
+        result = self.module(*self._bound.args, **self._bound.kwargs)
+        return tuple(
+            leaf
+            for leaf in pytree.tree_leaves(result)
+            if isinstance(leaf, torch.Tensor)
+        )
+
+
+def _step(key: Any) -> str:
+    """A step of the path to a tensor."""
+    return str(getattr(key, "key", getattr(key, "idx", key)))
+
+
+# ---- Export ----
+
+
+def export(call: Call, marks: Sequence[Mark], batch: int | None) -> Any:
+    """The ONNX model of a call, whose initializers have the names of the marks.
+
+    Raises:
+        UnsupportedError: torch cannot export it.
+    """
+    file, names = io.BytesIO(), list(call.inputs)
+    axes = {name: {0: "batch"} for name, x in call.inputs.items() if x.ndim}
+    try:
+        with _silence():
+            torch.onnx.export(
+                call,
+                tuple(call.inputs.values()),
+                file,
+                dynamo=False,
+                # As it is: for inference, normalizations would be folded.
+                training=torch.onnx.TrainingMode.PRESERVE,
+                do_constant_folding=False,
+                input_names=names,
+                dynamic_axes=None if batch is None else axes,
+                opset_version=OPSET,
+            )
+    except Exception as error:
+        # Whatever torch raises, from its own code or from the module's.
+        message = f"torch cannot export the module: {reason(error)}"
+        raise UnsupportedError(message) from error
+    model = onnx.load_from_string(file.getvalue())
+    _give_axes(model.graph)
+    _rename(model.graph, marks)
+    return model
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """No warnings of the exporter, nor the graphs that it prints before it fails."""
+    log = torch._C._jit_onnx_log
+    torch._C._jit_onnx_log = lambda *_: None  # which it enables, whatever is asked for
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch._C._jit_onnx_log = log
+
+
+def _give_axes(graph: Any) -> None:
+    """Initializers without axes get one, which is removed again: they are parameters,
+    and no numbers of the graph.
+    """
+    for initializer in graph.initializer:
+        if initializer.dims or initializer.data_type != onnx.TensorProto.FLOAT:
+            continue
+        name = initializer.name
+        initializer.dims.append(1)
+        initializer.name = f"{name}_value"
+        shape = onnx.numpy_helper.from_array(np.array([], np.int64), f"{name}_shape")
+        constant = onnx.helper.make_node("Constant", [], [shape.name], value=shape)
+        sides = [initializer.name, shape.name], [name]
+        graph.node.insert(0, onnx.helper.make_node("Reshape", *sides))
+        graph.node.insert(0, constant)
+
+
+def _rename(graph: Any, marks: Sequence[Mark]) -> None:
+    """Gives initializers the names that torch has for them, and results plain ones."""
+    by_digest = {mark.digest: mark for mark in marks}
+    names = {}
+    for initializer in graph.initializer:
+        if initializer.data_type == onnx.TensorProto.FLOAT:
+            mark = by_digest.get(digest(onnx.numpy_helper.to_array(initializer)))
+            if mark is not None:
+                names[initializer.name] = mark.names[0]
+    fed = {value.name for value in graph.input}
+    computed = [v.name for v in graph.output if v.name not in fed | names.keys()]
+    for place, name in enumerate(computed):
+        names[name] = "output" if len(graph.output) == 1 else f"output_{place}"
+    taken = fed | {name for node in graph.node for name in node.output} - names.keys()
+    names = {old: new for old, new in names.items() if new not in taken}
+    for value in (*graph.initializer, *graph.output, *graph.value_info):
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        for side in (node.input, node.output):
+            side[:] = [names.get(name, name) for name in side]
+
+
+def convert(model: Any, call: Call, batch: int | None) -> Model:
+    """The graph of a model, and its data.
+
+    Raises:
+        UnsupportedError: an operation cannot be converted.
+    """
+    kind = type(call.module).__name__
+    shapes = {
+        name: (batch, *x.shape[1:])
+        for name, x in call.inputs.items()
+        if batch is not None and x.ndim and name in {v.name for v in model.graph.input}
+    }
+    return conversion.convert(reading.complete(model, shapes, kind), kind)
+
+
+def refuse_lost(model: Any, marks: Sequence[Mark], found: Sequence[Mark]) -> None:
+    """Raises `UnsupportedError` if a parameter that an output depends on is no variable:
+    it would have no gradient, and nothing would say so.
+    """
+    needed = {value.name for value in model.graph.output}
+    for node in reversed(model.graph.node):
+        if not needed.isdisjoint(node.output):
+            needed.update(node.input)
+    lost = [
+        m.names[0]
+        for m in marks
+        if m.is_parameter and m not in found and m.names[0] in needed
+    ]
+    if lost:
+        named = ", ".join(map(repr, lost))
+        raise UnsupportedError(f"there are no variables of the parameters {named}")

@@ -1,0 +1,271 @@
+"""Modules of PyTorch: their gradients, under the names that torch has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnef_grad
+from nnef_grad import interop
+
+pytest.importorskip("torch")
+pytest.importorskip("onnx", reason="torch exports modules by the package onnx")
+
+import torch
+from torch import nn
+
+Given = Sequence[Any] | Mapping[str, Any]
+
+
+class Tied(nn.Module):  # type: ignore[misc]
+    """Two layers of one weight, one of which is transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.decode = nn.Linear(3, 4), nn.Linear(3, 4)
+        self.decode.weight = self.encode.weight
+
+    def forward(self, x: Any) -> Any:
+        return self.decode(torch.tanh(self.encode(x)) @ self.encode.weight)
+
+
+class Scaled(nn.Module):  # type: ignore[misc]
+    """Parameters without axes, one that is not used, one that is frozen, a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.0))
+        self.shift = nn.Parameter(torch.tensor(1.0))
+        self.unused = nn.Parameter(torch.ones(3))
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+        self.register_buffer("mean", torch.ones(3))
+
+    def forward(self, x: Any) -> Any:
+        return torch.exp(x - self.mean) * self.scale * self.frozen + self.shift
+
+
+class Recurrent(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4, num_layers=2, batch_first=True)
+        self.gru = nn.GRU(4, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        hidden, _ = self.lstm(x)
+        return self.gru(hidden)[0]
+
+
+class Attentive(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(7, 8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, ids: Any, scale: Any) -> Any:
+        x = self.words(ids)
+        attended, weights = self.attention(x, x, x)
+        return {"states": self.norm(attended * scale + x), "weights": weights}
+
+
+class Optional(nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any, y: Any = None, *, power: int = 1) -> Any:
+        return (x if y is None else x * y) ** power
+
+
+class SeveralInputs(nn.Module):  # type: ignore[misc]
+    def forward(self, pair: Any, z: Any) -> Any:
+        x, y = pair
+        return x * y, y - z
+
+
+def normal(*shape: int) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
+MODULES: dict[str, tuple[Any, Given]] = {
+    "equal parameters": (
+        nn.Sequential(
+            nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 4), nn.LayerNorm(4)
+        ),
+        [normal(2, 3)],
+    ),
+    "tied parameters": (Tied(), [normal(2, 3)]),
+    "parameters without axes": (Scaled(), [normal(2, 3)]),
+    "normalizations": (
+        nn.Sequential(
+            nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+        ),
+        [normal(2, 2, 5, 6)],
+    ),
+    "convolutions": (
+        nn.Sequential(
+            nn.Conv2d(4, 4, 3, groups=4, bias=False), nn.ConvTranspose2d(4, 2, 2, 2), nn.PReLU(2)
+        ),
+        [normal(2, 4, 5, 6)],
+    ),
+    "recurrent": (Recurrent(), [normal(2, 3, 3)]),
+    "attentive": (Attentive(), [torch.tensor([[1, 4, 2], [0, 6, 1]]), normal(1)]),
+    "arguments by name": (Optional(), {"y": normal(2, 3), "x": normal(2, 3)}),
+    "arguments that are no tensors": (Optional(), {"x": normal(2), "power": 3}),
+    "nested arguments": (SeveralInputs(), [(normal(2), normal(2)), normal(2)]),
+}  # fmt: skip
+
+
+def exported(module: Any, given: Given) -> interop.TorchModel:
+    return interop.from_torch(module.eval(), given)
+
+
+def floating(value: Any) -> Any:
+    """Tensors of double precision, in place of those of single precision."""
+    if isinstance(value, tuple):
+        return tuple(map(floating, value))
+    is_scalar = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.double() if is_scalar else value
+
+
+def gradients_by_torch(
+    module: Any, given: Given, seeds: Sequence[Any]
+) -> dict[str, Any]:
+    """The gradients of parameters, by name; tied ones have one."""
+    named = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    module.double()
+    try:
+        if isinstance(given, Mapping):
+            result = module(**{k: floating(v) for k, v in given.items()})
+        else:
+            result = module(*map(floating, given))
+        tensors = torch.utils._pytree.tree_leaves(result)
+        found = torch.autograd.grad(
+            tensors, list(named.values()), list(map(torch.from_numpy, seeds)), allow_unused=True
+        ) if named else []  # fmt: skip
+    finally:
+        module.float()
+    return {n: g.numpy() for n, g in zip(named, found, strict=True) if g is not None}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_gradients_are_those_of_torch(name: str) -> None:
+    module, given = MODULES[name]
+    model = exported(module, given)
+    if not model.trainable:
+        assert not list(module.parameters())
+        return
+    backward = nnef_grad.differentiate(model.graph, wrt=model.trainable)
+    draw = np.random.default_rng(1)
+    seeds = [draw.standard_normal(t.shape) for t in model.graph.outputs]
+    leaves = torch.utils._pytree.tree_leaves(given)
+    fed = {
+        t.name: leaf.numpy() for t, leaf in zip(model.graph.inputs, leaves, strict=True)
+    }
+    names = [backward.seeds[t.name] for t in model.graph.outputs]
+    feeds = {**fed, **dict(zip(names, seeds, strict=True))}
+    found = nnef_grad.evaluate(backward.graph, feeds, variables=model.data)
+    named = {v: found[gradient] for v, gradient in backward.gradients.items()}
+    gradients = model.gradients_to_torch(named)
+    expected = gradients_by_torch(module, given, seeds)
+    assert gradients.keys() >= expected.keys()
+    for parameter, gradient in expected.items():
+        assert gradients[parameter].shape == gradient.shape
+        np.testing.assert_allclose(gradients[parameter], gradient, rtol=1e-6, atol=1e-9)
+
+
+def test_the_names_are_those_of_torch() -> None:
+    model = exported(*MODULES["normalizations"])
+    assert model.parameters == {
+        name: name.replace(".", "_", 1) if name[0].isalpha() else f"_{name.replace('.', '_')}"
+        for name, _ in MODULES["normalizations"][0].named_parameters()
+    }  # fmt: skip
+    statistics = {"1.running_mean", "1.running_var", "4.running_mean", "4.running_var"}
+    assert model.buffers.keys() == statistics
+    assert set(model.trainable) == set(model.parameters.values())
+    assert [t.name for t in model.graph.inputs] == ["input"]
+    assert [t.name for t in model.graph.outputs] == ["output"]
+
+
+def test_what_is_trained() -> None:
+    model = exported(*MODULES["parameters without axes"])
+    assert model.trainable == ("scale", "shift")
+    assert model.parameters.keys() == {"scale", "shift", "frozen"}
+    assert model.buffers == {"mean": "mean"}
+
+
+def test_a_tied_parameter_has_one_variable() -> None:
+    model = exported(*MODULES["tied parameters"])
+    assert model.parameters["encode.weight"] == model.parameters["decode.weight"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_data_are_the_values_of_the_module(name: str) -> None:
+    module, given = MODULES[name]
+    model = exported(module, given)
+    there = {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers()),
+    }
+    labels = {
+        op.outputs[0].name: op.attributes["label"]
+        for op in model.graph.operations
+        if op.name == "variable"
+    }
+    for parameter, variable in {**model.parameters, **model.buffers}.items():
+        expected = there[parameter].detach().numpy()
+        layout = model.layouts[variable]
+        found = layout.to_tensor(model.data[labels[variable]])
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(
+            layout.to_variable(found), model.data[labels[variable]]
+        )
+
+
+class Fails(nn.Module):  # type: ignore[misc]
+    """Fails while it is exported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+
+    def forward(self, x: Any) -> Any:
+        raise ValueError(f"no number but {self.weight[0]}")
+
+
+@pytest.mark.parametrize("module", [Fails(), nn.LayerNorm(2)])
+def test_the_module_stays_as_it_is(module: Any) -> None:
+    before = [p.detach().clone() for p in module.parameters()]
+    places = [p.data_ptr() for p in module.parameters()]
+    try:
+        interop.from_torch(module, [normal(2)])
+    except nnef_grad.UnsupportedError:
+        assert isinstance(module, Fails)
+    for parameter, value, place in zip(
+        module.parameters(), before, places, strict=True
+    ):
+        assert torch.equal(parameter, value)
+        assert parameter.data_ptr() == place
+
+
+def test_another_batch() -> None:
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
+    model = interop.from_torch(module, [normal(2, 2, 4, 4)], batch=5)
+    assert [t.shape for t in (*model.graph.inputs, *model.graph.outputs)] == [
+        (5, 2, 4, 4),
+        (5, 2),
+    ]
+
+
+REFUSED: list[tuple[Any, Given, str]] = [
+    (nn.Linear(3, 4), [normal(2, 5)], "torch cannot export the module: .*cannot be multiplied"),
+    (nn.Linear(3, 4).double(), [normal(2, 3)], "'weight' is of torch.float64: use module.float()"),
+    (nn.Linear(3, 4), [3], "there is no tensor among the example inputs"),
+    (nn.Linear(3, 4), {"y": normal(2, 3)}, "the example inputs do not fit 'forward': "),
+    (nn.Linear(3, 4), [normal(3), normal(3)], "the example inputs do not fit 'forward': "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "given", "message"), REFUSED)
+def test_what_is_refused(module: Any, given: Given, message: str) -> None:
+    with pytest.raises(nnef_grad.NnefGradError, match=message):
+        interop.from_torch(module, given)
