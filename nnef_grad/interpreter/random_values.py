@@ -57,7 +57,9 @@ def _value(
     generator: Generator, tensor: Tensor, use: Use | None, otherwise: Draw
 ) -> Array:
     if tensor.dtype == "logical":
-        return generator.random(tensor.shape) < 0.5
+        # Half of them: where all are alike, a branch might not be looked at.
+        places = generator.permutation(prod(tensor.shape))
+        return places.reshape(tensor.shape) % 2 == 0
     draw, operation = use or (otherwise, None)
     if tensor.dtype == "integer":
         most = draw(generator, tensor, operation) if use else 2

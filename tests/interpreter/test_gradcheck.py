@@ -19,6 +19,7 @@ import nnef_grad
 from nnef_grad import cli
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.interpreter.gradcheck import ZERO
+from nnef_grad.interpreter.random_values import random_values
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.name)
@@ -152,6 +153,19 @@ def test_inputs_are_kept_inside_the_domain() -> None:
 
 def run(*arguments: str, text: str = MODEL) -> Any:
     return CliRunner().invoke(cli.main, ["-", *arguments], input=text)
+
+
+def test_half_of_a_mask_is_true() -> None:
+    """So that a gradient that a mask selects is not zero, whatever the seed."""
+    text = document(
+        "mask = external<logical>(shape = [2, 2]);"
+        "x = external(shape = [2, 2]); y = select(mask, x, 0.0);",
+        inputs="mask, x",
+    )
+    graph = nnef_grad.loads(text)
+    for seed in range(20):
+        mask = random_values(graph, seed).inputs["mask"]
+        assert mask.sum() == 2
 
 
 def test_the_table() -> None:
