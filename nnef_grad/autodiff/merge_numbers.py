@@ -97,6 +97,22 @@ class _Merger:
         path = self._path(x)
         if path and self._multiply(path, number, operation):
             self._replace(operation, path[0])
+        elif x is None and operation.name == "mul":
+            self._join(operation)
+
+    def _join(self, product: Operation) -> None:
+        """(c * x) * (d * y): one of the numbers takes the other."""
+        paths = [self._path(factor) for factor in product.operands]
+        for kept, taken in (paths, paths[::-1]) if all(paths) else ():
+            if len(taken) > 1:
+                continue
+            last = self._now(taken[0])
+            number, x = _number(last)
+            if self._multiply(kept, number, product):
+                product = self._now(product.outputs[0])
+                self._put(product, substitute(product, {taken[0]: x}))
+                self._put(last, None)
+                return
 
     def _once(self, total: Operation) -> Operation:
         """x + x, (y + x) + x and (y - x) - x, where a number in x is doubled instead."""

@@ -59,7 +59,8 @@ def _value(
     if tensor.dtype == "logical":
         # Half of them: where all are alike, a branch might not be looked at.
         places = generator.permutation(prod(tensor.shape))
-        return places.reshape(tensor.shape) % 2 == 0
+        mask: Array = places.reshape(tensor.shape) % 2 == 0
+        return mask
     draw, operation = use or (otherwise, None)
     if tensor.dtype == "integer":
         most = draw(generator, tensor, operation) if use else 2

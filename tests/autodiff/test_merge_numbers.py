@@ -12,6 +12,8 @@ MERGED = {
     "m = mean_reduce(x, axes = [1]); y = sub(x, m);": ["mean_reduce", "sub"],
     "a = mul(x, 4.0); e = exp(a); n = neg(e); y = mul(n, 0.5);": ["mul", "mul"],
     "s = sqr(x); m = mean_reduce(s, axes = [1]); y = sqrt(m);": ["div", "div", "mul"],
+    # Each factor has a number.
+    "s = pow(x, 2.0); m = mean_reduce(s, axes = [0, 1]); y = sqrt(m);": ["div", "div", "mul"],
     "e = exp(x); s = mul(e, e); m = mean_reduce(s, axes = [0, 1]); y = copy(m);": ["div", "mul", "mul"],
 }  # fmt: skip
 # The numbers that are left.
