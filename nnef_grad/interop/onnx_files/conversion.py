@@ -16,10 +16,10 @@ from nnef_grad.errors import Problem, UnsupportedError
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.interop.khronos import Array, Model, finite, from_nnef_tools
 from nnef_grad.interop.onnx_files import converter
-from nnef_grad.interop.onnx_files.folding import dtype_of
+from nnef_grad.interop.onnx_files.folding import DOMAINS, dtype_of
 from nnef_grad.interop.onnx_files.node import Node
 from nnef_grad.interop.onnx_files.operations import CONVERSIONS
-from nnef_grad.interop.onnx_files.reading import DOMAINS, refuse_unknown_shapes
+from nnef_grad.interop.onnx_files.reading import refuse_unknown_shapes
 from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.language.library import standard
 
