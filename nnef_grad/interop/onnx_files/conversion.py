@@ -16,12 +16,15 @@ from nnef_grad.errors import Problem, UnsupportedError
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.interop.khronos import Array, Model, finite, from_nnef_tools
 from nnef_grad.interop.onnx_files import converter
+from nnef_grad.interop.onnx_files.casts import cast_integers
 from nnef_grad.interop.onnx_files.folding import DOMAINS, dtype_of
 from nnef_grad.interop.onnx_files.node import Node
 from nnef_grad.interop.onnx_files.operations import CONVERSIONS
 from nnef_grad.interop.onnx_files.reading import refuse_unknown_shapes
 from nnef_grad.interop.onnx_files.refusals import translate_errors
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import Library, standard, with_fragments
+from nnef_grad.language.parser import parse_fragments
+from nnef_grad.source import Source
 
 # Larger constants would make the text unreadable.
 _MAX_CONSTANT = 10_000
@@ -44,7 +47,9 @@ def convert(model: Any, name: str) -> Model:
         named = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}
         _convert_operations(source, version, name)
         made = converter.convert_rest(source)
+        cast_integers(made, _library())
         _name_variables(made, named)
+        _make_finite(made)
         _make_names_valid(made)
         graph, data = from_nnef_tools(made, fragments=_fragments(made))
     scalars = (i for i in model.graph.initializer if dtype_of(i).kind == "f")
@@ -125,8 +130,15 @@ def _as_constant(array: Array | None, name: str) -> list[Any] | None:
     is_uniform = not name and bool((array == array.flat[0]).all())
     if not is_uniform and (array.dtype.kind == "f" or array.size > _MAX_CONSTANT):
         return None
-    items = array.reshape(-1)[: 1 if is_uniform else None].tolist()
-    return list(map(finite, items))
+    return list(array.reshape(-1)[: 1 if is_uniform else None].tolist())
+
+
+def _make_finite(graph: Any) -> None:
+    """Replaces infinite numbers in constants, which NNEF cannot write."""
+    for operation in graph.operations:
+        if operation.type == "constant":
+            items = np.ravel(operation.attribs["value"]).tolist()
+            operation.attribs["value"] = list(map(finite, items))
 
 
 def _name(array: Array, named: Mapping[str, Array]) -> str:
@@ -149,10 +161,18 @@ def _make_names_valid(graph: Any) -> None:
             tensor.name = supply.fresh(f"_{name}" if name[:1].isdigit() else name)
 
 
+def _library() -> Library:
+    """The operations of NNEF, and those of ONNX written in NNEF."""
+    return with_fragments(parse_fragments(Source("<fragments>", _own_fragments())))
+
+
+def _own_fragments() -> str:
+    return (Path(__file__).parent / "fragments.nnef").read_text("utf-8")
+
+
 def _fragments(graph: Any) -> str:
     """The fragments that a graph uses, if it uses any."""
     used = {op.type for op in graph.operations}.difference(standard())
     theirs = converter.fragments()
     found = [text for name, text in theirs.items() if name in used]
-    ours = (Path(__file__).parent / "fragments.nnef").read_text("utf-8")
-    return "".join([ours, *found]) if used else ""
+    return "".join([_own_fragments(), *found]) if used else ""

@@ -9,8 +9,17 @@ from nnef_grad.interop.onnx_files.operations import (
     elementwise,
     products,
     reductions,
+    selection,
     shapes,
     windows,
 )
 
-__all__ = ["CONVERSIONS", "elementwise", "products", "reductions", "shapes", "windows"]
+__all__ = [
+    "CONVERSIONS",
+    "elementwise",
+    "products",
+    "reductions",
+    "selection",
+    "shapes",
+    "windows",
+]
