@@ -140,10 +140,12 @@ class Node:
             made = (self.tensor(shape, self.result.dtype),)
         if name == "cast":
             attributes["dtype"] = made[0].dtype
+        given = [t for t in operands if t is not None]
         tools.Operation(
             self.operation.graph,
             type=name,
-            inputs=tuple(t for t in operands if t is not None),
+            # An array of tensors is a list.
+            inputs=given if name == "concat" else tuple(given),
             outputs=made,
             attribs={k: v for k, v in attributes.items() if v is not None},
         )
@@ -203,6 +205,11 @@ class Node:
             return x
         made = [x.shape[axis] for axis in axes]
         return self.step("transpose", x, to=made, axes=list(axes))
+
+    def positions(self, extent: int, axis: int, rank: int) -> Tensor:
+        """The numbers of the positions along an axis; all other axes have extent 1."""
+        shape = [extent if place == axis else 1 for place in range(rank)]
+        return self.literal(np.arange(extent).reshape(shape), np.int64)
 
     def scalars(self, x: Tensor) -> Tensor:
         """A tensor of scalars."""

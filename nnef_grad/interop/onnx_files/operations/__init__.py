@@ -6,9 +6,13 @@ Importing this package registers all of them.
 
 from nnef_grad.interop.onnx_files.node import CONVERSIONS
 from nnef_grad.interop.onnx_files.operations import (
+    einsum,
     elementwise,
+    losses,
     products,
+    recurrent,
     reductions,
+    resizing,
     selection,
     shapes,
     windows,
@@ -16,9 +20,13 @@ from nnef_grad.interop.onnx_files.operations import (
 
 __all__ = [
     "CONVERSIONS",
+    "einsum",
     "elementwise",
+    "losses",
     "products",
+    "recurrent",
     "reductions",
+    "resizing",
     "selection",
     "shapes",
     "windows",

@@ -21,12 +21,6 @@ from nnef_grad.interop.onnx_files.node import (
 _MOST = 128
 
 
-def _positions(node: Node, extent: int, axis: int, rank: int) -> Tensor:
-    """The numbers of the positions along an axis."""
-    shape = [extent if place == axis else 1 for place in range(rank)]
-    return node.literal(np.arange(extent).reshape(shape), np.int64)
-
-
 @conversion("GatherElements")
 def gather_elements(node: Node, x: Tensor, indices: Tensor) -> None:
     """The element of a row that an index names. Only as many rows as there are indices
@@ -41,7 +35,7 @@ def gather_elements(node: Node, x: Tensor, indices: Tensor) -> None:
         "pick",
         node.unsqueeze(node.transposed(rows, _last(axis, rank)), [axis]),
         node.unsqueeze(indices, [rank]),
-        _positions(node, extent, rank, rank + 1),
+        node.positions(extent, rank, rank + 1),
         extent=float(extent),
         axis=rank,
     )
@@ -75,7 +69,7 @@ def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) ->
         x,
         rows(node.scalars(indices), -float(extent) - 1.0),
         rows(updates, 0.0),
-        _positions(node, extent, axis, x.rank),
+        node.positions(extent, axis, x.rank),
         extent=float(extent),
         axis=x.rank,
     )
@@ -112,7 +106,7 @@ def scatter_blocks(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> N
     made = node.step(
         "put_row_sums" if is_sum else "put_rows",
         *(node.reshaped(x, [total, size]), row, rows),
-        _positions(node, total, 0, 2),
+        node.positions(total, 0, 2),
         to=[total, size],
         extent=float(total),
     )
@@ -134,7 +128,7 @@ def top(node: Node, x: Tensor, *_: Tensor | None) -> None:
     shape = [count if a == axis else n for a, n in enumerate(x.shape)]
     indices = node.tensor(shape, np.int64)
     sign = 1.0 if node.get("largest", 1) else -1.0
-    positions = _positions(node, x.shape[axis], axis, x.rank)
+    positions = node.positions(x.shape[axis], axis, x.rank)
     values = node.results[0] if node.results[0].name else node.tensor(shape, x.dtype)
     if len(node.results) > 1 and node.results[1].name:
         indices = node.results[1]
@@ -171,7 +165,7 @@ def one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> None:
     node.emit(
         "one_hot",
         node.unsqueeze(indices, [axis]),
-        _positions(node, extent, axis, node.result.rank),
+        node.positions(extent, axis, node.result.rank),
         extent=float(extent),
         off=float(off),
         on=float(on),

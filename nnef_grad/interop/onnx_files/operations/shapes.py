@@ -13,7 +13,7 @@ from nnef_grad.interop.onnx_files.node import (
 )
 
 # Beyond any position.
-_FAR = 2**31 - 1
+FAR = 2**31 - 1
 
 
 @conversion("Reshape")
@@ -92,7 +92,7 @@ def slices(node: Node, x: Tensor, *_: Tensor | None) -> None:
 def _bounds(extent: int, found: slice) -> tuple[int, int]:
     """The bounds of a slice; a descending one ends before the first element."""
     begin, end, _ = found.indices(extent)
-    return begin, end if end >= 0 else -_FAR
+    return begin, end if end >= 0 else -FAR
 
 
 @conversion("Pad")
