@@ -64,6 +64,15 @@ REDUCTIONS = [
     *("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"),
 ]
 
+COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+)
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
 NODES = [
     *(node(kind, 18, (2, 3, 4), integers(-1, 0), keepdims=0) for kind in REDUCTIONS),
     *(node(kind, 18, (2, 3, 4)) for kind in REDUCTIONS),
@@ -143,12 +152,81 @@ NODES = [
     node("SpaceToDepth", 13, (2, 2, 4, 6), blocksize=2),
     node("LSTM", 14, (3, 2, 4), (1, 20, 4), (1, 20, 5), hidden_size=5),
     node("LSTM", 14, (3, 2, 4), (1, 20, 4), (1, 20, 5), (1, 40), None, (1, 2, 5), (1, 2, 5), results=3, hidden_size=5),
+    *(
+        node(kind, 14, (3, 2, 4), (n, 5 * gates, 4), (n, 5 * gates, 5), results=2, hidden_size=5, direction=way, **({"linear_before_reset": 1} if kind == "GRU" else {}))
+        for kind, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1))
+        for way, n in (("reverse", 1), ("bidirectional", 2))
+    ),
     node("GRU", 14, (3, 2, 4), (1, 15, 4), (1, 15, 5), (1, 30), results=2, hidden_size=5, linear_before_reset=1),
     node("RNN", 14, (3, 2, 4), (1, 5, 4), (1, 5, 5), results=2, hidden_size=5),
     node("Resize", 10, (1, 2, 4, 4), scalars(1, 1, 3, 3)),
     node("Resize", 10, (1, 2, 4, 4), scalars(1, 1, 2, 2), mode="linear"),
     node("Resize", 13, (1, 2, 4, 4), None, scalars(1, 1, 0.5, 0.5)),
     node("Resize", 13, (1, 2, 4, 4), None, None, integers(1, 2, 8, 4), mode="linear"),
+    *(
+        node("Resize", 19, (1, 2, 4, 5), None, None, integers(1, 2, 7, 3), mode=mode, **more)
+        for mode in ("nearest", "linear", "cubic")
+        for more in (
+            *({"coordinate_transformation_mode": how} for how in COORDINATES),
+            {"cubic_coeff_a": -0.5, "exclude_outside": int(mode == "cubic"), "nearest_mode": "ceil"},
+        )
+    ),
+    node("Resize", 13, (1, 2, 4, 5), None, scalars(1, 1, 1.3, 0.7), mode="cubic"),
+    node("Resize", 13, (4, 5), None, scalars(2, 1.5), mode="linear"),
+    node("Resize", 13, (1, 2, 3, 4, 4), None, scalars(1, 1, 2, 0.5, 1.5), mode="linear"),
+    *(node("Resize", 13, (1, 2, 4, 6), None, scalars(1, 1, 0.5, 0.5), nearest_mode=how) for how in ROUNDINGS),
+    *(
+        node("GridSample", 20, (2, 3, 4, 5), (2, 3, 2, 2), mode=mode, padding_mode=padding, align_corners=corners)
+        for mode in ("linear", "nearest")
+        for padding in ("zeros", "border", "reflection")
+        for corners in (0, 1)
+    ),
+    *(node("AffineGrid", 20, (2, 2, 3), integers(2, 3, 4, 5), align_corners=corners) for corners in (0, 1)),
+    node("AffineGrid", 20, (2, 2, 3), integers(2, 3, 1, 5)),
+    *(
+        node("Einsum", 13, *shapes, equation=equation)
+        for equation, *shapes in (
+            ("bqhd,bkhd->bhqk", (2, 4, 2, 3), (2, 5, 2, 3)),
+            ("ij,jk", (2, 3), (3, 4)),
+            ("ij,jk,kl->il", (2, 3), (3, 4), (4, 2)),
+            ("...ij,...jk->...ik", (5, 2, 3), (5, 3, 4)),
+            ("bii->bi", (2, 3, 3)),
+            ("ii", (3, 3)),
+            ("ij->ji", (2, 3)),
+            ("i,j->ij", (2,), (3,)),
+            ("ijk,k->", (2, 3, 4), (4,)),
+            ("bi,bi->b", (2, 3), (2, 3)),
+        )
+    ),
+    node("GatherElements", 13, (3, 4), integers(0, -1, 2, 3).reshape(2, 2), axis=1),
+    node("GatherElements", 13, (3, 4, 2), integers(*[0, 1, 2, 0, -1, 1] * 4).reshape(3, 4, 2), axis=0),
+    *(
+        node("ScatterElements", 18, (3, 4), integers(0, -1, 2, 1).reshape(2, 2), (2, 2), axis=axis, reduction=how)
+        for axis, how in ((1, "none"), (-1, "add"), (0, "add"))
+    ),
+    *(
+        node("ScatterND", 18, (3, 4), integers(*index).reshape(shape), updates, reduction=how)
+        for how in ("none", "add")
+        for index, shape, updates in (
+            ((0, -1), (2, 1), (2, 4)),
+            ((0, 1, 2, -1), (2, 2), (2,)),
+            ((0, 1, 0, 2, 1, 1, 1, 2), (2, 2, 2), (2, 2)),
+            ((0, 1, 0, 3, 2, 1, 2, 3), (4, 2), (4,)),
+        )
+    ),
+    node("ScatterND", 18, (3, 4), integers(1, 2, 1).reshape(3, 1), (3, 4), reduction="add"),
+    *(
+        node("CumSum", 14, (3, 4), np.int64(axis), exclusive=exclusive, reverse=reverse)
+        for axis, exclusive, reverse in ((0, 0, 0), (-1, 1, 0), (1, 0, 1), (1, 1, 1))
+    ),
+    node("Mod", 13, (3, 4), scalars(0.7, -0.4, 1.1, 2.0), fmod=1),
+    *(
+        node("NegativeLogLikelihoodLoss", 13, (3, 4, 2), integers(0, 1, 3, 3, 2, 1).reshape(3, 2), *weight, reduction=how, **more)
+        for how in ("none", "mean", "sum")
+        for weight in ((), ((4,),))
+        for more in ({}, {"ignore_index": 3})
+    ),
+    node("SoftmaxCrossEntropyLoss", 13, (3, 4), integers(0, 3, -100), (4,), results=2, ignore_index=-100),
 ]  # fmt: skip
 
 

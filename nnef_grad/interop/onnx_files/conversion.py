@@ -17,9 +17,10 @@ from nnef_grad.graph.names import NameSupply
 from nnef_grad.interop.khronos import Array, Model, finite, from_nnef_tools
 from nnef_grad.interop.onnx_files import converter
 from nnef_grad.interop.onnx_files.casts import cast_integers
-from nnef_grad.interop.onnx_files.folding import DOMAINS, dtype_of
+from nnef_grad.interop.onnx_files.folding import DOMAINS
 from nnef_grad.interop.onnx_files.node import Node
 from nnef_grad.interop.onnx_files.operations import CONVERSIONS
+from nnef_grad.interop.onnx_files.parameters import warnings
 from nnef_grad.interop.onnx_files.reading import refuse_unknown_shapes
 from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.language.library import Library, standard, with_fragments
@@ -52,13 +53,8 @@ def convert(model: Any, name: str) -> Model:
         _make_finite(made)
         _make_names_valid(made)
         graph, data = from_nnef_tools(made, fragments=_fragments(made))
-    scalars = (i for i in model.graph.initializer if dtype_of(i).kind == "f")
-    numbers = (
-        Problem(f"'{scalar.name}' is a number of the graph, and has no gradient")
-        for scalar in scalars
-        if not scalar.dims
-    )
-    return Model(replace(graph, warnings=(*graph.warnings, *numbers)), data)
+    found = (*graph.warnings, *warnings(model.graph))
+    return Model(replace(graph, warnings=found), data)
 
 
 def _refuse_operations(graph: Any, name: str) -> None:

@@ -241,12 +241,10 @@ def affine_grid(node: Node, theta: Tensor, size: Tensor) -> None:
     node.require(theta.shape[1] == 2, "it must have two spatial axes")
     height, width = node.result.shape[1:3]
     is_aligned = node.get("align_corners", 0)
+    is_clear = min(height, width) > 1 or not is_aligned
+    node.require(is_clear, "the corners of an axis of extent 1 cannot be aligned")
     steps = [2 / max(n - 1, 1) if is_aligned else 2 / n for n in (height, width)]
-    # A grid of one point is in the middle.
-    begins = [
-        0.0 if n == 1 else -1.0 if is_aligned else step / 2 - 1.0
-        for n, step in zip((height, width), steps, strict=True)
-    ]
+    begins = [-1.0 if is_aligned else step / 2 - 1.0 for step in steps]
     node.emit(
         "affine_grid",
         *(theta, node.positions(height, 2, 5), node.positions(width, 3, 5)),

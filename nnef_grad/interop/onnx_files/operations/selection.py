@@ -86,31 +86,88 @@ def scatter_blocks(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> N
     """Updates in place of the blocks that their indices name, or added to them. A row
     of indices is a position in the first axes.
     """
-    places, is_sum = x.shape[: indices.shape[-1]], _reduction(node) == "add"
-    count, total = prod(indices.shape[:-1]), prod(places)
-    size = prod(x.shape[len(places) :])
-    rows = node.reshaped(updates, [count, size])
-    value = constant(indices)
+    places, value = x.shape[: indices.shape[-1]], constant(indices)
     if value is None:
         node.require(len(places) == 1, "indices of several axes must be known")
-        row = node.reshaped(indices, [1, count])
-    else:
-        # Negative indices count from the end.
-        steps = [prod(places[axis + 1 :]) for axis in range(len(places))]
-        taken = (np.mod(value, places) @ steps).ravel()
-        last = np.arange(count) if is_sum else _last_of_equals(taken)
-        if len(last) < count:
-            index = node.literal(last, np.int64)
-            rows = node.step("gather", rows, index, to=[len(last), size], axis=0)
-        row = node.literal(taken[last].reshape(1, -1), np.int64)
+        rows = node.reshaped(indices, [1, prod(indices.shape[:-1])])
+        _put_blocks(node, x, rows, updates)
+        return
+    # Negative indices count from the end.
+    table = np.mod(value, places).reshape(-1, len(places))
+    own = [np.unique(column) for column in table.T]
+    grid = np.stack(np.meshgrid(*own, indexing="ij"), -1).reshape(-1, len(places))
+    if np.array_equal(grid, table):
+        _put_grid(node, x, own, updates)
+        return
+    steps = [prod(places[axis + 1 :]) for axis in range(len(places))]
+    taken = table @ steps
+    last = (
+        np.arange(len(taken)) if _reduction(node) == "add" else _last_of_equals(taken)
+    )
+    if len(last) < len(taken):
+        size = prod(x.shape[len(places) :])
+        blocks = node.reshaped(updates, [len(taken), size])
+        index = node.literal(last, np.int64)
+        updates = node.step("gather", blocks, index, to=[len(last), size], axis=0)
+    row = node.literal(taken[last].reshape(1, -1), np.int64)
+    _put_blocks(node, x, row, updates, len(places))
+
+
+def _put_blocks(
+    node: Node, x: Tensor, row: Tensor, updates: Tensor, depth: int = 1
+) -> None:
+    """Puts updates into the blocks with the numbers in a row, counted in row-major
+    order of the first axes.
+    """
+    total, size = prod(x.shape[:depth]), prod(x.shape[depth:])
     made = node.step(
-        "put_row_sums" if is_sum else "put_rows",
-        *(node.reshaped(x, [total, size]), row, rows),
+        "put_rows" if _reduction(node) == "none" else "put_row_sums",
+        node.reshaped(x, [total, size]),
+        row,
+        node.reshaped(updates, [row.shape[1], size]),
         node.positions(total, 0, 2),
         to=[total, size],
         extent=float(total),
     )
     node.emit("reshape", made, shape=list(x.shape))
+
+
+def _put_grid(node: Node, x: Tensor, own: list[Array], updates: Tensor) -> None:
+    """Puts updates into the positions that are given for each axis, as an assignment to
+    a slice does.
+    """
+    made = node.reshaped(updates, [*map(len, own), *x.shape[len(own) :]])
+    hits = []
+    for axis, (taken, extent) in enumerate(zip(own, x.shape, strict=False)):
+        if len(taken) == extent:
+            continue
+        shape = [*x.shape[: axis + 1], *made.shape[axis + 1 :]]
+        before, after = int(taken[0]), extent - 1 - int(taken[-1])
+        if len(taken) == extent - before - after:
+            sides = [(0, 0)] * x.rank
+            sides[axis] = (before, after)
+            made = node.step("pad", made, to=shape, padding=sides)
+        else:
+            index = node.literal(
+                np.searchsorted(taken[:-1], np.arange(extent)), np.int64
+            )
+            made = node.step("gather", made, index, to=shape, axis=axis)
+        hit = np.isin(np.arange(extent), taken)
+        hits.append(hit.reshape([-1 if a == axis else 1 for a in range(x.rank)]))
+    rest = x if _reduction(node) == "none" else node.literal(0.0)
+    for hit in hits:
+        made = node.step(
+            "select",
+            node.literal(hit, np.bool_),
+            made,
+            rest,
+            to=x.shape,
+            dtype=np.float32,
+        )
+    if rest is x:
+        node.emit("copy", made)
+    else:
+        node.emit("add", x, made)
 
 
 def _last_of_equals(items: Array) -> Array:
