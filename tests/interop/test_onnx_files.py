@@ -64,13 +64,17 @@ REDUCTIONS = [
     *("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"),
 ]
 
-COORDINATES = (
+PLACES = (
     "half_pixel",
     "half_pixel_symmetric",
     "pytorch_half_pixel",
     "align_corners",
     "asymmetric",
 )
+RESIZINGS: list[dict[str, Any]] = [
+    *({"coordinate_transformation_mode": how} for how in PLACES),
+    {"cubic_coeff_a": -0.5, "nearest_mode": "ceil"},
+]
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 NODES = [
@@ -166,12 +170,9 @@ NODES = [
     *(
         node("Resize", 19, (1, 2, 4, 5), None, None, integers(1, 2, 7, 3), mode=mode, **more)
         for mode in ("nearest", "linear", "cubic")
-        for more in (
-            *({"coordinate_transformation_mode": how} for how in COORDINATES),
-            {"cubic_coeff_a": -0.5, "exclude_outside": int(mode == "cubic"), "nearest_mode": "ceil"},
-        )
+        for more in RESIZINGS
     ),
-    node("Resize", 13, (1, 2, 4, 5), None, scalars(1, 1, 1.3, 0.7), mode="cubic"),
+    node("Resize", 13, (1, 2, 4, 5), None, scalars(1, 1, 1.3, 0.7), mode="cubic", exclude_outside=1),
     node("Resize", 13, (4, 5), None, scalars(2, 1.5), mode="linear"),
     node("Resize", 13, (1, 2, 3, 4, 4), None, scalars(1, 1, 2, 0.5, 1.5), mode="linear"),
     *(node("Resize", 13, (1, 2, 4, 6), None, scalars(1, 1, 0.5, 0.5), nearest_mode=how) for how in ROUNDINGS),

@@ -5,7 +5,7 @@ here, then the rest by nnef_tools, then names and constants.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from nnef_grad.graph.names import NameSupply
 from nnef_grad.interop.khronos import Array, Model, finite, from_nnef_tools
 from nnef_grad.interop.onnx_files import converter
 from nnef_grad.interop.onnx_files.casts import cast_integers
-from nnef_grad.interop.onnx_files.folding import DOMAINS
+from nnef_grad.interop.onnx_files.folding import DOMAINS, FOLDED
 from nnef_grad.interop.onnx_files.node import Node
 from nnef_grad.interop.onnx_files.operations import CONVERSIONS
 from nnef_grad.interop.onnx_files.parameters import warnings
@@ -46,10 +46,11 @@ def convert(model: Any, name: str) -> Model:
         source = converter.read_graph(model)
         arrays = {t.name: t.data for t in source.tensors}
         named = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}
+        folded = [op.attribs["value"] for op in source.operations if op.name == FOLDED]
         _convert_operations(source, version, name)
         made = converter.convert_rest(source)
         cast_integers(made, _library())
-        _name_variables(made, named)
+        _name_variables(made, named, folded)
         _make_finite(made)
         _make_names_valid(made)
         graph, data = from_nnef_tools(made, fragments=_fragments(made))
@@ -94,14 +95,18 @@ def _about_refusals(node: Node) -> str:
     return f"'{node.kind}' is not possible: {why}; {settings}"
 
 
-def _name_variables(graph: Any, named: Mapping[str, Array]) -> None:
+def _name_variables(
+    graph: Any, named: Mapping[str, Array], folded: Sequence[Array]
+) -> None:
     """Gives variables the names of their data in the file, or turns them into constants.
     The labels are those names, in characters that file names allow.
     """
     labels = NameSupply()
     for operation in (op for op in graph.operations if op.type == "variable"):
-        name = _name(operation.output.data, named)
-        constant = _as_constant(operation.output.data, name)
+        array = operation.output.data
+        name = _name(array, named)
+        is_folded = any(np.shares_memory(array, data) for data in folded)
+        constant = _as_constant(array, name, is_folded)
         if constant is not None:
             operation.type = "constant"
             operation.attribs["value"] = constant
@@ -116,15 +121,16 @@ def _name_variables(graph: Any, named: Mapping[str, Array]) -> None:
         operation.attribs["label"] = f"{label}{suffix}"
 
 
-def _as_constant(array: Array | None, name: str) -> list[Any] | None:
-    """The items of integers, of truth values, and of arrays of one value that are not
-    initializers of the file. They are not trained, and not all runtimes have integer
-    variables.
+def _as_constant(array: Array | None, name: str, is_folded: bool) -> list[Any] | None:
+    """The items of integers, of truth values, of what was computed from constants, and
+    of arrays of one value that are not initializers of the file. They are not trained,
+    and not all runtimes have integer variables.
     """
     if array is None or array.size == 0:
         return None
     is_uniform = not name and bool((array == array.flat[0]).all())
-    if not is_uniform and (array.dtype.kind == "f" or array.size > _MAX_CONSTANT):
+    is_trained = array.dtype.kind == "f" and not is_folded
+    if not is_uniform and (is_trained or array.size > _MAX_CONSTANT):
         return None
     return list(array.reshape(-1)[: 1 if is_uniform else None].tolist())
 

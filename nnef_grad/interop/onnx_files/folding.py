@@ -28,6 +28,9 @@ from nnef_grad.interop.onnx_files.refusals import translate_errors
 # The domains of standard ONNX operations.
 DOMAINS = ("", "ai.onnx")
 
+# The name of a constant that is not one of the file: it is no parameter.
+FOLDED = "folded"
+
 # Operations with a different result in each run.
 _RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 
@@ -95,6 +98,7 @@ class Folding:
         arrays: the values of those that are known before the model is run. Parameters
             are not: their dependents have gradients.
         scalars: the values of initializers that may be parameters.
+        given: the names of constants of the file.
         stored: the names of tensors that the model stores.
         sequences: the tensors of sequences, by name.
         supply: unused names.
@@ -114,6 +118,7 @@ class Folding:
         self.sequences: dict[str, list[str]] = {}
         self.arrays: dict[str, Array] = {}
         self.scalars: dict[str, Array] = {}
+        self.given: set[str] = set()
         self.stored = {initializer.name for initializer in graph.initializer}
         for stored in graph.initializer:
             kind = onnx.helper.make_tensor_type_proto(stored.data_type, stored.dims)
@@ -136,6 +141,8 @@ class Folding:
             values = evaluate(node, operands, self.opsets)
         for name, array in values.items():
             self.enter(name, array)
+        if node.op_type == "Constant":
+            self.given.update(values)
 
     def enter(self, name: str, array: Array) -> None:
         """Enters the value of a tensor."""
@@ -191,6 +198,7 @@ class Folding:
                 if name in self.arrays and name not in there:
                     there.add(name)
                     tensor = onnx.numpy_helper.from_array(self.arrays[name], name)
-                    yield make_node("Constant", [], [name], value=tensor)
+                    label = "" if name in self.given else FOLDED
+                    yield make_node("Constant", [], [name], name=label, value=tensor)
             if node is not None:
                 yield node
