@@ -82,6 +82,12 @@ NODES = [
     *(node(kind, 18, (2, 3, 4)) for kind in REDUCTIONS),
     *(node(kind, 11, (2, 3, 4), axes=[1]) for kind in REDUCTIONS),
     node("ReduceMean", 18, (2, 3), noop_with_empty_axes=1),
+    node("ReduceProd", 18, (2, 3, 4), integers(-1, 0), keepdims=0),
+    node("ReduceProd", 18, (2, 3)),
+    node("ReduceProd", 18, (2, 1, 3), integers(1)),
+    node("BatchNormalization", 15, IMAGE, (3,), (3,), np.zeros(3, np.float32), np.ones(3, np.float32), training_mode=1),
+    node("Col2Im", 18, (2, 12, 12), integers(4, 5), integers(2, 2)),
+    node("Col2Im", 18, (1, 8, 12), integers(4, 5), integers(2, 2), pads=[1, 0, 0, 1], strides=[1, 2], dilations=[1, 1]),
     *(node("Softmax", version, (2, 3, 4)) for version in (11, 13)),
     *(node("LogSoftmax", version, (2, 3, 4), axis=1) for version in (11, 13)),
     *(
@@ -356,6 +362,18 @@ def test_shapes_that_are_computed_are_constants(tmp_path: Path) -> None:
     agrees(tmp_path)
     graph, _ = interop.from_onnx(tmp_path / "model.onnx")
     assert graph.outputs[0].shape == (2, 12)
+
+
+@needs_onnx
+def test_slices_without_elements(tmp_path: Path) -> None:
+    """A shift by nothing, as exporters write it."""
+    nodes = [
+        make("Slice", "x zero all", "whole"),
+        make("Slice", "x zero zero", "none"),
+        make("Concat", "whole none", "y", axis=0),
+    ]
+    save(tmp_path, nodes, {"x": (3, 4)}, zero=integers(0), all=integers(2**62))
+    agrees(tmp_path)
 
 
 @needs_onnx

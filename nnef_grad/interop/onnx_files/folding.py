@@ -5,7 +5,7 @@ compute with shapes, known here.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
@@ -51,7 +51,11 @@ def fold(model: Any, name: str) -> Any:
     for node in model.graph.node:
         folding.visit(node)
     outputs = [output.name for output in model.graph.output]
-    kept = [*folding.with_constants(_needed(folding.nodes, outputs), outputs)]
+    kept = [
+        *folding.with_constants(
+            _needed(folding.nodes, outputs, folding.arrays), outputs
+        )
+    ]
     del model.graph.node[:]
     model.graph.node.extend(kept)
     _declare_types(model.graph, folding.types)
@@ -63,11 +67,14 @@ def dtype_of(initializer: Any) -> Any:
     return onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
 
 
-def _needed(nodes: list[Any], outputs: Iterable[str]) -> list[Any]:
-    """The nodes that outputs depend on."""
+def _needed(
+    nodes: list[Any], outputs: Iterable[str], known: Container[str]
+) -> list[Any]:
+    """The nodes that outputs depend on, and whose results are not known."""
     read, kept = set(outputs), []
     for node in reversed(nodes):
-        if read.intersection(node.output):
+        wanted = read.intersection(node.output)
+        if any(name not in known for name in wanted):
             kept.append(node)
             read.update(node.input)
     return kept[::-1]
@@ -135,6 +142,7 @@ class Folding:
         operands = self._operands(node)
         if operands is None:
             self._enter_types(node)
+            self._enter_empty(node)
             self.nodes.append(node)
             return
         with self.about(node, "onnx cannot evaluate"):
@@ -170,6 +178,17 @@ class Folding:
         for name, kind in made.items():
             if shape_of(kind) is not None or name not in self.types:
                 self.types[name] = kind
+
+    def _enter_empty(self, node: Any) -> None:
+        """Enters the values of results without elements."""
+        for name in set(node.output) & self.types.keys():
+            kind, shape = (
+                self.types[name].tensor_type.elem_type,
+                shape_of(self.types[name]),
+            )
+            if shape is not None and 0 in shape:
+                dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+                self.arrays[name] = np.zeros(shape, dtype)
 
     def _operands(self, node: Any) -> dict[str, Array] | None:
         """The operands of a node, if its results are known before the model is run."""

@@ -51,6 +51,13 @@ def unsqueeze(node: Node, x: Tensor, *_: Tensor | None) -> None:
     node.emit("unsqueeze", x, axes=sorted(given))
 
 
+@conversion("Concat")
+def concat(node: Node, *parts: Tensor) -> None:
+    """A concatenation of the operands that have elements: NNEF has no empty tensors."""
+    (axis,) = positive([node.get("axis", 1)], node.result.rank)
+    node.emit("concat", *(part for part in parts if 0 not in part.shape), axis=axis)
+
+
 @conversion("Split")
 def split(node: Node, x: Tensor, *_: Tensor) -> None:
     """Splits in the ratios of the shapes of the results."""

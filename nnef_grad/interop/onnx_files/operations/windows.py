@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import NamedTuple
+
+import numpy as np
 
 from nnef_grad.interop.onnx_files.node import Node, Tensor, conversion
 from nnef_grad.interop.onnx_files.operations.shapes import sides
@@ -125,3 +128,32 @@ def _zeros_around(node: Node, x: Tensor, axes: list[Axis]) -> Tensor:
     made = node.tensor([n + sum(pair) for n, pair in extents], x.dtype)
     node.emit("pad", x, results=(made,), padding=padding, border="constant", value=0.0)
     return made
+
+
+@conversion("Col2Im")
+def sum_of_blocks(node: Node, x: Tensor, *_: Tensor) -> None:
+    """Sums of blocks at their places: each element of a block has a filter of its own,
+    with a one at its place.
+    """
+    image, block = node.items("image_shape", 1), node.items("block_shape", 2)
+    ones = [1] * len(block)
+    strides, dilations = (node.get(name, ones) for name in ("strides", "dilations"))
+    pads = sides(node.get("pads", [0, 0] * len(block)))
+    columns = zip(image, block, strides, dilations, pads, strict=True)
+    counts = [
+        (n + sum(pad) - dilation * (size - 1) - 1) // stride + 1
+        for n, size, stride, dilation, pad in columns
+    ]
+    size, (batch, channels) = prod(block), node.result.shape[:2]
+    filters = node.literal(np.eye(size).reshape(size, 1, *block), np.int64)
+    made = node.step(
+        "deconv",
+        node.reshaped(x, [batch * channels, size, *counts]),
+        filters,
+        to=[batch * channels, 1, *image],
+        stride=strides,
+        dilation=dilations,
+        padding=pads,
+        output_shape=[batch * channels, 1, *image],
+    )
+    node.emit("reshape", made, shape=[batch, channels, *image])
