@@ -85,7 +85,6 @@ NODES = [
     node("ReduceProd", 18, (2, 3, 4), integers(-1, 0), keepdims=0),
     node("ReduceProd", 18, (2, 3)),
     node("ReduceProd", 18, (2, 1, 3), integers(1)),
-    node("BatchNormalization", 15, IMAGE, (3,), (3,), np.zeros(3, np.float32), np.ones(3, np.float32), training_mode=1),
     node("Col2Im", 18, (2, 12, 12), integers(4, 5), integers(2, 2)),
     node("Col2Im", 18, (1, 8, 12), integers(4, 5), integers(2, 2), pads=[1, 0, 0, 1], strides=[1, 2], dilations=[1, 1]),
     *(node("Softmax", version, (2, 3, 4)) for version in (11, 13)),
