@@ -503,6 +503,14 @@ def test_extents_that_are_left_open_are_given(tmp_path: Path) -> None:
         ),
         ([("Pad", ("x", "p"), "y", {"mode": "wrap"})], "mode must not be wrap"),
         ([("Dropout", ("x", "r", "t"), "y", {})], "'Dropout' is not .* must not train"),
+        (
+            [("ScatterElements", ("x", "j", "x"), "y", {"name": "write"})],
+            r"'ScatterElements' \(node 'write'\) is not .* must not be repeated",
+        ),
+        (
+            [("NonZero", ("x",), "y", {"name": "found"})],
+            "the shapes of the results of 'found' depend on values: multiply by a mask",
+        ),
         ([("Relu", ("x",), "y", {})], "an output is stored in the file"),
     ],
 )
@@ -520,6 +528,7 @@ def test_what_is_not_converted_is_said(
         "t": np.bool_(True),
         "f": scalars(1, 1, 2),
         "w": scalars(1, 2),
+        "j": np.zeros((2, 3, 3), np.int64),
     }
     model = model_of(made, {"x": (2, 3, 3)}, data, ["y"], 19)
     if "stored in the file" in message:

@@ -5,7 +5,7 @@ here, then the rest by nnef_tools, then names and constants.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.language.library import Library, standard, with_fragments
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.source import Source
+
+# Operations that NNEF cannot say, as it has fixed shapes.
+_OF_VALUES = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
 
 # Larger constants would make the text unreadable.
 _MAX_CONSTANT = 10_000
@@ -65,7 +68,19 @@ def _refuse_operations(graph: Any, name: str) -> None:
     if missing:
         what = f"nnef_tools cannot convert '{name}' to NNEF"
         message = f"{what}: it does not have the ONNX operations {missing}"
-        raise UnsupportedError(message)
+        raise UnsupportedError(message + _advice(graph, kinds))
+
+
+def _advice(graph: Any, kinds: Iterable[str]) -> str:
+    """What to write instead of operations whose results have shapes that depend on
+    values.
+    """
+    if not _OF_VALUES.intersection(kinds):
+        return ""
+    nodes = (n.name or n.op_type for n in graph.node if n.op_type in _OF_VALUES)
+    named = ", ".join(f"'{node}'" for node in nodes)
+    instead = "multiply by a mask, or choose with torch.where or torch.topk"
+    return f"; the shapes of the results of {named} depend on values: {instead}"
 
 
 def _convert_operations(graph: Any, version: int, name: str) -> None:
@@ -92,7 +107,9 @@ def _about_refusals(node: Node) -> str:
     sides = (node.operation.inputs, node.results)
     operands, results = ([list(t.shape) for t in side if t.name] for side in sides)
     settings = f"attributes: {attributes}; operands: {operands}; results: {results}"
-    return f"'{node.kind}' is not possible: {why}; {settings}"
+    label = node.operation.name
+    shown = f"'{node.kind}'" + (f" (node '{label}')" if label else "")
+    return f"{shown} is not possible: {why}; {settings}"
 
 
 def _name_variables(

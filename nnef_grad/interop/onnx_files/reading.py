@@ -102,8 +102,13 @@ def refuse_unknown_shapes(model: Any, name: str) -> None:
     infos = (*graph.value_info, *graph.output)
     known = {v.name for v in infos if shape_of(v.type) is not None}
     used = {v.name for v in graph.output}.union(*(n.input for n in graph.node))
-    unknown = [n.op_type for n in graph.node if used.intersection(n.output) - known]
+    unknown = [n for n in graph.node if used.intersection(n.output) - known]
     if unknown:
-        named = ", ".join(f"'{kind}'" for kind in dict.fromkeys(unknown))
+        shown = (
+            f"'{n.op_type}'" + (f" (node '{n.name}')" if n.name else "")
+            for n in unknown
+        )
         message = f"'{name}' has shapes that are not known before it is run"
-        raise UnsupportedError(f"{message}, from these operations: {named}")
+        named = f"{message}, from these operations: {', '.join(shown)}"
+        advice = "export the network with extents that are numbers, not computed"
+        raise UnsupportedError(f"{named}; {advice}")

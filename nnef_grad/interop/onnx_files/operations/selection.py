@@ -55,6 +55,10 @@ def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) ->
     (axis,) = positive([node.get("axis", 0)], x.rank)
     extent, order = x.shape[axis], _last(axis, x.rank)
     wide = [n if a == axis else x.shape[a] for a, n in enumerate(indices.shape)]
+    value = constant(indices)
+    if value is not None and _reduction(node) == "none":
+        ordered = np.diff(np.sort(np.mod(value, extent), axis), axis=axis)
+        node.require(bool(ordered.all()), "indices must not be repeated")
     after = [made - n for made, n in zip(wide, indices.shape, strict=True)]
 
     def rows(given: Tensor, outside: float) -> Tensor:
