@@ -369,10 +369,24 @@ def test_slices_without_elements(tmp_path: Path) -> None:
     nodes = [
         make("Slice", "x zero all", "whole"),
         make("Slice", "x zero zero", "none"),
-        make("Concat", "whole none", "y", axis=0),
+        make("Concat", "whole none", "joined", axis=0),
+        make("ReduceSum", "none zero", "nothing"),
+        make("Add", "joined nothing", "y"),
     ]
     save(tmp_path, nodes, {"x": (3, 4)}, zero=integers(0), all=integers(2**62))
     agrees(tmp_path)
+
+
+@needs_onnx
+def test_elements_of_long_constants_are_folded(tmp_path: Path) -> None:
+    """The evaluator of onnx chooses among 31 at most."""
+    nodes = [make("GatherElements", "table i", "j"), make("Gather", "x j", "y")]
+    table, indices = np.arange(64)[::-1] % 5, np.arange(64) * 3 % 64
+    save(tmp_path, nodes, {"x": (5, 2)}, table=table, i=indices)
+    agrees(tmp_path)
+    graph, _ = interop.from_onnx(tmp_path / "model.onnx")
+    assert [op.name for op in graph.operations][-1] == "gather"
+    assert len(graph.operations) == 3
 
 
 @needs_onnx

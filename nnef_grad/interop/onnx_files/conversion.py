@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,7 @@ def _make_names_valid(graph: Any) -> None:
             tensor.name = supply.fresh(f"_{name}" if name[:1].isdigit() else name)
 
 
+@cache
 def _library() -> Library:
     """The operations of NNEF, and those of ONNX written in NNEF."""
     return with_fragments(parse_fragments(Source("<fragments>", _own_fragments())))
