@@ -3,11 +3,15 @@ converted here.
 
 reading.py      a file to a model, and a model to a complete one
 folding.py      constant folding, of shapes too
+evaluation.py   the shapes and values of a single node
+control_flow.py branches, loops and sequences, which are expanded
 conversion.py   a complete model to an NNEF graph
 operations/     a function for each operation that is converted here
 node.py         the view of an operation that these functions get
 fragments.nnef  operations of ONNX, written in NNEF
 converter.py    the converter of nnef_tools, for the other operations
+casts.py        casts of integers, where NNEF computes with scalars only
+parameters.py   warnings about initializers that are no single parameter
 writing.py      an NNEF graph to a file
 refusals.py     translation of the errors of nnef_tools and onnx
 """
@@ -27,9 +31,10 @@ def from_onnx(path: PathLike, *, input_shapes: Shapes | None = None) -> Model:
     """The graph of an ONNX file. Inputs, outputs and variables keep their names, in the
     characters of NNEF; the labels of variables are their names in the file.
 
-    Needs the package `onnx`. Computations on shapes and constants are folded.
-    Initializers without axes become numbers of the graph, which have no gradients; a
-    warning of the graph names them.
+    Needs the package `onnx`. Computations on shapes and constants are folded, branches
+    are taken, and loops are unrolled. Initializers without axes become numbers of the
+    graph, which have no gradients. Warnings of the graph name them, and variables that
+    are no parameters, or several ones of equal values that an exporter has merged.
 
     Args:
         path: the file.

@@ -5,8 +5,9 @@ here, then the rest by nnef_tools, then names and constants.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,19 @@ from nnef_grad.errors import Problem, UnsupportedError
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.interop.khronos import Array, Model, finite, from_nnef_tools
 from nnef_grad.interop.onnx_files import converter
-from nnef_grad.interop.onnx_files.folding import dtype_of
+from nnef_grad.interop.onnx_files.casts import cast_integers
+from nnef_grad.interop.onnx_files.folding import DOMAINS, FOLDED
 from nnef_grad.interop.onnx_files.node import Node
 from nnef_grad.interop.onnx_files.operations import CONVERSIONS
-from nnef_grad.interop.onnx_files.reading import DOMAINS, refuse_unknown_shapes
+from nnef_grad.interop.onnx_files.parameters import warnings
+from nnef_grad.interop.onnx_files.reading import refuse_unknown_shapes
 from nnef_grad.interop.onnx_files.refusals import translate_errors
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import Library, standard, with_fragments
+from nnef_grad.language.parser import parse_fragments
+from nnef_grad.source import Source
+
+# Operations that NNEF cannot say, as it has fixed shapes.
+_OF_VALUES = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
 
 # Larger constants would make the text unreadable.
 _MAX_CONSTANT = 10_000
@@ -42,18 +50,16 @@ def convert(model: Any, name: str) -> Model:
         source = converter.read_graph(model)
         arrays = {t.name: t.data for t in source.tensors}
         named = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}
+        folded = [op.attribs["value"] for op in source.operations if op.name == FOLDED]
         _convert_operations(source, version, name)
         made = converter.convert_rest(source)
-        _name_variables(made, named)
+        cast_integers(made, _library())
+        _name_variables(made, named, folded)
+        _make_finite(made)
         _make_names_valid(made)
         graph, data = from_nnef_tools(made, fragments=_fragments(made))
-    scalars = (i for i in model.graph.initializer if dtype_of(i).kind == "f")
-    numbers = (
-        Problem(f"'{scalar.name}' is a number of the graph, and has no gradient")
-        for scalar in scalars
-        if not scalar.dims
-    )
-    return Model(replace(graph, warnings=(*graph.warnings, *numbers)), data)
+    found = (*graph.warnings, *warnings(model.graph))
+    return Model(replace(graph, warnings=found), data)
 
 
 def _refuse_operations(graph: Any, name: str) -> None:
@@ -63,7 +69,19 @@ def _refuse_operations(graph: Any, name: str) -> None:
     if missing:
         what = f"nnef_tools cannot convert '{name}' to NNEF"
         message = f"{what}: it does not have the ONNX operations {missing}"
-        raise UnsupportedError(message)
+        raise UnsupportedError(message + _advice(graph, kinds))
+
+
+def _advice(graph: Any, kinds: Iterable[str]) -> str:
+    """What to write instead of operations whose results have shapes that depend on
+    values.
+    """
+    if not _OF_VALUES.intersection(kinds):
+        return ""
+    nodes = (n.name or n.op_type for n in graph.node if n.op_type in _OF_VALUES)
+    named = ", ".join(f"'{node}'" for node in nodes)
+    instead = "multiply by a mask, or choose with torch.where or torch.topk"
+    return f"; the shapes of the results of {named} depend on values: {instead}"
 
 
 def _convert_operations(graph: Any, version: int, name: str) -> None:
@@ -90,17 +108,23 @@ def _about_refusals(node: Node) -> str:
     sides = (node.operation.inputs, node.results)
     operands, results = ([list(t.shape) for t in side if t.name] for side in sides)
     settings = f"attributes: {attributes}; operands: {operands}; results: {results}"
-    return f"'{node.kind}' is not possible: {why}; {settings}"
+    label = node.operation.name
+    shown = f"'{node.kind}'" + (f" (node '{label}')" if label else "")
+    return f"{shown} is not possible: {why}; {settings}"
 
 
-def _name_variables(graph: Any, named: Mapping[str, Array]) -> None:
+def _name_variables(
+    graph: Any, named: Mapping[str, Array], folded: Sequence[Array]
+) -> None:
     """Gives variables the names of their data in the file, or turns them into constants.
     The labels are those names, in characters that file names allow.
     """
     labels = NameSupply()
     for operation in (op for op in graph.operations if op.type == "variable"):
-        name = _name(operation.output.data, named)
-        constant = _as_constant(operation.output.data, name)
+        array = operation.output.data
+        name = _name(array, named)
+        is_folded = any(np.shares_memory(array, data) for data in folded)
+        constant = _as_constant(array, name, is_folded)
         if constant is not None:
             operation.type = "constant"
             operation.attribs["value"] = constant
@@ -115,18 +139,26 @@ def _name_variables(graph: Any, named: Mapping[str, Array]) -> None:
         operation.attribs["label"] = f"{label}{suffix}"
 
 
-def _as_constant(array: Array | None, name: str) -> list[Any] | None:
-    """The items of integers, of truth values, and of arrays of one value that are not
-    initializers of the file. They are not trained, and not all runtimes have integer
-    variables.
+def _as_constant(array: Array | None, name: str, is_folded: bool) -> list[Any] | None:
+    """The items of integers, of truth values, of what was computed from constants, and
+    of arrays of one value that are not initializers of the file. They are not trained,
+    and not all runtimes have integer variables.
     """
     if array is None or array.size == 0:
         return None
     is_uniform = not name and bool((array == array.flat[0]).all())
-    if not is_uniform and (array.dtype.kind == "f" or array.size > _MAX_CONSTANT):
+    is_trained = array.dtype.kind == "f" and not is_folded
+    if not is_uniform and (is_trained or array.size > _MAX_CONSTANT):
         return None
-    items = array.reshape(-1)[: 1 if is_uniform else None].tolist()
-    return list(map(finite, items))
+    return list(array.reshape(-1)[: 1 if is_uniform else None].tolist())
+
+
+def _make_finite(graph: Any) -> None:
+    """Replaces infinite numbers in constants, which NNEF cannot write."""
+    for operation in graph.operations:
+        if operation.type == "constant":
+            items = np.ravel(operation.attribs["value"]).tolist()
+            operation.attribs["value"] = list(map(finite, items))
 
 
 def _name(array: Array, named: Mapping[str, Array]) -> str:
@@ -149,10 +181,19 @@ def _make_names_valid(graph: Any) -> None:
             tensor.name = supply.fresh(f"_{name}" if name[:1].isdigit() else name)
 
 
+@cache
+def _library() -> Library:
+    """The operations of NNEF, and those of ONNX written in NNEF."""
+    return with_fragments(parse_fragments(Source("<fragments>", _own_fragments())))
+
+
+def _own_fragments() -> str:
+    return (Path(__file__).parent / "fragments.nnef").read_text("utf-8")
+
+
 def _fragments(graph: Any) -> str:
     """The fragments that a graph uses, if it uses any."""
     used = {op.type for op in graph.operations}.difference(standard())
     theirs = converter.fragments()
     found = [text for name, text in theirs.items() if name in used]
-    ours = (Path(__file__).parent / "fragments.nnef").read_text("utf-8")
-    return "".join([ours, *found]) if used else ""
+    return "".join([_own_fragments(), *found]) if used else ""

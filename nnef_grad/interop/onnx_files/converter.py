@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from nnef_tools.conversion.onnx_to_nnef import Converter, _Transforms
 from nnef_tools.io.onnx.reader import onnx_model_to_graph
-from nnef_tools.model import Tensor
+from nnef_tools.model import Operation, Tensor
 from nnef_tools.optimization.nnef_optimizer import Optimizer
 
 KNOWN = frozenset(_Transforms)
@@ -41,9 +41,25 @@ def convert_rest(graph: Any) -> Any:
     made = converter(graph)
     _inline_numbers(made)
     made = Optimizer()(made, only_required=True)
+    _restore_inputs(made, graph.inputs)
     if len(made.outputs) < len(graph.outputs):
         raise ValueError("an output is stored in the file, not computed")
     return made
+
+
+def _restore_inputs(graph: Any, given: Any) -> None:
+    """Adds the inputs that no operation reads, which the converter drops: a caller feeds
+    what the file lists.
+    """
+    there = {x.name: x for x in graph.inputs}
+    for x in given:
+        if x.name not in there:
+            made = Tensor(graph, name=x.name, shape=x.shape, dtype=x.dtype)
+            attributes = {"shape": list(x.shape), "dtype": x.dtype}
+            Operation(graph, "external", outputs=(made,), attribs=attributes)
+            graph.move_operation(len(graph.operations) - 1, 0)
+            there[x.name] = made
+    graph.inputs = tuple(there[x.name] for x in given)
 
 
 def _inline_numbers(graph: Any) -> None:

@@ -1,17 +1,35 @@
-"""Constant folding of an ONNX model: exporters compute with shapes, known here."""
+"""Constant folding of an ONNX model, in one pass that also infers all shapes: exporters
+compute with shapes, known here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections import ChainMap
+from collections.abc import Container, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
-import onnx.reference
-import onnx.shape_inference
-from onnx.helper import make_node, make_tensor_value_info
+from onnx.helper import make_node
 
+from nnef_grad.errors import UnsupportedError
+from nnef_grad.graph.names import NameSupply
 from nnef_grad.interop.khronos import Array
+from nnef_grad.interop.onnx_files.control_flow import EXPANSIONS
+from nnef_grad.interop.onnx_files.evaluation import (
+    evaluate,
+    infer_types,
+    shape_of,
+    type_of_array,
+)
+from nnef_grad.interop.onnx_files.refusals import translate_errors
+
+# The domains of standard ONNX operations.
+DOMAINS = ("", "ai.onnx")
+
+# The name of a constant that is not one of the file: it is no parameter.
+FOLDED = "folded"
 
 # Operations with a different result in each run.
 _RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
@@ -19,27 +37,29 @@ _RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 # Operations that depend only on the shape of their operand.
 _OF_SHAPES = ("Shape", "Size")
 
-# Operations whose shapes not all versions of onnx infer: they are those of operands.
-_SHAPED_AS_INPUT = ("GroupNormalization", "MeanVarianceNormalization")
 
+def fold(model: Any, name: str) -> Any:
+    """The model with all shapes that can be inferred, with computations on shapes and
+    constants folded, branches taken, and loops of a known length unrolled. Nodes that
+    nothing reads are dropped. The model is changed; its name is for messages.
 
-def fold(model: Any) -> Any:
-    """The model with all shapes that can be inferred, and with computations on shapes
-    and constants folded.
+    Raises:
+        UnsupportedError: onnx cannot evaluate a node, or infer its shapes; the length
+            of a loop, or a condition, is not known before the model is run.
     """
-    while True:
-        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        if not (_fold_once(model) or _fill_in_shape(model.graph)):
-            return model
-
-
-def shape_in(info: Any) -> tuple[int, ...] | None:
-    """The shape of a tensor in the file, if it is completely known."""
-    kind = info.type.tensor_type
-    extents = kind.shape.dim
-    if not kind.HasField("shape") or not all(e.HasField("dim_value") for e in extents):
-        return None
-    return tuple(extent.dim_value for extent in extents)
+    folding = Folding(model, name)
+    for node in model.graph.node:
+        folding.visit(node)
+    outputs = [output.name for output in model.graph.output]
+    kept = [
+        *folding.with_constants(
+            _needed(folding.nodes, outputs, folding.arrays), outputs
+        )
+    ]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    _declare_types(model.graph, folding.types)
+    return model
 
 
 def dtype_of(initializer: Any) -> Any:
@@ -47,84 +67,157 @@ def dtype_of(initializer: Any) -> Any:
     return onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
 
 
-def _fill_in_shape(graph: Any) -> bool:
-    """Adds a shape that onnx does not infer, and returns whether there is one."""
-    infos = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
-    for node in graph.node:
-        given = infos.get(node.input[0]) if node.op_type in _SHAPED_AS_INPUT else None
-        if given is None or shape_in(given) is None:
-            continue
-        result = node.output[0]
-        made = infos[result] if result in infos else graph.value_info.add(name=result)
-        if shape_in(made) is None:
-            made.type.CopyFrom(given.type)
-            return True
-    return False
+def _needed(
+    nodes: list[Any], outputs: Iterable[str], known: Container[str]
+) -> list[Any]:
+    """The nodes that outputs depend on, and whose results are not known."""
+    read, kept = set(outputs), []
+    for node in reversed(nodes):
+        wanted = read.intersection(node.output)
+        if any(name not in known for name in wanted):
+            kept.append(node)
+            read.update(node.input)
+    return kept[::-1]
 
 
-def _fold_once(model: Any) -> bool:
-    """Folds each node once, and returns whether anything was folded. Parameters are not
-    folded: their dependents have gradients.
+def _declare_types(graph: Any, types: dict[str, Any]) -> None:
+    outputs = {output.name for output in graph.output}
+    made = {name for node in graph.node for name in node.output} - outputs
+    del graph.value_info[:]
+    found = {name: kind for name, kind in types.items() if name in made}
+    for name, kind in found.items():
+        graph.value_info.add(name=name, type=kind)
+    for output in graph.output:
+        if output.name in types:
+            output.type.CopyFrom(types[output.name])
+
+
+def _shown(node: Any) -> str:
+    return f"'{node.op_type}'" + (f" (node '{node.name}')" if node.name else "")
+
+
+class Folding:
+    """What is known after the nodes that were visited.
+
+    Attributes:
+        nodes: those that are kept.
+        types: the types of tensors, by name.
+        arrays: the values of those that are known before the model is run. Parameters
+            are not: their dependents have gradients.
+        scalars: the values of initializers that may be parameters.
+        given: the names of constants of the file.
+        stored: the names of tensors that the model stores.
+        sequences: the tensors of sequences, by name.
+        supply: unused names.
+        version: the version of the operator set of standard ONNX.
     """
-    graph = model.graph
-    integers = (i for i in graph.initializer if dtype_of(i).kind in "iub")
-    known = {i.name: onnx.numpy_helper.to_array(i) for i in integers}
-    shapes = {v.name: shape_in(v) for v in (*graph.input, *graph.value_info)}
-    nodes: list[Any] = []
-    is_changed = False
-    for node in graph.node:
-        values = _values_of(node, known, shapes, model.opset_import)
-        if node.op_type == "If" and node.input[0] in known:
-            nodes += _branch(node, bool(known[node.input[0]]))
-        elif values is None:
-            nodes.append(node)
-        else:
-            known.update(values)
-            nodes += [_constant(name, value) for name, value in values.items()]
-        is_changed |= nodes[-1] is not node and node.op_type != "Constant"
-    del graph.node[:]
-    graph.node.extend(nodes)
-    return is_changed
 
+    def __init__(self, model: Any, name: str) -> None:
+        graph, self.model = model.graph, name
+        self.opsets = model.opset_import
+        (self.version,) = (o.version for o in self.opsets if o.domain in DOMAINS)
+        self.nodes: list[Any] = []
+        self.types = {
+            info.name: info.type
+            for info in (*graph.value_info, *graph.output, *graph.input)
+            if info.type.tensor_type.HasField("elem_type")
+        }
+        self.sequences: dict[str, list[str]] = {}
+        self.arrays: dict[str, Array] = {}
+        self.scalars: dict[str, Array] = {}
+        self.given: set[str] = set()
+        self.stored = {initializer.name for initializer in graph.initializer}
+        for stored in graph.initializer:
+            kind = onnx.helper.make_tensor_type_proto(stored.data_type, stored.dims)
+            self.types[stored.name] = kind
+            values = self.arrays if dtype_of(stored).kind in "iub" else self.scalars
+            values[stored.name] = onnx.numpy_helper.to_array(stored)
+        names = (name for node in graph.node for name in node.output)
+        self.supply = NameSupply([*self.types, *names])
 
-def _values_of(
-    node: Any,
-    known: Mapping[str, Array],
-    shapes: Mapping[str, tuple[int, ...] | None],
-    opsets: Any,
-) -> dict[str, Array] | None:
-    """The results of a node by name, if they are known before the model is run."""
-    feeds = {name: known.get(name) for name in node.input if name}
-    shape = shapes.get(node.input[0]) if node.op_type in _OF_SHAPES else None
-    if shape is not None:
-        # This allocates no memory for the elements.
-        feeds = {node.input[0]: np.broadcast_to(np.float32(0), shape)}
-    is_open = any(array is None for array in feeds.values())
-    is_source = not feeds and node.op_type != "Constant"
-    if is_open or is_source or node.op_type.startswith(_RANDOM):
-        return None
-    sides = (feeds, node.output)
-    infos = ([make_tensor_value_info(name, 0, None) for name in side] for side in sides)
-    graph = onnx.helper.make_graph([node], "node", *infos)
-    model = onnx.helper.make_model(graph, opset_imports=opsets)
-    try:
-        found = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
-    except Exception:
-        # The node is kept, and the converter reports it if it cannot convert it.
-        return None
-    return dict(zip(node.output, map(np.asarray, found), strict=True))
+    def visit(self, node: Any) -> None:
+        """Expands a node, folds it, or keeps it."""
+        if node.op_type in EXPANSIONS and EXPANSIONS[node.op_type](self, node):
+            return
+        operands = self._operands(node)
+        if operands is None:
+            self._enter_types(node)
+            self._enter_empty(node)
+            self.nodes.append(node)
+            return
+        with self.about(node, "onnx cannot evaluate"):
+            values = evaluate(node, operands, self.opsets)
+        for name, array in values.items():
+            self.enter(name, array)
+        if node.op_type == "Constant":
+            self.given.update(values)
 
+    def enter(self, name: str, array: Array) -> None:
+        """Enters the value of a tensor."""
+        self.arrays[name], self.types[name] = array, type_of_array(array)
 
-def _branch(node: Any, is_true: bool) -> list[Any]:
-    """The nodes of the branch of an `If` that is taken."""
-    wanted = "then_branch" if is_true else "else_branch"
-    (branch,) = (a.g for a in node.attribute if a.name == wanted)
-    data = [make_node("Constant", [], [i.name], value=i) for i in branch.initializer]
-    names = zip(branch.output, node.output, strict=True)
-    results = [make_node("Identity", [inner.name], [outer]) for inner, outer in names]
-    return [*data, *branch.node, *results]
+    def about(self, node: Any, what: str) -> AbstractContextManager[None]:
+        """Turns exceptions into an error that names the node and the model."""
+        message = f"cannot convert '{self.model}' to NNEF: {what} {_shown(node)}"
+        return translate_errors(message)
 
+    def refuse(self, node: Any, why: str) -> NoReturn:
+        """Raises `UnsupportedError` for a node."""
+        message = (
+            f"cannot convert '{self.model}' to NNEF: {_shown(node)} is not possible"
+        )
+        raise UnsupportedError(f"{message}: {why}")
 
-def _constant(name: str, value: Array) -> Any:
-    tensor = onnx.numpy_helper.from_array(value, name)
-    return make_node("Constant", [], [name], value=tensor)
+    def _enter_types(self, node: Any) -> None:
+        """Enters the types of the results of a node, as far as they are known."""
+        if not self.types.keys() >= {name for name in node.input if name}:
+            return
+        known = ChainMap(self.arrays, self.scalars)
+        with self.about(node, "onnx cannot infer the shapes of"):
+            made = infer_types(node, self.types, known, self.opsets)
+        for name, kind in made.items():
+            if shape_of(kind) is not None or name not in self.types:
+                self.types[name] = kind
+
+    def _enter_empty(self, node: Any) -> None:
+        """Enters the values of results without elements."""
+        for name in set(node.output) & self.types.keys():
+            kind, shape = (
+                self.types[name].tensor_type.elem_type,
+                shape_of(self.types[name]),
+            )
+            if shape is not None and 0 in shape:
+                dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+                self.arrays[name] = np.zeros(shape, dtype)
+
+    def _operands(self, node: Any) -> dict[str, Array] | None:
+        """The operands of a node, if its results are known before the model is run."""
+        given = {name for name in node.input if name}
+        is_source = not given and node.op_type != "Constant"
+        if is_source or node.op_type.startswith(_RANDOM):
+            return None
+        if node.op_type in _OF_SHAPES:
+            return self._of_shape(node.input[0])
+        is_open = not given <= self.arrays.keys()
+        return None if is_open else {name: self.arrays[name] for name in given}
+
+    def _of_shape(self, name: str) -> dict[str, Array] | None:
+        """An operand of which only the shape matters. It takes no memory."""
+        shape = shape_of(self.types[name]) if name in self.types else None
+        return None if shape is None else {name: np.broadcast_to(np.float32(0), shape)}
+
+    def with_constants(
+        self, nodes: Iterable[Any], outputs: Iterable[str]
+    ) -> Iterator[Any]:
+        """The nodes, each after those of the constants that it is the first to read."""
+        there = set(self.stored)
+        for node in (*nodes, None):
+            read = outputs if node is None else node.input
+            for name in dict.fromkeys(read):
+                if name in self.arrays and name not in there:
+                    there.add(name)
+                    tensor = onnx.numpy_helper.from_array(self.arrays[name], name)
+                    label = "" if name in self.given else FOLDED
+                    yield make_node("Constant", [], [name], name=label, value=tensor)
+            if node is not None:
+                yield node

@@ -37,6 +37,7 @@ class Tensor(Protocol):
     shape: tuple[int, ...]
     rank: int
     dtype: type
+    producer: Any
 
 
 def constant(tensor: Any) -> Array | None:
@@ -137,10 +138,14 @@ class Node:
         if squeezed:
             shape = widened(self.result.shape, squeezed)
             made = (self.tensor(shape, self.result.dtype),)
+        if name == "cast":
+            attributes["dtype"] = made[0].dtype
+        given = [t for t in operands if t is not None]
         tools.Operation(
             self.operation.graph,
             type=name,
-            inputs=tuple(t for t in operands if t is not None),
+            # An array of tensors is a list.
+            inputs=given if name == "concat" else tuple(given),
             outputs=made,
             attribs={k: v for k, v in attributes.items() if v is not None},
         )
@@ -170,6 +175,47 @@ class Node:
         made = self.tensor(widened(x.shape, added), x.dtype)
         self.emit("unsqueeze", x, results=(made,), axes=added)
         return made
+
+    def step(
+        self,
+        name: str,
+        *operands: Tensor | None,
+        to: Iterable[int],
+        dtype: type | None = None,
+        **attributes: Any,
+    ) -> Tensor:
+        """Emits an NNEF operation, and returns its result, of a given shape. Its type is
+        that of the first operand unless given.
+        """
+        kind = dtype or next(t.dtype for t in operands if t is not None)
+        made = self.tensor(to, kind)
+        self.emit(name, *operands, results=(made,), **attributes)
+        return made
+
+    def reshaped(self, x: Tensor, shape: Iterable[int]) -> Tensor:
+        """A tensor in another shape."""
+        made = list(shape)
+        return (
+            x if made == list(x.shape) else self.step("reshape", x, to=made, shape=made)
+        )
+
+    def transposed(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """A tensor with its axes in another order."""
+        if list(axes) == sorted(axes):
+            return x
+        made = [x.shape[axis] for axis in axes]
+        return self.step("transpose", x, to=made, axes=list(axes))
+
+    def positions(self, extent: int, axis: int, rank: int) -> Tensor:
+        """The numbers of the positions along an axis; all other axes have extent 1."""
+        shape = [extent if place == axis else 1 for place in range(rank)]
+        return self.literal(np.arange(extent).reshape(shape), np.int64)
+
+    def scalars(self, x: Tensor) -> Tensor:
+        """A tensor of scalars."""
+        if np.dtype(x.dtype).kind == "f":
+            return x
+        return self.step("cast", x, to=x.shape, dtype=np.float32)
 
     def of_rank(self, x: Tensor, rank: int) -> Tensor:
         """A tensor with leading axes added, as ONNX broadcasts; a number needs none."""

@@ -10,16 +10,13 @@ from typing import Any
 
 import onnx
 import onnx.inliner
-import onnx.shape_inference
 
 from nnef_grad.errors import UnsupportedError, UsageError
-from nnef_grad.interop.onnx_files.folding import fold, shape_in
-from nnef_grad.interop.onnx_files.refusals import reason, translate_errors
+from nnef_grad.interop.onnx_files.evaluation import shape_of
+from nnef_grad.interop.onnx_files.folding import DOMAINS, fold
+from nnef_grad.interop.onnx_files.refusals import reason
 from nnef_grad.model import Shapes
 from nnef_grad.storage.files import PathLike, reading
-
-# The domains of standard ONNX operations.
-DOMAINS = ("", "ai.onnx")
 
 
 def load(path: PathLike) -> Any:
@@ -55,8 +52,7 @@ def complete(model: Any, input_shapes: Shapes, name: str) -> Any:
         model = onnx.inliner.inline_local_functions(model)
     _refuse_foreign(model.graph, name)
     _set_shapes(model.graph, input_shapes)
-    with translate_errors(f"onnx cannot infer the shapes of '{name}'"):
-        return fold(model)
+    return fold(model, name)
 
 
 def _refuse_foreign(graph: Any, name: str) -> None:
@@ -104,15 +100,15 @@ def refuse_unknown_shapes(model: Any, name: str) -> None:
     """Raises `UnsupportedError` for shapes that depend on values."""
     graph = model.graph
     infos = (*graph.value_info, *graph.output)
-    known = {v.name for v in infos if shape_in(v) is not None}
+    known = {v.name for v in infos if shape_of(v.type) is not None}
     used = {v.name for v in graph.output}.union(*(n.input for n in graph.node))
-    unknown = [n.op_type for n in graph.node if used.intersection(n.output) - known]
+    unknown = [n for n in graph.node if used.intersection(n.output) - known]
     if unknown:
-        named = ", ".join(f"'{kind}'" for kind in dict.fromkeys(unknown))
+        shown = (
+            f"'{n.op_type}'" + (f" (node '{n.name}')" if n.name else "")
+            for n in unknown
+        )
         message = f"'{name}' has shapes that are not known before it is run"
-        message = f"{message}, from these operations: {named}"
-        try:
-            onnx.shape_inference.infer_shapes(model, strict_mode=True)
-        except Exception as error:
-            message = f"{message}; {reason(error)}"
-        raise UnsupportedError(message)
+        named = f"{message}, from these operations: {', '.join(shown)}"
+        advice = "export the network with extents that are numbers, not computed"
+        raise UnsupportedError(f"{named}; {advice}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import onnx
 from nnef_tools.conversion.nnef_to_onnx import Converter
 from nnef_tools.io.onnx import Writer
+from onnx.helper import make_tensor_value_info
 
 from nnef_grad.errors import UsageError
-from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.interop.khronos import Array, Data, to_nnef_tools
 from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.model import declared_variables
@@ -40,7 +42,7 @@ def write(graph: Graph, path: PathLike, data: Data, *, overwrite: bool) -> None:
             source = to_nnef_tools(lowered.graph, given)
             Writer()(Converter()(source), os.fspath(draft))
             model = onnx.load(draft)
-            _declare_as_constants(model.graph)
+            _declare_inputs(model.graph, lowered.graph.inputs)
             onnx.save(model, draft)
         commit(draft, place, overwrite=overwrite)
 
@@ -60,11 +62,24 @@ def _in_single_precision(data: Array) -> Array:
     return array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array
 
 
-def _declare_as_constants(graph: Any) -> None:
-    """Removes variables from the inputs, where the writer lists them: a runtime could
-    not fold constants that a caller may replace.
+# The types of the elements of inputs: those that the converter gives to tensors.
+_ELEMENTS = {
+    "integer": onnx.TensorProto.INT64,
+    "logical": onnx.TensorProto.BOOL,
+    "scalar": onnx.TensorProto.FLOAT,
+}
+
+
+def _declare_inputs(graph: Any, inputs: Iterable[Tensor]) -> None:
+    """Declares all inputs of the signature, and nothing else. The writer leaves out those
+    that no operation reads, which callers feed nevertheless; and it lists variables,
+    which a runtime could not fold if a caller might replace them.
     """
-    variables = {initializer.name for initializer in graph.initializer}
-    inputs = [fed for fed in graph.input if fed.name not in variables]
+    declared = {fed.name: fed for fed in graph.input}
+    made = [
+        declared.get(x.name)
+        or make_tensor_value_info(x.name, _ELEMENTS[x.dtype], x.shape)
+        for x in inputs
+    ]
     del graph.input[:]
-    graph.input.extend(inputs)
+    graph.input.extend(made)

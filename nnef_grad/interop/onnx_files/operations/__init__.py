@@ -6,11 +6,28 @@ Importing this package registers all of them.
 
 from nnef_grad.interop.onnx_files.node import CONVERSIONS
 from nnef_grad.interop.onnx_files.operations import (
+    einsum,
     elementwise,
+    losses,
     products,
+    recurrent,
     reductions,
+    resizing,
+    selection,
     shapes,
     windows,
 )
 
-__all__ = ["CONVERSIONS", "elementwise", "products", "reductions", "shapes", "windows"]
+__all__ = [
+    "CONVERSIONS",
+    "einsum",
+    "elementwise",
+    "losses",
+    "products",
+    "recurrent",
+    "reductions",
+    "resizing",
+    "selection",
+    "shapes",
+    "windows",
+]

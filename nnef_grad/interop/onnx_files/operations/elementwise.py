@@ -95,7 +95,62 @@ def cast(node: Node, x: Tensor) -> None:
     elif (given, made) == ("scalar", "integer"):
         node.emit("truncate", x)
     else:
-        node.emit("cast", x, dtype=dtype)
+        node.emit("cast", x)
+
+
+@conversion("IsNaN")
+def is_nan(node: Node, x: Tensor) -> None:
+    """Whether elements differ from themselves. Exporters ask so for rows of a softmax
+    that are masked completely: it is not a number there, but here minus infinity is the
+    smallest number.
+    """
+    producer = x.producer
+    if producer is None or producer.type != "softmax":
+        node.emit("ne", x, x)
+        return
+    (given,), axes = producer.inputs, producer.attribs["axes"]
+    if _has_open_rows(given, axes):
+        value = np.zeros(x.shape, np.bool_)
+        node.emit("constant", value=value, shape=list(x.shape), dtype=np.bool_)
+    else:
+        node.emit("is_masked", given, x, axes=axes)
+
+
+def _has_open_rows(x: Tensor, axes: list[int]) -> bool:
+    """Whether no row is masked completely by a constant that is added."""
+    made = x.producer
+    if made is None or made.type != "Add":
+        return False
+    masks = [value for value in map(constant, made.inputs) if value is not None]
+    if len(masks) != 1:
+        return False
+    wide = np.broadcast_to(masks[0], x.shape)
+    return bool((wide.max(axis=tuple(axes)) > -np.inf).all())
+
+
+@conversion("Where")
+def where(node: Node, condition: Tensor, x: Tensor, y: Tensor) -> None:
+    """A choice, or a copy where the condition is the same everywhere."""
+    value, rank = constant(condition), node.result.rank
+    taken = y if value is not None and not value.any() else x
+    is_known = value is not None and value.any() == value.all()
+    if is_known and taken.shape == node.result.shape:
+        node.emit("copy", taken)
+    else:
+        node.emit("select", *(node.of_rank(t, rank) for t in (condition, x, y)))
+
+
+@conversion("Xor")
+def xor(node: Node, x: Tensor, y: Tensor) -> None:
+    """Whether just one operand holds."""
+    node.emit("ne", *(node.of_rank(t, node.result.rank) for t in (x, y)))
+
+
+@conversion("Mod")
+def modulo(node: Node, x: Tensor, y: Tensor) -> None:
+    """The remainder: with the sign of the divisor, or with `fmod` of the dividend."""
+    name = "remainder" if node.get("fmod", 0) else "modulo"
+    node.emit(name, *(node.of_rank(t, node.result.rank) for t in (x, y)))
 
 
 @conversion("Dropout")

@@ -1,10 +1,8 @@
-"""Matrix products, and recurrent operations."""
+"""Matrix products."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from nnef_grad.interop.onnx_files.node import Node, Tensor, conversion
 
@@ -37,57 +35,3 @@ def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> None:
         node.emit("linear", a, b, node.row(c))
     else:
         node.emit("matmul_add", a, b, node.of_rank(c, 2), **flips)
-
-
-class Cell(NamedTuple):
-    """The fragment of a recurrent operation, and the settings that it implements."""
-
-    name: str
-    gates: int
-    states: int
-    activations: list[str]
-    linear_before_reset: int = 0
-
-
-_CELLS = {
-    "LSTM": Cell("lstm", 4, 2, ["Sigmoid", "Tanh", "Tanh"]),
-    "GRU": Cell("gru", 3, 1, ["Sigmoid", "Tanh"], linear_before_reset=1),
-    "RNN": Cell("rnn", 1, 1, ["Tanh"]),
-}
-
-
-@conversion(*_CELLS)
-def recurrent(node: Node, x: Tensor, w: Tensor, r: Tensor, *_: Tensor | None) -> None:
-    """The unrolled loop over the first axis."""
-    cell = _CELLS[node.kind]
-    _require_usual(node, cell)
-    steps, batch, hidden = *x.shape[:2], r.shape[2]
-    states = [(1, batch, hidden)] * cell.states
-    shapes = [(1, 2 * cell.gates * hidden), *states]
-    rest = zip(map(node.operand, (3, 5, 6)[: len(shapes)]), shapes, strict=True)
-    given = [node.literal(np.zeros(s)) if t is None else t for t, s in rest]
-    results = _results(node, [(steps, 1, batch, hidden), *states])
-    node.emit(cell.name, x, w, r, *given, results=results, steps=steps)
-
-
-def _require_usual(node: Node, cell: Cell) -> None:
-    usual = {"direction": "forward", "layout": 0, "input_forget": 0}
-    for name, value in usual.items():
-        node.require(node.get(name, value) == value, f"{name} must be {value}")
-    node.require(node.get("clip", None) is None, "clip must be left out")
-    node.require(node.operand(4) is None, "sequences must be of one length")
-    node.require(node.operand(7) is None, "peepholes must be left out")
-    linear = cell.linear_before_reset
-    is_usual = node.get("linear_before_reset", 0) == linear
-    node.require(is_usual, f"linear_before_reset is not {linear}")
-    is_usual = node.get("activations", cell.activations) == cell.activations
-    node.require(is_usual, "activations must be the usual")
-
-
-def _results(node: Node, shapes: list[tuple[int, ...]]) -> tuple[Tensor, ...]:
-    """The results; for those that are left out, tensors that nothing reads."""
-    named = {place: t for place, t in enumerate(node.results) if t.name}
-    return tuple(
-        named[place] if place in named else node.tensor(shape, np.float32)
-        for place, shape in enumerate(shapes)
-    )

@@ -18,6 +18,9 @@ _REDUCTIONS = {
     "ReduceSumSquare": "square_reduce",
 }
 
+# A product has a factor for each element.
+_MOST = 128
+
 _SOFTMAXES = {"LogSoftmax": "log_softmax", "Softmax": "softmax"}
 
 
@@ -29,6 +32,23 @@ def reduction(node: Node, x: Tensor, *_: Tensor | None) -> None:
     reduced = [axis % x.rank for axis in given]
     squeezed = [] if node.get("keepdims", 1) else reduced
     node.emit(_REDUCTIONS[node.kind], x, axes=reduced, squeezed=squeezed)
+
+
+@conversion("ReduceProd")
+def product(node: Node, x: Tensor, *_: Tensor | None) -> None:
+    """Products along axes, one after the other."""
+    does_nothing = node.get("noop_with_empty_axes", 0)
+    given = node.items("axes", 1, []) or ([] if does_nothing else range(x.rank))
+    axes = sorted(axis % x.rank for axis in given)
+    for axis in axes:
+        shape = [1 if a == axis else n for a, n in enumerate(x.shape)]
+        node.require(x.shape[axis] <= _MOST, f"an axis has more than {_MOST} elements")
+        places = list(range(x.shape[axis]))
+        x = node.step("multiply_along", x, to=shape, axis=axis, places=places)
+    if node.get("keepdims", 1) or not axes:
+        node.emit("copy", x)
+    else:
+        node.emit("squeeze", x, axes=axes)
 
 
 @conversion(*_SOFTMAXES)
@@ -48,8 +68,11 @@ def _from(x: Tensor, axis: int) -> list[int]:
 def batch_normalization(
     node: Node, x: Tensor, scale: Tensor, offset: Tensor, mean: Tensor, variance: Tensor
 ) -> None:
-    """Normalization by the moments from training."""
-    node.require(node.get("training_mode", 0) == 0, "training_mode must be 0")
+    """Normalization by the moments from training, or by those of the operand."""
+    if node.get("training_mode", 0):
+        axes = [axis for axis in range(x.rank) if axis != 1]
+        _normalize(node, (x, node.row(scale), node.row(offset)), axes)
+        return
     channels = map(node.row, (mean, variance, offset, scale))
     epsilon = node.get("epsilon", 1e-5)
     node.emit("batch_normalization", x, *channels, epsilon=epsilon)

@@ -13,7 +13,7 @@ from nnef_grad.interop.onnx_files.node import (
 )
 
 # Beyond any position.
-_FAR = 2**31 - 1
+FAR = 2**31 - 1
 
 
 @conversion("Reshape")
@@ -49,6 +49,13 @@ def unsqueeze(node: Node, x: Tensor, *_: Tensor | None) -> None:
     """Inserts axes, which count in the result."""
     given = positive(node.items("axes", 1), node.result.rank)
     node.emit("unsqueeze", x, axes=sorted(given))
+
+
+@conversion("Concat")
+def concat(node: Node, *parts: Tensor) -> None:
+    """A concatenation of the operands that have elements: NNEF has no empty tensors."""
+    (axis,) = positive([node.get("axis", 1)], node.result.rank)
+    node.emit("concat", *(part for part in parts if 0 not in part.shape), axis=axis)
 
 
 @conversion("Split")
@@ -92,7 +99,7 @@ def slices(node: Node, x: Tensor, *_: Tensor | None) -> None:
 def _bounds(extent: int, found: slice) -> tuple[int, int]:
     """The bounds of a slice; a descending one ends before the first element."""
     begin, end, _ = found.indices(extent)
-    return begin, end if end >= 0 else -_FAR
+    return begin, end if end >= 0 else -FAR
 
 
 @conversion("Pad")

@@ -1,13 +1,13 @@
-"""Convolutions, pooling and resizing."""
+"""Convolutions and pooling."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from nnef_grad.interop.khronos import Array
 from nnef_grad.interop.onnx_files.node import Node, Tensor, conversion
 from nnef_grad.interop.onnx_files.operations.shapes import sides
 
@@ -130,59 +130,30 @@ def _zeros_around(node: Node, x: Tensor, axes: list[Axis]) -> Tensor:
     return made
 
 
-# The interpolation methods, by coordinate transformation.
-_METHODS = {"align_corners": "aligned", "asymmetric": "asymmetric"}
-_METHODS |= {"half_pixel": "symmetric", "pytorch_half_pixel": "symmetric"}
-
-
-@conversion("Resize")
-def resize(node: Node, x: Tensor, *_: Tensor | None) -> None:
-    """Resizing. Before version 11 there are no coordinate modes: it is asymmetric."""
-    places = node.get("coordinate_transformation_mode", "half_pixel")
-    nearest = node.get("nearest_mode", "round_prefer_floor")
-    if node.version < 11:
-        places, nearest = "asymmetric", "floor"
-    mode = node.get("mode", "nearest")
-    extents = list(zip(x.shape, node.result.shape, strict=True))
-    is_up = all(made % given == 0 for given, made in extents)
-    is_down = all(given % made == 0 for given, made in extents)
-    is_nearest, is_known = mode == "nearest", places in _METHODS
-    node.require(mode in ("nearest", "linear"), "mode must be nearest or linear")
-    node.require(is_up or (is_down and is_nearest), "the factor must be an integer")
-    node.require(x.shape[:2] == node.result.shape[:2], "batch and channels must stay")
-    node.require(is_known, "the coordinates must not be cropped")
-    node.require(node.get("antialias", 0) == 0, "antialias must be 0")
-    if is_nearest and is_known and (is_up or is_down):
-        repeats = all(_repeats(*pair, places, nearest) for pair in extents)
-        node.require(repeats, "the nearest elements must be those of NNEF")
-    name = f"nearest_{'up' if is_up else 'down'}sample"
-    node.emit(
-        name if is_nearest else "multilinear_upsample",
-        x,
-        factor=[max(pair) // min(pair) for pair in extents[2:]],
-        method=None if is_nearest else _METHODS[places],
-    )
-
-
-def _repeats(given: int, made: int, places: str, nearest: str) -> bool:
-    """Whether a resize chooses the elements that NNEF chooses: each the same number of
-    times, or the first of each block.
+@conversion("Col2Im")
+def sum_of_blocks(node: Node, x: Tensor, *_: Tensor) -> None:
+    """Sums of blocks at their places: each element of a block has a filter of its own,
+    with a one at its place.
     """
-    index = np.arange(made)
-    expected = index // (made // given) if made >= given else index * (given // made)
-    return bool((_nearest(given, made, places, nearest) == expected).all())
-
-
-def _nearest(given: int, made: int, places: str, nearest: str) -> Array:
-    index, factor = np.arange(made), given / made
-    if places == "align_corners":
-        factor = (given - 1) / max(made - 1, 1)
-    shift = 0.5 * factor - 0.5 if places.endswith("half_pixel") else 0.0
-    position = index * factor + shift
-    rounded = {
-        "floor": np.floor(position),
-        "ceil": np.ceil(position),
-        "round_prefer_floor": np.ceil(position - 0.5),
-        "round_prefer_ceil": np.floor(position + 0.5),
-    }
-    return np.asarray(np.clip(rounded[nearest], 0, given - 1))
+    image, block = node.items("image_shape", 1), node.items("block_shape", 2)
+    ones = [1] * len(block)
+    strides, dilations = (node.get(name, ones) for name in ("strides", "dilations"))
+    pads = sides(node.get("pads", [0, 0] * len(block)))
+    columns = zip(image, block, strides, dilations, pads, strict=True)
+    counts = [
+        (n + sum(pad) - dilation * (size - 1) - 1) // stride + 1
+        for n, size, stride, dilation, pad in columns
+    ]
+    size, (batch, channels) = prod(block), node.result.shape[:2]
+    filters = node.literal(np.eye(size).reshape(size, 1, *block), np.int64)
+    made = node.step(
+        "deconv",
+        node.reshaped(x, [batch * channels, size, *counts]),
+        filters,
+        to=[batch * channels, 1, *image],
+        stride=strides,
+        dilation=dilations,
+        padding=pads,
+        output_shape=[batch * channels, 1, *image],
+    )
+    node.emit("reshape", made, shape=[batch, channels, *image])

@@ -1,0 +1,101 @@
+"""Warnings about initializers whose gradients are not those of one parameter."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+
+from nnef_grad.errors import Problem
+from nnef_grad.interop.khronos import Array
+from nnef_grad.interop.onnx_files.folding import dtype_of
+
+# Operands that are measured, not learned: the moments of a batch normalization.
+_MEASURED = {("BatchNormalization", 3), ("BatchNormalization", 4)}
+
+# Numbers below this one are those of masks.
+_MASKED = -1e30
+
+_SHOWN = 3
+
+
+class Use(NamedTuple):
+    """A node that reads a tensor, and the place of the operand."""
+
+    kind: str
+    place: int
+
+
+def warnings(graph: Any) -> list[Problem]:
+    """What users should know about the initializers of a graph before they train it."""
+    scalars = [i for i in graph.initializer if dtype_of(i).kind == "f"]
+    uses = _uses(graph.node)
+    return [
+        Problem(message)
+        for message in chain(
+            _numbers(scalars), _merged(scalars, uses), _no_parameters(scalars, uses)
+        )
+    ]
+
+
+def _uses(nodes: Iterable[Any]) -> dict[str, list[Use]]:
+    """The uses of each tensor, and of its copies."""
+    uses: dict[str, list[Use]] = defaultdict(list)
+    for node in reversed(list(nodes)):
+        for place, name in enumerate(node.input):
+            is_copy = node.op_type == "Identity"
+            uses[name] += (
+                uses[node.output[0]] if is_copy else [Use(node.op_type, place)]
+            )
+    return uses
+
+
+def _numbers(scalars: Iterable[Any]) -> Iterator[str]:
+    for scalar in scalars:
+        if not scalar.dims:
+            yield f"'{scalar.name}' is a number of the graph, and has no gradient"
+
+
+def _merged(scalars: Iterable[Any], uses: dict[str, list[Use]]) -> Iterator[str]:
+    """Exporters merge parameters of equal values, such as all biases that are zero."""
+    for vector in scalars:
+        found = uses[vector.name]
+        if len(vector.dims) != 1 or len(found) < 2 or _MEASURED.issuperset(found):
+            continue
+        array = onnx.numpy_helper.to_array(vector)
+        if len(set(found)) > 1 or _is_uniform(array):
+            kinds = " and ".join(
+                f"'{kind}'" for kind in sorted({u.kind for u in found})
+            )
+            yield (
+                f"'{vector.name}' is read {len(found)} times, by {kinds}: if an exporter has"
+                " merged parameters of equal values, its gradient is the sum of theirs;"
+                " export the network with values that differ"
+            )
+
+
+def _is_uniform(array: Array) -> bool:
+    return bool((array == array.flat[0]).all()) if array.size else False
+
+
+def _no_parameters(scalars: Iterable[Any], uses: dict[str, list[Use]]) -> Iterator[str]:
+    names = [i.name for i in scalars if i.dims and _is_no_parameter(i, uses[i.name])]
+    if names:
+        more = len(names) - _SHOWN
+        shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
+        counted = f"{shown} and {more} more" if more > 0 else shown
+        yield (
+            f"no parameters, but statistics or masks: {counted}; wrt leaves out their"
+            " gradients"
+        )
+
+
+def _is_no_parameter(initializer: Any, uses: list[Use]) -> bool:
+    if uses and _MEASURED.issuperset(uses):
+        return True
+    array = onnx.numpy_helper.to_array(initializer)
+    return array.size > 0 and bool(np.min(array) < _MASKED)

@@ -1,0 +1,232 @@
+"""ONNX files: loops and sequences, which are expanded; inputs that nothing reads; and
+initializers that are no single parameter.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import nnef_grad
+from nnef_grad import interop
+
+Array = npt.NDArray[Any]
+
+onnx: Any = import_module("onnx") if find_spec("onnx") else None
+onnxruntime: Any = import_module("onnxruntime") if find_spec("onnxruntime") else None
+pytestmark = pytest.mark.skipif(
+    not (onnx and onnxruntime), reason="the tests of ONNX files run them"
+)
+
+FLOAT, INT, BOOL = 1, 7, 9
+
+
+def make(kind: str, operands: str, results: str, **attributes: Any) -> Any:
+    return onnx.helper.make_node(kind, operands.split(), results.split(), **attributes)
+
+
+def value(name: str, kind: int = FLOAT, shape: Any = None) -> Any:
+    return onnx.helper.make_tensor_value_info(name, kind, shape)
+
+
+def save(path: Path, nodes: list[Any], inputs: list[Any], data: dict[str, Any]) -> Path:
+    arrays = [onnx.numpy_helper.from_array(np.asarray(a), k) for k, a in data.items()]
+    graph = onnx.helper.make_graph(nodes, "net", inputs, [value("y")], arrays)
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    onnx.save(model, path / "model.onnx")
+    return path / "model.onnx"
+
+
+def scalars(items: Any) -> Array:
+    return np.array(items, np.float32)
+
+
+def run(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
+    session = onnxruntime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, feeds), strict=True))
+
+
+def agrees(path: Path) -> nnef_grad.Graph:
+    """The file computes the same here, and its gradients agree with central differences."""
+    graph, data = interop.from_onnx(path)
+    generator = np.random.default_rng(0)
+    feeds = {
+        t.name: generator.standard_normal(t.shape).astype(np.float32)
+        for t in graph.inputs
+    }
+    found = nnef_grad.evaluate(graph, feeds, data)
+    for name, expected in run(path, feeds).items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6)
+    backward = nnef_grad.differentiate(graph)
+    assert nnef_grad.check(graph, backward, variables=data).passed
+    return graph
+
+
+# ---- Control flow ----
+
+
+def loop(condition: str = "on") -> Any:
+    """A body that multiplies its state by the input, and yields it plus the iteration."""
+    nodes = [
+        make("Mul", "s x", "t"),
+        make("Cast", "i", "f", to=FLOAT),
+        make("Add", "t f", "row"),
+        make("Less", "i limit", "less"),
+        make("Identity", condition, "goes"),
+    ]
+    inputs = [value("i", INT, []), value("on", BOOL, []), value("s")]
+    return onnx.helper.make_graph(
+        nodes, "body", inputs, [value("goes", BOOL, []), value("t"), value("row")]
+    )
+
+
+@pytest.mark.parametrize(("condition", "rows"), [("on", 3), ("less", 2)])
+def test_loops_are_unrolled(condition: str, rows: int, tmp_path: Path) -> None:
+    nodes = [
+        make("Loop", "n yes x", "last all", body=loop(condition)),
+        make("ReduceSum", "all axis", "sum", keepdims=0),
+        make("Add", "sum last", "y"),
+    ]
+    data = {"n": np.int64(3), "yes": np.bool_(True), "limit": np.int64(1), "axis": [0]}
+    graph = agrees(save(tmp_path, nodes, [value("x", FLOAT, (2, 3))], data))
+    assert sum(op.name == "mul" for op in graph.operations) == rows
+
+
+def test_loops_of_unknown_length_are_refused(tmp_path: Path) -> None:
+    nodes = [
+        make("ReduceSum", "x", "sum", keepdims=0),
+        make("Cast", "sum", "n", to=INT),
+        make("Loop", "n yes x", "y all", body=loop(), name="steps"),
+    ]
+    data = {"yes": np.bool_(True), "limit": np.int64(1)}
+    path = save(tmp_path, nodes, [value("x", FLOAT, (2, 3))], data)
+    message = r"'Loop' \(node 'steps'\) is not possible: its length depends on .* fixed"
+    with pytest.raises(nnef_grad.UnsupportedError, match=message):
+        interop.from_onnx(path)
+
+
+def test_branches_of_unknown_conditions_are_refused(tmp_path: Path) -> None:
+    branches = {
+        f"{name}_branch": onnx.helper.make_graph(
+            [make("Neg", "x", f"{name}_y")], name, [], [value(f"{name}_y")]
+        )
+        for name in ("then", "else")
+    }
+    nodes = [
+        make("ReduceSum", "x", "sum", keepdims=0),
+        make("Cast", "sum", "c", to=BOOL),
+        make("If", "c", "y", name="choice", **branches),
+    ]
+    path = save(tmp_path, nodes, [value("x", FLOAT, (2, 3))], {})
+    message = r"'If' \(node 'choice'\) is not possible: its condition depends"
+    with pytest.raises(nnef_grad.UnsupportedError, match=message):
+        interop.from_onnx(path)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [
+            ("SequenceConstruct", "x z", "s", {}),
+            ("SequenceInsert", "s x one", "t", {}),
+            ("SequenceAt", "t last", "a", {}),
+            ("ConcatFromSequence", "t", "b", {"axis": 0}),
+            ("Concat", "a b", "y", {"axis": 0}),
+        ],
+        [
+            ("SequenceEmpty", "", "e", {}),
+            ("SequenceInsert", "e x", "s", {}),
+            ("Identity", "s", "t", {}),
+            ("SequenceInsert", "t z", "u", {}),
+            ("ConcatFromSequence", "u", "y", {"axis": 1, "new_axis": 1}),
+        ],
+        [
+            ("SplitToSequence", "v", "s", {"axis": 0, "keepdims": 0}),
+            ("SequenceLength", "s", "n", {}),
+            ("Cast", "n", "f", {"to": FLOAT}),
+            ("SequenceAt", "s", "one", {}),
+        ],
+        [
+            ("SplitToSequence", "v two", "s", {"axis": 1}),
+            ("ConcatFromSequence", "s", "y", {"axis": 0}),
+        ],
+    ],
+    ids=["construct", "insert", "split", "split-in-parts"],
+)
+def test_sequences_become_their_tensors(nodes: Any, tmp_path: Path) -> None:
+    if nodes[-1][0] == "SequenceAt":
+        nodes = [*nodes[:-1], ("SequenceAt", "s one", "a", {}), ("Mul", "a f", "y", {})]
+    made = [make(kind, a, b, **attributes) for kind, a, b, attributes in nodes]
+    data = {"one": np.int64(1), "last": np.int64(-1), "two": np.int64(2)}
+    inputs = [value(name, FLOAT, (2, 4)) for name in ("x", "z")]
+    agrees(save(tmp_path, [make("Mul", "x z", "v"), *made], inputs, data))
+
+
+# ---- Inputs ----
+
+
+def test_an_input_that_nothing_reads_is_fed(tmp_path: Path) -> None:
+    nodes = [make("Add", "x w", "y")]
+    inputs = [value("x", FLOAT, (2, 3)), value("unused", INT, (4,))]
+    path = save(tmp_path, nodes, inputs, {"w": scalars([1, 2, 3])})
+    graph, data = interop.from_onnx(path)
+    assert [t.name for t in graph.inputs] == ["x", "unused"]
+    backward = nnef_grad.differentiate(graph)
+    interop.to_onnx(backward.graph, tmp_path / "backward.onnx", data)
+    seed = scalars([[1, 2, 3], [4, 5, 6]])
+    feeds = {"x": seed, "unused": np.arange(4), "grad_y": seed}
+    found = run(tmp_path / "backward.onnx", feeds)
+    np.testing.assert_array_equal(found["grad_w"], [5, 7, 9])
+
+
+# ---- Initializers ----
+
+HALF = np.full(3, 0.5, np.float32)
+ONE = {"w": HALF.reshape(1, 3).repeat(3, 0)}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "data", "messages"),
+    [
+        (
+            [("Gemm", "x w b", "t"), ("LayerNormalization", "t g b", "y")],
+            {"b": scalars([1, 2, 3]), "g": scalars([3, 2, 1])},
+            ["'b' is read 2 times, by 'Gemm' and 'LayerNormalization'"],
+        ),
+        (
+            [("Add", "x b", "t"), ("Identity", "b", "c"), ("Add", "t c", "y")],
+            {"b": HALF},
+            ["'b' is read 2 times, by 'Add'"],
+        ),
+        ([("Add", "x b", "t"), ("Add", "t b", "y")], {"b": scalars([1, 2, 3])}, []),
+        ([("MatMul", "x w", "t"), ("Gemm", "t w", "y")], {}, []),
+        (
+            [("BatchNormalization", "x g b m v", "y")],
+            {"g": scalars([1, 2, 3]), "b": HALF, "m": -HALF, "v": HALF * 3},
+            ["no parameters, but statistics or masks: 'm', 'v'; wrt leaves out"],
+        ),
+        (
+            [("Add", "x mask", "y")],
+            {"mask": scalars([[0, -np.inf, 0]])},
+            ["no parameters, but statistics or masks: 'mask'"],
+        ),
+    ],
+    ids=["kinds", "uniform", "shared", "matrix", "statistics", "mask"],
+)
+def test_doubtful_parameters_are_named(
+    nodes: Any, data: dict[str, Array], messages: list[str], tmp_path: Path
+) -> None:
+    made = [make(*node) for node in nodes]
+    inputs = [value("x", FLOAT, (2, 3))]
+    graph, _ = interop.from_onnx(save(tmp_path, made, inputs, {**ONE, **data}))
+    assert len(graph.warnings) == len(messages)
+    for warning, message in zip(graph.warnings, messages, strict=True):
+        assert message in warning.message
