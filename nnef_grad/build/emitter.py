@@ -65,7 +65,7 @@ class Emitter:
         opset: the operations that can be emitted.
         operations: those emitted so far.
         hints: for each provisional name, the name that the tensor should get.
-        pinned: for some tensors with provisional names, the name that they must get.
+        pinned: for some provisional names, the name that the tensor must get.
         origin: the forward operation that the next operations are the derivative of.
         naming: turns the name of a value inside a rule or fragment into a hint.
         simplified: for each tensor that was found in place of the result of an
@@ -82,7 +82,7 @@ class Emitter:
         self.opset = opset
         self.operations: list[Operation] = []
         self.hints: dict[str, str] = {}
-        self.pinned: dict[Tensor, str] = {}
+        self.pinned: dict[str, str] = {}
         self.origin: Operation | None = None
         self.naming: Callable[[str], str] = str
         self.simplified: dict[str, Call] = {}
@@ -324,9 +324,9 @@ class Emitter:
         is still open, or else a copy.
         """
         if isinstance(value, Tensor):
-            if value.name in self.hints and value not in self.pinned:
-                self.pinned[value] = name
-            if name in (value.name, self.pinned.get(value)):
+            if value.name in self.hints and value.name not in self.pinned:
+                self.pinned[value.name] = name
+            if name in (value.name, self.pinned.get(value.name)):
                 return value
         return self.emit_named(name, "copy", x=value)
 
