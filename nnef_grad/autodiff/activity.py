@@ -35,7 +35,7 @@ def find_activity(
     """The activity between some tensors and the outputs; a stopped tensor depends on
     nothing.
     """
-    dependent, halted = _names(wrt), _names(stopped)
+    dependent, halted = {*_names(wrt)}, {*_names(stopped)}
     fed: list[tuple[Operation, Derivation]] = []
     for operation in graph.operations:
         if dependent.isdisjoint(_names(operation.inputs)):
@@ -44,20 +44,21 @@ def find_activity(
         fed.append((operation, derivation))
         if not derivation.is_zero:
             scalars = [t for t in operation.outputs if t.dtype == "scalar"]
-            dependent |= _names(scalars) - halted
-    needed = _names(outputs)
+            dependent.update([t for t in _names(scalars) if t not in halted])
+    needed = {*_names(outputs)}
     for operation, _ in reversed(fed):
-        if not needed.isdisjoint(_names(operation.outputs) - halted):
-            needed |= dependent & _names(operation.inputs)
+        open_ends = [t for t in _names(operation.outputs) if t not in halted]
+        if not needed.isdisjoint(open_ends):
+            needed.update([t for t in _names(operation.inputs) if t in dependent])
     active = dependent & needed
     return Activity(active, [pair for pair in fed if _is_active(pair[0], active)])
 
 
-def _names(tensors: Iterable[Tensor]) -> set[str]:
-    return {tensor.name for tensor in tensors}
+def _names(tensors: Iterable[Tensor]) -> list[str]:
+    return [tensor.name for tensor in tensors]
 
 
 def _is_active(operation: Operation, active: set[str]) -> bool:
     """Whether gradients flow through an operation."""
-    ends = operation.inputs, operation.outputs
-    return not any(active.isdisjoint(_names(end)) for end in ends)
+    takes, gives = _names(operation.inputs), _names(operation.outputs)
+    return not (active.isdisjoint(takes) or active.isdisjoint(gives))

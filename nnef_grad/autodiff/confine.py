@@ -53,8 +53,9 @@ class Confinement(Tracker):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._algebra = Algebra()
-        self._ranges = Ranges()
+        self._ranges = Ranges(self.producers)
         self._supports: dict[Tensor, Support] = {}
         self._limits: dict[Tensor, Support] = {}
         self._zeros: set[Tensor] = set()
@@ -98,7 +99,7 @@ class Confinement(Tracker):
         """Finds what is known of the results of an operation that was emitted, or that
         is there already.
         """
-        self._ranges.add(operation)
+        self._ranges.assume(operation)
         if operation.name == "constant":
             if not any(operation.attributes["value"]):
                 self._zeros.update(operation.outputs)
@@ -203,8 +204,8 @@ class Confinement(Tracker):
         support = self._support(moved)
         if support is not None and is_untouched(support, operation):
             self._supports.update(dict.fromkeys(operation.outputs, support))
-        elif puts_zeros(operation) or any(map(self._has_zeros, tensors([moved]))):
-            found = map(self._supports.get, tensors([moved]))
+        elif puts_zeros(operation) or any(map(self._has_zeros, tensors((moved,)))):
+            found = map(self._supports.get, tensors((moved,)))
             parts = tuple(support for support in found if support is not None)
             for result in operation.outputs:
                 own = Support(None, result, parts, result.shape)

@@ -215,9 +215,9 @@ class _Sweep:
         be a number: zero is no gradient, another one stands for a tensor that is full of
         it.
         """
-        if gradient == 0.0:
-            return
         if not isinstance(gradient, Tensor):
+            if gradient == 0.0:
+                return
             shape = operation.outputs[0].shape
             gradient = self.emit("constant", shape=shape, value=(gradient,))
         if gradient.shape == operand.shape:
@@ -243,9 +243,8 @@ class _Sweep:
     ) -> Tensor:
         """The gradient of an operand that was broadcast: see `unbroadcast`."""
         whole, part = gradient.shape, operand.shape
-        if not is_reducible(
-            whole, part, [result.shape for result in operation.outputs]
-        ):
+        results = tuple([result.shape for result in operation.outputs])
+        if not is_reducible(whole, part, results):
             message = (
                 f"the rule '{operation.name}_vjp' returns a gradient of shape {list(whole)}"
                 f" for operand '{operand.name}' of shape {list(part)}"
@@ -351,10 +350,11 @@ def _unbroadcast(
 
 def _step_name(operation: Operation, name: str) -> str:
     """The name in the graph of a value inside a rule."""
-    operands = zip(operation.definition.operands, operation.operands, strict=True)
-    for parameter, operand in operands:
-        if name == f"d{parameter.name}" and isinstance(operand, Tensor):
-            return f"grad_{operand.name}"
+    if name.startswith("d"):
+        operands = zip(operation.definition.operands, operation.operands, strict=True)
+        for parameter, operand in operands:
+            if name[1:] == parameter.name and isinstance(operand, Tensor):
+                return f"grad_{operand.name}"
     return f"{name}_{operation.outputs[0].name}"
 
 

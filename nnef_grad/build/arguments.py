@@ -233,9 +233,11 @@ def thaw(type_: Type, value: Operand) -> Evaluated:
 
 def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
     """The value with another one for each tensor in it."""
+    if type(value) is Tensor:
+        return function(value)
     if isinstance(value, tuple):
-        return tuple(map_tensors(function, item) for item in value)
-    return function(value) if isinstance(value, Tensor) else value
+        return tuple([map_tensors(function, item) for item in value])
+    return value
 
 
 def dtype_of(value: Operand) -> str:

@@ -39,7 +39,14 @@ LITERAL = "a literal"
 
 
 class Tracker:
-    """Observes the operations that are emitted, and may replace their operands."""
+    """Observes the operations that are emitted, and may replace their operands.
+
+    Attributes:
+        producers: the operation that made each tensor, by its name. The emitter keeps it.
+    """
+
+    def __init__(self) -> None:
+        self.producers: dict[str, Operation] = {}
 
     def take(self, operation: Operation) -> None:
         """Observes an operation that was appended as it is."""
@@ -91,7 +98,7 @@ class Emitter:
         self._tracker = tracker or Tracker()
         self._numbers = count()
         self._inference = ShapeInference(opset)
-        self._producers: dict[str, Operation] = {}
+        self._producers = self._tracker.producers
         self._emitted: dict[object, Operation] = {}
         for operation in operations:
             self.append(operation)
@@ -204,7 +211,8 @@ class Emitter:
             key = operation_key(call, settings)
             found = self._emitted.get(key)
             operation = found or self._new(call, shapes, hints, names, span)
-            self._emitted[key] = operation
+            if found is None:
+                self._emitted[key] = operation
         self._tracker.follow(operation)
         return operation.results
 
@@ -232,7 +240,7 @@ class Emitter:
         """A new operation, with new tensors for its results."""
         definition, operands, attributes, dtype = call
         names = names or (None,) * len(shapes)
-        hints = hints or tuple(result.name for result in definition.results)
+        hints = hints or tuple([result.name for result in definition.results])
         results: list[Result] = []
         columns = zip(definition.results, shapes, names, hints, strict=True)
         for declared, shape, name, hint in columns:
@@ -240,9 +248,14 @@ class Emitter:
                 counts = f"{len(shape)} results here, and {len(name)} names are given"
                 raise InvalidGraphError(f"'{definition.name}' has {counts}", span)
             results.append(self._result(declared.type, shape, dtype, name, hint))
-        settings, made = cast("Attributes", attributes), tuple(results)
         operation = Operation(
-            definition, operands, settings, made, dtype, span, self.origin
+            definition,
+            operands,
+            cast("Attributes", attributes),
+            tuple(results),
+            dtype,
+            span,
+            self.origin,
         )
         self._add(operation)
         return operation
@@ -277,7 +290,8 @@ class Emitter:
 
     def _add(self, operation: Operation) -> None:
         self.operations.append(operation)
-        self.note_producer(operation)
+        for tensor in operation.outputs:
+            self._producers[tensor.name] = operation
 
     def note_producer(self, operation: Operation) -> None:
         """Keeps an operation as the producer of its results: also one in whose place
@@ -341,16 +355,16 @@ class Emitter:
         self, type_: Type, shape: Any, dtype: str | None, name: Any, hint: str
     ) -> Any:
         """A new tensor, or a tuple of them, for a result of a type."""
-        if isinstance(type_, ArrayType):
-            numbers = range(1, len(shape) + 1)
-            columns = zip(numbers, shape, name or [None for _ in numbers], strict=True)
-            return tuple(
-                self._result(type_.item, extents, dtype, own, f"{hint}_{number}")
-                for number, extents, own in columns
-            )
-        assert isinstance(type_, TensorType)
-        actual = dtype if type_.dtype == GENERIC else type_.dtype
-        assert actual is not None
-        if name is not None:
-            return Tensor(name, actual, tuple(shape))
-        return self.tensor(actual, tuple(shape), hint)
+        if isinstance(type_, TensorType):
+            actual = dtype if type_.dtype == GENERIC else type_.dtype
+            assert actual is not None
+            if name is not None:
+                return Tensor(name, actual, tuple(shape))
+            return self.tensor(actual, tuple(shape), hint)
+        assert isinstance(type_, ArrayType)
+        numbers = range(1, len(shape) + 1)
+        columns = zip(numbers, shape, name or [None for _ in numbers], strict=True)
+        return tuple(
+            self._result(type_.item, extents, dtype, own, f"{hint}_{number}")
+            for number, extents, own in columns
+        )
