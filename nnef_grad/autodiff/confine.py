@@ -25,6 +25,7 @@ from nnef_grad.autodiff.cotangent_support import (
     Algebra,
     Selection,
     Support,
+    begins_none,
     is_untouched,
     keeps,
     moves,
@@ -99,14 +100,14 @@ class Confinement(Tracker):
         """Finds what is known of the results of an operation that was emitted, or that
         is there already.
         """
+        if not self._supports and begins_none(operation):
+            return
         self._ranges.assume(operation)
         if operation.name == "constant":
             if not any(operation.attributes["value"]):
                 self._zeros.update(operation.outputs)
         elif keeps(operation):
-            # Most operations have nothing to do with supports.
-            if self._supports or operation.name == "select":
-                self._keep(operation)
+            self._keep(operation)
         elif moves(operation):
             self._move(operation)
 

@@ -321,8 +321,9 @@ def _large_matrices(graph: Graph) -> Iterator[str]:
     """A warning for each gather whose gradient needs memory that a runtime may not have."""
     for op in graph.operations:
         is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
-        is_large = prod(op.outputs[0].shape) > MAX_ELEMENTS
-        if is_onehot and is_large and op.origin and op.origin.name == "gather":
+        if not is_onehot or prod(op.outputs[0].shape) <= MAX_ELEMENTS:
+            continue
+        if op.origin and op.origin.name == "gather":
             (table, *_), (onehot,) = op.origin.inputs, op.outputs
             size = " x ".join(map(str, onehot.shape))
             yield (

@@ -193,7 +193,8 @@ def _repeated(
     """
     values = [*inputs, *trace.literals]
     for step in trace.steps:
-        hint = _hint(emit.naming(step.hint), step.suffix)
+        name = emit.naming(step.hint)
+        hint = _hint(name, step.suffix) if step.suffix else name
         if hint is None:
             return None
         operands = step.operands(values)
@@ -211,7 +212,7 @@ def _hint(name: str, suffix: str) -> str | None:
     """The hint for a step on the way to a value. The words of a suffix are added while
     the name is short: see `Evaluator`.
     """
-    if not suffix or len(name) >= LONG_NAME:
+    if len(name) >= LONG_NAME:
         return name
     whole = f"{name}{suffix}"
     return whole if len(whole) < LONG_NAME else None

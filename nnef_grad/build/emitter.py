@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 from nnef_grad.build.arguments import (
     Call,
@@ -16,7 +16,6 @@ from nnef_grad.build.arguments import (
 from nnef_grad.build.shape_inference import ShapeInference
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.graph.ir import (
-    Attributes,
     Operand,
     Operation,
     Result,
@@ -238,7 +237,8 @@ class Emitter:
         span: Span | None,
     ) -> Operation:
         """A new operation, with new tensors for its results."""
-        definition, operands, attributes, dtype = call
+        definition, operands, _, dtype = call
+        settings: Any = call.attributes
         names = names or (None,) * len(shapes)
         hints = hints or tuple([result.name for result in definition.results])
         results: list[Result] = []
@@ -248,14 +248,9 @@ class Emitter:
                 counts = f"{len(shape)} results here, and {len(name)} names are given"
                 raise InvalidGraphError(f"'{definition.name}' has {counts}", span)
             results.append(self._result(declared.type, shape, dtype, name, hint))
+        made = tuple(results)
         operation = Operation(
-            definition,
-            operands,
-            cast("Attributes", attributes),
-            tuple(results),
-            dtype,
-            span,
-            self.origin,
+            definition, operands, settings, made, dtype, span, self.origin
         )
         self._add(operation)
         return operation
@@ -311,10 +306,13 @@ class Emitter:
             return self._producers.get(operand.name)
         return None
 
-    def maker(self, operand: Operand) -> str:
-        """The name of the operation that made a tensor; LITERAL for a literal."""
-        made = self._producers.get(operand.name) if type(operand) is Tensor else None
-        return LITERAL if made is None else made.name
+    def makers(self, operands: Iterable[Operand]) -> list[str]:
+        """For each operand the name of the operation that made it; LITERAL for a literal."""
+        made_by = self._producers
+        return [
+            made_by[o.name].name if type(o) is Tensor and o.name in made_by else LITERAL
+            for o in operands
+        ]
 
     def derived_by(self, operand: Operand, names: Collection[str]) -> Operation | None:
         """The operation of a derivative that made an operand, if it is one of some."""
