@@ -224,12 +224,12 @@ class _Sweep:
             reduced = gradient
         else:
             reduced = self._reduced(operand, gradient, operation)
-        self.names.add(reduced, Role(operand, operation))
+        self.names.add(Role(reduced, operand, operation))
         self.names.count_use(operand)
         known = self.gradients.get(operand.name)
         if known is not None:
             reduced = self._sum(known, reduced)
-            self.names.add(reduced, Role(operand, None, "_sum"))
+            self.names.add(Role(reduced, operand, None, "_sum"))
         self.gradients[operand.name] = reduced
 
     def _sum(self, known: Tensor, added: Tensor) -> Tensor:
@@ -256,7 +256,7 @@ class _Sweep:
             (_unbroadcast, whole, part), build, (gradient,)
         )
         for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
-            self.names.add(step, Role(operand, operation, suffix))
+            self.names.add(Role(step, operand, operation, suffix))
         self.reductions += prod(whole) != prod(part)
         return reduced
 

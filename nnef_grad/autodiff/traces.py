@@ -153,6 +153,9 @@ def _taker(values: Sequence[Any]) -> Callable[[Any], Take]:
         if len(value) > 1 and not any(isinstance(item, tuple) for item in value):
             return itemgetter(*map(place, value))
         items = [taker(item) for item in value]
+        if len(items) == 1:
+            (take,) = items
+            return lambda values: (take(values),)
         return lambda values: tuple([take(values) for take in items])
 
     return taker
