@@ -35,29 +35,33 @@ def find_activity(
     """The activity between some tensors and the outputs; a stopped tensor depends on
     nothing.
     """
-    dependent, halted = _names(wrt), _names(stopped)
+    dependent = {tensor.name for tensor in wrt}
+    halted = {tensor.name for tensor in stopped}
     fed: list[tuple[Operation, Derivation]] = []
     for operation in graph.operations:
-        if dependent.isdisjoint(_names(operation.inputs)):
+        if not _any_of(operation.inputs, dependent):
             continue
         derivation = rules.derivation(operation)
         fed.append((operation, derivation))
         if not derivation.is_zero:
-            scalars = [t for t in operation.outputs if t.dtype == "scalar"]
-            dependent |= _names(scalars) - halted
-    needed = _names(outputs)
+            for tensor in operation.outputs:
+                if tensor.dtype == "scalar" and tensor.name not in halted:
+                    dependent.add(tensor.name)
+    needed = {tensor.name for tensor in outputs}
+    wanted = needed - halted
     for operation, _ in reversed(fed):
-        if not needed.isdisjoint(_names(operation.outputs) - halted):
-            needed |= dependent & _names(operation.inputs)
+        if _any_of(operation.outputs, wanted):
+            inputs = {t.name for t in operation.inputs if t.name in dependent}
+            needed |= inputs
+            wanted |= inputs - halted
     active = dependent & needed
     return Activity(active, [pair for pair in fed if _is_active(pair[0], active)])
 
 
-def _names(tensors: Iterable[Tensor]) -> set[str]:
-    return {tensor.name for tensor in tensors}
+def _any_of(tensors: Iterable[Tensor], names: set[str]) -> bool:
+    return not names.isdisjoint([tensor.name for tensor in tensors])
 
 
 def _is_active(operation: Operation, active: set[str]) -> bool:
     """Whether gradients flow through an operation."""
-    ends = operation.inputs, operation.outputs
-    return not any(active.isdisjoint(_names(end)) for end in ends)
+    return _any_of(operation.inputs, active) and _any_of(operation.outputs, active)

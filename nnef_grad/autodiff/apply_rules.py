@@ -69,12 +69,12 @@ def likeness(operation: Operation, received: tuple[Any, ...]) -> object:
 
 
 def _kinds(values: tuple[Any, ...]) -> tuple[object, ...]:
-    return tuple([_kind(value) for value in values])
+    return tuple(
+        [(v.dtype, v.shape) if type(v) is Tensor else _kind(v) for v in values]
+    )
 
 
 def _kind(value: Any) -> object:
-    if isinstance(value, Tensor):
-        return value.dtype, value.shape
     return _kinds(value) if isinstance(value, tuple) else repr(value)
 
 

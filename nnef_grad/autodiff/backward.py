@@ -88,7 +88,7 @@ def finished(
     graph = used if simplified is used else prune(simplified)
     graph = merge_numbers(graph, emit)
     graph = put_inputs_first(_without_needless_copies(graph, forward))
-    graph = assign_names(graph, emit.hints, emit.pinned, reserved)
+    assign_names(graph, emit.hints, emit.pinned, reserved)
     verify(graph)
     quantization = carry_quantization(forward.quantization, graph)
     return replace(graph, quantization=quantization)

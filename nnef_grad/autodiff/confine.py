@@ -25,6 +25,7 @@ from nnef_grad.autodiff.cotangent_support import (
     Algebra,
     Selection,
     Support,
+    begins_none,
     is_untouched,
     keeps,
     moves,
@@ -53,8 +54,9 @@ class Confinement(Tracker):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._algebra = Algebra()
-        self._ranges = Ranges()
+        self._ranges = Ranges(self.producers)
         self._supports: dict[Tensor, Support] = {}
         self._limits: dict[Tensor, Support] = {}
         self._zeros: set[Tensor] = set()
@@ -98,14 +100,14 @@ class Confinement(Tracker):
         """Finds what is known of the results of an operation that was emitted, or that
         is there already.
         """
-        self._ranges.add(operation)
+        if not self._supports and begins_none(operation):
+            return
+        self._ranges.assume(operation)
         if operation.name == "constant":
             if not any(operation.attributes["value"]):
                 self._zeros.update(operation.outputs)
         elif keeps(operation):
-            # Most operations have nothing to do with supports.
-            if self._supports or operation.name == "select":
-                self._keep(operation)
+            self._keep(operation)
         elif moves(operation):
             self._move(operation)
 
@@ -203,8 +205,8 @@ class Confinement(Tracker):
         support = self._support(moved)
         if support is not None and is_untouched(support, operation):
             self._supports.update(dict.fromkeys(operation.outputs, support))
-        elif puts_zeros(operation) or any(map(self._has_zeros, tensors([moved]))):
-            found = map(self._supports.get, tensors([moved]))
+        elif puts_zeros(operation) or any(map(self._has_zeros, tensors((moved,)))):
+            found = map(self._supports.get, tensors((moved,)))
             parts = tuple(support for support in found if support is not None)
             for result in operation.outputs:
                 own = Support(None, result, parts, result.shape)

@@ -139,6 +139,13 @@ def keeps(operation: Operation) -> bool:
     return operation.name in _KEEPING
 
 
+def begins_none(operation: Operation) -> bool:
+    """Whether an operation is one of the many that keep supports, but give none to a
+    result whose operands have none.
+    """
+    return operation.name in _KEEPING and operation.name != "select"
+
+
 def selection(operation: Operation) -> Selection | None:
     """How an operation selects among the elements of a tensor and zeros."""
     if operation.name != "select" or not any(map(is_zero, operation.operands[1:])):

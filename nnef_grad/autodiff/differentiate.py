@@ -215,21 +215,21 @@ class _Sweep:
         be a number: zero is no gradient, another one stands for a tensor that is full of
         it.
         """
-        if gradient == 0.0:
-            return
         if not isinstance(gradient, Tensor):
+            if gradient == 0.0:
+                return
             shape = operation.outputs[0].shape
             gradient = self.emit("constant", shape=shape, value=(gradient,))
         if gradient.shape == operand.shape:
             reduced = gradient
         else:
             reduced = self._reduced(operand, gradient, operation)
-        self.names.add(reduced, Role(operand, operation))
+        self.names.add(Role(reduced, operand, operation))
         self.names.count_use(operand)
         known = self.gradients.get(operand.name)
         if known is not None:
             reduced = self._sum(known, reduced)
-            self.names.add(reduced, Role(operand, None, "_sum"))
+            self.names.add(Role(reduced, operand, None, "_sum"))
         self.gradients[operand.name] = reduced
 
     def _sum(self, known: Tensor, added: Tensor) -> Tensor:
@@ -243,9 +243,8 @@ class _Sweep:
     ) -> Tensor:
         """The gradient of an operand that was broadcast: see `unbroadcast`."""
         whole, part = gradient.shape, operand.shape
-        if not is_reducible(
-            whole, part, [result.shape for result in operation.outputs]
-        ):
+        results = tuple([result.shape for result in operation.outputs])
+        if not is_reducible(whole, part, results):
             message = (
                 f"the rule '{operation.name}_vjp' returns a gradient of shape {list(whole)}"
                 f" for operand '{operand.name}' of shape {list(part)}"
@@ -257,7 +256,7 @@ class _Sweep:
             (_unbroadcast, whole, part), build, (gradient,)
         )
         for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
-            self.names.add(step, Role(operand, operation, suffix))
+            self.names.add(Role(step, operand, operation, suffix))
         self.reductions += prod(whole) != prod(part)
         return reduced
 
@@ -322,8 +321,9 @@ def _large_matrices(graph: Graph) -> Iterator[str]:
     """A warning for each gather whose gradient needs memory that a runtime may not have."""
     for op in graph.operations:
         is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
-        is_large = prod(op.outputs[0].shape) > MAX_ELEMENTS
-        if is_onehot and is_large and op.origin and op.origin.name == "gather":
+        if not is_onehot or prod(op.outputs[0].shape) <= MAX_ELEMENTS:
+            continue
+        if op.origin and op.origin.name == "gather":
             (table, *_), (onehot,) = op.origin.inputs, op.outputs
             size = " x ".join(map(str, onehot.shape))
             yield (
@@ -351,10 +351,11 @@ def _unbroadcast(
 
 def _step_name(operation: Operation, name: str) -> str:
     """The name in the graph of a value inside a rule."""
-    operands = zip(operation.definition.operands, operation.operands, strict=True)
-    for parameter, operand in operands:
-        if name == f"d{parameter.name}" and isinstance(operand, Tensor):
-            return f"grad_{operand.name}"
+    if name.startswith("d"):
+        operands = zip(operation.definition.operands, operation.operands, strict=True)
+        for parameter, operand in operands:
+            if name[1:] == parameter.name and isinstance(operand, Tensor):
+                return f"grad_{operand.name}"
     return f"{name}_{operation.outputs[0].name}"
 
 

@@ -29,6 +29,7 @@ from nnef_grad.graph.passes import count_uses
 REACH = 8
 # What tensors between two numbers are multiplied with is no further from 1.
 FAR = 2.0**24
+PRODUCTS = frozenset({"neg", "mul", "div"})
 OPPOSITE = {"add": "sub", "sub": "add"}
 # Beginnings of names that say what a tensor is multiplied with.
 SCALES = ("scaled_", "half_", "share_", "double_")
@@ -47,19 +48,14 @@ def merge_numbers(graph: Graph, emit: Emitter) -> Graph:
 
     Ensures: every output has the same elements, but for rounding.
     """
-    if not any(_has_number(op) for op in graph.operations):
+    if not any(op.name in PRODUCTS and _has_number(op) for op in graph.operations):
         return graph
     return _Merger(graph, emit).run()
 
 
 def _has_number(operation: Operation) -> bool:
-    """Whether an operation of a derivative multiplies a tensor with a number."""
-    is_product = operation.name in ("neg", "mul", "div")
-    return (
-        is_product
-        and operation.origin is not None
-        and _number(operation)[1] is not None
-    )
+    """Whether a product of a derivative is one of a tensor and a number."""
+    return operation.origin is not None and _number(operation)[1] is not None
 
 
 class _Merger:

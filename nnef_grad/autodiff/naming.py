@@ -20,11 +20,13 @@ class Role(NamedTuple):
     """The relation of a tensor of the backward graph to a tensor of the forward graph.
 
     Attributes:
+        made: the tensor of the backward graph.
         tensor: the tensor of the forward graph.
         use: the operation that it is used by; None for a sum over uses.
         suffix: what is added to the name of a step on the way to it.
     """
 
+    made: Tensor
     tensor: Tensor
     use: Operation | None
     suffix: str = ""
@@ -34,12 +36,12 @@ class GradientNames:
     """The roles that tensors were given while the backward graph was emitted."""
 
     def __init__(self) -> None:
-        self._roles: dict[str, tuple[Tensor, Role]] = {}
+        self._roles: dict[str, Role] = {}
         self._uses: dict[str, int] = {}
 
-    def add(self, tensor: Tensor, role: Role) -> None:
+    def add(self, role: Role) -> None:
         """Gives a tensor a role, unless it has one."""
-        self._roles.setdefault(tensor.name, (tensor, role))
+        self._roles.setdefault(role.made.name, role)
 
     def count_use(self, tensor: Tensor) -> None:
         """Counts a use that gives a tensor of the forward graph a gradient."""
@@ -58,9 +60,9 @@ class GradientNames:
             gradients: the gradients of the tensors of the forward graph, by their names.
             confined: for cotangents that were confined to their supports, the result.
         """
-        for tensor, role in self._roles.values():
-            is_whole = gradients.get(role.tensor.name) is tensor
-            emit.set_hint(tensor, self._name(role, is_whole))
+        for role in self._roles.values():
+            is_whole = gradients.get(role.tensor.name) is role.made
+            emit.set_hint(role.made, self._name(role, is_whole))
         for cotangent, inside in confined.items():
             hint = emit.hints.get(cotangent.name)
             if hint is not None:

@@ -9,7 +9,7 @@ The bounds are those of floating point: exp(x) may be zero, and sigmoid(x) one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,19 +58,15 @@ Rule = Callable[..., "Range | tuple[Range, ...]"]
 class Ranges:
     """The ranges of the tensors of a growing list of operations. Few are ever asked for:
     each is found when it is.
+
+    Args:
+        made_by: the operation that made each tensor, by its name. It grows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, made_by: Mapping[str, Operation]) -> None:
         self._known: dict[str, Range] = {}
         self._least: dict[str, float] = {}
-        self._made_by: dict[str, Operation] = {}
-
-    def add(self, operation: Operation) -> None:
-        """Adds an operation whose operands are known."""
-        for tensor in operation.outputs:
-            self._made_by[tensor.name] = operation
-        if operation.name in _LEAST:
-            self._assume(operation)
+        self._made_by = made_by
 
     def of(self, operand: Operand) -> Range:
         """The range of a tensor or a literal."""
@@ -92,8 +88,12 @@ class Ranges:
             return known
         return _max(known, _above(self.of(made.operands[1])))
 
-    def _assume(self, operation: Operation) -> None:
-        """Assumes that a variance has no negative elements, whatever it is computed from."""
+    def assume(self, operation: Operation) -> None:
+        """Assumes that a variance has no negative elements, whatever it is computed from:
+        what an operation that was added says of its operands.
+        """
+        if operation.name not in _LEAST:
+            return
         index, least = _LEAST[operation.name]
         operand = operation.operands[index]
         if isinstance(operand, Tensor):
@@ -126,7 +126,7 @@ class Ranges:
             own = _in_single_precision(
                 found[index] if isinstance(found, tuple) else found
             )
-            for tensor in tensors([result]):
+            for tensor in tensors((result,)):
                 self._known[tensor.name] = self._assumed(tensor.name, own)
 
     def _assumed(self, name: str, found: Range) -> Range:

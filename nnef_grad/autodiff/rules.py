@@ -163,8 +163,11 @@ class Rules:
         """How an operation is differentiated."""
         name = operation.name
         special = DECOMPOSITIONS.get(name)
-        is_own = name in self._functions or name + SUFFIX in self._fragments
-        if special is not None and not is_own and special.applies(operation):
+        if (
+            special is not None
+            and not self._is_own(name)
+            and special.applies(operation)
+        ):
             return Derivation(decompose=special.build)
         found = self.rule(name)
         if found is not None:
@@ -172,6 +175,10 @@ class Rules:
         if operation.definition.body is not None:
             return Derivation(decompose=instantiate_body)
         return Derivation(limit="" if special is None else special.limit)
+
+    def _is_own(self, name: str) -> bool:
+        """Whether the user has a rule for an operation."""
+        return name in self._functions or name + SUFFIX in self._fragments
 
     def rule(self, name: str) -> Derivation | None:
         """The rule of an operation, if it has one; it may be zero."""

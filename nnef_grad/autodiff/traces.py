@@ -153,6 +153,9 @@ def _taker(values: Sequence[Any]) -> Callable[[Any], Take]:
         if len(value) > 1 and not any(isinstance(item, tuple) for item in value):
             return itemgetter(*map(place, value))
         items = [taker(item) for item in value]
+        if len(items) == 1:
+            (take,) = items
+            return lambda values: (take(values),)
         return lambda values: tuple([take(values) for take in items])
 
     return taker
@@ -193,7 +196,8 @@ def _repeated(
     """
     values = [*inputs, *trace.literals]
     for step in trace.steps:
-        hint = _hint(emit.naming(step.hint), step.suffix)
+        name = emit.naming(step.hint)
+        hint = _hint(name, step.suffix) if step.suffix else name
         if hint is None:
             return None
         operands = step.operands(values)
@@ -211,7 +215,7 @@ def _hint(name: str, suffix: str) -> str | None:
     """The hint for a step on the way to a value. The words of a suffix are added while
     the name is short: see `Evaluator`.
     """
-    if not suffix or len(name) >= LONG_NAME:
+    if len(name) >= LONG_NAME:
         return name
     whole = f"{name}{suffix}"
     return whole if len(whole) < LONG_NAME else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple, Union, cast
+from typing import Any, NamedTuple, Union
 
 from nnef_grad.errors import InvalidGraphError, brief, suggestion
 from nnef_grad.graph.ir import Operand, Operation, Tensor
@@ -36,10 +36,8 @@ def operation_key(call: Call | Operation, settings: str) -> tuple[object, ...]:
         call: the operation.
         settings: its `settings_key`.
     """
-    operands = tuple(
-        [o.name if type(o) is Tensor else _identity(o) for o in call.operands]
-    )
-    return call.definition.name, call.dtype, operands, settings
+    operands = [o.name if type(o) is Tensor else _identity(o) for o in call.operands]
+    return call.definition.name, call.dtype, settings, *operands
 
 
 def settings_key(call: Call | Operation) -> str:
@@ -49,7 +47,7 @@ def settings_key(call: Call | Operation) -> str:
     declared = call.definition.attributes
     if not declared:
         return ""
-    settings = cast("Mapping[str, Any]", call.attributes)
+    settings: Any = call.attributes
     return repr([settings[p.name] for p in declared])
 
 
@@ -233,9 +231,11 @@ def thaw(type_: Type, value: Operand) -> Evaluated:
 
 def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
     """The value with another one for each tensor in it."""
+    if type(value) is Tensor:
+        return function(value)
     if isinstance(value, tuple):
-        return tuple(map_tensors(function, item) for item in value)
-    return function(value) if isinstance(value, Tensor) else value
+        return tuple([map_tensors(function, item) for item in value])
+    return value
 
 
 def dtype_of(value: Operand) -> str:

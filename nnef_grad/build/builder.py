@@ -72,9 +72,9 @@ def build_graph(
         declared=frozenset(f.name for f in document.fragments),
         warnings=tuple(sorted(warnings, key=Problem.position)),
     )
-    if not emitter.hints:
-        return graph
-    return names.assign_names(graph, emitter.hints, emitter.pinned, reserved=scope)
+    if emitter.hints:
+        names.assign_names(graph, emitter.hints, emitter.pinned, reserved=scope)
+    return graph
 
 
 def _adjustment(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 from nnef_grad.build.arguments import (
     Call,
@@ -16,7 +16,6 @@ from nnef_grad.build.arguments import (
 from nnef_grad.build.shape_inference import ShapeInference
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.graph.ir import (
-    Attributes,
     Operand,
     Operation,
     Result,
@@ -39,7 +38,14 @@ LITERAL = "a literal"
 
 
 class Tracker:
-    """Observes the operations that are emitted, and may replace their operands."""
+    """Observes the operations that are emitted, and may replace their operands.
+
+    Attributes:
+        producers: the operation that made each tensor, by its name. The emitter keeps it.
+    """
+
+    def __init__(self) -> None:
+        self.producers: dict[str, Operation] = {}
 
     def take(self, operation: Operation) -> None:
         """Observes an operation that was appended as it is."""
@@ -65,7 +71,7 @@ class Emitter:
         opset: the operations that can be emitted.
         operations: those emitted so far.
         hints: for each provisional name, the name that the tensor should get.
-        pinned: for some tensors with provisional names, the name that they must get.
+        pinned: for some provisional names, the name that the tensor must get.
         origin: the forward operation that the next operations are the derivative of.
         naming: turns the name of a value inside a rule or fragment into a hint.
         simplified: for each tensor that was found in place of the result of an
@@ -82,7 +88,7 @@ class Emitter:
         self.opset = opset
         self.operations: list[Operation] = []
         self.hints: dict[str, str] = {}
-        self.pinned: dict[Tensor, str] = {}
+        self.pinned: dict[str, str] = {}
         self.origin: Operation | None = None
         self.naming: Callable[[str], str] = str
         self.simplified: dict[str, Call] = {}
@@ -91,7 +97,7 @@ class Emitter:
         self._tracker = tracker or Tracker()
         self._numbers = count()
         self._inference = ShapeInference(opset)
-        self._producers: dict[str, Operation] = {}
+        self._producers = self._tracker.producers
         self._emitted: dict[object, Operation] = {}
         for operation in operations:
             self.append(operation)
@@ -204,7 +210,8 @@ class Emitter:
             key = operation_key(call, settings)
             found = self._emitted.get(key)
             operation = found or self._new(call, shapes, hints, names, span)
-            self._emitted[key] = operation
+            if found is None:
+                self._emitted[key] = operation
         self._tracker.follow(operation)
         return operation.results
 
@@ -230,9 +237,10 @@ class Emitter:
         span: Span | None,
     ) -> Operation:
         """A new operation, with new tensors for its results."""
-        definition, operands, attributes, dtype = call
+        definition, operands, _, dtype = call
+        settings: Any = call.attributes
         names = names or (None,) * len(shapes)
-        hints = hints or tuple(result.name for result in definition.results)
+        hints = hints or tuple([result.name for result in definition.results])
         results: list[Result] = []
         columns = zip(definition.results, shapes, names, hints, strict=True)
         for declared, shape, name, hint in columns:
@@ -240,7 +248,7 @@ class Emitter:
                 counts = f"{len(shape)} results here, and {len(name)} names are given"
                 raise InvalidGraphError(f"'{definition.name}' has {counts}", span)
             results.append(self._result(declared.type, shape, dtype, name, hint))
-        settings, made = cast("Attributes", attributes), tuple(results)
+        made = tuple(results)
         operation = Operation(
             definition, operands, settings, made, dtype, span, self.origin
         )
@@ -277,7 +285,8 @@ class Emitter:
 
     def _add(self, operation: Operation) -> None:
         self.operations.append(operation)
-        self.note_producer(operation)
+        for tensor in operation.outputs:
+            self._producers[tensor.name] = operation
 
     def note_producer(self, operation: Operation) -> None:
         """Keeps an operation as the producer of its results: also one in whose place
@@ -297,10 +306,13 @@ class Emitter:
             return self._producers.get(operand.name)
         return None
 
-    def maker(self, operand: Operand) -> str:
-        """The name of the operation that made a tensor; LITERAL for a literal."""
-        made = self._producers.get(operand.name) if type(operand) is Tensor else None
-        return LITERAL if made is None else made.name
+    def makers(self, operands: Iterable[Operand]) -> list[str]:
+        """For each operand the name of the operation that made it; LITERAL for a literal."""
+        made_by = self._producers
+        return [
+            made_by[o.name].name if type(o) is Tensor and o.name in made_by else LITERAL
+            for o in operands
+        ]
 
     def derived_by(self, operand: Operand, names: Collection[str]) -> Operation | None:
         """The operation of a derivative that made an operand, if it is one of some."""
@@ -324,9 +336,9 @@ class Emitter:
         is still open, or else a copy.
         """
         if isinstance(value, Tensor):
-            if value.name in self.hints and value not in self.pinned:
-                self.pinned[value] = name
-            if name in (value.name, self.pinned.get(value)):
+            if value.name in self.hints and value.name not in self.pinned:
+                self.pinned[value.name] = name
+            if name in (value.name, self.pinned.get(value.name)):
                 return value
         return self.emit_named(name, "copy", x=value)
 
@@ -341,16 +353,16 @@ class Emitter:
         self, type_: Type, shape: Any, dtype: str | None, name: Any, hint: str
     ) -> Any:
         """A new tensor, or a tuple of them, for a result of a type."""
-        if isinstance(type_, ArrayType):
-            numbers = range(1, len(shape) + 1)
-            columns = zip(numbers, shape, name or [None for _ in numbers], strict=True)
-            return tuple(
-                self._result(type_.item, extents, dtype, own, f"{hint}_{number}")
-                for number, extents, own in columns
-            )
-        assert isinstance(type_, TensorType)
-        actual = dtype if type_.dtype == GENERIC else type_.dtype
-        assert actual is not None
-        if name is not None:
-            return Tensor(name, actual, tuple(shape))
-        return self.tensor(actual, tuple(shape), hint)
+        if isinstance(type_, TensorType):
+            actual = dtype if type_.dtype == GENERIC else type_.dtype
+            assert actual is not None
+            if name is not None:
+                return Tensor(name, actual, tuple(shape))
+            return self.tensor(actual, tuple(shape), hint)
+        assert isinstance(type_, ArrayType)
+        numbers = range(1, len(shape) + 1)
+        columns = zip(numbers, shape, name or [None for _ in numbers], strict=True)
+        return tuple(
+            self._result(type_.item, extents, dtype, own, f"{hint}_{number}")
+            for number, extents, own in columns
+        )

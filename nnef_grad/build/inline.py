@@ -50,7 +50,8 @@ def inline(
         else:
             _put(build, operation, emitter)
     flat = replace(graph, operations=tuple(emitter.operations))
-    return assign_names(flat, emitter.hints, emitter.pinned, reserved=graph.tensors)
+    assign_names(flat, emitter.hints, emitter.pinned, reserved=graph.tensors)
+    return flat
 
 
 def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:

@@ -7,6 +7,7 @@ anything, one in NNEF an array of another length than its operand's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
@@ -116,7 +117,8 @@ def _gradient(
     return float(returned)
 
 
-def is_reducible(gradient: Shape, operand: Shape, results: Sequence[Shape]) -> bool:
+@lru_cache(maxsize=1024)
+def is_reducible(gradient: Shape, operand: Shape, results: tuple[Shape, ...]) -> bool:
     """Whether the gradient of an operand has the operand's shape but for axes of extent 1,
     and axes that the operand does not have, along which it was broadcast to a result.
     """

@@ -50,11 +50,14 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
     needed.
     """
     name = call.definition.name
-    rewrites = REWRITES.get(name if call.dtype is None else f"{name}<{call.dtype}>")
-    if rewrites is None:
+    key = name if call.dtype is None else f"{name}<{call.dtype}>"
+    wanted = WANTED.get(key)
+    if wanted is None:
         return None
-    makers = [emit.maker(operand) for operand in call.operands]
-    for rewrite in rewrites:
+    makers = emit.makers(call.operands)
+    if wanted.isdisjoint(makers):
+        return None
+    for rewrite in REWRITES[key]:
         if not rewrite.wanted.isdisjoint(makers):
             result = emit.attempt(rewrite.apply, call)
             if result is not None:
@@ -71,7 +74,8 @@ def restore(graph: Graph, simplified: Mapping[str, Call]) -> Graph:
         graph: a graph without operations whose results are not used.
         simplified: what tensors are a simpler form of, by their names.
     """
-    if simplified.keys().isdisjoint([op.outputs[0].name for op in graph.operations]):
+    names = [op.outputs[0].name for op in graph.operations] if simplified else []
+    if simplified.keys().isdisjoint(names):
         return graph
     uses, known = count_uses(graph), set[Tensor]()
     operations: list[Operation] = []
@@ -365,4 +369,9 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "slice<scalar>": (slice_inside,),
     "squeeze<scalar>": (squeeze_first,),
     "sum_reduce": (sum_what_is_padded, reduce_first),
+}
+# What any of the rewrites of an operation looks for.
+WANTED = {
+    name: frozenset[str]().union(*(rewrite.wanted for rewrite in rewrites))
+    for name, rewrites in REWRITES.items()
 }

@@ -241,14 +241,24 @@ class Graph:
 
 
 def tensors(values: Iterable[object]) -> tuple[Tensor, ...]:
-    """The tensors among values, including nested ones, in order."""
+    """The tensors among values, including nested ones, in order. A tuple of tensors is
+    returned itself: a large graph has many.
+    """
+    whole = tuple(values)
+    for value in whole:
+        if type(value) is not Tensor:
+            return tuple(_leaves(whole))
+    return cast("tuple[Tensor, ...]", whole)
+
+
+def _leaves(values: tuple[object, ...]) -> list[Tensor]:
     found: list[Tensor] = []
     for value in values:
         if type(value) is Tensor:
             found.append(value)
         elif type(value) is tuple:
-            found += tensors(value)
-    return tuple(found)
+            found += _leaves(value)
+    return found
 
 
 def shape_of(operand: Operand) -> Shape:

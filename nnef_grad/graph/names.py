@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from nnef_grad.graph.ir import Graph, Operation, Tensor
@@ -30,52 +29,30 @@ class NameSupply:
 def assign_names(
     graph: Graph,
     hints: Mapping[str, str],
-    pinned: Mapping[Tensor, str],
+    pinned: Mapping[str, str],
     reserved: Iterable[str] = (),
-) -> Graph:
-    """The graph with final names for the tensors with provisional ones, assigned in the
-    order of the operations.
+) -> None:
+    """Gives the tensors with provisional names their final ones, in the order of the
+    operations.
+
+    This is the only change to what is frozen: nobody but the emitter knows a tensor with
+    a provisional name, and the emitter is done. Half of a derivative would have to be made
+    again otherwise.
 
     Args:
         graph: a graph, some tensors of which have provisional names.
         hints: the preferred name, by provisional name.
-        pinned: the required name, by tensor.
+        pinned: the required name, by provisional name.
         reserved: names that must not be assigned.
     """
-    tensors = graph.tensors
-    supply = NameSupply([*tensors.keys() - hints.keys(), *pinned.values(), *reserved])
-    final: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if name in hints:
-            wish = pinned.get(tensor) or supply.fresh(hints[name])
-            final[name] = Tensor(wish, tensor.dtype, tensor.shape)
-    inputs, outputs = (_renamed(ts, final) for ts in (graph.inputs, graph.outputs))
-    operations = tuple([_with_names(op, final) for op in graph.operations])
-    return replace(graph, inputs=inputs, outputs=outputs, operations=operations)
-
-
-def _with_names(operation: Operation, final: Mapping[str, Tensor]) -> Operation:
-    """The operation with tensors that have final names."""
-    operands = _renamed(operation.operands, final)
-    results = _renamed(operation.results, final)
-    if operands is operation.operands and results is operation.results:
-        return operation
-    return operation.rewired(operands, results)
-
-
-def _renamed(values: tuple[Any, ...], final: Mapping[str, Tensor]) -> tuple[Any, ...]:
-    """The values with tensors that have final names; the same ones, if they have."""
-    found: list[Any] = []
-    is_changed = False
-    for value in values:
-        new = value
-        if type(value) is Tensor:
-            new = final.get(value.name, value)
-        elif type(value) is tuple:
-            new = _renamed(value, final)
-        found.append(new)
-        is_changed = is_changed or new is not value
-    return tuple(found) if is_changed else values
+    made = [tensor for operation in graph.operations for tensor in operation.outputs]
+    settled = [tensor.name for tensor in made if tensor.name not in hints]
+    supply = NameSupply([*settled, *pinned.values(), *reserved])
+    for tensor in made:
+        hint = hints.get(tensor.name)
+        if hint is not None:
+            final = pinned.get(tensor.name) or supply.fresh(hint)
+            object.__setattr__(tensor, "name", final)
 
 
 def step_names(

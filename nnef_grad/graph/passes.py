@@ -26,8 +26,10 @@ def prune(graph: Graph) -> Graph:
     needed = {tensor.name for tensor in graph.outputs}
     kept: list[Operation] = []
     for operation in reversed(graph.operations):
-        is_needed = not needed.isdisjoint([t.name for t in operation.outputs])
-        if is_needed or operation.name == "external":
+        is_needed = operation.name == "external"
+        for tensor in operation.outputs:
+            is_needed = is_needed or tensor.name in needed
+        if is_needed:
             kept.append(operation)
             for tensor in operation.inputs:
                 needed.add(tensor.name)
