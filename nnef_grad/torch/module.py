@@ -192,30 +192,32 @@ class Module(nn.Module):  # type: ignore[misc]
         self, given: Mapping[str, Any], held: Mapping[str, torch.Tensor]
     ) -> None:
         """Raises `UsageError` for what the runtime would misread: it gets memory."""
-        runtime = find_runtime(self._runtime)
-        inputs = {t.name: t for t in self._inputs}
+        inputs = {tensor.name: tensor for tensor in self._inputs}
         fed = [
             (f"input '{name}'", inputs[name], value) for name, value in given.items()
         ]
+        for what, _, value in fed:
+            if not isinstance(value, torch.Tensor):
+                raise UsageError(f"{what} must be a tensor, and is {value!r:.80}")
         variables = self._variables
         fed += [
             (f"'{label}'", variables[label], value) for label, value in held.items()
         ]
-        numbers = [value for _, t, value in reversed(fed) if t.dtype == "scalar"]
-        precision = getattr(numbers[0], "dtype", None) if numbers else torch.float32
+        numbers = [value.dtype for _, t, value in fed if t.dtype == "scalar"]
+        # Parameters come after inputs: the precision is theirs, if there are any.
+        precision = numbers[-1] if numbers else torch.float32
+        runtime = find_runtime(self._runtime)
+        if precision not in runtime.dtypes:
+            known = " and ".join(map(str, runtime.dtypes))
+            message = f"the runtime '{runtime.name}' computes in {known}"
+            raise UsageError(f"{message}, and the model is in {precision}")
         for what, tensor, value in fed:
-            if not isinstance(value, torch.Tensor):
-                raise UsageError(f"{what} must be a tensor, and is {value!r:.80}")
-            if value.device.type != "cpu":
-                raise UsageError(f"{what} must be on the CPU, and is on {value.device}")
             is_scalar = tensor.dtype == "scalar"
-            if is_scalar and value.dtype not in runtime.dtypes:
-                known = " and ".join(map(str, runtime.dtypes))
-                message = f"the runtime '{runtime.name}' computes in {known}"
-                raise UsageError(f"{message}, and {what} is {value.dtype}")
             wanted = precision if is_scalar else DTYPES[tensor.dtype]
             if value.dtype != wanted:
                 raise UsageError(f"{what} must be {wanted}, and is {value.dtype}")
+            if value.device.type != "cpu":
+                raise UsageError(f"{what} must be on the CPU, and is on {value.device}")
 
     def _program(self, given: Mapping[str, torch.Tensor]) -> Program:
         """The program for inputs of such shapes."""

@@ -17,6 +17,7 @@ from nnef_grad.source import Source
 from nnef_grad.storage import containers
 from nnef_grad.storage.data import arrays_of, load_data
 from nnef_grad.storage.files import PathLike
+from nnef_grad.targets.cleanup import copy_outputs
 
 Model = Union[PathLike, Graph, TorchModel]
 
@@ -41,7 +42,8 @@ class ModelSource:
         """The graph for such inputs, with its variables as further inputs after its own,
         in the order of their declaration.
         """
-        return replace_variables(from_source(self.text, None, shapes))
+        # A variable that is an output would be an input and an output.
+        return replace_variables(copy_outputs(from_source(self.text, None, shapes)))
 
     def save(self, path: PathLike, data: Data, *, overwrite: bool) -> None:
         """Writes a folder or an archive with these texts, and data by label."""
