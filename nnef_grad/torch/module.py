@@ -12,13 +12,12 @@ from torch import nn
 
 from nnef_grad.errors import UsageError, suggestion
 from nnef_grad.graph.ir import Graph, Tensor
-from nnef_grad.interop import TorchModel
 from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.model import declared_variables
 from nnef_grad.storage.files import PathLike
 from nnef_grad.torch.programs import Program
 from nnef_grad.torch.runtimes import DTYPES, find_runtime
-from nnef_grad.torch.sources import Model, read
+from nnef_grad.torch.sources import Given, Model, read
 
 Outputs = Union[torch.Tensor, tuple[torch.Tensor, ...]]
 
@@ -36,9 +35,10 @@ class Module(nn.Module):  # type: ignore[misc]
     is the parameter `weight` of a submodule `0` of a submodule `layer1`, which only
     holds it. A slash is a character like any other.
 
-    Graphs are compiled when they are needed, once for the shapes of the inputs, and for
+    Graphs are compiled when they are needed, once for the shapes of the inputs and for
     what requires gradients, and then kept. The backward graph computes again what it needs
-    of the forward graph.
+    of the forward graph. `train()` and `eval()` change nothing, and no call changes a
+    buffer: what `update` operations compute are outputs, if anything.
 
     Args:
         model: a folder, an archive, or a text with data beside it; a `Graph`; or what
@@ -66,19 +66,18 @@ class Module(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._runtime = find_runtime(runtime).name
-        self._source, arrays = read(model, data)
+        given = read(model, data)
+        self._source = given.source
         graph = self._source.graph()
         self._inputs = graph.inputs
-        self._variables = {
-            declared.label: tensor
-            for declared, tensor in zip(
-                declared_variables(graph), graph.variables, strict=True
-            )
-        }
+        # Variables of one label, ignoring case, are one parameter.
+        first: dict[str, str] = {}
+        labels = [variable.label for variable in declared_variables(graph)]
+        self._labels = [first.setdefault(label.lower(), label) for label in labels]
+        self._variables = dict(zip(self._labels, graph.variables, strict=True))
         self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
-        self._hold(_values(graph, arrays), self._constants(model, buffers))
-        if isinstance(model, TorchModel):
-            self._freeze(model.trainable)
+        self._hold(_values(graph, given.data), self._constants(given, buffers))
+        self._freeze(given.trainable)
 
     def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Outputs:
         """The output of the graph, or a tuple of its outputs.
@@ -96,7 +95,8 @@ class Module(nn.Module):  # type: ignore[misc]
         given = self._arguments(args, kwargs)
         held = {label: attrgetter(label)(self) for label in self._variables}
         self._refuse_misfits(given, held)
-        found = self._program(given)([*given.values(), *held.values()])
+        values = [held[label] for label in self._labels]
+        found = self._program(given)([*given.values(), *values])
         return found if len(found) > 1 else found[0]
 
     def save(self, path: PathLike, *, overwrite: bool = False) -> None:
@@ -127,20 +127,18 @@ class Module(nn.Module):  # type: ignore[misc]
 
     # ---- Parameters ----
 
-    def _constants(self, model: Model, buffers: Collection[str]) -> set[str]:
+    def _constants(self, given: Given, buffers: Collection[str]) -> set[str]:
         """The labels of the variables that are no parameters."""
         for label in buffers:
             if label not in self._variables:
                 near = suggestion(label, list(self._variables))
                 raise UsageError(f"no variable has the label '{label}'{near}")
-        of_torch = isinstance(model, TorchModel)
-        named = set(model.parameters.values()) if isinstance(model, TorchModel) else ()
         return {
             label
             for label, tensor in self._variables.items()
             if label in buffers
             or tensor.dtype != "scalar"
-            or (of_torch and tensor.name not in named)
+            or (given.parameters is not None and tensor.name not in given.parameters)
         }
 
     def _hold(self, values: Mapping[str, torch.Tensor], constants: set[str]) -> None:
@@ -160,9 +158,10 @@ class Module(nn.Module):  # type: ignore[misc]
                 message = f"the label '{label}' cannot be the name of a parameter"
                 raise UsageError(f"{message}: {error.args[0]}") from None
 
-    def _freeze(self, trainable: Collection[str]) -> None:
+    def _freeze(self, trainable: Collection[str] | None) -> None:
+        """Lets only variables of these names require gradients, or all for None."""
         for label, tensor in self._variables.items():
-            if tensor.name not in trainable:
+            if trainable is not None and tensor.name not in trainable:
                 attrgetter(label)(self).requires_grad_(False)
 
     # ---- Calls ----

@@ -54,8 +54,6 @@ class _Call(Function):  # type: ignore[misc]
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.program, *tensors = inputs
         ctx.save_for_backward(*tensors)
-        whole = (value for value in output if not value.is_floating_point())
-        ctx.mark_non_differentiable(*whole)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:

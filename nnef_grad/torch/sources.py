@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Union
+from typing import NamedTuple, Union
 
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph
@@ -50,22 +51,39 @@ class ModelSource:
         save_source(path, self.text, self.quantization, data, overwrite=overwrite)
 
 
-def read(model: Model, data: Data | None) -> tuple[ModelSource, Data]:
-    """The texts of a model, and the data of its variables by label.
+class Given(NamedTuple):
+    """What a caller gave as a model.
+
+    Attributes:
+        source: its texts.
+        data: the data of its variables, by label.
+        parameters: the names of the variables that are parameters; None for all.
+        trainable: the names of those that require gradients; None for all.
+    """
+
+    source: ModelSource
+    data: Data
+    parameters: Collection[str] | None = None
+    trainable: Collection[str] | None = None
+
+
+def read(model: Model, data: Data | None) -> Given:
+    """The texts and the data of a model.
 
     Raises:
-        NnefGradError: it cannot be read; data are given for a model that has its own, or
-            are not given for a graph.
+        NnefGradError: it cannot be read, or data are given for a model that has its own.
     """
     if isinstance(model, Graph):
-        return _printed(model), {} if data is None else data
+        return Given(_printed(model), data or {})
     if data is not None:
         raise UsageError("this model has its own data: 'data' is for a Graph")
     if isinstance(model, TorchModel):
-        return _printed(model.graph), model.data
+        parameters = set(model.parameters.values())
+        return Given(_printed(model.graph), model.data, parameters, model.trainable)
     container = containers.open_container(model)
     source = ModelSource(container.graph(), container.quantization())
-    return source, arrays_of(declared_variables(source.graph()), load_data(model))
+    declared = declared_variables(source.graph())
+    return Given(source, arrays_of(declared, load_data(model)))
 
 
 def _printed(graph: Graph) -> ModelSource:

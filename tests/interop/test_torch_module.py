@@ -229,8 +229,9 @@ def test_without_gradients() -> None:
     assert not module(torch.ones(SMALL.shape)).requires_grad
 
 
-def test_what_is_not_contiguous() -> None:
-    module = SMALL.module("interpreter")
+@runtimes
+def test_what_is_not_contiguous(runtime: str) -> None:
+    module = SMALL.module(runtime)
     x = torch.randn(3, 4).T
     held = {label: value.detach() for label, value in held_by(module).items()}
     (expected,) = SMALL.peer(x.double(), held)
@@ -409,6 +410,26 @@ def test_outputs_that_are_variables(runtime: str) -> None:
     assert torch.equal(updated, 2 * module.w)
     (y.sum() + 3 * w.sum() + updated.sum()).backward()
     assert torch.equal(module.w.grad, x.sum(0, keepdim=True) + 5)
+
+
+def test_variables_of_one_label_are_one_parameter() -> None:
+    text = """
+    version 1.0;
+    graph net( x ) -> ( y )
+    {
+        x = external(shape = [2, 3]);
+        once = variable(shape = [1, 3], label = 'w');
+        again = variable(shape = [1, 3], label = 'W');
+        scaled = mul(x, once);
+        y = mul(scaled, again);
+    }
+    """
+    data = {"w": np.full([1, 3], 4.0)}
+    module = Module(nnef_grad.loads(text), "interpreter", data=data)
+    assert list(module.state_dict()) == ["w"]
+    x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    module(x).sum().backward()
+    assert torch.equal(module.w.grad, 2 * 4 * x.sum(0, keepdim=True))
 
 
 def test_buffers_are_no_parameters() -> None:
