@@ -127,25 +127,66 @@ def save(
             and must not be replaced, or cannot be written.
     """
     graph = _graph(graph)
-    form = output.format_of(path)
-    if form is ModelFormat.TEXT:
+    if output.format_of(path) is ModelFormat.TEXT:
         _save_text(graph, path, data, overwrite)
         return
-    parts: dict[Steps, Part] = {(containers.GRAPH,): Text(print_graph(graph))}
-    if graph.quantization:
-        parts[containers.QUANTIZATION,] = Text(print_quantization(graph.quantization))
+    quantization = (
+        print_quantization(graph.quantization) if graph.quantization else None
+    )
+    declared = declared_variables(graph)
+    texts = print_graph(graph), quantization
+    _save_stored(path, texts, declared, data, partial, overwrite)
+
+
+def save_source(
+    path: PathLike,
+    source: Source,
+    quantization: Source | None,
+    data: Data,
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Writes a folder or an archive with the texts of a model as they are, and an array
+    for each variable, by label; otherwise as `save`.
+    """
+    if output.format_of(path) is ModelFormat.TEXT:
+        raise _no_data_in(path)
+    info = None if quantization is None else quantization.text
+    declared = declared_variables(from_source(source, quantization))
+    _save_stored(path, (source.text, info), declared, data, False, overwrite)
+
+
+def _save_stored(
+    path: PathLike,
+    texts: tuple[str, str | None],
+    declared: list[Declared],
+    data: Data | None,
+    partial: bool,
+    overwrite: bool,
+) -> None:
+    """Writes a folder or an archive with the text of a graph, that of its quantization
+    info, and the data of its variables.
+    """
+    names = (containers.GRAPH, containers.QUANTIZATION)
+    pairs = zip(names, texts, strict=True)
+    parts: dict[Steps, Part] = {(n,): Text(text) for n, text in pairs if text}
     if data is not None:
-        parts |= parts_of(declared_variables(graph), data, Path(path).parent, partial)
-    write = output.write_folder if form is ModelFormat.FOLDER else output.write_archive
+        parts |= parts_of(declared, data, Path(path).parent, partial)
+    is_folder = output.format_of(path) is ModelFormat.FOLDER
+    write = output.write_folder if is_folder else output.write_archive
     write(path, parts, overwrite=overwrite)
+
+
+def _no_data_in(path: PathLike) -> UsageError:
+    message = f"'{path}' is a text, which cannot hold data"
+    return UsageError(f"{message}: write a folder or an archive")
 
 
 def _save_text(
     graph: Graph, path: PathLike, data: Data | None, overwrite: bool
 ) -> None:
     if data is not None:
-        message = f"'{path}' is a text, which cannot hold data"
-        raise UsageError(f"{message}: write a folder or an archive")
+        raise _no_data_in(path)
     texts = {Path(path): print_graph(graph)}
     beside = containers.quantization_path(path)
     if graph.quantization or beside.exists():

@@ -27,6 +27,7 @@ ORDER = (
     "targets",
     "model",
     "interop",
+    "torch",
 )
 # They put the rooms together, and nobody imports them.
 ENTRANCE = {

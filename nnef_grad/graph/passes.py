@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import chain
 
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.language.library import standard
 
 
 def count_uses(graph: Graph) -> Counter[Tensor]:
@@ -45,6 +46,24 @@ def put_inputs_first(graph: Graph) -> Graph:
     externals = {op.outputs[0]: op for op in graph.operations if op.name == "external"}
     others = [op for op in graph.operations if op.name != "external"]
     return replace(graph, operations=(*(externals[t] for t in graph.inputs), *others))
+
+
+def replace_variables(graph: Graph) -> Graph:
+    """The graph with its variables as further inputs, after its own, in the order of their
+    declaration: their values are no longer part of the model.
+    """
+    operations = tuple(
+        replace(
+            op,
+            definition=standard()["external"],
+            attributes={"shape": op.attributes["shape"]},
+        )
+        if op.name == "variable"
+        else op
+        for op in graph.operations
+    )
+    inputs = (*graph.inputs, *graph.variables)
+    return put_inputs_first(replace(graph, inputs=inputs, operations=operations))
 
 
 def verify(graph: Graph) -> None:

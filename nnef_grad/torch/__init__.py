@@ -1,0 +1,26 @@
+"""NNEF models as PyTorch modules: torch trains them, a runtime of NNEF computes them.
+
+    from nnef_grad.torch import Module
+
+    module = Module("model/", runtime="onnxruntime")
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+
+module.py    the module: parameters, arguments
+programs.py  compiled graphs, and their derivatives as autograd sees them
+runtimes.py  what runs a graph on tensors
+sources.py   the text of a model, to be read again for other shapes
+"""
+
+from __future__ import annotations
+
+from nnef_grad.errors import UsageError
+
+try:
+    from nnef_grad.torch.module import Module
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    message = "nnef_grad.torch needs torch: pip install nnef-grad[torch]"
+    raise UsageError(message) from None
+
+__all__ = ["Module"]

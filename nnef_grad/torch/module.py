@@ -1,0 +1,254 @@
+"""The module: the variables of a model as parameters and buffers, its inputs as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, Union
+
+import torch
+from torch import nn
+
+from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.interpreter.feeds import Data, collect_feeds
+from nnef_grad.model import declared_variables
+from nnef_grad.storage.files import PathLike
+from nnef_grad.torch.programs import Program
+from nnef_grad.torch.runtimes import DTYPES, find_runtime
+from nnef_grad.torch.sources import Given, Model, read
+
+Outputs = Union[torch.Tensor, tuple[torch.Tensor, ...]]
+
+
+class Module(nn.Module):  # type: ignore[misc]
+    """An NNEF model as a PyTorch module, computed by a runtime on the CPU.
+
+    The scalar variables of the model are its parameters, others its buffers. They are
+    inputs of the graphs that the runtime gets, so that a changed parameter counts from
+    the next call on. Gradients are those of `nnef_grad.differentiate`, with respect to
+    what requires them; they are graphs too, so that there are gradients of any order.
+
+    The name of a parameter, in `state_dict()` and in `named_parameters()`, is the label
+    of its variable. A dot in it is what a dot is everywhere in torch: 'layer1.0.weight'
+    is the parameter `weight` of a submodule `0` of a submodule `layer1`, which only
+    holds it. A slash is a character like any other.
+
+    Graphs are compiled when they are needed, once for the shapes of the inputs and for
+    what requires gradients, and then kept. The backward graph computes again what it needs
+    of the forward graph. `train()` and `eval()` change nothing, and no call changes a
+    buffer: what `update` operations compute are outputs, if anything.
+
+    Args:
+        model: a folder, an archive, or a text with data beside it; a `Graph`; or what
+            `interop.from_torch` returns, of which the parameters require gradients that
+            do in torch, and everything else is a buffer.
+        runtime: "onnxruntime", "tract" or "interpreter". The first two compute in single
+            precision; the interpreter, which is slow, in that of the parameters and
+            inputs: `module.double()`.
+        buffers: labels of scalar variables that are no parameters.
+        data: an array for each variable of a `Graph`, by label.
+
+    Raises:
+        NnefGradError: the model cannot be read; data are missing, or do not fit; the
+            runtime is unknown, or is not installed; a label is unknown, or cannot be the
+            name of a parameter.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        runtime: str = "onnxruntime",
+        *,
+        buffers: Collection[str] = (),
+        data: Data | None = None,
+    ) -> None:
+        super().__init__()
+        self._runtime = find_runtime(runtime).name
+        given = read(model, data)
+        self._source = given.source
+        graph = self._source.graph()
+        self._inputs = graph.inputs
+        # Variables of one label, ignoring case, are one parameter.
+        first: dict[str, str] = {}
+        labels = [variable.label for variable in declared_variables(graph)]
+        self._labels = [first.setdefault(label.lower(), label) for label in labels]
+        self._variables = dict(zip(self._labels, graph.variables, strict=True))
+        self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
+        self._hold(_values(graph, given.data), self._constants(given, buffers))
+        self._freeze(given.trainable)
+
+    def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Outputs:
+        """The output of the graph, or a tuple of its outputs.
+
+        Args:
+            args: the inputs of the graph, in order, or by name: tensors of the rank of the
+                input, of the precision of the parameters for scalar ones, int64 for
+                integer and bool for logical ones. Extents may differ from the declared
+                ones, such as the batch, where the graph is valid for them.
+
+        Raises:
+            NnefGradError: inputs are missing, unknown, or do not fit; the runtime
+                cannot run the graph.
+        """
+        given = self._arguments(args, kwargs)
+        held = {label: attrgetter(label)(self) for label in self._variables}
+        self._refuse_misfits(given, held)
+        values = [held[label] for label in self._labels]
+        found = self._program(given)([*given.values(), *values])
+        return found if len(found) > 1 else found[0]
+
+    def save(self, path: PathLike, *, overwrite: bool = False) -> None:
+        """Writes the model, with the text of its graph as it was read, and the values that
+        parameters and buffers have now. Writing is atomic.
+
+        Args:
+            path: a folder, or an archive, as in `nnef_grad.save`.
+            overwrite: whether to replace what is there.
+
+        Raises:
+            NnefGradError: the path is that of a text, exists, or cannot be written.
+        """
+        values = {
+            label: attrgetter(label)(self).detach().cpu().numpy()
+            for label in self._variables
+        }
+        self._source.save(path, values, overwrite=overwrite)
+
+    def extra_repr(self) -> str:
+        """What `print` shows of the module itself."""
+        inputs = ", ".join(f"{t.name}: {list(t.shape)}" for t in self._inputs)
+        return f"{inputs}; runtime={self._runtime}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without compiled graphs, for copies and other processes: they belong here."""
+        return {**self.__dict__, "_programs": {}}
+
+    # ---- Parameters ----
+
+    def _constants(self, given: Given, buffers: Collection[str]) -> set[str]:
+        """The labels of the variables that are no parameters."""
+        for label in buffers:
+            if label not in self._variables:
+                near = suggestion(label, list(self._variables))
+                raise UsageError(f"no variable has the label '{label}'{near}")
+        return {
+            label
+            for label, tensor in self._variables.items()
+            if label in buffers
+            or tensor.dtype != "scalar"
+            or (given.parameters is not None and tensor.name not in given.parameters)
+        }
+
+    def _hold(self, values: Mapping[str, torch.Tensor], constants: set[str]) -> None:
+        """Registers the values of variables under their labels."""
+        for label, tensor in self._variables.items():
+            value = values[tensor.name]
+            try:
+                *holders, name = label.split(".")
+                holder = self
+                for step in holders:
+                    holder = _submodule(holder, step)
+                if label in constants:
+                    holder.register_buffer(name, value)
+                else:
+                    holder.register_parameter(name, nn.Parameter(value))
+            except KeyError as error:
+                message = f"the label '{label}' cannot be the name of a parameter"
+                raise UsageError(f"{message}: {error.args[0]}") from None
+
+    def _freeze(self, trainable: Collection[str] | None) -> None:
+        """Lets only variables of these names require gradients, or all for None."""
+        for label, tensor in self._variables.items():
+            if trainable is not None and tensor.name not in trainable:
+                attrgetter(label)(self).requires_grad_(False)
+
+    # ---- Calls ----
+
+    def _arguments(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The inputs by name, in the order of the graph."""
+        names = [tensor.name for tensor in self._inputs]
+        if len(args) > len(names):
+            message = f"the graph has {len(names)} inputs, and {len(args)} are given"
+            raise UsageError(message)
+        given = dict(zip(names, args, strict=False))
+        for name in kwargs:
+            if name not in names:
+                near = suggestion(name, names)
+                raise UsageError(f"the graph has no input '{name}'{near}")
+            if name in given:
+                raise UsageError(f"input '{name}' is given twice")
+        given.update(kwargs)
+        missing = ", ".join(f"'{name}'" for name in names if name not in given)
+        if missing:
+            raise UsageError(f"the inputs {missing} are missing")
+        return {name: given[name] for name in names}
+
+    def _refuse_misfits(
+        self, given: Mapping[str, Any], held: Mapping[str, torch.Tensor]
+    ) -> None:
+        """Raises `UsageError` for what the runtime would misread: it gets memory."""
+        inputs = {tensor.name: tensor for tensor in self._inputs}
+        fed = [
+            (f"input '{name}'", inputs[name], value) for name, value in given.items()
+        ]
+        for what, _, value in fed:
+            if not isinstance(value, torch.Tensor):
+                raise UsageError(f"{what} must be a tensor, and is {value!r:.80}")
+        variables = self._variables
+        fed += [
+            (f"'{label}'", variables[label], value) for label, value in held.items()
+        ]
+        numbers = [value.dtype for _, t, value in fed if t.dtype == "scalar"]
+        # Parameters come after inputs: the precision is theirs, if there are any.
+        precision = numbers[-1] if numbers else torch.float32
+        runtime = find_runtime(self._runtime)
+        if precision not in runtime.dtypes:
+            known = " and ".join(map(str, runtime.dtypes))
+            message = f"the runtime '{runtime.name}' computes in {known}"
+            raise UsageError(f"{message}, and the model is in {precision}")
+        for what, tensor, value in fed:
+            is_scalar = tensor.dtype == "scalar"
+            wanted = precision if is_scalar else DTYPES[tensor.dtype]
+            if value.dtype != wanted:
+                raise UsageError(f"{what} must be {wanted}, and is {value.dtype}")
+            if value.device.type != "cpu":
+                raise UsageError(f"{what} must be on the CPU, and is on {value.device}")
+
+    def _program(self, given: Mapping[str, torch.Tensor]) -> Program:
+        """The program for inputs of such shapes."""
+        shapes = {name: tuple(value.shape) for name, value in given.items()}
+        key = tuple(shapes.values())
+        if key not in self._programs:
+            graph = self._source.program(shapes)
+            self._programs[key] = Program(graph, find_runtime(self._runtime))
+        return self._programs[key]
+
+
+def _submodule(holder: nn.Module, name: str) -> nn.Module:
+    """The submodule of a name, which is made if there is none.
+
+    Raises:
+        KeyError: the name is no name for a submodule, or is that of something else.
+    """
+    if name not in holder._modules:
+        holder.add_module(name, nn.Module())
+    return holder._modules[name]
+
+
+def _values(graph: Graph, data: Data) -> dict[str, torch.Tensor]:
+    """The data of all variables, by the names of these, checked and copied."""
+    variables = tuple(op for op in graph.operations if op.name == "variable")
+    alone = replace(graph, inputs=(), outputs=(), operations=variables)
+    arrays = collect_feeds(alone, {}, data)
+    return {t.name: _copied(t, arrays[t.name]) for t in graph.variables}
+
+
+def _copied(tensor: Tensor, array: Any) -> torch.Tensor:
+    if tensor.dtype not in DTYPES:
+        what = f"variable '{tensor.name}' of type {tensor.dtype}"
+        raise UsageError(f"{what} cannot be a tensor of torch")
+    return torch.tensor(array, dtype=DTYPES[tensor.dtype])

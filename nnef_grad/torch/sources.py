@@ -1,0 +1,93 @@
+"""The text of a model, to be read again for other shapes, and to be written as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple, Union
+
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.passes import replace_variables
+from nnef_grad.graph.printer import print_graph
+from nnef_grad.graph.quantization import print_quantization
+from nnef_grad.interop import TorchModel
+from nnef_grad.interpreter.feeds import Data
+from nnef_grad.model import Shapes, declared_variables, from_source, save_source
+from nnef_grad.source import Source
+from nnef_grad.storage import containers
+from nnef_grad.storage.data import arrays_of, load_data
+from nnef_grad.storage.files import PathLike
+from nnef_grad.targets.cleanup import copy_outputs
+
+Model = Union[PathLike, Graph, TorchModel]
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """The texts of a model.
+
+    Attributes:
+        text: of the graph, with its fragments and comments.
+        quantization: of the quantization info, if there is any.
+    """
+
+    text: Source
+    quantization: Source | None
+
+    def graph(self, shapes: Shapes | None = None) -> Graph:
+        """The flat graph, with the declared shapes of inputs or others by name."""
+        return from_source(self.text, self.quantization, shapes)
+
+    def program(self, shapes: Shapes) -> Graph:
+        """The graph for such inputs, with its variables as further inputs after its own,
+        in the order of their declaration.
+        """
+        # A variable that is an output would be an input and an output.
+        return replace_variables(copy_outputs(from_source(self.text, None, shapes)))
+
+    def save(self, path: PathLike, data: Data, *, overwrite: bool) -> None:
+        """Writes a folder or an archive with these texts, and data by label."""
+        save_source(path, self.text, self.quantization, data, overwrite=overwrite)
+
+
+class Given(NamedTuple):
+    """What a caller gave as a model.
+
+    Attributes:
+        source: its texts.
+        data: the data of its variables, by label.
+        parameters: the names of the variables that are parameters; None for all.
+        trainable: the names of those that require gradients; None for all.
+    """
+
+    source: ModelSource
+    data: Data
+    parameters: Collection[str] | None = None
+    trainable: Collection[str] | None = None
+
+
+def read(model: Model, data: Data | None) -> Given:
+    """The texts and the data of a model.
+
+    Raises:
+        NnefGradError: it cannot be read, or data are given for a model that has its own.
+    """
+    if isinstance(model, Graph):
+        return Given(_printed(model), data or {})
+    if data is not None:
+        raise UsageError("this model has its own data: 'data' is for a Graph")
+    if isinstance(model, TorchModel):
+        parameters = set(model.parameters.values())
+        return Given(_printed(model.graph), model.data, parameters, model.trainable)
+    container = containers.open_container(model)
+    source = ModelSource(container.graph(), container.quantization())
+    declared = declared_variables(source.graph())
+    return Given(source, arrays_of(declared, load_data(model)))
+
+
+def _printed(graph: Graph) -> ModelSource:
+    name = f"<{graph.name}>"
+    info = print_quantization(graph.quantization) if graph.quantization else None
+    quantization = None if info is None else Source(f"{name}.quant", info)
+    return ModelSource(Source(name, print_graph(graph)), quantization)
