@@ -5,7 +5,8 @@
     Operand   ::= Tensor | literal | Operand*
     Tensor    ::= name, data type, shape
 
-Everything is frozen. An operation comes after those that produce its operands, so the
+Everything is frozen, once `assign_names` has given the new tensors their final names. An
+operation comes after those that produce its operands, so the
 order of `operations` is an order of evaluation. The uses of a tensor are computed on
 demand: there are no use lists to maintain. Nothing here depends on how text is read or
 written, or on the meaning of operations.
