@@ -432,6 +432,17 @@ def test_variables_of_one_label_are_one_parameter() -> None:
     assert torch.equal(module.w.grad, 2 * 4 * x.sum(0, keepdim=True))
 
 
+# In tract, a gather is a product, and such an index chooses nothing.
+@pytest.mark.parametrize("runtime", ["interpreter", "onnxruntime"])
+def test_an_index_out_of_range(runtime: str) -> None:
+    for package in NEEDS[runtime]:
+        pytest.importorskip(package)
+    data = {"table": np.ones([4, 3]), "rows": np.array([3, 9])}
+    module = Module(nnef_grad.loads(TYPED), runtime, data=data)
+    x = torch.ones(2, 3)
+    refused("gather: .*|cannot run .net.: .*", module, x, x.bool())
+
+
 def test_buffers_are_no_parameters() -> None:
     constants = ["norm/mean", "norm/variance"]
     module = EXAMPLES["convolutional"].module("interpreter", buffers=constants)
