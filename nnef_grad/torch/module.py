@@ -108,12 +108,13 @@ class Module(nn.Module):  # type: ignore[misc]
             overwrite: whether to replace what is there.
 
         Raises:
-            NnefGradError: the path is that of a text, exists, or cannot be written.
+            NnefGradError: the path is that of a text, exists, or cannot be written; or
+                values are not on the CPU, or are in several processes.
         """
-        values = {
-            label: attrgetter(label)(self).detach().cpu().numpy()
-            for label in self._variables
-        }
+        held = {label: attrgetter(label)(self) for label in self._variables}
+        for label, value in held.items():
+            _refuse_indirect(f"'{label}'", value)
+        values = {label: value.detach().numpy() for label, value in held.items()}
         self._source.save(path, values, overwrite=overwrite)
 
     def extra_repr(self) -> str:
@@ -195,13 +196,14 @@ class Module(nn.Module):  # type: ignore[misc]
         fed = [
             (f"input '{name}'", inputs[name], value) for name, value in given.items()
         ]
+        for label, value in held.items():
+            tensor = self._variables[label]
+            fed.append((f"'{label}'", tensor, value))
+            if value.shape != tensor.shape:
+                shapes = f"{list(tensor.shape)}, and not {list(value.shape)}"
+                raise UsageError(f"'{label}' must have the shape {shapes}")
         for what, _, value in fed:
-            if not isinstance(value, torch.Tensor):
-                raise UsageError(f"{what} must be a tensor, and is {value!r:.80}")
-        variables = self._variables
-        fed += [
-            (f"'{label}'", variables[label], value) for label, value in held.items()
-        ]
+            _refuse_indirect(what, value)
         numbers = [value.dtype for _, t, value in fed if t.dtype == "scalar"]
         # Parameters come after inputs: the precision is theirs, if there are any.
         precision = numbers[-1] if numbers else torch.float32
@@ -211,12 +213,9 @@ class Module(nn.Module):  # type: ignore[misc]
             message = f"the runtime '{runtime.name}' computes in {known}"
             raise UsageError(f"{message}, and the model is in {precision}")
         for what, tensor, value in fed:
-            is_scalar = tensor.dtype == "scalar"
-            wanted = precision if is_scalar else DTYPES[tensor.dtype]
+            wanted = precision if tensor.dtype == "scalar" else DTYPES[tensor.dtype]
             if value.dtype != wanted:
                 raise UsageError(f"{what} must be {wanted}, and is {value.dtype}")
-            if value.device.type != "cpu":
-                raise UsageError(f"{what} must be on the CPU, and is on {value.device}")
 
     def _program(self, given: Mapping[str, torch.Tensor]) -> Program:
         """The program for inputs of such shapes."""
@@ -226,6 +225,19 @@ class Module(nn.Module):  # type: ignore[misc]
             graph = self._source.program(shapes)
             self._programs[key] = Program(graph, find_runtime(self._runtime))
         return self._programs[key]
+
+
+def _refuse_indirect(what: str, value: Any) -> None:
+    """Raises `UsageError` for a value that is not just an array in memory: it may be a part
+    of a tensor of several processes, or on another device.
+    """
+    if type(value) not in (torch.Tensor, nn.Parameter) or value.is_sparse:
+        kind = (
+            "a sparse tensor" if type(value) is torch.Tensor else type(value).__name__
+        )
+        raise UsageError(f"{what} must be a plain tensor, and is {kind}")
+    if value.device.type != "cpu":
+        raise UsageError(f"{what} must be on the CPU, and is on {value.device}")
 
 
 def _submodule(holder: nn.Module, name: str) -> nn.Module:

@@ -73,7 +73,7 @@ def _in_onnx_runtime(graph: Graph) -> Run:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
-    with TemporaryDirectory() as folder, _refusals("ONNX Runtime", graph):
+    with TemporaryDirectory() as folder, _refusals("ONNX Runtime", "load", graph):
         path = Path(folder) / "graph.onnx"
         to_onnx(graph, path)
         session = onnxruntime.InferenceSession(
@@ -89,7 +89,8 @@ def _in_onnx_runtime(graph: Graph) -> Run:
                 _bind(binding.bind_input, tensor.name, value)
         for tensor, value in zip(graph.outputs, results, strict=True):
             _bind(binding.bind_output, tensor.name, value)
-        session.run_with_iobinding(binding)
+        with _refusals("ONNX Runtime", "run", graph):
+            session.run_with_iobinding(binding)
         return results
 
     return run
@@ -108,7 +109,7 @@ def _in_tract(graph: Graph) -> Run:
     import tract
 
     lowered = lower(graph, "tract")
-    with TemporaryDirectory() as folder, _refusals("tract", graph):
+    with TemporaryDirectory() as folder, _refusals("tract", "load", graph):
         save(lowered.graph, f"{folder}/graph/", data=lowered.data)
         model = tract.nnef().load(f"{folder}/graph")
         names = [model.input_name(index) for index in range(model.input_count())]
@@ -120,7 +121,8 @@ def _in_tract(graph: Graph) -> Run:
             tensor.name: value.to(DTYPES[tensor.dtype]).numpy()
             for tensor, value in zip(lowered.graph.inputs, inputs, strict=True)
         }
-        found = runnable.run([fed[name] for name in names])
+        with _refusals("tract", "run", graph):
+            found = runnable.run([fed[name] for name in names])
         return [
             torch.from_numpy(result.to_numpy()).to(DTYPES[tensor.dtype])
             for tensor, result in zip(graph.outputs, found, strict=True)
@@ -152,15 +154,17 @@ def _precision(arrays: Mapping[str, Any]) -> Any:
 
 
 @contextmanager
-def _refusals(runtime: str, graph: Graph) -> Iterator[None]:
-    """Turns what a runtime raises when it is given a graph into an error that names both."""
+def _refusals(runtime: str, step: str, graph: Graph) -> Iterator[None]:
+    """Turns what a runtime raises, as it loads or runs a graph, into an error that names
+    both.
+    """
     try:
         yield
     except (NnefGradError, OSError):
         raise
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        message = f"{runtime} cannot load '{graph.name}': {reason}"
+        message = f"{runtime} cannot {step} '{graph.name}': {reason}"
         raise UnsupportedError(message) from error
 
 

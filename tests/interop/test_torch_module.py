@@ -432,6 +432,17 @@ def test_variables_of_one_label_are_one_parameter() -> None:
     assert torch.equal(module.w.grad, 2 * 4 * x.sum(0, keepdim=True))
 
 
+# In tract, a gather is a product, and such an index chooses nothing.
+@pytest.mark.parametrize("runtime", ["interpreter", "onnxruntime"])
+def test_an_index_out_of_range(runtime: str) -> None:
+    for package in NEEDS[runtime]:
+        pytest.importorskip(package)
+    data = {"table": np.ones([4, 3]), "rows": np.array([3, 9])}
+    module = Module(nnef_grad.loads(TYPED), runtime, data=data)
+    x = torch.ones(2, 3)
+    refused("gather: .*|cannot run .net.: .*", module, x, x.bool())
+
+
 def test_buffers_are_no_parameters() -> None:
     constants = ["norm/mean", "norm/variance"]
     module = EXAMPLES["convolutional"].module("interpreter", buffers=constants)
@@ -504,8 +515,10 @@ def test_inputs_that_are_refused() -> None:
     module, x = SMALL.module("interpreter"), torch.ones(SMALL.shape)
     refused("input 'x' must be torch.float32, and is torch.float64", module, x.double())
     refused("must be torch.float32, and is torch.int64", module, x.long())
-    refused("must be a tensor", module, x.numpy())
-    refused("must be a tensor", module, None)
+    refused("must be a plain tensor, and is ndarray", module, x.numpy())
+    refused("must be a plain tensor, and is NoneType", module, None)
+    refused("must be a plain tensor, and is a sparse tensor", module, x.to_sparse())
+    refused("plain tensor, and is Elsewhere", module, x.as_subclass(Elsewhere))
     refused("on the CPU, and is on meta", module, x.to("meta"))
     refused("rank", module, x[0])
     refused("linear: .*", module, torch.ones(4, 2))
@@ -513,6 +526,24 @@ def test_inputs_that_are_refused() -> None:
     refused("the inputs 'x' are missing", module)
     refused("no input 'y'", module, y=x)
     refused("'x' is given twice", module, x, x=x)
+
+
+class Elsewhere(torch.Tensor):  # type: ignore[misc]
+    """As the tensors of several processes, whose memory is not all here."""
+
+
+def test_parameters_that_were_replaced(tmp_path: Path) -> None:
+    module, x = SMALL.module("onnxruntime"), torch.ones(SMALL.shape)
+    name = "layer.0/bias"
+    holder = module.get_submodule("layer")
+    holder.register_parameter("0/bias", nn.Parameter(torch.ones(5)))
+    refused(f"'{name}' must have the shape .1, 5., and not .5.", module, x)
+    refused(f"'{name}' .* shape .5.", module.save, tmp_path / "model")
+    elsewhere = nn.Parameter(torch.ones(1, 5).as_subclass(Elsewhere))
+    holder.register_parameter("0/bias", elsewhere)
+    refused(f"'{name}' must be a plain tensor", module, x)
+    refused(f"'{name}' must be a plain tensor", module.save, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_precision_that_the_runtime_does_not_have() -> None:
