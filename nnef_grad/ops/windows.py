@@ -14,6 +14,7 @@ windows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, TypedDict
 
 from nnef_grad.graph.ir import Operation, Shape
@@ -140,10 +141,21 @@ def windows_of(op: Operation) -> Windows:
     """The windows of an operation: of the size of a filter, which slides along all axes
     after batch and channels, or else of a given size, along all axes.
     """
-    sliding = {name: op.settings[name] for name in ("padding", "stride", "dilation")}
-    if "size" in op.attributes:
-        return downscaling(up_side(op), op.attributes["size"], **sliding)
-    return downscaling(up_side(op)[2:], op.inputs[1].shape[2:], **sliding)
+    settings, up = op.settings, up_side(op)
+    has_size = "size" in settings
+    extents = (up, settings["size"]) if has_size else (up[2:], op.inputs[1].shape[2:])
+    sliding = settings["padding"], settings["stride"], settings["dilation"]
+    return _known_windows(*extents, *sliding)
+
+
+# Passes ask for the windows of the same operations, and many operations have the same.
+
+
+@lru_cache(maxsize=1024)
+def _known_windows(
+    up: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape
+) -> Windows:
+    return downscaling(up, size, padding, stride, dilation)
 
 
 # ---- The two directions ----
