@@ -149,8 +149,6 @@ def windows_of(op: Operation) -> Windows:
 
 
 # Passes ask for the windows of the same operations, and many operations have the same.
-
-
 @lru_cache(maxsize=1024)
 def _known_windows(
     up: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape
