@@ -42,11 +42,6 @@ class Form(NamedTuple):
 
 FORMS: dict[str, list[Form]] = {}
 
-# What was chosen, in this process, by what is equal for chains that cost the same: a
-# network has many, and the next one may have them too.
-_chosen: dict[object, Decompose | None] = {}
-_MOST_CHOSEN = 10_000
-
 
 def form(
     name: str, applies: Callable[[Operation], bool], source: str | None = None
@@ -74,12 +69,12 @@ def open_forms(graph: Graph) -> Iterator[tuple[Operation, Form]]:
 
 
 class _Choice:
-    """What is known of a graph."""
+    """What is known of a graph, and the choices made so far."""
 
     def __init__(self, graph: Graph, runtimes: Sequence[str]) -> None:
         self._graph = graph
         self._runtimes = runtimes
-        self._speeds = tuple([(name, SPEEDS[name]) for name in runtimes])
+        self._found: dict[object, Decompose | None] = {}
 
     # Most graphs have no operation with several forms, and need none of these.
 
@@ -101,16 +96,15 @@ class _Choice:
 
     def best(self, op: Operation) -> Decompose | None:
         """The cheapest form of an operation; None for the operation as it is."""
-        forms = tuple([form.build for form in self.forms(op)])
+        forms = [form.build for form in self.forms(op)]
         if not forms:
             return None
         chain = self._chain(op)
-        key = (self._speeds, forms, chain.index(op), *self._signature(chain))
-        if key not in _chosen:
-            if len(_chosen) >= _MOST_CHOSEN:
-                _chosen.clear()
-            _chosen[key] = min((None, *forms), key=partial(self._cost, chain, op))
-        return _chosen[key]
+        key = tuple(self._signature(chain))
+        if key not in self._found:
+            costs = partial(self._cost, chain, op)
+            self._found[key] = min((None, *forms), key=costs)
+        return self._found[key]
 
     def forms(self, op: Operation) -> list[Form]:
         """The other forms of an operation."""
