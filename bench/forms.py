@@ -126,18 +126,14 @@ def keep_forms(graph: Graph, runtimes: Sequence[str]) -> Graph:
 def onnx_program(
     graph: Graph, data: dict[str, Array], feeds: dict[str, Array]
 ) -> Program:
-    import onnxruntime
+    from bench.workers.onnx_runtime import session
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
         interop.to_onnx(graph, path, data)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = THREADS
-        # The threads of one form would wait, busily, while the next one is timed.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        session = onnxruntime.InferenceSession(path, options)
-    fed = {x.name: feeds[x.name] for x in session.get_inputs()}
-    return lambda: session.run(None, fed)
+        loaded = session(str(path), THREADS)
+    fed = {x.name: feeds[x.name] for x in loaded.get_inputs()}
+    return lambda: loaded.run(None, fed)
 
 
 def interpreter_program(

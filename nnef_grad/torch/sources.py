@@ -16,7 +16,7 @@ from nnef_grad.interpreter.feeds import Data
 from nnef_grad.model import Shapes, declared_variables, from_source, save_source
 from nnef_grad.source import Source
 from nnef_grad.storage import containers
-from nnef_grad.storage.data import arrays_of, load_data
+from nnef_grad.storage.data import VariableData, arrays_of
 from nnef_grad.storage.files import PathLike
 from nnef_grad.targets.cleanup import copy_outputs
 
@@ -83,7 +83,7 @@ def read(model: Model, data: Data | None) -> Given:
     container = containers.open_container(model)
     source = ModelSource(container.graph(), container.quantization())
     declared = declared_variables(source.graph())
-    return Given(source, arrays_of(declared, load_data(model)))
+    return Given(source, arrays_of(declared, VariableData(container)))
 
 
 def _printed(graph: Graph) -> ModelSource:

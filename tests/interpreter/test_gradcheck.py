@@ -148,13 +148,6 @@ def test_inputs_are_kept_inside_the_domain() -> None:
         nnef_grad.check(graph, backward)
 
 
-# ---- The command line ----
-
-
-def run(*arguments: str, text: str = MODEL) -> Any:
-    return CliRunner().invoke(cli.main, ["-", *arguments], input=text)
-
-
 def test_half_of_a_mask_is_true() -> None:
     """So that a gradient that a mask selects is not zero, whatever the seed."""
     text = document(
@@ -166,6 +159,13 @@ def test_half_of_a_mask_is_true() -> None:
     for seed in range(20):
         mask = random_values(graph, seed).inputs["mask"]
         assert mask.sum() == 2
+
+
+# ---- The command line ----
+
+
+def run(*arguments: str, text: str = MODEL) -> Any:
+    return CliRunner().invoke(cli.main, ["-", *arguments], input=text)
 
 
 def test_the_table() -> None:

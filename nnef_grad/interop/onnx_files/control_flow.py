@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx.helper import make_node
 
-from nnef_grad.interop.onnx_files.evaluation import shape_of
+from nnef_grad.interop.onnx_files.evaluation import attribute_of, shape_of
 
 if TYPE_CHECKING:
     from nnef_grad.interop.onnx_files.folding import Folding
@@ -26,7 +26,7 @@ _LONGEST = 10_000
 def take_branch(folding: Folding, node: Any) -> bool:
     """An `If`: the branch that is taken."""
     condition = _known(folding, node, node.input[0], "its condition")
-    branch = _attribute(node, "then_branch" if condition else "else_branch")
+    branch = attribute_of(node, "then_branch" if condition else "else_branch")
     _rename(folding, _inline(folding, branch, {}), node.output)
     return True
 
@@ -34,7 +34,7 @@ def take_branch(folding: Folding, node: Any) -> bool:
 def unroll(folding: Folding, node: Any) -> bool:
     """A `Loop`: its body, as often as it runs."""
     limit, condition, *state = node.input
-    body = _attribute(node, "body")
+    body = attribute_of(node, "body")
     rows: list[list[str]] = []
     count = _known(folding, node, limit, "its length") if limit else _LONGEST
     while len(rows) < count and _goes_on(folding, node, condition):
@@ -111,11 +111,6 @@ def _rename(folding: Folding, names: Sequence[str], wanted: Sequence[str]) -> No
             folding.visit(make_node("Identity", [name], [result]))
 
 
-def _attribute(node: Any, name: str, default: Any = None) -> Any:
-    found = (a for a in node.attribute if a.name == name)
-    return next(map(onnx.helper.get_attribute_value, found), default)
-
-
 def _stack(folding: Folding, names: Sequence[str], result: str, axis: int) -> None:
     """The tensors with these names, along a new axis."""
     axes = folding.supply.fresh("axes")
@@ -164,8 +159,8 @@ def length(folding: Folding, node: Any) -> bool:
 
 def concatenate(folding: Folding, node: Any) -> bool:
     """`ConcatFromSequence`: along an axis of its tensors, or a new one."""
-    items, axis = folding.sequences[node.input[0]], _attribute(node, "axis")
-    if _attribute(node, "new_axis", 0):
+    items, axis = folding.sequences[node.input[0]], attribute_of(node, "axis")
+    if attribute_of(node, "new_axis", 0):
         _stack(folding, items, node.output[0], axis)
     else:
         folding.visit(make_node("Concat", items, node.output, axis=axis))
@@ -175,7 +170,7 @@ def concatenate(folding: Folding, node: Any) -> bool:
 def split(folding: Folding, node: Any) -> bool:
     """`SplitToSequence`: parts of given extents, or of extent 1, whose axis may go."""
     shape = shape_of(folding.types[node.input[0]])
-    axis = _attribute(node, "axis", 0)
+    axis = attribute_of(node, "axis", 0)
     if shape is None:
         folding.refuse(node, "the shape of its operand depends on values")
     extents = _parts(folding, node, shape[axis])
@@ -184,7 +179,7 @@ def split(folding: Folding, node: Any) -> bool:
     folding.enter(sizes, np.array(extents))
     items = [folding.supply.fresh(name) for _ in extents]
     folding.visit(make_node("Split", [node.input[0], sizes], items, axis=axis))
-    if len(node.input) == 1 and not _attribute(node, "keepdims", 1):
+    if len(node.input) == 1 and not attribute_of(node, "keepdims", 1):
         axes = folding.supply.fresh("axes")
         folding.enter(axes, np.array([axis]))
         wide, items = items, [folding.supply.fresh(name) for _ in extents]

@@ -116,6 +116,12 @@ def _evaluator(model: bytes) -> Any:
     return onnx.reference.ReferenceEvaluator(onnx.ModelProto.FromString(model))
 
 
+def attribute_of(node: Any, name: str, default: Any = None) -> Any:
+    """The value of an attribute of a node, or a default if it is left out."""
+    found = (a for a in node.attribute if a.name == name)
+    return next(map(onnx.helper.get_attribute_value, found), default)
+
+
 def _alone(node: Any) -> tuple[Any, dict[str, str]]:
     """A node with names for its places, and its operands by these names."""
     alone = onnx.NodeProto()
@@ -129,9 +135,8 @@ def _alone(node: Any) -> tuple[Any, dict[str, str]]:
 
 def _gather_elements(node: Any, arrays: Mapping[str, Array]) -> Array:
     """The evaluator of onnx chooses among 31 slices at most."""
-    axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
     x, indices = (arrays[name] for name in node.input)
-    return np.take_along_axis(x, indices, axis)
+    return np.take_along_axis(x, indices, attribute_of(node, "axis", 0))
 
 
 def _constant(node: Any, _: Mapping[str, Array]) -> Array:

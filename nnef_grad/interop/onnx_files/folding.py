@@ -92,7 +92,8 @@ def _declare_types(graph: Any, types: dict[str, Any]) -> None:
             output.type.CopyFrom(types[output.name])
 
 
-def _shown(node: Any) -> str:
+def described(node: Any) -> str:
+    """What messages call a node."""
     return f"'{node.op_type}'" + (f" (node '{node.name}')" if node.name else "")
 
 
@@ -158,13 +159,13 @@ class Folding:
 
     def about(self, node: Any, what: str) -> AbstractContextManager[None]:
         """Turns exceptions into an error that names the node and the model."""
-        message = f"cannot convert '{self.model}' to NNEF: {what} {_shown(node)}"
+        message = f"cannot convert '{self.model}' to NNEF: {what} {described(node)}"
         return translate_errors(message)
 
     def refuse(self, node: Any, why: str) -> NoReturn:
         """Raises `UnsupportedError` for a node."""
         message = (
-            f"cannot convert '{self.model}' to NNEF: {_shown(node)} is not possible"
+            f"cannot convert '{self.model}' to NNEF: {described(node)} is not possible"
         )
         raise UnsupportedError(f"{message}: {why}")
 

@@ -54,6 +54,11 @@ def positive(axes: Iterable[int], rank: int) -> list[int]:
     return [axis + rank if axis < 0 else axis for axis in axes]
 
 
+def moved_last(axis: int, rank: int) -> list[int]:
+    """The axes of a rank, with one of them at the end."""
+    return [*range(axis), *range(axis + 1, rank), axis]
+
+
 def widened(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
     """A shape with additional axes of extent 1."""
     extents = list(shape)

@@ -13,7 +13,7 @@ import onnx.inliner
 
 from nnef_grad.errors import UnsupportedError, UsageError
 from nnef_grad.interop.onnx_files.evaluation import shape_of
-from nnef_grad.interop.onnx_files.folding import DOMAINS, fold
+from nnef_grad.interop.onnx_files.folding import DOMAINS, described, fold
 from nnef_grad.interop.onnx_files.refusals import reason
 from nnef_grad.model import Shapes
 from nnef_grad.storage.files import PathLike, reading
@@ -104,11 +104,9 @@ def refuse_unknown_shapes(model: Any, name: str) -> None:
     used = {v.name for v in graph.output}.union(*(n.input for n in graph.node))
     unknown = [n for n in graph.node if used.intersection(n.output) - known]
     if unknown:
-        shown = (
-            f"'{n.op_type}'" + (f" (node '{n.name}')" if n.name else "")
-            for n in unknown
-        )
         message = f"'{name}' has shapes that are not known before it is run"
-        named = f"{message}, from these operations: {', '.join(shown)}"
+        named = (
+            f"{message}, from these operations: {', '.join(map(described, unknown))}"
+        )
         advice = "export the network with extents that are numbers, not computed"
         raise UnsupportedError(f"{named}; {advice}")

@@ -27,19 +27,22 @@ _SOFTMAXES = {"LogSoftmax": "log_softmax", "Softmax": "softmax"}
 @conversion(*_REDUCTIONS)
 def reduction(node: Node, x: Tensor, *_: Tensor | None) -> None:
     """A reduction: over all axes if none are given, unless that is a no-op."""
-    does_nothing = node.get("noop_with_empty_axes", 0)
-    given = node.items("axes", 1, []) or ([] if does_nothing else range(x.rank))
-    reduced = [axis % x.rank for axis in given]
+    reduced = _reduced(node, x)
     squeezed = [] if node.get("keepdims", 1) else reduced
     node.emit(_REDUCTIONS[node.kind], x, axes=reduced, squeezed=squeezed)
+
+
+def _reduced(node: Node, x: Tensor) -> list[int]:
+    """The axes of a reduction."""
+    does_nothing = node.get("noop_with_empty_axes", 0)
+    given = node.items("axes", 1, []) or ([] if does_nothing else range(x.rank))
+    return [axis % x.rank for axis in given]
 
 
 @conversion("ReduceProd")
 def product(node: Node, x: Tensor, *_: Tensor | None) -> None:
     """Products along axes, one after the other."""
-    does_nothing = node.get("noop_with_empty_axes", 0)
-    given = node.items("axes", 1, []) or ([] if does_nothing else range(x.rank))
-    axes = sorted(axis % x.rank for axis in given)
+    axes = sorted(_reduced(node, x))
     for axis in axes:
         shape = [1 if a == axis else n for a, n in enumerate(x.shape)]
         node.require(x.shape[axis] <= _MOST, f"an axis has more than {_MOST} elements")

@@ -16,6 +16,7 @@ from nnef_grad.interop.onnx_files.node import (
     Tensor,
     constant,
     conversion,
+    moved_last,
     positive,
 )
 
@@ -36,9 +37,10 @@ _METHODS |= {"half_pixel": "symmetric", "pytorch_half_pixel": "symmetric"}
 @conversion("Resize", "Upsample")
 def resize(node: Node, x: Tensor, *_: Tensor | None) -> None:
     """Resizing. Before version 11 there are no coordinate modes: it is asymmetric."""
-    places = node.get("coordinate_transformation_mode", "half_pixel")
     policy = node.get("keep_aspect_ratio_policy", "stretch")
-    node.require(places != "tf_crop_and_resize", "the coordinates must not be cropped")
+    node.require(
+        _places(node) != "tf_crop_and_resize", "the coordinates must not be cropped"
+    )
     node.require(node.get("antialias", 0) == 0, "antialias must be 0")
     node.require(policy == "stretch", "the aspect ratio must not be kept")
     if node.refusals:
@@ -179,7 +181,7 @@ def _multiplied(node: Node, x: Tensor, weights: Array, axis: int) -> Tensor:
         shape=[made, 1, count],
         weights=taps.ravel().tolist(),
     )
-    order = [*range(axis), *range(axis + 1, x.rank), axis]
+    order = moved_last(axis, x.rank)
     rows = node.transposed(x, order)
     wide = node.of_rank(matrix, x.rank)
     shape = [*rows.shape[:-1], made]

@@ -14,6 +14,7 @@ from nnef_grad.interop.onnx_files.node import (
     Tensor,
     constant,
     conversion,
+    moved_last,
     positive,
 )
 
@@ -33,17 +34,12 @@ def gather_elements(node: Node, x: Tensor, indices: Tensor) -> None:
     rows = node.step("slice", x, to=kept, axes=axes, begin=[0] * rank, end=kept)
     node.emit(
         "pick",
-        node.unsqueeze(node.transposed(rows, _last(axis, rank)), [axis]),
+        node.unsqueeze(node.transposed(rows, moved_last(axis, rank)), [axis]),
         node.unsqueeze(indices, [rank]),
         node.positions(extent, rank, rank + 1),
         extent=float(extent),
         axis=rank,
     )
-
-
-def _last(axis: int, rank: int) -> list[int]:
-    """The axes, with one at the end."""
-    return [*range(axis), *range(axis + 1, rank), axis]
 
 
 _PUTS = {"none": "put", "add": "put_sums"}
@@ -53,7 +49,7 @@ _PUTS = {"none": "put", "add": "put_sums"}
 def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> None:
     """Updates in place of the elements that their indices name, or added to them."""
     (axis,) = positive([node.get("axis", 0)], x.rank)
-    extent, order = x.shape[axis], _last(axis, x.rank)
+    extent, order = x.shape[axis], moved_last(axis, x.rank)
     wide = [n if a == axis else x.shape[a] for a, n in enumerate(indices.shape)]
     value = constant(indices)
     if value is not None and _reduction(node) == "none":
