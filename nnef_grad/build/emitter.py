@@ -93,6 +93,7 @@ class Emitter:
         self._inference = ShapeInference(opset)
         self._producers: dict[str, Operation] = {}
         self._emitted: dict[object, Operation] = {}
+        self._appended: dict[object, list[Operation]] = {}
         for operation in operations:
             self.append(operation)
 
@@ -201,6 +202,8 @@ class Emitter:
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)
+            if self._appended:
+                self._enter_appended(call)
             key = operation_key(call, settings)
             found = self._emitted.get(key)
             operation = found or self._new(call, shapes, hints, names, span)
@@ -271,9 +274,16 @@ class Emitter:
         self._add(operation)
         is_shared = is_shared and operation.name not in UNIQUE
         if self._simplify is not None and is_shared:
+            self._appended.setdefault(_beginning(operation), []).append(operation)
+        self._tracker.take(operation)
+
+    def _enter_appended(self, call: Call) -> None:
+        """Makes those among the appended operations shared that the next one may be equal
+        to: the keys of most are never asked for.
+        """
+        for operation in self._appended.pop(_beginning(call), ()):
             key = operation_key(operation, settings_key(operation))
             self._emitted.setdefault(key, operation)
-        self._tracker.take(operation)
 
     def _add(self, operation: Operation) -> None:
         self.operations.append(operation)
@@ -354,3 +364,12 @@ class Emitter:
         if name is not None:
             return Tensor(name, actual, tuple(shape))
         return self.tensor(actual, tuple(shape), hint)
+
+
+def _beginning(call: Call | Operation) -> object:
+    """Equal for equal operations, and soon found: its name, and its first operand if that
+    is a tensor.
+    """
+    name, operands = call.definition.name, call.operands
+    first = operands[0] if operands else None
+    return (name, first.name) if type(first) is Tensor else name

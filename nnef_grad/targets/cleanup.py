@@ -14,7 +14,25 @@ from nnef_grad.language.library import standard
 from nnef_grad.ops.traits import DATA, UNIQUE
 
 
-def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
+class Keys:
+    """The keys of operations, by their identity: most operations stay from round to round.
+    They are kept alive, so that no other operation gets the same identity.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[Operation, object]] = {}
+
+    def of(self, op: Operation) -> object:
+        """Equal for what computes the same; of an operation that is not shared, its own."""
+        found = self._found.get(id(op))
+        if found is None:
+            is_unique = op.name in UNIQUE
+            key = id(op) if is_unique else operation_key(op, settings_key(op))
+            found = self._found[id(op)] = op, key
+        return found[1]
+
+
+def remove_copies(graph: Graph, kept: Set[Tensor], keys: Keys) -> Graph:
     """The graph without copies of tensors, but for the kept ones and the outputs, and
     without operations that do what an earlier one does: if they make an output, they
     stay, but nothing else reads it.
@@ -23,14 +41,13 @@ def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
     stays = outputs | kept
     originals, operations = dict[Tensor, Operand](), list[Operation]()
     for op in graph.operations:
-        op = substitute(op, originals) if originals else op
+        if originals and not originals.keys().isdisjoint(op.inputs):
+            op = substitute(op, originals)
         is_copy = op.name == "copy" and isinstance(op.operands[0], Tensor)
         if is_copy and stays.isdisjoint(op.outputs):
             originals[op.outputs[0]] = op.operands[0]
             continue
-        is_unique = op.name in UNIQUE
-        key = operation_key(op, settings_key(op))
-        earlier = op if is_unique else first.setdefault(key, op)
+        earlier = first.setdefault(keys.of(op), op)
         if earlier is not op:
             originals.update(zip(op.outputs, earlier.outputs, strict=True))
         if earlier is op or not outputs.isdisjoint(op.outputs):

@@ -38,13 +38,16 @@ class Condition:
         return self.holds(operation)
 
     def __or__(self, other: Condition) -> Condition:
-        return Condition(lambda operation: self(operation) or other(operation))
+        one, another = self.holds, other.holds
+        return Condition(lambda operation: one(operation) or another(operation))
 
     def __and__(self, other: Condition) -> Condition:
-        return Condition(lambda operation: self(operation) and other(operation))
+        one, another = self.holds, other.holds
+        return Condition(lambda operation: one(operation) and another(operation))
 
     def __invert__(self) -> Condition:
-        return Condition(lambda operation: not self(operation))
+        holds = self.holds
+        return Condition(lambda operation: not holds(operation))
 
 
 always = Condition(lambda op: True)

@@ -42,7 +42,7 @@ def floor_casts(graph: Graph) -> Graph:
         is_cast = _is_cast(op, "scalar", "integer")
         return is_cast and made[op.inputs[0]].name not in STEPS
 
-    return replaced(graph, _floored, is_open)
+    return replaced(graph, {"cast"}, _floored, is_open)
 
 
 def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
@@ -59,7 +59,7 @@ def move_casts_up(graph: Graph) -> Graph:
     def is_open(op: Operation) -> bool:
         return _is_cast(op, "integer", "scalar") and made[op.inputs[0]].name in _FORMS
 
-    return replaced(graph, _as_scalars, is_open)
+    return replaced(graph, {"cast"}, _as_scalars, is_open)
 
 
 def _as_scalars(emit: Emitter, cast: Operation) -> Sequence[Operand]:

@@ -8,13 +8,13 @@ lowered in their turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
 from nnef_grad.build.evaluation import instantiate, instantiate_body
-from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS
@@ -109,10 +109,16 @@ def find_lowering(operation: Operation) -> Decompose | None:
 
 
 def replaced(
-    graph: Graph, form: Decompose, which: Callable[[Operation], bool]
+    graph: Graph,
+    names: Container[str],
+    form: Decompose,
+    which: Callable[[Operation], bool],
 ) -> Graph:
-    """The graph with another form of some operations."""
-    return inline(graph, lambda op: form if which(op) else None)
+    """The graph with another form of some of the operations of these names."""
+    bodies = [
+        form if op.name in names and which(op) else None for op in graph.operations
+    ]
+    return put_bodies(graph, bodies)
 
 
 def producers(graph: Graph) -> dict[Tensor, Operation]:
