@@ -272,8 +272,7 @@ class Emitter:
         it is shared.
         """
         self._add(operation)
-        is_shared = is_shared and operation.name not in UNIQUE
-        if self._simplify is not None and is_shared:
+        if is_shared and self._simplify is not None and operation.name not in UNIQUE:
             self._appended.setdefault(_beginning(operation), []).append(operation)
         self._tracker.take(operation)
 

@@ -8,7 +8,7 @@ operations that it is found with: a transposition after it may be needless then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
@@ -17,10 +17,9 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.build.simplify import simplify
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
-from nnef_grad.graph.passes import count_uses
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.targets.costs import SPEEDS, cost, data_of
-from nnef_grad.targets.registry import producers
+from nnef_grad.targets.registry import Relations
 
 Function = TypeVar("Function", bound=Decompose)
 
@@ -78,22 +77,9 @@ class _Choice:
 
     def __init__(self, graph: Graph, runtimes: Sequence[str]) -> None:
         self._graph = graph
+        self._relations = Relations(graph)
         self._runtimes = runtimes
         self._speeds = tuple([(name, SPEEDS[name]) for name in runtimes])
-
-    # Most graphs have no operation with several forms, and need none of these.
-
-    @cached_property
-    def _producers(self) -> Mapping[Tensor, Operation]:
-        return producers(self._graph)
-
-    @cached_property
-    def _uses(self) -> Mapping[Tensor, int]:
-        return count_uses(self._graph)
-
-    @cached_property
-    def _users(self) -> Mapping[Tensor, Operation]:
-        return {x: op for op in self._graph.operations for x in op.inputs}
 
     @cached_property
     def _data(self) -> Set[Tensor]:
@@ -126,14 +112,15 @@ class _Choice:
     def _source(self, op: Operation) -> Operation | None:
         """What made the first operand, and for nothing else."""
         (x, *_) = op.inputs
-        return self._producers[x] if self._uses[x] == 1 else None
+        return self._relations.producers[x] if self._relations.uses[x] == 1 else None
 
     def _chain(self, op: Operation) -> list[Operation]:
         """The operation, after a product that is for it alone, and before the
         transposition that its result is for.
         """
         source, (y, *_) = self._source(op), op.outputs
-        after = self._users.get(y) if self._uses[y] == 1 else None
+        is_single = self._relations.uses[y] == 1
+        after = self._relations.users.get(y) if is_single else None
         chain = [source] if source is not None and source.name == "matmul" else []
         chain.append(op)
         return [*chain, after] if after and after.name == "transpose" else chain

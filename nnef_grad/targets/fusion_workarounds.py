@@ -5,7 +5,8 @@ next to each other: it moves one over the other, or makes one of two.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import cached_property
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, put_bodies
@@ -14,7 +15,7 @@ from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.traits import LAYERS, PRODUCTS
 from nnef_grad.targets.borders import join_zeros
 from nnef_grad.targets.conditions import automatic, cropping, set_to
-from nnef_grad.targets.registry import find_lowering, producers, replaced
+from nnef_grad.targets.registry import Relations, find_lowering, replaced
 
 When = Callable[[Operation], bool]
 
@@ -41,6 +42,33 @@ def _sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[Tensor]:
 _STOPS = PRODUCTS | {"tile", "max_pool", "avg_pool", "box"}
 
 
+class _Neighbours(Relations):
+    """What comes to what, for the passes that ask about few operations."""
+
+    @cached_property
+    def reshaped(self) -> Set[Tensor]:
+        """What comes from a reshape, for a slice."""
+        return _reached(self._graph, "reshape", lambda op: op.name not in _STOPS)
+
+    @cached_property
+    def convolved(self) -> Set[Tensor]:
+        """What comes from a convolution, for a sum."""
+        return _reached(self._graph, "conv", lambda op: op.name in _SUMMING)
+
+    @cached_property
+    def multiplied(self) -> Set[Tensor]:
+        """What comes to a product, through operations of one operand."""
+        ends = (
+            self.producers[x].inputs[0]
+            if op.name == "matmul" and _is_batch(self.producers[x])
+            else x
+            for op in self._graph.operations
+            if op.name in PRODUCTS
+            for x in op.inputs
+        )
+        return _sources(self._graph, ends, lambda op: len(op.operands) == 1)
+
+
 def hold_steps(graph: Graph) -> Graph:
     """The graph with a repetition between a slice that has a stride, and a reshape.
 
@@ -48,16 +76,13 @@ def hold_steps(graph: Graph) -> Graph:
     the reshape, and its axis is not there: the graph is refused. It does not move over
     repetitions, nor over padding along all of its axes.
     """
-    if not any(_axes_with_stride(op) for op in graph.operations if op.name == "slice"):
-        return graph
-    reshaped = _reached(graph, "reshape", lambda op: op.name not in _STOPS)
-    made = producers(graph)
+    near = _Neighbours(graph)
 
     def is_open(op: Operation) -> bool:
         axes = _axes_with_stride(op)
-        if not axes or reshaped.isdisjoint(op.inputs):
+        if not axes or near.reshaped.isdisjoint(op.inputs):
             return False
-        before = made[op.inputs[0]]
+        before = near.producers[op.inputs[0]]
         padding = before.attributes["padding"] if before.name == "pad" else None
         return padding is None or not all(any(padding[axis]) for axis in axes)
 
@@ -90,21 +115,16 @@ def join_repeats(graph: Graph) -> Graph:
     after it, which is wrong. It does not if another way was taken from one element to
     two, nor if it is matrices as a whole that are repeated.
     """
-    made = producers(graph)
-    ends = (
-        made[x].inputs[0] if op.name == "matmul" and _is_batch(made[x]) else x
-        for op in graph.operations
-        if op.name in PRODUCTS
-        for x in op.inputs
-    )
-    found = _sources(graph, ends, lambda op: len(op.operands) == 1)
+    near = _Neighbours(graph)
 
     def is_open(op: Operation) -> bool:
         if not _repeated_axes(op):
             return False
-        source = made[op.inputs[0]]
+        source = near.producers[op.inputs[0]]
         is_given = not source.inputs and source.name != "external"
-        return op.dtype == "scalar" and not is_given and op.outputs[0] in found
+        if op.dtype != "scalar" or is_given:
+            return False
+        return op.outputs[0] in near.multiplied
 
     return replaced(graph, {"tile"}, _doubled, is_open)
 
@@ -144,10 +164,10 @@ def add_opposites(graph: Graph) -> Graph:
     In tract, the subtraction becomes part of the bias of the convolution, and nothing is
     subtracted. The opposite of a convolution is not looked at.
     """
-    sums = _reached(graph, "conv", lambda op: op.name in _SUMMING)
+    near = _Neighbours(graph)
 
     def is_open(op: Operation) -> bool:
-        return op.operands[1] in sums
+        return op.operands[1] in near.convolved
 
     return replaced(graph, {"sub"}, _opposite_added, is_open)
 
@@ -233,7 +253,7 @@ def add_biases(graph: Graph) -> Graph:
     """
     if not any(map(_has_parameters, graph.operations)):
         return graph
-    made = producers(graph)
+    made = Relations(graph).producers
     uses = Counter(tensor for op in graph.operations for tensor in op.inputs)
 
     def body(op: Operation) -> Decompose | None:

@@ -8,14 +8,15 @@ lowered in their turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
 from nnef_grad.build.evaluation import instantiate, instantiate_body
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.passes import count_uses
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.registry import Decomposition
@@ -121,6 +122,23 @@ def replaced(
     return put_bodies(graph, bodies)
 
 
-def producers(graph: Graph) -> dict[Tensor, Operation]:
-    """The operation that made each tensor."""
-    return {tensor: op for op in graph.operations for tensor in op.outputs}
+class Relations:
+    """What the operations of a graph are to each other; found when it is asked for."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    @cached_property
+    def producers(self) -> Mapping[Tensor, Operation]:
+        """The operation that made each tensor."""
+        return {tensor: op for op in self._graph.operations for tensor in op.outputs}
+
+    @cached_property
+    def uses(self) -> Mapping[Tensor, int]:
+        """How often each tensor is an operand or an output."""
+        return count_uses(self._graph)
+
+    @cached_property
+    def users(self) -> Mapping[Tensor, Operation]:
+        """The last operation that each tensor is an operand of."""
+        return {x: op for op in self._graph.operations for x in op.inputs}
