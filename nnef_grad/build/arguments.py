@@ -42,6 +42,15 @@ def operation_key(call: Call | Operation, settings: str) -> tuple[object, ...]:
     return call.definition.name, call.dtype, operands, settings
 
 
+def beginning(call: Call | Operation) -> object:
+    """Equal for what computes the same, and soon found: the name of the operation, and its
+    first operand if that is a tensor.
+    """
+    name, operands = call.definition.name, call.operands
+    first = operands[0] if operands else None
+    return (name, first.name) if type(first) is Tensor else name
+
+
 def settings_key(call: Call | Operation) -> str:
     """Equal for equal attributes. Their text distinguishes values that Python has for
     equal: 1, 1.0 and True, 0.0 and -0.0.

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from nnef_grad.build.arguments import (
     Call,
+    beginning,
     bind,
     bind_call,
     operation_key,
@@ -273,14 +274,14 @@ class Emitter:
         """
         self._add(operation)
         if is_shared and self._simplify is not None and operation.name not in UNIQUE:
-            self._appended.setdefault(_beginning(operation), []).append(operation)
+            self._appended.setdefault(beginning(operation), []).append(operation)
         self._tracker.take(operation)
 
     def _enter_appended(self, call: Call) -> None:
         """Makes those among the appended operations shared that the next one may be equal
         to: the keys of most are never asked for.
         """
-        for operation in self._appended.pop(_beginning(call), ()):
+        for operation in self._appended.pop(beginning(call), ()):
             key = operation_key(operation, settings_key(operation))
             self._emitted.setdefault(key, operation)
 
@@ -363,12 +364,3 @@ class Emitter:
         if name is not None:
             return Tensor(name, actual, tuple(shape))
         return self.tensor(actual, tuple(shape), hint)
-
-
-def _beginning(call: Call | Operation) -> object:
-    """Equal for equal operations, and soon found: its name, and its first operand if that
-    is a tensor.
-    """
-    name, operands = call.definition.name, call.operands
-    first = operands[0] if operands else None
-    return (name, first.name) if type(first) is Tensor else name

@@ -36,7 +36,7 @@ from nnef_grad.targets import (  # noqa: F401  # noqa: F401
     shape,
 )
 from nnef_grad.targets import fusion_workarounds as workarounds
-from nnef_grad.targets.cleanup import Keys, copy_outputs, remove_copies, rename_misread
+from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
 from nnef_grad.targets.forms import choose_forms
 from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
 from nnef_grad.targets.registry import find_lowering, refusal
@@ -92,9 +92,9 @@ def lower(graph: Graph, target: str) -> Lowered:
         return Lowered(graph)
     graph = choose_forms(prune(matrix.join_products(graph)), TARGETS[target])
     kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
-    common, keys = CommonSubset(runtimes), Keys()
+    common = CommonSubset(runtimes)
     graph = _applied(_FIRST, graph, common)
-    while (changed := _round(graph, common, kept, keys)) is not graph:
+    while (changed := _round(graph, common, kept)) is not graph:
         graph = changed
     graph, data = store_constants(graph, common.lacks)
     lacking = list(compress(graph.operations, common.lacking(graph.operations)))
@@ -139,9 +139,9 @@ _LAST = (
 )
 
 
-def _round(graph: Graph, common: CommonSubset, kept: Set[Tensor], keys: Keys) -> Graph:
+def _round(graph: Graph, common: CommonSubset, kept: Set[Tensor]) -> Graph:
     """The graph with operations replaced that a runtime lacks, once."""
-    found = remove_copies(graph, kept, keys)
+    found = remove_copies(graph, kept)
     found = put_literals(found, common.lacks)
     found = _applied(_ALWAYS, found, common)
     lacking = zip(found.operations, common.lacking(found.operations), strict=True)

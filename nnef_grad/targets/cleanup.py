@@ -7,37 +7,19 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
-from nnef_grad.build.arguments import operation_key, settings_key
+from nnef_grad.build.arguments import beginning, operation_key, settings_key
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.language.library import standard
 from nnef_grad.ops.traits import DATA, UNIQUE
 
 
-class Keys:
-    """The keys of operations, by their identity: most operations stay from round to round.
-    They are kept alive, so that no other operation gets the same identity.
-    """
-
-    def __init__(self) -> None:
-        self._found: dict[int, tuple[Operation, object]] = {}
-
-    def of(self, op: Operation) -> object:
-        """Equal for what computes the same; of an operation that is not shared, its own."""
-        found = self._found.get(id(op))
-        if found is None:
-            is_unique = op.name in UNIQUE
-            key = id(op) if is_unique else operation_key(op, settings_key(op))
-            found = self._found[id(op)] = op, key
-        return found[1]
-
-
-def remove_copies(graph: Graph, kept: Set[Tensor], keys: Keys) -> Graph:
+def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
     """The graph without copies of tensors, but for the kept ones and the outputs, and
     without operations that do what an earlier one does: if they make an output, they
     stay, but nothing else reads it.
     """
-    outputs, first = set(graph.outputs), dict[object, Operation]()
+    outputs, firsts = set(graph.outputs), _Firsts()
     stays = outputs | kept
     originals, operations = dict[Tensor, Operand](), list[Operation]()
     for op in graph.operations:
@@ -47,13 +29,34 @@ def remove_copies(graph: Graph, kept: Set[Tensor], keys: Keys) -> Graph:
         if is_copy and stays.isdisjoint(op.outputs):
             originals[op.outputs[0]] = op.operands[0]
             continue
-        earlier = first.setdefault(keys.of(op), op)
+        earlier = op if op.name in UNIQUE else firsts.like(op)
         if earlier is not op:
             originals.update(zip(op.outputs, earlier.outputs, strict=True))
         if earlier is op or not outputs.isdisjoint(op.outputs):
             operations.append(op)
     found = tuple(operations)
     return graph if found == graph.operations else replace(graph, operations=found)
+
+
+class _Firsts:
+    """The first operation of each that computes the same. Most begin like no other, and
+    need no key.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[object, Operation] = {}
+        self._first: dict[object, Operation] = {}
+
+    def like(self, op: Operation) -> Operation:
+        """The first operation that computes the same as one."""
+        begun = self._begun.setdefault(beginning(op), op)
+        if begun is op:
+            return op
+        self._keyed(begun)
+        return self._keyed(op)
+
+    def _keyed(self, op: Operation) -> Operation:
+        return self._first.setdefault(operation_key(op, settings_key(op)), op)
 
 
 def copy_outputs(graph: Graph) -> Graph:
@@ -84,7 +87,8 @@ _MISREAD = ("inf", "true", "false")
 
 def rename_misread(graph: Graph) -> Graph:
     """The graph with other names for tensors whose names are misread."""
-    misread = [t for t in graph.tensors.values() if t.name.startswith(_MISREAD)]
+    made = [t for op in graph.operations for t in op.outputs]
+    misread = [t for t in made if t.name.startswith(_MISREAD)]
     if not misread:
         return graph
     supply = NameSupply(graph.tensors)

@@ -193,6 +193,8 @@ def no_plain_range(op: Operation) -> bool:
 @Condition
 def needless_stride(op: Operation) -> bool:
     """There is a stride along an axis of which one element is taken."""
+    if {*op.attributes["stride"]} <= {1}:
+        return False
     taken = slice_positions(_operand(op), **op.settings).values()
     return any(positions.step > 1 == len(positions) for positions in taken)
 

@@ -82,7 +82,7 @@ class _Choice:
         self._speeds = tuple([(name, SPEEDS[name]) for name in runtimes])
 
     @cached_property
-    def _data(self) -> Set[Tensor]:
+    def _data(self) -> Set[str]:
         return data_of(self._graph.operations)
 
     def best(self, op: Operation) -> Decompose | None:
@@ -112,15 +112,16 @@ class _Choice:
     def _source(self, op: Operation) -> Operation | None:
         """What made the first operand, and for nothing else."""
         (x, *_) = op.inputs
-        return self._relations.producers[x] if self._relations.uses[x] == 1 else None
+        near = self._relations
+        return near.producers[x.name] if near.uses[x.name] == 1 else None
 
     def _chain(self, op: Operation) -> list[Operation]:
         """The operation, after a product that is for it alone, and before the
         transposition that its result is for.
         """
         source, (y, *_) = self._source(op), op.outputs
-        is_single = self._relations.uses[y] == 1
-        after = self._relations.users.get(y) if is_single else None
+        near = self._relations
+        after = near.users.get(y.name) if near.uses[y.name] == 1 else None
         chain = [source] if source is not None and source.name == "matmul" else []
         chain.append(op)
         return [*chain, after] if after and after.name == "transpose" else chain
@@ -133,7 +134,7 @@ class _Choice:
             for x in op.operands:
                 yield (
                     shape_of(x),
-                    x in self._data,
+                    isinstance(x, Tensor) and x.name in self._data,
                     made.index(x) if x in made else x == 0.0,
                 )
 
@@ -163,7 +164,7 @@ class _Choice:
         if isinstance(x, Tensor) and x not in known:
             name = f"x{len(known)}"
             values = {"shape": x.shape}
-            if x in self._data:
+            if x.name in self._data:
                 known[x] = emit.emit_named(name, "variable", **values, label=name)
             else:
                 known[x] = emit.emit_named(name, "external", **values)

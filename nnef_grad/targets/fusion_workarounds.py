@@ -4,7 +4,6 @@ next to each other: it moves one over the other, or makes one of two.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cached_property
 
@@ -32,6 +31,8 @@ def _reached(graph: Graph, name: str, passes: When) -> set[Tensor]:
 def _sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[Tensor]:
     """The tensors that come to some, through operations."""
     found = set(ends)
+    if not found:
+        return found
     for op in reversed(graph.operations):
         if passes(op) and not found.isdisjoint(op.outputs):
             found.update(op.inputs)
@@ -59,8 +60,8 @@ class _Neighbours(Relations):
     def multiplied(self) -> Set[Tensor]:
         """What comes to a product, through operations of one operand."""
         ends = (
-            self.producers[x].inputs[0]
-            if op.name == "matmul" and _is_batch(self.producers[x])
+            self.producers[x.name].inputs[0]
+            if op.name == "matmul" and _is_batch(self.producers[x.name])
             else x
             for op in self._graph.operations
             if op.name in PRODUCTS
@@ -82,7 +83,7 @@ def hold_steps(graph: Graph) -> Graph:
         axes = _axes_with_stride(op)
         if not axes or near.reshaped.isdisjoint(op.inputs):
             return False
-        before = near.producers[op.inputs[0]]
+        before = near.producers[op.inputs[0].name]
         padding = before.attributes["padding"] if before.name == "pad" else None
         return padding is None or not all(any(padding[axis]) for axis in axes)
 
@@ -90,6 +91,8 @@ def hold_steps(graph: Graph) -> Graph:
 
 
 def _axes_with_stride(op: Operation) -> list[int]:
+    if {*op.attributes["stride"]} <= {1}:
+        return []
     taken = slice_positions(shape_of(op.operands[0]), **op.settings)
     return [axis for axis, positions in taken.items() if positions.step > 1]
 
@@ -120,7 +123,7 @@ def join_repeats(graph: Graph) -> Graph:
     def is_open(op: Operation) -> bool:
         if not _repeated_axes(op):
             return False
-        source = near.producers[op.inputs[0]]
+        source = near.producers[op.inputs[0].name]
         is_given = not source.inputs and source.name != "external"
         if op.dtype != "scalar" or is_given:
             return False
@@ -253,15 +256,16 @@ def add_biases(graph: Graph) -> Graph:
     """
     if not any(map(_has_parameters, graph.operations)):
         return graph
-    made = Relations(graph).producers
-    uses = Counter(tensor for op in graph.operations for tensor in op.inputs)
+    near = Relations(graph)
 
     def body(op: Operation) -> Decompose | None:
         if op.name == "batch_normalization":
-            has_constant = "constant" in {made[tensor].name for tensor in op.inputs}
+            has_constant = "constant" in {
+                near.producers[x.name].name for x in op.inputs
+            }
             return find_lowering(op) if has_constant else None
-        bias = op.inputs[-1]
-        is_plain = made[bias].name == "variable" and uses[bias] == 1
+        bias = op.inputs[-1].name
+        is_plain = near.producers[bias].name == "variable" and near.uses[bias] == 1
         return None if is_plain else _added
 
     bodies = [body(op) if _has_parameters(op) else None for op in graph.operations]

@@ -40,7 +40,7 @@ def floor_casts(graph: Graph) -> Graph:
 
     def is_open(op: Operation) -> bool:
         is_cast = _is_cast(op, "scalar", "integer")
-        return is_cast and near.producers[op.inputs[0]].name not in STEPS
+        return is_cast and near.producers[op.inputs[0].name].name not in STEPS
 
     return replaced(graph, {"cast"}, _floored, is_open)
 
@@ -58,7 +58,7 @@ def move_casts_up(graph: Graph) -> Graph:
 
     def is_open(op: Operation) -> bool:
         is_cast = _is_cast(op, "integer", "scalar")
-        return is_cast and near.producers[op.inputs[0]].name in _FORMS
+        return is_cast and near.producers[op.inputs[0].name].name in _FORMS
 
     return replaced(graph, {"cast"}, _as_scalars, is_open)
 

@@ -8,6 +8,7 @@ lowered in their turn.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -15,8 +16,7 @@ from typing import TypeVar
 
 from nnef_grad.build.evaluation import instantiate, instantiate_body
 from nnef_grad.build.inline import Decompose, put_bodies
-from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.passes import count_uses
+from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.registry import Decomposition
@@ -123,22 +123,26 @@ def replaced(
 
 
 class Relations:
-    """What the operations of a graph are to each other; found when it is asked for."""
+    """What the operations of a graph are to each other, by the names of tensors; found
+    when it is asked for.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
     @cached_property
-    def producers(self) -> Mapping[Tensor, Operation]:
+    def producers(self) -> Mapping[str, Operation]:
         """The operation that made each tensor."""
-        return {tensor: op for op in self._graph.operations for tensor in op.outputs}
+        return {x.name: op for op in self._graph.operations for x in op.outputs}
 
     @cached_property
-    def uses(self) -> Mapping[Tensor, int]:
+    def uses(self) -> Mapping[str, int]:
         """How often each tensor is an operand or an output."""
-        return count_uses(self._graph)
+        uses = Counter([x.name for op in self._graph.operations for x in op.inputs])
+        uses.update([x.name for x in self._graph.outputs])
+        return uses
 
     @cached_property
-    def users(self) -> Mapping[Tensor, Operation]:
+    def users(self) -> Mapping[str, Operation]:
         """The last operation that each tensor is an operand of."""
-        return {x: op for op in self._graph.operations for x in op.inputs}
+        return {x.name: op for op in self._graph.operations for x in op.inputs}
