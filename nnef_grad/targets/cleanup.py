@@ -44,15 +44,18 @@ class _Firsts:
     """
 
     def __init__(self) -> None:
-        self._begun: dict[object, Operation] = {}
+        self._begun: dict[object, Operation | None] = {}
         self._first: dict[object, Operation] = {}
 
     def like(self, op: Operation) -> Operation:
         """The first operation that computes the same as one."""
-        begun = self._begun.setdefault(beginning(op), op)
+        begins = beginning(op)
+        begun = self._begun.setdefault(begins, op)
         if begun is op:
             return op
-        self._keyed(begun)
+        if begun is not None:
+            self._keyed(begun)
+            self._begun[begins] = None
         return self._keyed(op)
 
     def _keyed(self, op: Operation) -> Operation:

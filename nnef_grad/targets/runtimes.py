@@ -60,7 +60,11 @@ class CommonSubset:
         self.runtimes = runtimes
         names = {runtime.name for runtime in runtimes}
         self._exceptions = {
-            operation: [holds for where, holds in facts if not names.isdisjoint(where)]
+            operation: [
+                condition.holds
+                for where, condition in facts
+                if not names.isdisjoint(where)
+            ]
             for operation, facts in LACKING.items()
         }
         self._found: dict[int, Operation] = {}
