@@ -8,7 +8,7 @@ operations that it is found with: a transposition after it may be needless then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
@@ -77,9 +77,25 @@ class _Choice:
 
     def __init__(self, graph: Graph, runtimes: Sequence[str]) -> None:
         self._graph = graph
-        self._relations = Relations(graph)
         self._runtimes = runtimes
         self._speeds = tuple([(name, SPEEDS[name]) for name in runtimes])
+
+    # Most graphs have no operation with several forms, and need none of these.
+
+    @cached_property
+    def _uses(self) -> Mapping[str, int]:
+        return Relations(self._graph).uses
+
+    @cached_property
+    def _sources(self) -> Mapping[str, Operation]:
+        names = {form.source for forms in FORMS.values() for form in forms}
+        made = (op for op in self._graph.operations if op.name in names)
+        return {x.name: op for op in made for x in op.outputs}
+
+    @cached_property
+    def _transpositions(self) -> Mapping[str, Operation]:
+        found = (op for op in self._graph.operations if op.name == "transpose")
+        return {x.name: op for op in found for x in op.inputs}
 
     @cached_property
     def _data(self) -> Set[str]:
@@ -110,21 +126,18 @@ class _Choice:
         return source is not None and source.name == form.source
 
     def _source(self, op: Operation) -> Operation | None:
-        """What made the first operand, and for nothing else."""
+        """The source of a form that made the first operand, and for nothing else."""
         (x, *_) = op.inputs
-        near = self._relations
-        return near.producers[x.name] if near.uses[x.name] == 1 else None
+        source = self._sources.get(x.name)
+        return source if self._uses[x.name] == 1 else None
 
     def _chain(self, op: Operation) -> list[Operation]:
-        """The operation, after a product that is for it alone, and before the
+        """The operation, after a source that is for it alone, and before the
         transposition that its result is for.
         """
         source, (y, *_) = self._source(op), op.outputs
-        near = self._relations
-        after = near.users.get(y.name) if near.uses[y.name] == 1 else None
-        chain = [source] if source is not None and source.name == "matmul" else []
-        chain.append(op)
-        return [*chain, after] if after and after.name == "transpose" else chain
+        after = self._transpositions.get(y.name) if self._uses[y.name] == 1 else None
+        return [step for step in (source, op, after) if step is not None]
 
     def _signature(self, chain: Sequence[Operation]) -> Iterator[object]:
         """Equal for chains that cost the same."""

@@ -141,8 +141,3 @@ class Relations:
         uses = Counter([x.name for op in self._graph.operations for x in op.inputs])
         uses.update([x.name for x in self._graph.outputs])
         return uses
-
-    @cached_property
-    def users(self) -> Mapping[str, Operation]:
-        """The last operation that each tensor is an operand of."""
-        return {x.name: op for op in self._graph.operations for x in op.inputs}
