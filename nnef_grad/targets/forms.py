@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.build.simplify import simplify
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.targets.costs import SPEEDS, cost, data_of
 from nnef_grad.targets.registry import Relations
@@ -41,8 +41,8 @@ class Form(NamedTuple):
 
 FORMS: dict[str, list[Form]] = {}
 
-# What was chosen, in this process, by what is equal for chains that cost the same: a
-# network has many, and the next one may have them too.
+# What was chosen in this process, by all that a choice depends on: a network has many
+# chains that are alike, and the next one may have them too.
 _chosen: dict[object, Decompose | None] = {}
 _MOST_CHOSEN = 10_000
 
@@ -140,16 +140,18 @@ class _Choice:
         return [step for step in (source, op, after) if step is not None]
 
     def _signature(self, chain: Sequence[Operation]) -> Iterator[object]:
-        """Equal for chains that cost the same."""
-        made = [t for op in chain for t in op.outputs]
+        """Equal for chains that differ in the names of their tensors only."""
+        numbers: dict[str, int] = {}
         for op in chain:
             yield op.name, tuple(op.settings.items())
             for x in op.operands:
-                yield (
-                    shape_of(x),
-                    isinstance(x, Tensor) and x.name in self._data,
-                    made.index(x) if x in made else x == 0.0,
-                )
+                if isinstance(x, Tensor):
+                    number = numbers.setdefault(x.name, len(numbers))
+                    yield number, x.shape, x.name in self._data
+                else:
+                    yield x
+            for y in op.outputs:
+                numbers[y.name] = len(numbers)
 
     def _cost(
         self, chain: Sequence[Operation], op: Operation, form: Decompose | None
