@@ -40,6 +40,15 @@ def operation_key(call: Call | Operation, settings: str) -> tuple[object, ...]:
     return call.definition.name, call.dtype, settings, *operands
 
 
+def beginning(call: Call | Operation) -> object:
+    """Equal for what computes the same, and soon found: the name of the operation, and its
+    first operand if that is a tensor.
+    """
+    name, operands = call.definition.name, call.operands
+    first = operands[0] if operands else None
+    return (name, first.name) if type(first) is Tensor else name
+
+
 def settings_key(call: Call | Operation) -> str:
     """Equal for equal attributes. Their text distinguishes values that Python has for
     equal: 1, 1.0 and True, 0.0 and -0.0.
@@ -87,13 +96,12 @@ def _deduced_dtype(
     """The data type that `?` stands for: the declared default, or that of the values."""
     if fragment.generic != GENERIC:
         return fragment.generic
-    for parameter in fragment.parameters:
-        if types.is_generic(parameter.type):
-            value = values[parameter.name]
-            while isinstance(value, tuple) and value:
-                value = value[0]
-            if value != ():
-                return dtype_of(value)
+    for parameter in fragment.generic_parameters:
+        value = values[parameter.name]
+        while isinstance(value, tuple) and value:
+            value = value[0]
+        if value != ():
+            return dtype_of(value)
     return None
 
 
@@ -139,7 +147,8 @@ def _refuse_misfits(
     fragment: syntax.Fragment, count: int, attributes: Mapping[str, object]
 ) -> None:
     """Refuses too many operands, unknown attributes, missing ones."""
-    most, needed = len(fragment.operands), _needed(fragment, count)
+    most = len(fragment.operands)
+    needed = fragment.needed[min(count, most)]
     if count <= most and needed <= attributes.keys() <= _names(fragment.attributes):
         return
     if count > most:
@@ -159,12 +168,6 @@ def _refuse_misfits(
             raise InvalidGraphError(f"'{fragment.name}' needs {words}")
 
 
-def _needed(fragment: syntax.Fragment, count: int) -> set[str]:
-    """The parameters without a default that a number of operands leaves."""
-    rest = (*fragment.operands[count:], *fragment.attributes)
-    return {p.name for p in rest if p.default is None}
-
-
 def _names(parameters: Sequence[syntax.Parameter]) -> set[str]:
     return {p.name for p in parameters}
 
@@ -178,6 +181,11 @@ def _unknown_attribute(fragment: syntax.Fragment, name: str) -> str:
 
 def _is_of(value: object, type_: Type, generics: types.Generics) -> bool:
     """Whether a value is one of a type; a number can stand for a tensor."""
+    if isinstance(type_, TensorType):
+        dtype = value.dtype if type(value) is Tensor else _PRIMITIVES.get(type(value))
+        if type_.dtype is None:
+            return dtype is not None
+        return dtype is not None and generics.unify(dtype, type_.dtype)
     if isinstance(type_, ArrayType):
         return isinstance(value, (list, tuple)) and _are_of(value, type_.item, generics)
     if isinstance(type_, TupleType):
@@ -186,12 +194,8 @@ def _is_of(value: object, type_: Type, generics: types.Generics) -> bool:
             and len(value) == len(type_.items)
             and all(map(_is_of, value, type_.items, repeat(generics)))
         )
-    if isinstance(value, Tensor):
-        return types.is_assignable(TensorType(value.dtype), type_, generics)
     name = _PRIMITIVES.get(type(value))
-    if name is None:
-        return False
-    return types.is_assignable(types.Primitive(name), type_, generics)
+    return name is not None and generics.unify(name, type_.name)
 
 
 def _are_of(values: Sequence[object], type_: Type, generics: types.Generics) -> bool:
@@ -214,7 +218,7 @@ def _describe(value: object) -> str:
 def freeze(value: Any) -> Any:
     """The value as an operation keeps it: arrays are tuples."""
     if isinstance(value, (list, tuple)):
-        return tuple(map(freeze, value))
+        return tuple([freeze(v) if isinstance(v, (list, tuple)) else v for v in value])
     return value
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from nnef_grad.build.arguments import (
     Call,
+    beginning,
     bind,
     bind_call,
     operation_key,
@@ -99,6 +100,7 @@ class Emitter:
         self._inference = ShapeInference(opset)
         self._producers = self._tracker.producers
         self._emitted: dict[object, Operation] = {}
+        self._appended: dict[object, list[Operation]] = {}
         for operation in operations:
             self.append(operation)
 
@@ -207,6 +209,8 @@ class Emitter:
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)
+            if self._appended:
+                self._enter_appended(call)
             key = operation_key(call, settings)
             found = self._emitted.get(key)
             operation = found or self._new(call, shapes, hints, names, span)
@@ -277,11 +281,17 @@ class Emitter:
         it is shared.
         """
         self._add(operation)
-        is_shared = is_shared and operation.name not in UNIQUE
-        if self._simplify is not None and is_shared:
+        if is_shared and self._simplify is not None and operation.name not in UNIQUE:
+            self._appended.setdefault(beginning(operation), []).append(operation)
+        self._tracker.take(operation)
+
+    def _enter_appended(self, call: Call) -> None:
+        """Makes those among the appended operations shared that the next one may be equal
+        to: the keys of most are never asked for.
+        """
+        for operation in self._appended.pop(beginning(call), ()):
             key = operation_key(operation, settings_key(operation))
             self._emitted.setdefault(key, operation)
-        self._tracker.take(operation)
 
     def _add(self, operation: Operation) -> None:
         self.operations.append(operation)

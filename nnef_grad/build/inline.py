@@ -22,12 +22,26 @@ def inline(
     opset: OpSet | None = None,
     distinct: Set[Tensor] = frozenset(),
 ) -> Graph:
+    """The graph with the bodies of some operations in their place: see `put_bodies`.
+
+    Args:
+        body: for an operation to replace, what emits its body; None for one that stays.
+    """
+    return put_bodies(graph, [body(op) for op in graph.operations], opset, distinct)
+
+
+def put_bodies(
+    graph: Graph,
+    bodies: Sequence[Decompose | None],
+    opset: OpSet | None = None,
+    distinct: Set[Tensor] = frozenset(),
+) -> Graph:
     """The graph with the bodies of some operations in their place.
 
     Args:
         graph: a flat graph.
-        body: for an operation to replace, what emits its body and returns a value for
-            each of its results; None for an operation that stays.
+        bodies: for each operation to replace, what emits its body and returns a value for
+            each of its results; None for each operation that stays.
         opset: the operations that the bodies may hold besides those of the graph; the
             standard's, if not given.
         distinct: tensors that no body may share, though it computes the same.
@@ -38,17 +52,16 @@ def inline(
     Ensures: every tensor of the graph keeps its name; new ones are called after the
     result that they lead to.
     """
-    builds = [body(operation) for operation in graph.operations]
-    if not any(builds):
+    if not any(bodies):
         return graph
     opset = opset or OpSet()
     emitter = Emitter(opset.extended(graph.fragments), simplify=simplify)
-    for operation, build in zip(graph.operations, builds, strict=True):
-        if build is None:
-            is_shared = distinct.isdisjoint(operation.outputs)
+    for operation, body in zip(graph.operations, bodies, strict=True):
+        if body is None:
+            is_shared = not distinct or distinct.isdisjoint(operation.outputs)
             emitter.append(operation, is_shared=is_shared)
         else:
-            _put(build, operation, emitter)
+            _put(body, operation, emitter)
     flat = replace(graph, operations=tuple(emitter.operations))
     assign_names(flat, emitter.hints, emitter.pinned, reserved=graph.tensors)
     return flat

@@ -13,8 +13,13 @@ from nnef_grad.graph.ir import Operand, Tensor
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import MAX_INTEGER, MAX_RANK, ArrayType, Type
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.ops.registry import ShapeError
+from nnef_grad.ops.registry import SHAPES, ShapeError
 from nnef_grad.source import Span
+
+# What was inferred with the shape functions of the standard, in this process. Graphs have
+# the same operations, and lowering makes a graph again and again.
+_standard: dict[object, list[Any]] = {}
+_MOST_KEPT = 100_000
 
 
 class ShapeInference:
@@ -24,7 +29,7 @@ class ShapeInference:
 
     def __init__(self, opset: OpSet) -> None:
         self._opset = opset
-        self._inferred: dict[object, list[Any]] = {}
+        self._inferred = _standard if opset.shapes is SHAPES else {}
 
     def infer(self, call: Call, settings: str, span: Span | None) -> list[Any]:
         """The shape of each result of an operation; a list of shapes for a result that
@@ -44,6 +49,8 @@ class ShapeInference:
         found = self._inferred.get(key)
         if found is None:
             found = _infer(self._opset, call, shapes, span)
+            if len(self._inferred) >= _MOST_KEPT:
+                self._inferred.clear()
             self._inferred[key] = found
         return found
 

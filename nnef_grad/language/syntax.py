@@ -273,6 +273,20 @@ class Fragment(Named):
         return {}
 
     @cached_property
+    def needed(self) -> tuple[frozenset[str], ...]:
+        """The parameters without a default that remain after so many operands."""
+        every = (*self.operands, *self.attributes)
+        return tuple(
+            frozenset(p.name for p in every[count:] if p.default is None)
+            for count in range(len(self.operands) + 1)
+        )
+
+    @cached_property
+    def generic_parameters(self) -> tuple[Parameter, ...]:
+        """The parameters whose types mention the generic data type."""
+        return tuple(p for p in self.parameters if is_generic(p.type))
+
+    @cached_property
     def deduces_dtype(self) -> bool:
         """Whether the operands determine the generic data type."""
         return any(is_generic(p.type) for p in self.operands)

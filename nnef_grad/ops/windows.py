@@ -14,7 +14,7 @@ windows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypedDict
 
 from nnef_grad.graph.ir import Operation, Shape
@@ -64,7 +64,7 @@ class AxisWindows(NamedTuple):
         return range(first, first + self.reach, self.dilation)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Windows:
     """Sliding windows with nothing left to a default: an item for each axis that they
     slide along.
@@ -77,11 +77,11 @@ class Windows:
     stride: Shape
     dilation: Shape
 
-    @property
-    def axes(self) -> list[AxisWindows]:
+    @cached_property
+    def axes(self) -> tuple[AxisWindows, ...]:
         """The windows along each axis."""
         fields = self.up, self.down, self.size, self.padding, self.stride, self.dilation
-        return [AxisWindows(*column) for column in zip(*fields, strict=True)]
+        return tuple([AxisWindows(*column) for column in zip(*fields, strict=True)])
 
     @property
     def attributes(self) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress
 from typing import NamedTuple
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
@@ -96,7 +97,7 @@ def lower(graph: Graph, target: str) -> Lowered:
     while (changed := _round(graph, common, kept)) is not graph:
         graph = changed
     graph, data = store_constants(graph, common.lacks)
-    lacking = list(filter(common.lacks, graph.operations))
+    lacking = list(compress(graph.operations, common.lacking(graph.operations)))
     if lacking:
         raise UnsupportedError.collect([_problem(op, runtimes) for op in lacking])
     graph = put_inputs_first(graph)
@@ -143,7 +144,10 @@ def _round(graph: Graph, common: CommonSubset, kept: Set[Tensor]) -> Graph:
     found = remove_copies(graph, kept)
     found = put_literals(found, common.lacks)
     found = _applied(_ALWAYS, found, common)
-    found = inline(found, partial(_lowering, common))
+    lacking = zip(found.operations, common.lacking(found.operations), strict=True)
+    found = put_bodies(
+        found, [_lowering(op) if is_lacking else None for op, is_lacking in lacking]
+    )
     if found is graph:
         found = _applied(_LAST, found, common)
     return graph if found is graph else prune(found)
@@ -163,9 +167,9 @@ def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Gra
     return graph
 
 
-def _lowering(common: CommonSubset, operation: Operation) -> Decompose | None:
+def _lowering(operation: Operation) -> Decompose | None:
     """Puts other operations in the place of one that a runtime lacks."""
-    form = find_lowering(operation) if common.lacks(operation) else None
+    form = find_lowering(operation)
     return None if form is None else partial(_filled, form)
 
 

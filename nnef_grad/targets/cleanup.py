@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
-from nnef_grad.build.arguments import operation_key, settings_key
+from nnef_grad.build.arguments import beginning, operation_key, settings_key
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.language.library import standard
@@ -19,24 +19,47 @@ def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
     without operations that do what an earlier one does: if they make an output, they
     stay, but nothing else reads it.
     """
-    outputs, first = set(graph.outputs), dict[object, Operation]()
+    outputs, firsts = set(graph.outputs), _Firsts()
     stays = outputs | kept
     originals, operations = dict[Tensor, Operand](), list[Operation]()
     for op in graph.operations:
-        op = substitute(op, originals) if originals else op
+        if originals and not originals.keys().isdisjoint(op.inputs):
+            op = substitute(op, originals)
         is_copy = op.name == "copy" and isinstance(op.operands[0], Tensor)
         if is_copy and stays.isdisjoint(op.outputs):
             originals[op.outputs[0]] = op.operands[0]
             continue
-        is_unique = op.name in UNIQUE
-        key = operation_key(op, settings_key(op))
-        earlier = op if is_unique else first.setdefault(key, op)
+        earlier = op if op.name in UNIQUE else firsts.like(op)
         if earlier is not op:
             originals.update(zip(op.outputs, earlier.outputs, strict=True))
         if earlier is op or not outputs.isdisjoint(op.outputs):
             operations.append(op)
     found = tuple(operations)
     return graph if found == graph.operations else replace(graph, operations=found)
+
+
+class _Firsts:
+    """The first operation of each that computes the same. Most begin like no other, and
+    need no key.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[object, Operation | None] = {}
+        self._first: dict[object, Operation] = {}
+
+    def like(self, op: Operation) -> Operation:
+        """The first operation that computes the same as one."""
+        begins = beginning(op)
+        begun = self._begun.setdefault(begins, op)
+        if begun is op:
+            return op
+        if begun is not None:
+            self._keyed(begun)
+            self._begun[begins] = None
+        return self._keyed(op)
+
+    def _keyed(self, op: Operation) -> Operation:
+        return self._first.setdefault(operation_key(op, settings_key(op)), op)
 
 
 def copy_outputs(graph: Graph) -> Graph:
@@ -67,7 +90,8 @@ _MISREAD = ("inf", "true", "false")
 
 def rename_misread(graph: Graph) -> Graph:
     """The graph with other names for tensors whose names are misread."""
-    misread = [t for t in graph.tensors.values() if t.name.startswith(_MISREAD)]
+    made = [t for op in graph.operations for t in op.outputs]
+    misread = [t for t in made if t.name.startswith(_MISREAD)]
     if not misread:
         return graph
     supply = NameSupply(graph.tensors)

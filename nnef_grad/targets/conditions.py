@@ -38,13 +38,16 @@ class Condition:
         return self.holds(operation)
 
     def __or__(self, other: Condition) -> Condition:
-        return Condition(lambda operation: self(operation) or other(operation))
+        one, another = self.holds, other.holds
+        return Condition(lambda operation: one(operation) or another(operation))
 
     def __and__(self, other: Condition) -> Condition:
-        return Condition(lambda operation: self(operation) and other(operation))
+        one, another = self.holds, other.holds
+        return Condition(lambda operation: one(operation) and another(operation))
 
     def __invert__(self) -> Condition:
-        return Condition(lambda operation: not self(operation))
+        holds = self.holds
+        return Condition(lambda operation: not holds(operation))
 
 
 always = Condition(lambda op: True)
@@ -190,6 +193,8 @@ def no_plain_range(op: Operation) -> bool:
 @Condition
 def needless_stride(op: Operation) -> bool:
     """There is a stride along an axis of which one element is taken."""
+    if {*op.attributes["stride"]} <= {1}:
+        return False
     taken = slice_positions(_operand(op), **op.settings).values()
     return any(positions.step > 1 == len(positions) for positions in taken)
 

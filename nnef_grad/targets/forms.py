@@ -16,11 +16,10 @@ from typing import NamedTuple, TypeVar
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.build.simplify import simplify
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
-from nnef_grad.graph.passes import count_uses
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.targets.costs import SPEEDS, cost, data_of
-from nnef_grad.targets.registry import producers
+from nnef_grad.targets.registry import Relations
 
 Function = TypeVar("Function", bound=Decompose)
 
@@ -41,6 +40,11 @@ class Form(NamedTuple):
 
 
 FORMS: dict[str, list[Form]] = {}
+
+# What was chosen in this process, by all that a choice depends on: a network has many
+# chains that are alike, and the next one may have them too.
+_chosen: dict[object, Decompose | None] = {}
+_MOST_CHOSEN = 10_000
 
 
 def form(
@@ -69,42 +73,46 @@ def open_forms(graph: Graph) -> Iterator[tuple[Operation, Form]]:
 
 
 class _Choice:
-    """What is known of a graph, and the choices made so far."""
+    """What is known of a graph."""
 
     def __init__(self, graph: Graph, runtimes: Sequence[str]) -> None:
         self._graph = graph
         self._runtimes = runtimes
-        self._found: dict[object, Decompose | None] = {}
+        self._speeds = tuple([(name, SPEEDS[name]) for name in runtimes])
 
     # Most graphs have no operation with several forms, and need none of these.
 
     @cached_property
-    def _producers(self) -> Mapping[Tensor, Operation]:
-        return producers(self._graph)
+    def _uses(self) -> Mapping[str, int]:
+        return Relations(self._graph).uses
 
     @cached_property
-    def _uses(self) -> Mapping[Tensor, int]:
-        return count_uses(self._graph)
+    def _sources(self) -> Mapping[str, Operation]:
+        names = {form.source for forms in FORMS.values() for form in forms}
+        made = (op for op in self._graph.operations if op.name in names)
+        return {x.name: op for op in made for x in op.outputs}
 
     @cached_property
-    def _users(self) -> Mapping[Tensor, Operation]:
-        return {x: op for op in self._graph.operations for x in op.inputs}
+    def _transpositions(self) -> Mapping[str, Operation]:
+        found = (op for op in self._graph.operations if op.name == "transpose")
+        return {x.name: op for op in found for x in op.inputs}
 
     @cached_property
-    def _data(self) -> Set[Tensor]:
+    def _data(self) -> Set[str]:
         return data_of(self._graph.operations)
 
     def best(self, op: Operation) -> Decompose | None:
         """The cheapest form of an operation; None for the operation as it is."""
-        forms = [form.build for form in self.forms(op)]
+        forms = tuple([form.build for form in self.forms(op)])
         if not forms:
             return None
         chain = self._chain(op)
-        key = tuple(self._signature(chain))
-        if key not in self._found:
-            costs = partial(self._cost, chain, op)
-            self._found[key] = min((None, *forms), key=costs)
-        return self._found[key]
+        key = (self._speeds, forms, chain.index(op), *self._signature(chain))
+        if key not in _chosen:
+            if len(_chosen) >= _MOST_CHOSEN:
+                _chosen.clear()
+            _chosen[key] = min((None, *forms), key=partial(self._cost, chain, op))
+        return _chosen[key]
 
     def forms(self, op: Operation) -> list[Form]:
         """The other forms of an operation."""
@@ -118,31 +126,32 @@ class _Choice:
         return source is not None and source.name == form.source
 
     def _source(self, op: Operation) -> Operation | None:
-        """What made the first operand, and for nothing else."""
+        """The source of a form that made the first operand, and for nothing else."""
         (x, *_) = op.inputs
-        return self._producers[x] if self._uses[x] == 1 else None
+        source = self._sources.get(x.name)
+        return source if self._uses[x.name] == 1 else None
 
     def _chain(self, op: Operation) -> list[Operation]:
-        """The operation, after a product that is for it alone, and before the
+        """The operation, after a source that is for it alone, and before the
         transposition that its result is for.
         """
         source, (y, *_) = self._source(op), op.outputs
-        after = self._users.get(y) if self._uses[y] == 1 else None
-        chain = [source] if source is not None and source.name == "matmul" else []
-        chain.append(op)
-        return [*chain, after] if after and after.name == "transpose" else chain
+        after = self._transpositions.get(y.name) if self._uses[y.name] == 1 else None
+        return [step for step in (source, op, after) if step is not None]
 
     def _signature(self, chain: Sequence[Operation]) -> Iterator[object]:
-        """Equal for chains that cost the same."""
-        made = [t for op in chain for t in op.outputs]
+        """Equal for chains that differ in the names of their tensors only."""
+        numbers: dict[str, int] = {}
         for op in chain:
             yield op.name, tuple(op.settings.items())
             for x in op.operands:
-                yield (
-                    shape_of(x),
-                    x in self._data,
-                    made.index(x) if x in made else x == 0.0,
-                )
+                if isinstance(x, Tensor):
+                    number = numbers.setdefault(x.name, len(numbers))
+                    yield number, x.shape, x.name in self._data
+                else:
+                    yield x
+            for y in op.outputs:
+                numbers[y.name] = len(numbers)
 
     def _cost(
         self, chain: Sequence[Operation], op: Operation, form: Decompose | None
@@ -170,7 +179,7 @@ class _Choice:
         if isinstance(x, Tensor) and x not in known:
             name = f"x{len(known)}"
             values = {"shape": x.shape}
-            if x in self._data:
+            if x.name in self._data:
                 known[x] = emit.emit_named(name, "variable", **values, label=name)
             else:
                 known[x] = emit.emit_named(name, "external", **values)

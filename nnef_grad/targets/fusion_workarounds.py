@@ -4,17 +4,17 @@ next to each other: it moves one over the other, or makes one of two.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import cached_property
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of, tensors
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.traits import LAYERS, PRODUCTS
 from nnef_grad.targets.borders import join_zeros
 from nnef_grad.targets.conditions import automatic, cropping, set_to
-from nnef_grad.targets.registry import find_lowering, producers, replaced
+from nnef_grad.targets.registry import Relations, find_lowering, replaced
 
 When = Callable[[Operation], bool]
 
@@ -31,6 +31,8 @@ def _reached(graph: Graph, name: str, passes: When) -> set[Tensor]:
 def _sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[Tensor]:
     """The tensors that come to some, through operations."""
     found = set(ends)
+    if not found:
+        return found
     for op in reversed(graph.operations):
         if passes(op) and not found.isdisjoint(op.outputs):
             found.update(op.inputs)
@@ -41,6 +43,33 @@ def _sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[Tensor]:
 _STOPS = PRODUCTS | {"tile", "max_pool", "avg_pool", "box"}
 
 
+class _Neighbours(Relations):
+    """What comes to what, for the passes that ask about few operations."""
+
+    @cached_property
+    def reshaped(self) -> Set[Tensor]:
+        """What comes from a reshape, for a slice."""
+        return _reached(self._graph, "reshape", lambda op: op.name not in _STOPS)
+
+    @cached_property
+    def convolved(self) -> Set[Tensor]:
+        """What comes from a convolution, for a sum."""
+        return _reached(self._graph, "conv", lambda op: op.name in _SUMMING)
+
+    @cached_property
+    def multiplied(self) -> Set[Tensor]:
+        """What comes to a product, through operations of one operand."""
+        ends = (
+            self.producers[x.name].inputs[0]
+            if op.name == "matmul" and _is_batch(self.producers[x.name])
+            else x
+            for op in self._graph.operations
+            if op.name in PRODUCTS
+            for x in op.inputs
+        )
+        return _sources(self._graph, ends, lambda op: len(op.operands) == 1)
+
+
 def hold_steps(graph: Graph) -> Graph:
     """The graph with a repetition between a slice that has a stride, and a reshape.
 
@@ -48,22 +77,21 @@ def hold_steps(graph: Graph) -> Graph:
     the reshape, and its axis is not there: the graph is refused. It does not move over
     repetitions, nor over padding along all of its axes.
     """
-    reshaped = _reached(graph, "reshape", lambda op: op.name not in _STOPS)
-    made = producers(graph)
+    near = _Neighbours(graph)
 
     def is_open(op: Operation) -> bool:
         axes = _axes_with_stride(op)
-        if not axes or reshaped.isdisjoint(op.inputs):
+        if not axes or near.reshaped.isdisjoint(op.inputs):
             return False
-        before = made[op.inputs[0]]
+        before = near.producers[op.inputs[0].name]
         padding = before.attributes["padding"] if before.name == "pad" else None
         return padding is None or not all(any(padding[axis]) for axis in axes)
 
-    return replaced(graph, _held, is_open)
+    return replaced(graph, {"slice"}, _held, is_open)
 
 
 def _axes_with_stride(op: Operation) -> list[int]:
-    if op.name != "slice":
+    if {*op.attributes["stride"]} <= {1}:
         return []
     taken = slice_positions(shape_of(op.operands[0]), **op.settings)
     return [axis for axis, positions in taken.items() if positions.step > 1]
@@ -90,36 +118,29 @@ def join_repeats(graph: Graph) -> Graph:
     after it, which is wrong. It does not if another way was taken from one element to
     two, nor if it is matrices as a whole that are repeated.
     """
-    made = producers(graph)
-    ends = (
-        made[x].inputs[0] if op.name == "matmul" and _is_batch(made[x]) else x
-        for op in graph.operations
-        if op.name in PRODUCTS
-        for x in op.inputs
-    )
-    found = _sources(graph, ends, lambda op: len(op.operands) == 1)
+    near = _Neighbours(graph)
 
     def is_open(op: Operation) -> bool:
         if not _repeated_axes(op):
             return False
-        source = made[op.inputs[0]]
+        source = near.producers[op.inputs[0].name]
         is_given = not source.inputs and source.name != "external"
-        return op.dtype == "scalar" and not is_given and op.outputs[0] in found
+        if op.dtype != "scalar" or is_given:
+            return False
+        return op.outputs[0] in near.multiplied
 
-    return replaced(graph, _doubled, is_open)
+    return replaced(graph, {"tile"}, _doubled, is_open)
 
 
 def _repeated_axes(op: Operation) -> list[int]:
     """The axes of extent 1 that a tile repeats."""
-    if op.name != "tile":
-        return []
     pairs = zip(shape_of(op.operands[0]), op.attributes["repeats"], strict=True)
     return [axis for axis, (extent, n) in enumerate(pairs) if extent == 1 < n]
 
 
 def _is_batch(op: Operation) -> bool:
     """Whether matrices are repeated as a whole."""
-    axes = _repeated_axes(op)
+    axes = _repeated_axes(op) if op.name == "tile" else []
     return len(axes) > 0 and axes[-1] < op.outputs[0].rank - 2
 
 
@@ -146,12 +167,12 @@ def add_opposites(graph: Graph) -> Graph:
     In tract, the subtraction becomes part of the bias of the convolution, and nothing is
     subtracted. The opposite of a convolution is not looked at.
     """
-    sums = _reached(graph, "conv", lambda op: op.name in _SUMMING)
+    near = _Neighbours(graph)
 
     def is_open(op: Operation) -> bool:
-        return op.name == "sub" and op.operands[1] in sums
+        return op.operands[1] in near.convolved
 
-    return replaced(graph, _opposite_added, is_open)
+    return replaced(graph, {"sub"}, _opposite_added, is_open)
 
 
 def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -183,10 +204,10 @@ def split_sums(graph: Graph) -> Graph:
 
     def is_open(op: Operation) -> bool:
         """Along any axis: a transposition may make it that of the channels."""
-        is_sum = op.name in ("sum_reduce", "mean_reduce") and any(op.attributes["axes"])
-        return is_sum and op.outputs[0].rank <= 3 and op.outputs[0] in found
+        has_place = any(op.attributes["axes"]) and op.outputs[0].rank <= 3
+        return has_place and op.outputs[0] in found
 
-    return replaced(graph, _split, is_open)
+    return replaced(graph, {"sum_reduce", "mean_reduce"}, _split, is_open)
 
 
 def _split(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -217,10 +238,9 @@ def hold_zeros(graph: Graph) -> Graph:
     with_zeros = set_to(border="constant", value=0.0)
 
     def is_open(op: Operation) -> bool:
-        is_found = op.name == "pad" and op.outputs[0] in found
-        return is_found and with_zeros(op) and not cropping(op)
+        return op.outputs[0] in found and with_zeros(op) and not cropping(op)
 
-    return replaced(graph, _zeros, is_open)
+    return replaced(graph, {"pad"}, _zeros, is_open)
 
 
 def _zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -234,22 +254,28 @@ def add_biases(graph: Graph) -> Graph:
     In the converter to ONNX, the axes of a bias are squeezed wherever it is read, and a
     constant has none there. In tract a bias that is computed is moved as well.
     """
-    made = producers(graph)
-    uses = Counter(tensor for op in graph.operations for tensor in op.inputs)
-
-    def is_plain(operand: Operand) -> bool:
-        if not isinstance(operand, Tensor):
-            return True
-        return made[operand].name == "variable" and uses[operand] == 1
+    if not any(map(_has_parameters, graph.operations)):
+        return graph
+    near = Relations(graph)
 
     def body(op: Operation) -> Decompose | None:
         if op.name == "batch_normalization":
-            has_constant = "constant" in {made[tensor].name for tensor in op.inputs}
+            has_constant = "constant" in {
+                near.producers[x.name].name for x in op.inputs
+            }
             return find_lowering(op) if has_constant else None
-        is_open = op.name in LAYERS and not is_plain(op.operands[2])
-        return _added if is_open else None
+        bias = op.inputs[-1].name
+        is_plain = near.producers[bias].name == "variable" and near.uses[bias] == 1
+        return None if is_plain else _added
 
-    return inline(graph, body)
+    bodies = [body(op) if _has_parameters(op) else None for op in graph.operations]
+    return put_bodies(graph, bodies)
+
+
+def _has_parameters(op: Operation) -> bool:
+    """Whether an operation is a normalisation, or a layer with a tensor for its bias."""
+    is_layer = op.name in LAYERS and isinstance(op.operands[2], Tensor)
+    return is_layer or op.name == "batch_normalization"
 
 
 def _added(emit: Emitter, op: Operation) -> Sequence[Operand]:

@@ -23,7 +23,7 @@ from nnef_grad.ops.shape import with_extent
 from nnef_grad.ops.traits import COPYING, MOVING, STEPS
 from nnef_grad.targets.conditions import not_one_axis
 from nnef_grad.targets.reduce import position_lowered
-from nnef_grad.targets.registry import producers, replaced
+from nnef_grad.targets.registry import Relations, replaced
 
 
 def _is_cast(op: Operation, source: str, target: str) -> bool:
@@ -36,13 +36,13 @@ def floor_casts(graph: Graph) -> Graph:
     """The graph with scalars rounded down before they are cast to integers: the cast
     does so, but real runtimes round to zero.
     """
-    made = producers(graph)
+    near = Relations(graph)
 
     def is_open(op: Operation) -> bool:
         is_cast = _is_cast(op, "scalar", "integer")
-        return is_cast and made[op.inputs[0]].name not in STEPS
+        return is_cast and near.producers[op.inputs[0].name].name not in STEPS
 
-    return replaced(graph, _floored, is_open)
+    return replaced(graph, {"cast"}, _floored, is_open)
 
 
 def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
@@ -54,12 +54,13 @@ def move_casts_up(graph: Graph) -> Graph:
     """The graph with casts of integers to scalars before what produced the integers, or
     with scalars that are made in their place.
     """
-    made = producers(graph)
+    near = Relations(graph)
 
     def is_open(op: Operation) -> bool:
-        return _is_cast(op, "integer", "scalar") and made[op.inputs[0]].name in _FORMS
+        is_cast = _is_cast(op, "integer", "scalar")
+        return is_cast and near.producers[op.inputs[0].name].name in _FORMS
 
-    return replaced(graph, _as_scalars, is_open)
+    return replaced(graph, {"cast"}, _as_scalars, is_open)
 
 
 def _as_scalars(emit: Emitter, cast: Operation) -> Sequence[Operand]:

@@ -12,11 +12,10 @@ from typing import NamedTuple
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.passes import count_uses
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.targets.conditions import Condition, inner_product, set_to
 from nnef_grad.targets.forms import form
-from nnef_grad.targets.registry import lowering
+from nnef_grad.targets.registry import Relations, lowering
 from nnef_grad.targets.shape import fill
 
 
@@ -107,14 +106,14 @@ def join_products(graph: Graph) -> Graph:
 
 def _sums_of_products(graph: Graph) -> dict[Tensor, _Sum]:
     """The sums that are no part of another one."""
-    uses, sums = count_uses(graph), dict[Tensor, _Sum]()
+    near, sums = Relations(graph), dict[Tensor, _Sum]()
     for op in graph.operations:
         result = op.outputs[0]
         if op.name == "matmul" and result.rank == 2:
             sums[result] = _Sum([op], [])
         elif op.name == "add" and all(x.shape == result.shape for x in op.inputs):
             parts = [
-                sums.pop(x) if x in sums and uses[x] == 1 else _Sum([], [x])
+                sums.pop(x) if x in sums and near.uses[x.name] == 1 else _Sum([], [x])
                 for x in op.inputs
             ]
             sums[result] = reduce(_merged, sorted(parts, key=_length, reverse=True))

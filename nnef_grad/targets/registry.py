@@ -8,14 +8,15 @@ lowered in their turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
 from nnef_grad.build.evaluation import instantiate, instantiate_body
-from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.build.inline import Decompose, put_bodies
+from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.registry import Decomposition
@@ -109,12 +110,34 @@ def find_lowering(operation: Operation) -> Decompose | None:
 
 
 def replaced(
-    graph: Graph, form: Decompose, which: Callable[[Operation], bool]
+    graph: Graph,
+    names: Container[str],
+    form: Decompose,
+    which: Callable[[Operation], bool],
 ) -> Graph:
-    """The graph with another form of some operations."""
-    return inline(graph, lambda op: form if which(op) else None)
+    """The graph with another form of some of the operations of these names."""
+    bodies = [
+        form if op.name in names and which(op) else None for op in graph.operations
+    ]
+    return put_bodies(graph, bodies)
 
 
-def producers(graph: Graph) -> dict[Tensor, Operation]:
-    """The operation that made each tensor."""
-    return {tensor: op for op in graph.operations for tensor in op.outputs}
+class Relations:
+    """What the operations of a graph are to each other, by the names of tensors; found
+    when it is asked for.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    @cached_property
+    def producers(self) -> Mapping[str, Operation]:
+        """The operation that made each tensor."""
+        return {x.name: op for op in self._graph.operations for x in op.outputs}
+
+    @cached_property
+    def uses(self) -> Mapping[str, int]:
+        """How often each tensor is an operand or an output."""
+        uses = Counter([x.name for op in self._graph.operations for x in op.inputs])
+        uses.update([x.name for x in self._graph.outputs])
+        return uses

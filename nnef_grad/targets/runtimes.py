@@ -9,7 +9,7 @@ operation that need to be. The other forms are not given here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation
@@ -60,7 +60,11 @@ class CommonSubset:
         self.runtimes = runtimes
         names = {runtime.name for runtime in runtimes}
         self._exceptions = {
-            operation: [holds for where, holds in facts if not names.isdisjoint(where)]
+            operation: [
+                condition.holds
+                for where, condition in facts
+                if not names.isdisjoint(where)
+            ]
             for operation, facts in LACKING.items()
         }
         self._found: dict[int, Operation] = {}
@@ -75,6 +79,11 @@ class CommonSubset:
             return True
         self._found[id(operation)] = operation
         return False
+
+    def lacking(self, operations: Iterable[Operation]) -> list[bool]:
+        """For each operation whether a runtime lacks it, as it is set."""
+        found = self._found
+        return [id(op) not in found and self.lacks(op) for op in operations]
 
 
 ALL = "khronos tract onnx"

@@ -66,14 +66,14 @@ def put_literals(graph: Graph, which: When) -> Graph:
         return graph
 
     def is_open(op: Operation) -> bool:
-        return op.name in _OF_NUMBERS and not literals.keys().isdisjoint(op.inputs)
+        return not literals.keys().isdisjoint(op.inputs)
 
     def with_literals(emit: Emitter, op: Operation) -> Sequence[Operand]:
         operands = (literals.get(o, o) for o in op.operands)
         (value,) = emit.emit_again(op, operands, hints=(emit.naming("single"),))
         return [fill(emit, value, op.outputs[0].shape)]
 
-    return replaced(graph, with_literals, is_open)
+    return replaced(graph, _OF_NUMBERS, with_literals, is_open)
 
 
 _TYPES: dict[str, npt.DTypeLike] = {

@@ -18,6 +18,7 @@ from nnef_grad.build.inline import inline
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.graph.passes import prune
 from nnef_grad.ops import conv
+from nnef_grad.targets import forms
 from nnef_grad.targets.costs import SPEEDS
 from nnef_grad.targets.forms import FORMS, Form
 from nnef_grad.targets.matrix import _sums_of_products, join_products
@@ -300,6 +301,13 @@ def test_the_speeds_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     free = SPEEDS["onnx"]._replace(correlation=0.0)
     monkeypatch.setitem(SPEEDS, "onnx", free)
     assert lowered_names(LAYER, "onnx", wrt=["w"])["conv"] == 1
+
+
+def test_a_choice_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next graph with the same operation takes the form that was chosen."""
+    lowered_names(LAYER, "onnx", wrt=["w"])
+    monkeypatch.setattr(forms, "cost", None)
+    assert lowered_names(LAYER, "onnx", wrt=["w"])["conv"] == 0
 
 
 def test_what_a_runtime_folds_costs_nothing() -> None:
