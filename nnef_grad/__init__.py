@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from nnef_grad.storage.data import load_data as load_data
     from nnef_grad.targets import Lowered as Lowered
     from nnef_grad.targets import lower as lower
+    from nnef_grad.training.forms import Step as Step
+    from nnef_grad.training.step import training_step as training_step
 
 __version__ = "0.1.0"
 
@@ -74,6 +76,8 @@ _NAMES = {
     "source": ("Source", "Span"),
     "storage.data": ("VariableData", "load_data"),
     "targets": ("Lowered", "lower"),
+    "training.forms": ("Step",),
+    "training.step": ("training_step",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULES)

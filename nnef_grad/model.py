@@ -22,7 +22,7 @@ from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
 from nnef_grad.source import Source, Span
 from nnef_grad.storage import containers, output
-from nnef_grad.storage.data import Declared, parts_of
+from nnef_grad.storage.data import Declared, parts_of, undeclared
 from nnef_grad.storage.files import PathLike, read_source, write_texts
 from nnef_grad.storage.output import ModelFormat
 from nnef_grad.storage.parts import Part, Text
@@ -106,6 +106,7 @@ def save(
     *,
     data: Data | None = None,
     partial: bool = False,
+    everything: bool = False,
     overwrite: bool = False,
 ) -> None:
     """Writes a graph, with its quantization info, if any. Writing is atomic: the output
@@ -116,9 +117,11 @@ def save(
         path: an archive, by its suffix: .tgz, .tar.gz or .tar; a folder, if it exists
             as one, ends with a slash or has no suffix; otherwise a text.
         data: an array for each variable of the graph, by label, for a folder or an
-            archive; other labels are ignored. The files of `load_data` are shared or
+            archive. The files of `load_data` are shared or
             copied without being read. None writes no data files.
         partial: whether variables may have no data.
+        everything: whether data under other labels are written too; otherwise they are
+            ignored.
         overwrite: whether to replace an existing file, or a folder that holds a model
             and nothing else.
 
@@ -134,6 +137,8 @@ def save(
         print_quantization(graph.quantization) if graph.quantization else None
     )
     declared = declared_variables(graph)
+    if everything and data is not None:
+        declared += undeclared(declared, data)
     texts = print_graph(graph), quantization
     _save_stored(path, texts, declared, data, partial, overwrite)
 

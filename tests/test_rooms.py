@@ -27,7 +27,9 @@ ORDER = (
     "targets",
     "model",
     "interop",
+    "runtimes",
     "torch",
+    "training",
 )
 # They put the rooms together, and nobody imports them.
 ENTRANCE = {

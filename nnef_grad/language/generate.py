@@ -22,7 +22,7 @@ from lark.lexer import TerminalDef
 from nnef_grad.language.lalr import END, LIST, MORE, UNKNOWN, Rule, Tables
 from nnef_grad.language.parser import TABLES, grammar_path
 
-STARTS = ["document", "library", "quantization"]
+STARTS = ["document", "library", "quantization", "call"]
 
 
 def main() -> None:

@@ -55,6 +55,16 @@ def parse_fragments(
     return _parse(TreeBuilder.library, source, source.text, start, end)
 
 
+def parse_invocation(source: Source, start: int = 0) -> syntax.Invocation:
+    """Reads an invocation from an offset of a source on: a name, with arguments in
+    parentheses if there are any.
+
+    Raises:
+        NnefSyntaxError: the text holds something else.
+    """
+    return _parse(TreeBuilder.call, source, source.text, start)
+
+
 def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
     """Reads a file of quantization info.
 

@@ -107,6 +107,12 @@ class TreeBuilder:
     def quantization(self, entries: Items = ()) -> tuple[syntax.Quantization, ...]:
         return tuple(entries)
 
+    def call(self, invocation: syntax.Invocation) -> syntax.Invocation:
+        return invocation
+
+    def call_name(self, name: Word) -> syntax.Invocation:
+        return self._invocation(name, None, ())
+
     def quantized(self, key: Word, operation: syntax.Invocation) -> syntax.Quantization:
         tensor = self.string(key)
         return syntax.Quantization(str(tensor.value), operation, span=tensor.span)

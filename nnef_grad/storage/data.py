@@ -122,6 +122,20 @@ class VariableData(Mapping[str, "Array"]):
 
 # ---- The data of a graph ----
 
+
+def undeclared(declared: Iterable[Declared], data: Data) -> list[Declared]:
+    """What data under other labels than those of variables are the data of."""
+    import numpy as np
+
+    known = {_key(variable.label) for variable in declared}
+    others = {
+        label: header_of(np.asarray(array))
+        for label, array in data.items()
+        if _key(label) not in known
+    }
+    return [Declared(label, h.items.dtype, h.shape) for label, h in others.items()]
+
+
 # Looks up the data of a variable.
 Find = Callable[[Declared], "Part | None"]
 

@@ -1,0 +1,235 @@
+"""Runtimes: each makes a function of arrays from a graph.
+
+No array is copied that a runtime can read or write where it is: ONNX Runtime and the
+interpreters read the memory of the caller, ONNX Runtime writes its results where they are
+returned. tract copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.errors import NnefGradError, UnsupportedError, UsageError, suggestion
+from nnef_grad.graph.ir import Graph
+from nnef_grad.interop import to_onnx
+from nnef_grad.interpreter import evaluate
+from nnef_grad.model import save
+from nnef_grad.targets import Lowered, lower
+
+Array = Any
+Data = Mapping[str, Array]
+# The results of a graph, in order, on inputs in order: contiguous arrays.
+Run = Callable[[Sequence[Array]], list[Array]]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What runs graphs.
+
+    Attributes:
+        name: what the user calls it.
+        packages: what has to be installed.
+        precisions: the types of the numbers that it computes with.
+        build: makes a function of a graph and the data of its variables, by label, with
+            a number of threads.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    precisions: tuple[str, ...]
+    build: Callable[[Graph, Data, int | None], Run]
+
+    def compile(
+        self, graph: Graph, data: Data | None = None, threads: int | None = None
+    ) -> Run:
+        """The function of a graph.
+
+        Args:
+            graph: the graph. Its scalar inputs are arrays of one of the precisions, its
+                integer ones int64, its logical ones bool.
+            data: the data of its variables, by label.
+            threads: how many threads run it, where the runtime lets one choose; its own
+                number, if not given.
+
+        Raises:
+            UnsupportedError: the runtime cannot load the graph; or, from the function,
+                run it.
+        """
+        return self.build(graph, data or {}, threads)
+
+
+def find_runtime(name: str) -> Runtime:
+    """The runtime of a name.
+
+    Raises:
+        UsageError: there is none, or a package that it needs is missing.
+    """
+    if name not in RUNTIMES:
+        known = ", ".join(RUNTIMES)
+        near = suggestion(name, list(RUNTIMES))
+        raise UsageError(f"the runtime is one of {known}, and not '{name}'{near}")
+    runtime = RUNTIMES[name]
+    missing = [package for package in runtime.packages if find_spec(package) is None]
+    if missing:
+        wanted = " ".join(missing)
+        raise UsageError(f"the runtime '{name}' needs {wanted}: pip install {wanted}")
+    return runtime
+
+
+# ---- ONNX Runtime ----
+
+
+def _in_onnx_runtime(graph: Graph, data: Data, threads: int | None) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    options.log_severity_level = 3
+    with TemporaryDirectory() as folder, _refusals("ONNX Runtime", "load", graph):
+        path = Path(folder) / "graph.onnx"
+        to_onnx(graph, path, data=data)
+        session = onnxruntime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"]
+        )
+    read = {node.name for node in session.get_inputs()}
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        results: list[Array] = [
+            np.empty(t.shape, DTYPES[t.dtype]) for t in graph.outputs
+        ]
+        binding = session.io_binding()
+        for tensor, value in zip(graph.inputs, inputs, strict=True):
+            if tensor.name in read:
+                _bind(binding.bind_input, tensor.name, value)
+        for tensor, value in zip(graph.outputs, results, strict=True):
+            _bind(binding.bind_output, tensor.name, value)
+        with _refusals("ONNX Runtime", "run", graph):
+            session.run_with_iobinding(binding)
+        return results
+
+    return run
+
+
+def _bind(bind: Callable[..., None], name: str, value: Array) -> None:
+    """Gives a runtime the memory of an array, for an input or an output."""
+    bind(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
+
+
+# ---- tract ----
+
+
+def _in_tract(graph: Graph, data: Data, threads: int | None) -> Run:
+    import tract
+
+    lowered = lower(graph, "tract")
+    with _written(lowered, data) as folder, _refusals("tract", "load", graph):
+        model = tract.nnef().load(str(folder))
+        names = [model.input_name(index) for index in range(model.input_count())]
+        runnable = model.into_runnable()
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        fed = {
+            # The lowered graph may have numbers for integers, and other names.
+            tensor.name: value.astype(DTYPES[tensor.dtype], copy=False)
+            for tensor, value in zip(lowered.graph.inputs, inputs, strict=True)
+        }
+        with _refusals("tract", "run", graph):
+            found = runnable.run([fed[name] for name in names])
+        return [
+            result.to_numpy().astype(DTYPES[tensor.dtype], copy=False)
+            for tensor, result in zip(graph.outputs, found, strict=True)
+        ]
+
+    return run
+
+
+# ---- The interpreter of the Khronos group ----
+
+
+def _in_interpreter(graph: Graph, data: Data, threads: int | None) -> Run:
+    import torch
+    from nnef_tools.interpreter.pytorch import NNEFModule
+
+    lowered = lower(graph, "khronos")
+    with (
+        _written(lowered, data) as folder,
+        _refusals("the PyTorch interpreter", "load", graph),
+    ):
+        module = NNEFModule(str(folder))
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        fed = [torch.from_numpy(value) for value in inputs]
+        with torch.no_grad(), _refusals("the PyTorch interpreter", "run", graph):
+            found = module(*fed)
+        return [result.contiguous().numpy() for result in found]
+
+    return run
+
+
+@contextmanager
+def _written(lowered: Lowered, data: Data) -> Iterator[Path]:
+    """A folder with a graph and its data, for as long as it takes to load it."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "graph"
+        save(lowered.graph, path, data={**data, **lowered.data})
+        yield path
+
+
+# ---- The interpreter of this package ----
+
+
+def _in_numpy(graph: Graph, data: Data, threads: int | None) -> Run:
+    names = [tensor.name for tensor in graph.inputs]
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        arrays = dict(zip(names, inputs, strict=True))
+        found = evaluate(graph, arrays, data, dtype=_precision(arrays))
+        return [found[tensor.name] for tensor in graph.outputs]
+
+    return run
+
+
+def _precision(arrays: Data) -> Any:
+    """The data type of the numbers among the arrays."""
+    return next((a.dtype for a in arrays.values() if a.dtype.kind == "f"), np.float32)
+
+
+# ---- All of them ----
+
+
+@contextmanager
+def _refusals(runtime: str, step: str, graph: Graph) -> Iterator[None]:
+    """Turns what a runtime raises, as it loads or runs a graph, into an error that names
+    both.
+    """
+    try:
+        yield
+    except (NnefGradError, OSError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        message = f"{runtime} cannot {step} '{graph.name}': {reason}"
+        raise UnsupportedError(message) from error
+
+
+# The types of tensors in single precision.
+DTYPES = {"scalar": np.float32, "integer": np.int64, "logical": np.bool_}
+_SINGLE = ("float32",)
+_EITHER = ("float32", "float64")
+RUNTIMES = {
+    runtime.name: runtime
+    for runtime in (
+        Runtime("onnxruntime", ("onnx", "onnxruntime"), _SINGLE, _in_onnx_runtime),
+        Runtime("tract", ("tract",), _SINGLE, _in_tract),
+        Runtime("interpreter", ("torch",), _EITHER, _in_interpreter),
+        Runtime("numpy", (), _EITHER, _in_numpy),
+    )
+}

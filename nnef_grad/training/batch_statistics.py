@@ -1,0 +1,125 @@
+"""Batch normalization by the mean and the variance of the batch, as in training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from nnef_grad.build.arguments import bind
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.ops.opset import OpSet
+
+NORMALIZATION = "batch_normalization"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A graph that normalizes by the statistics of the batch.
+
+    Attributes:
+        graph: the graph. After its own outputs it returns the new running statistics.
+        statistics: the output with the new value of each running mean and variance, by the
+            name of the variable.
+    """
+
+    graph: Graph
+    statistics: Mapping[str, Tensor]
+
+
+def statistics_of(graph: Graph) -> dict[str, Tensor]:
+    """The variables that are running means and variances, by name."""
+    declared = set(graph.variables)
+    return {
+        operand.name: operand
+        for op in graph.operations
+        if op.name == NORMALIZATION
+        for operand in op.operands[1:3]
+        if isinstance(operand, Tensor) and operand in declared
+    }
+
+
+def with_batch_statistics(graph: Graph, momentum: float, opset: OpSet) -> Running:
+    """The graph with the statistics of the batch in place of the running ones, which move
+    towards them.
+
+    Args:
+        graph: the forward graph.
+        momentum: how much of the new running value is that of the batch; the variance is
+            the unbiased one there, as in torch.
+        opset: the operations of the graph.
+
+    Raises:
+        UsageError: a channel has a single element, whose variance is zero.
+    """
+    normalization = _Normalization(statistics_of(graph), momentum)
+
+    def body(operation: Operation) -> Decompose | None:
+        return normalization.body if normalization.is_open(operation) else None
+
+    changed = inline(graph, body, opset)
+    moved = normalization.moved
+    outputs = (*changed.outputs, *moved.values())
+    return Running(replace(changed, outputs=outputs), moved)
+
+
+class _Normalization:
+    """The normalizations of a graph.
+
+    Attributes:
+        moved: the new value of each running statistic, by the name of the variable.
+    """
+
+    def __init__(self, running: Mapping[str, Tensor], momentum: float) -> None:
+        self.moved: dict[str, Tensor] = {}
+        self._running = running
+        self._momentum = momentum
+
+    def is_open(self, operation: Operation) -> bool:
+        """Whether an operation normalizes by running statistics."""
+        if operation.name != NORMALIZATION:
+            return False
+        return all(x in self._running.values() for x in operation.operands[1:3])
+
+    def body(self, emit: Emitter, operation: Operation) -> tuple[Any, ...]:
+        """Emits the normalization by the statistics of the batch."""
+        x, mean, variance, *parameters = operation.operands
+        assert isinstance(x, Tensor)
+        size = prod(x.shape) // x.shape[1]
+        if size == 1:
+            message = f"'{x.name}' has one element in a channel: its variance is zero"
+            raise UsageError(message, operation.span)
+        batch = _moments(emit, x)
+        # Of the batch it is the mean of squares; what it estimates is larger.
+        unbiased = emit("mul", batch[1], size / (size - 1), hint="unbiased")
+        self._move(emit, mean, batch[0])
+        self._move(emit, variance, unbiased)
+        return emit.emit_again(operation, (x, *batch, *parameters))
+
+    def _move(self, emit: Emitter, running: Any, value: Tensor) -> None:
+        """Moves a running statistic towards that of the batch."""
+        before = self.moved.get(running.name, running)
+        kept = emit("mul", before, 1.0 - self._momentum, hint="kept")
+        part = emit("mul", value, self._momentum, hint="part")
+        self.moved[running.name] = emit("add", kept, part, hint="moved")
+
+
+def _moments(emit: Emitter, x: Tensor) -> list[Tensor]:
+    """The mean and the variance of each channel, of shape [1, channels]."""
+    axes = [axis for axis in range(x.rank) if axis != 1]
+    values: dict[str, Any] = {"input": x, "axes": axes}
+    call = bind(emit.opset.declarations["moments"], values, None)
+    hints = (emit.naming("mean"), emit.naming("variance"))
+    found = emit.emit_op(call, hints=hints)
+    if x.rank == 2:
+        return [tensor for tensor in found if isinstance(tensor, Tensor)]
+    rest = list(range(2, x.rank))
+    words = ("channel_mean", "channel_variance")
+    return [
+        emit("squeeze", tensor, axes=rest, hint=word)
+        for tensor, word in zip(found, words, strict=True)
+    ]

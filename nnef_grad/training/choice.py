@@ -1,0 +1,183 @@
+"""Which variables are trained, and how each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Union
+
+from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.names import substitute
+from nnef_grad.graph.printer import print_value
+from nnef_grad.language.labels import is_constant
+from nnef_grad.language.types import SCALAR
+from nnef_grad.training.batch_statistics import statistics_of
+from nnef_grad.training.draft import label_of, variables_of
+from nnef_grad.training.losses import matrices
+from nnef_grad.training.optimizers import LEARNING_RATE
+from nnef_grad.training.recipes import OPTIMIZER, Recipe, read_recipe, with_settings
+
+# Settings of an optimizer, by the labels or names of variables, with wildcards.
+Groups = Mapping[str, Union[str, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The variables that are trained.
+
+    Attributes:
+        recipes: the optimizer of each, by the name of the variable.
+        labels: their labels, by the name of the variable.
+        needs_learning_rate: whether an optimizer has been given none.
+        warnings: what the user should know, a sentence each.
+    """
+
+    recipes: Mapping[str, Recipe]
+    labels: Mapping[str, str]
+    needs_learning_rate: bool
+    warnings: tuple[str, ...]
+
+
+def share_labels(graph: Graph) -> Graph:
+    """The graph with one variable for those that share their data, by their label."""
+    first: dict[str, Tensor] = {}
+    others: dict[Tensor, Any] = {}
+    for variable in variables_of(graph):
+        (tensor,) = variable.outputs
+        known = first.setdefault(label_of(variable).lower(), tensor)
+        if known is not tensor:
+            others[tensor] = known
+    if not others:
+        return graph
+    operations = tuple(
+        substitute(op, others) for op in graph.operations if op.outputs[0] not in others
+    )
+    outputs = tuple(others.get(t, t) for t in graph.outputs)
+    return replace(graph, operations=operations, outputs=outputs)
+
+
+def chosen(
+    graph: Graph,
+    losses: Iterable[str],
+    optimizer: str,
+    *,
+    train: Sequence[str] | None,
+    freeze: Sequence[str],
+    learning_rate: float | None,
+    groups: Groups,
+) -> Choice:
+    """The variables to train; see `training_step`.
+
+    Args:
+        graph: the forward graph, in which labels are unique.
+        losses: the tensors that have a loss.
+        optimizer: the recipe of all of them.
+        train: those to train.
+        freeze: those not to train.
+        learning_rate: the learning rate, unless a recipe or group has one of its own.
+        groups: further settings.
+
+    Raises:
+        UsageError: nothing is left to train, or a pattern fits no variable.
+        NnefGradError: the optimizer or a group is faulty.
+    """
+    labels = {op.outputs[0].name: label_of(op) for op in variables_of(graph)}
+    reached = _reached(graph, losses)
+    wanted = _wanted(graph, labels, train)
+    frozen = set(_matching(freeze, labels))
+    names = [name for name in wanted if name in reached and name not in frozen]
+    unreached = [name for name in wanted if name not in reached and train is not None]
+    if not names:
+        message = f"nothing is left to train in graph '{graph.name}'"
+        raise UsageError(f"{message}: {_why(wanted, frozen)}")
+    base = read_recipe(optimizer, OPTIMIZER)
+    if learning_rate is not None:
+        base = replace(base, settings={LEARNING_RATE: learning_rate, **base.settings})
+    recipes = _by_group(dict.fromkeys(names, base), labels, groups)
+    return Choice(
+        recipes,
+        {name: labels[name] for name in names},
+        any(map(_needs_rate, recipes.values())),
+        tuple(f"the loss does not depend on '{labels[n]}'" for n in unreached),
+    )
+
+
+def penalties(
+    graph: Graph, choice: Choice, l2: float | Mapping[str, float]
+) -> dict[str, float]:
+    """The factor of the squares of each variable that has one; see `training_step`."""
+    if isinstance(l2, Mapping):
+        return {
+            name: factor
+            for pattern, factor in l2.items()
+            for name in _matching([pattern], choice.labels)
+        }
+    found = matrices(graph) if l2 else ()
+    return {name: l2 for name in found if name in choice.recipes}
+
+
+def _reached(graph: Graph, losses: Iterable[str]) -> set[str]:
+    """The names of the tensors that losses depend on."""
+    found = {*losses}
+    for op in reversed(graph.operations):
+        if any(t.name in found for t in op.outputs):
+            found.update(t.name for t in op.inputs)
+    return found
+
+
+def _wanted(
+    graph: Graph, labels: Mapping[str, str], train: Sequence[str] | None
+) -> list[str]:
+    """The scalar variables to train, in the order of the graph."""
+    scalars = [t.name for t in graph.variables if t.dtype == SCALAR.name]
+    if train is not None:
+        matching = set(_matching(train, labels))
+        return [name for name in scalars if name in matching]
+    running = statistics_of(graph)
+    return [n for n in scalars if n not in running and not is_constant(labels[n])]
+
+
+def _why(wanted: Sequence[str], frozen: set[str]) -> str:
+    if not wanted:
+        return "it has no scalar variable to train"
+    if frozen.issuperset(wanted):
+        return "all variables are frozen"
+    return "the loss depends on no variable that is trained"
+
+
+def _matching(patterns: Sequence[str], labels: Mapping[str, str]) -> Iterator[str]:
+    """The names of the variables whose label or name fits one of several patterns."""
+    for pattern in patterns:
+        found = [
+            name
+            for name, label in labels.items()
+            if fnmatchcase(label, pattern) or fnmatchcase(name, pattern)
+        ]
+        if not found:
+            near = suggestion(pattern, [*labels.values()])
+            raise UsageError(f"no variable has the label or name '{pattern}'{near}")
+        yield from found
+
+
+def _by_group(
+    recipes: Mapping[str, Recipe], labels: Mapping[str, str], groups: Groups
+) -> dict[str, Recipe]:
+    """The recipes, with the settings of groups."""
+    known = {name: labels[name] for name in recipes}
+    found = dict(recipes)
+    for pattern, settings in groups.items():
+        text = settings if isinstance(settings, str) else _written(settings)
+        for name in _matching([pattern], known):
+            found[name] = with_settings(found[name], text)
+    return found
+
+
+def _written(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{n} = {print_value(SCALAR, v)}" for n, v in settings.items())
+
+
+def _needs_rate(recipe: Recipe) -> bool:
+    names = {p.name for p in recipe.fragment.parameters}
+    return LEARNING_RATE in names and LEARNING_RATE not in recipe.settings

@@ -1,0 +1,122 @@
+"""A graph that is added to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nnef_grad.build.arguments import bind
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.simplify import simplify
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
+from nnef_grad.graph.names import NameSupply, assign_names
+from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.training.recipes import Recipe, opset_of
+
+
+class Draft:
+    """A graph that grows.
+
+    Attributes:
+        emit: emits operations after those of the graph.
+        inputs: the inputs so far.
+        made: the labels of further variables.
+    """
+
+    def __init__(
+        self, graph: Graph, opset: OpSet, recipes: Iterable[Recipe] = ()
+    ) -> None:
+        self._graph = graph
+        self._supply = NameSupply(graph.tensors)
+        known = opset_of(recipes, opset).extended(graph.fragments)
+        self.emit = Emitter(known, graph.operations, simplify)
+        self.inputs = [*graph.inputs]
+        self.made: list[str] = []
+        self._tensors = graph.tensors
+        self._labels = {label_of(op).lower() for op in variables_of(graph)}
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of a name in the graph that it was in the beginning."""
+        return self._tensors[name]
+
+    def external(
+        self, wish: str, shape: Shape, dtype: str = "scalar", *, before: str = ""
+    ) -> Tensor:
+        """A further input, after the others, or before the one of a name."""
+        tensor = self._fed("external", wish, dtype, shape=shape)
+        names = [t.name for t in self.inputs]
+        place = names.index(before) if before in names else len(names)
+        self.inputs.insert(place, tensor)
+        return tensor
+
+    def variable(self, wish: str, shape: Shape, label: str) -> Tensor:
+        """A further variable, under a label of its own: that wished for, if it is free."""
+        number, free = 1, label
+        while free.lower() in self._labels:
+            number, free = number + 1, f"{label}_{number}"
+        self._labels.add(free.lower())
+        self.made.append(free)
+        return self._fed("variable", wish, "scalar", shape=shape, label=free)
+
+    def _fed(self, name: str, wish: str, dtype: str, **attributes: Any) -> Tensor:
+        call = bind(self.emit.opset.declarations[name], attributes, dtype)
+        (tensor,) = self.emit.emit_op(call, names=(self.fresh(wish),))
+        assert isinstance(tensor, Tensor)
+        return tensor
+
+    def fresh(self, wish: str) -> str:
+        """A name that no tensor has: the wish, if it is free."""
+        return self._supply.fresh(wish)
+
+    def named(self, value: Operand, wish: str) -> Tensor:
+        """The tensor of a value, under a name of its own: the wish, if it is free."""
+        return self.emit.pin_name(value, self.fresh(wish))
+
+    def reduced(self, tensor: Tensor, operation: str, word: str) -> Tensor:
+        """A reduction of all elements: a tensor of rank 0, called by a word."""
+        axes = list(range(tensor.rank))
+        if not axes:
+            return tensor
+        single = self.emit(operation, tensor, axes=axes, hint=f"single_{word}")
+        return self.emit("squeeze", single, axes=axes, hint=word)
+
+    def finished(self, outputs: Sequence[Tensor], **changes: Any) -> Graph:
+        """The graph with these outputs, without what is not used, with final names.
+
+        Args:
+            outputs: the outputs.
+            changes: other fields of the graph, such as its notes.
+        """
+        graph = replace(
+            self._graph,
+            inputs=tuple(self.inputs),
+            outputs=tuple(outputs),
+            operations=tuple(self.emit.operations),
+            **changes,
+        )
+        graph = put_inputs_first(_with_variables_first(prune(graph)))
+        assign_names(
+            graph, self.emit.hints, self.emit.pinned, reserved=self._supply.taken
+        )
+        verify(graph)
+        return graph
+
+
+def _with_variables_first(graph: Graph) -> Graph:
+    """The graph with its variables before all other operations: those of the model, then
+    the state.
+    """
+    others = [op for op in graph.operations if op.name != "variable"]
+    return replace(graph, operations=(*variables_of(graph), *others))
+
+
+def variables_of(graph: Graph) -> list[Operation]:
+    """The operations that declare variables."""
+    return [op for op in graph.operations if op.name == "variable"]
+
+
+def label_of(variable: Operation) -> str:
+    """The label of a variable."""
+    return str(variable.attributes["label"])

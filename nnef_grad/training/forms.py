@@ -1,0 +1,226 @@
+"""The two forms of the state of a step: variables that the document updates, or inputs and
+outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.passes import put_inputs_first, verify
+from nnef_grad.language.library import standard
+from nnef_grad.targets import lower
+from nnef_grad.training.draft import label_of, variables_of
+
+Form = Literal["variables", "inputs"]
+Array = Any
+
+
+class Carried(NamedTuple):
+    """A variable of a step, and its value after it."""
+
+    variable: Tensor
+    new: Tensor
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A step before its state has a form.
+
+    Attributes:
+        graph: a graph with variables, whose outputs are what it reports and new values.
+        read: the variables that others update: they are trained by another step.
+        carried: the variables that this step updates, in order: those that are trained
+            before state.
+        reports: the outputs that are no new values, such as the loss, in order.
+        begin: the labels of the variables that are zeros in the beginning.
+    """
+
+    graph: Graph
+    read: tuple[Tensor, ...]
+    carried: tuple[Carried, ...]
+    reports: tuple[Tensor, ...]
+    begin: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step, as a graph.
+
+    Attributes:
+        graph: the graph. Its inputs are those of the model in order, `target_<output>` for
+            each output with a loss, `learning_rate` if it is no number, `loss_scale` if
+            there is one; then, where state is in inputs, each trained variable under its
+            own name, and the state. Its outputs are the loss; then, where state is in
+            inputs, the new value of each trained variable and of the state, in the same
+            order; then `is_finite`, 1.0 or 0.0, if the loss has a scale.
+        inputs: the names of the inputs, in order.
+        outputs: the names of the outputs, in order.
+        state: for each variable that changes, its new value: the input and the output
+            where state is in inputs, or else the variable and the result of its update.
+        data: the values to begin with, as far as they are known: of variables of the
+            graph by their label, of inputs by their name.
+        labels: the label of each variable that is trained, or is state, by its name.
+        model: the graph that is trained.
+        apply: the step that uses the gradients that this one adds up, if it does.
+        accumulate: of how many batches they are.
+        warnings: what the user should know, a sentence each.
+    """
+
+    graph: Graph
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    state: Mapping[str, str]
+    data: Mapping[str, Array] = field(repr=False)
+    labels: Mapping[str, str] = field(repr=False)
+    model: Graph = field(repr=False)
+    apply: Step | None = None
+    accumulate: int = 1
+    warnings: tuple[str, ...] = ()
+
+
+def as_step(
+    plan: Plan,
+    *,
+    model: Graph,
+    data: Mapping[str, Array],
+    form: Form,
+    target: str,
+) -> Step:
+    """The step of a plan, with its state in a form, for a target.
+
+    Args:
+        plan: the plan.
+        model: the graph that is trained.
+        data: the values of its variables, by label, as far as they are known.
+        form: the form.
+        target: the target that the graph is lowered for.
+    """
+    labels = {op.outputs[0].name: label_of(op) for op in variables_of(plan.graph)}
+    graph, state = (_with_inputs if form == "inputs" else _with_updates)(plan)
+    lowered = lower(graph, target)
+    # A target may change names.
+    places = [
+        (graph.inputs, lowered.graph.inputs),
+        (graph.outputs, lowered.graph.outputs),
+    ]
+    names = {
+        before.name: after.name
+        for pair in places
+        for before, after in zip(*pair, strict=True)
+    }
+    variables = [*plan.read, *(variable for variable, _ in plan.carried)]
+    return Step(
+        lowered.graph,
+        tuple(tensor.name for tensor in lowered.graph.inputs),
+        tuple(tensor.name for tensor in lowered.graph.outputs),
+        {names.get(old, old): names.get(new, new) for old, new in state.items()},
+        {**_values(plan, graph, labels, data, names), **lowered.data},
+        {names.get(v.name, v.name): labels[v.name] for v in variables},
+        model,
+    )
+
+
+def _values(
+    plan: Plan,
+    graph: Graph,
+    labels: Mapping[str, str],
+    data: Mapping[str, Array],
+    names: Mapping[str, str],
+) -> dict[str, Array]:
+    """The values to begin with, by what a variable is called in the form: its label, or
+    the name of its input.
+    """
+    inputs = {tensor.name for tensor in graph.inputs}
+    found: dict[str, Array] = {}
+    for variable in plan.graph.variables:
+        label = labels[variable.name]
+        is_input = variable.name in inputs
+        place = names.get(variable.name, variable.name) if is_input else label
+        if place in found:
+            message = f"'{place}' is the name of an input and the label of a variable"
+            raise UsageError(f"{message}: give the variable another label")
+        if label in plan.begin:
+            found[place] = np.zeros(variable.shape, np.float32)
+        elif label in data:
+            found[place] = data[label]
+    return found
+
+
+def in_inputs(step: Step) -> Step:
+    """The step with its state in inputs: itself, or one that does the same for a runtime
+    that keeps no variables.
+    """
+    updates = [op for op in step.graph.operations if op.name == "update"]
+    if not updates:
+        return step
+    carried = tuple(Carried(*op.inputs) for op in updates)
+    changed = {variable.name for variable, _ in carried}
+    results = {op.outputs[0] for op in updates}
+    reports = tuple(t for t in step.graph.outputs if t not in results)
+    graph = replace(
+        step.graph,
+        outputs=(*reports[:1], *(new for _, new in carried), *reports[1:]),
+        operations=tuple(op for op in step.graph.operations if op.name != "update"),
+    )
+    read = [
+        variable
+        for variable in graph.variables
+        if variable.name in step.labels and variable.name not in changed
+    ]
+    plan = Plan(graph, tuple(read), carried, reports, frozenset())
+    graph, state = _with_inputs(plan)
+    names = {label: name for name, label in step.labels.items()}
+    return replace(
+        step,
+        graph=graph,
+        inputs=tuple(tensor.name for tensor in graph.inputs),
+        outputs=tuple(tensor.name for tensor in graph.outputs),
+        state=state,
+        data={names.get(label, label): v for label, v in step.data.items()},
+    )
+
+
+def _with_inputs(plan: Plan) -> tuple[Graph, dict[str, str]]:
+    """The plan with its variables as inputs, and their new values as outputs."""
+    graph, carried = plan.graph, plan.carried
+    fed = (*plan.read, *(variable for variable, _ in carried))
+    operations = tuple(
+        _as_input(op) if op.name == "variable" and op.outputs[0] in fed else op
+        for op in graph.operations
+    )
+    inputs = (*graph.inputs, *fed)
+    graph = put_inputs_first(replace(graph, inputs=inputs, operations=operations))
+    return graph, {variable.name: new.name for variable, new in carried}
+
+
+def _as_input(variable: Operation) -> Operation:
+    attributes: Any = {"shape": variable.attributes["shape"]}
+    return replace(variable, definition=standard()["external"], attributes=attributes)
+
+
+def _with_updates(plan: Plan) -> tuple[Graph, dict[str, str]]:
+    """The plan with an update of each variable, and what it reports as outputs."""
+    graph = plan.graph
+    supply = NameSupply(graph.tensors)
+    updates = []
+    for variable, new in plan.carried:
+        name = supply.fresh(f"updated_{variable.name}")
+        result = Tensor(name, variable.dtype, variable.shape)
+        definition = standard()["update"]
+        updates.append(
+            Operation(definition, (variable, new), {}, (result,), variable.dtype)
+        )
+    # A graph has an output: where there is nothing to report, what becomes of variables.
+    results = tuple(op.outputs[0] for op in updates)
+    outputs = plan.reports or results
+    graph = replace(graph, outputs=outputs, operations=(*graph.operations, *updates))
+    verify(graph)
+    pairs = zip(plan.carried, updates, strict=True)
+    return graph, {c.variable.name: op.outputs[0].name for c, op in pairs}

@@ -1,0 +1,110 @@
+"""What happens to gradients before they are used: the scale of the loss, clipping.
+
+Gradients are by the name of their variable, after which what is computed is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+from nnef_grad.graph.ir import Tensor
+from nnef_grad.graph.names import step_names
+from nnef_grad.training.draft import Draft
+
+Gradients = Mapping[str, Tensor]
+
+# The largest number of single precision: what is not a number is not below it.
+LARGEST = 3.4028234663852886e38
+# As in torch: a norm of zero divides nothing by zero.
+_SMALL = 1e-6
+
+
+class Clipping(NamedTuple):
+    """How gradients are bounded.
+
+    Attributes:
+        value: the largest absolute value of an element; None for any.
+        norm: the largest norm of all gradients together; None for any.
+    """
+
+    value: float | None = None
+    norm: float | None = None
+
+
+def divided(
+    draft: Draft, gradients: Gradients, divisor: Tensor | float, word: str
+) -> Gradients:
+    """Gradients divided by the scale of the loss, or by how many they are the sum of."""
+    return {
+        name: _emit(draft, name, "div", gradient, divisor, word=word)
+        for name, gradient in gradients.items()
+    }
+
+
+def finite(draft: Draft, gradients: Gradients) -> Tensor:
+    """Whether all elements of all gradients are numbers: a logical tensor of rank 0."""
+    found = []
+    for name, gradient in gradients.items():
+        size = _emit(draft, name, "abs", gradient, word="size")
+        below = _emit(draft, name, "le", size, LARGEST, word="below_largest")
+        found.append(draft.reduced(below, "all_reduce", "finite"))
+    return _combined(draft, "and", found, "all_finite")
+
+
+def clipped(draft: Draft, gradients: Gradients, clipping: Clipping) -> Gradients:
+    """Gradients within bounds: first each element, then the norm of all of them."""
+    found = gradients
+    if clipping.value is not None:
+        bound = clipping.value
+        found = {name: _clamped(draft, name, g, bound) for name, g in found.items()}
+    if clipping.norm is not None:
+        factor = _factor(draft, found, clipping.norm)
+        found = {
+            name: _emit(draft, name, "mul", g, factor, word="clipped")
+            for name, g in found.items()
+        }
+    return found
+
+
+def _clamped(draft: Draft, name: str, gradient: Tensor, bound: float) -> Tensor:
+    below = _emit(draft, name, "min", gradient, bound, word="below")
+    return draft.emit("max", below, -bound, hint="clamped")
+
+
+def _factor(draft: Draft, gradients: Gradients, bound: float) -> Tensor:
+    """What makes the norm no larger than a bound, a tensor of rank 0."""
+    squares = []
+    for name, gradient in gradients.items():
+        square = _emit(draft, name, "sqr", gradient, word="square")
+        squares.append(draft.reduced(square, "sum_reduce", "squares"))
+    total = _combined(draft, "add", squares, "square_norm")
+    emit = draft.emit
+    norm = emit("sqrt", total, hint="norm")
+    divisor = emit("add", norm, _SMALL, hint="divisor")
+    ratio = emit("div", bound, divisor, hint="ratio")
+    return emit("min", ratio, 1.0, hint="factor")
+
+
+def _combined(
+    draft: Draft, operation: str, parts: Sequence[Tensor], word: str
+) -> Tensor:
+    """Tensors of rank 0, made one by an operation of two."""
+    draft.emit.naming = str
+    hint = f"{word}_of_some"
+    whole = reduce(lambda x, y: draft.emit(operation, x, y, hint=hint), parts)
+    draft.emit.set_hint(whole, word)
+    return whole
+
+
+def _emit(
+    draft: Draft,
+    name: str,
+    operation: str,
+    gradient: Tensor,
+    *operands: Tensor | float,
+    word: str,
+) -> Tensor:
+    draft.emit.naming = step_names(f"{{}}_{name}")
+    return draft.emit(operation, gradient, *operands, hint=word)

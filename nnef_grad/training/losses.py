@@ -1,0 +1,293 @@
+"""The loss of a model: its outputs and their targets, reduced to one number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+from typing import Any
+
+from nnef_grad.autodiff.apply_rules import shapes_by_rule
+from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.names import step_names
+from nnef_grad.language import syntax
+from nnef_grad.language.types import SCALAR, STRING, TensorType
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.training.draft import Draft
+from nnef_grad.training.recipes import (
+    LOSS,
+    STOP_GRADIENT,
+    Recipe,
+    opset_of,
+    read_recipe,
+)
+
+# The settings that every loss has, and what they are if they are not given.
+FURTHER = {"reduction": STRING, "weight": SCALAR}
+REDUCTIONS = ("mean", "sum", "batchmean")
+TARGET = "_target"
+# Losses of what these compute that have an exact form without them, which never overflows:
+# the loss, the operation, the other loss.
+_FUSED = {
+    ("categorical_cross_entropy", "softmax"): "softmax_cross_entropy",
+    ("binary_cross_entropy", "sigmoid"): "sigmoid_cross_entropy",
+}
+# Losses that compute the operation themselves.
+_INCLUDED = {
+    ("softmax_cross_entropy", "softmax"),
+    ("softmax_cross_entropy_with_labels", "softmax"),
+    ("sigmoid_cross_entropy", "sigmoid"),
+}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A graph whose one output is to be made smaller.
+
+    Attributes:
+        graph: the graph.
+        loss: the name of its output of rank 0.
+        targets: the input with the target of each output that has a loss, by the output.
+        stopped: the tensors that no gradient goes through.
+        warnings: what the user should know, a sentence each.
+    """
+
+    graph: Graph
+    loss: str
+    targets: Mapping[str, str]
+    stopped: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def read_losses(graph: Graph, losses: str | Mapping[str, str]) -> dict[str, Recipe]:
+    """The recipe of the loss of each output.
+
+    Args:
+        graph: the forward graph.
+        losses: the loss of its one scalar output, or of several scalar tensors, by name.
+
+    Raises:
+        NnefGradError: a recipe cannot be read, a tensor is unknown or not scalar, or
+            there are several outputs and it is not said whose loss this is.
+    """
+    if isinstance(losses, str):
+        outputs = [t.name for t in graph.outputs if t.dtype == "scalar"]
+        if len(outputs) != 1:
+            found = ", ".join(outputs) or "none"
+            message = f"graph '{graph.name}' has not one scalar output, but {found}"
+            raise UsageError(f"{message}: name the tensor of the loss")
+        losses = {outputs[0]: losses}
+    tensors = graph.tensors
+    for name in losses:
+        if name not in tensors:
+            near = suggestion(name, list(tensors))
+            raise UsageError(f"the graph has no tensor '{name}'{near}")
+        if tensors[name].dtype != "scalar":
+            raise UsageError(f"'{name}' is {tensors[name].dtype}: it has no loss")
+    return {output: read_recipe(text, LOSS, FURTHER) for output, text in losses.items()}
+
+
+def with_losses(
+    graph: Graph,
+    losses: Mapping[str, Recipe],
+    penalties: Mapping[str, float],
+    *,
+    kept: Sequence[Tensor] = (),
+    opset: OpSet,
+) -> Objective:
+    """The graph with losses.
+
+    Args:
+        graph: the forward graph.
+        losses: the recipe for the loss of each tensor, by name.
+        penalties: for variables, by name, the factor of half the sum of the squares of
+            their elements.
+        kept: tensors of the graph that are outputs as well, after the loss.
+        opset: the operations of the graph.
+
+    Raises:
+        NnefGradError: a loss does not fit its output.
+    """
+    draft, tensors = Draft(graph, opset, losses.values()), graph.tensors
+    targets = {
+        output: draft.external(
+            f"target_{output}", *_target(recipe, tensors[output], opset)
+        )
+        for output, recipe in losses.items()
+    }
+    warnings = [
+        advice
+        for output, recipe in losses.items()
+        for advice in _advice(recipe, tensors[output], draft)
+    ]
+    parts = [
+        _loss(draft, *_fused(recipe, tensors[output], draft), targets[output], output)
+        for output, recipe in losses.items()
+    ]
+    parts += [_penalty(draft, tensors[name], by) for name, by in penalties.items()]
+    emit = draft.emit
+    emit.naming = str
+    total = reduce(lambda x, y: emit("add", x, y, hint="loss"), parts)
+    loss = draft.named(total, "loss")
+    stops = [op.outputs[0] for op in emit.operations if op.name == STOP_GRADIENT]
+    made = draft.finished([loss, *kept])
+    # It has its final name by now.
+    return Objective(
+        made,
+        loss.name,
+        {output: target.name for output, target in targets.items()},
+        tuple(tensor.name for tensor in stops),
+        tuple(warnings),
+    )
+
+
+def without_stops(graph: Graph) -> Graph:
+    """The graph without the operations that only gradients meet."""
+
+    def body(operation: Operation) -> Decompose | None:
+        return _passed if operation.name == STOP_GRADIENT else None
+
+    return inline(graph, body)
+
+
+def _passed(_: Any, operation: Operation) -> list[Any]:
+    return [operation.operands[0]]
+
+
+# ---- One loss ----
+
+
+def _target(recipe: Recipe, output: Tensor, opset: OpSet) -> tuple[Shape, str]:
+    """The shape and the data type of the target of an output."""
+    (_, parameter, *_) = recipe.fragment.parameters
+    type_ = parameter.type
+    dtype = type_.dtype if isinstance(type_, TensorType) else None
+    rule = recipe.library.get(recipe.name + TARGET)
+    if rule is None:
+        return output.shape, dtype or "scalar"
+    known = opset_of([recipe], opset)
+    shape: Any = shapes_by_rule(rule, known, output.shape)
+    return tuple(shape), dtype or "scalar"
+
+
+def _fused(recipe: Recipe, output: Tensor, draft: Draft) -> tuple[Recipe, Tensor]:
+    """A loss and a tensor whose loss it is, in place of those that were given: the loss
+    that has the softmax or sigmoid inside which made the output.
+    """
+    activation, before = _activation(output, draft)
+    fused = _FUSED.get((recipe.name, activation))
+    if fused is None or before is None:
+        return recipe, output
+    return replace(recipe, fragment=recipe.library[fused]), before
+
+
+def _advice(recipe: Recipe, output: Tensor, draft: Draft) -> Iterator[str]:
+    """A warning about a loss that repeats what made the output."""
+    activation, before = _activation(output, draft)
+    if before is not None and (recipe.name, activation) in _INCLUDED:
+        yield (
+            f"'{recipe.name}' begins with a {activation}, and '{output.name}' is the result"
+            f" of one: give the loss to '{before.name}'"
+        )
+
+
+def _activation(output: Tensor, draft: Draft) -> tuple[str, Tensor | None]:
+    """The name of the operation that made a tensor, and its operand, if it is a sigmoid,
+    or a softmax along the classes.
+    """
+    made = draft.emit.producer(output)
+    is_softmax = made is not None and made.name == "softmax"
+    if made is None or (is_softmax and made.attributes["axes"] != (1,)):
+        return "", None
+    return made.name, made.inputs[0] if made.inputs else None
+
+
+def _loss(
+    draft: Draft, recipe: Recipe, output: Tensor, target: Tensor, name: str
+) -> Tensor:
+    """The loss of an output, a tensor of rank 0."""
+    emit = draft.emit
+    emit.naming = step_names(f"{{}}_{name}")
+    values = {
+        p.name: _value(recipe, p, output, target) for p in recipe.fragment.parameters
+    }
+    losses, *counts = recipe.emit(emit, values).values()
+    reduction = recipe.settings.get("reduction", "mean")
+    if reduction not in REDUCTIONS:
+        known = ", ".join(REDUCTIONS)
+        message = f"'{reduction}' is not a reduction: there are {known}"
+        raise UsageError(message, recipe.span)
+    if not isinstance(losses, Tensor):
+        message = f"'{recipe.name}' returns a number: it depends on nothing"
+        raise UsageError(message, recipe.fragment.span)
+    is_mean = reduction == "mean" and not counts
+    operation, word = ("mean_reduce", "loss") if is_mean else ("sum_reduce", "sum")
+    total = draft.reduced(losses, operation, word)
+    if reduction == "mean" and counts:
+        count = draft.reduced(counts[0], "sum_reduce", "count")
+        total = emit("div", total, count, hint="loss")
+    if reduction == "batchmean":
+        total = emit("div", total, float(output.shape[0]), hint="loss")
+    weight = recipe.settings.get("weight", 1.0)
+    return emit("mul", total, weight, hint="loss")
+
+
+def _value(
+    recipe: Recipe, parameter: syntax.Parameter, output: Tensor, target: Tensor
+) -> Any:
+    """The value of a parameter of a loss."""
+    first, second, *_ = recipe.fragment.parameters
+    if parameter is first:
+        return output
+    if parameter is second:
+        return target
+    if parameter.name == "classes" and parameter.name not in recipe.settings:
+        if output.rank < 2:
+            shape = list(output.shape)
+            message = f"'{recipe.name}' takes classes along axis 1 of '{output.name}'"
+            raise UsageError(f"{message}, whose shape is {shape}", recipe.span)
+        return output.shape[1]
+    return recipe.setting(parameter)
+
+
+# ---- Penalties ----
+
+
+def _penalty(draft: Draft, variable: Tensor, factor: float) -> Tensor:
+    """Half the sum of the squares of the elements, times a factor: its gradient is the
+    variable times the factor.
+    """
+    emit = draft.emit
+    emit.naming = step_names(f"{{}}_{variable.name}")
+    square = emit("sqr", variable, hint="square")
+    total = draft.reduced(square, "sum_reduce", "squares")
+    return emit("mul", total, 0.5 * factor, hint="penalty")
+
+
+def matrices(graph: Graph) -> Iterator[str]:
+    """The names of the variables that are filters and matrices, rather than biases,
+    scales and offsets: several axes of them are longer than 1, or a product reads them.
+    """
+    multiplied = {
+        operand.name
+        for op in graph.operations
+        for parameter, operand in zip(op.definition.operands, op.operands, strict=True)
+        if isinstance(operand, Tensor) and parameter.name in _FILTERS.get(op.name, ())
+    }
+    for variable in graph.variables:
+        is_long = prod(variable.shape) > max(variable.shape, default=1)
+        if is_long or variable.name in multiplied:
+            yield variable.name
+
+
+_FILTERS: dict[str, tuple[str, ...]] = {
+    "conv": ("filter",),
+    "deconv": ("filter",),
+    "linear": ("filter",),
+    "matmul": ("A", "B"),
+    "separable_conv": ("plane_filter", "point_filter"),
+    "separable_deconv": ("plane_filter", "point_filter"),
+}

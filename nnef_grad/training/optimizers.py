@@ -1,0 +1,302 @@
+"""Optimizers: the new values of variables by their gradients, and the state that they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of, tensors
+from nnef_grad.graph.names import step_names
+from nnef_grad.language import syntax
+from nnef_grad.language.types import holds_tensors
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.training.draft import Draft
+from nnef_grad.training.forms import Carried
+from nnef_grad.training.recipes import OPTIMIZER, Recipe, opset_of
+
+LEARNING_RATE = "learning_rate"
+NEW = "new_"
+# How often the shapes of state are inferred from each other.
+_ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class State:
+    """A tensor that an optimizer keeps from step to step, zeros in the beginning.
+
+    Attributes:
+        name: its name in the fragment.
+        shape: its shape.
+        is_shared: whether it is the same for all variables, as it depends on none.
+    """
+
+    name: str
+    shape: Shape
+    is_shared: bool
+
+
+class Trained(NamedTuple):
+    """A variable to be trained.
+
+    Attributes:
+        variable: the variable.
+        label: its label.
+        gradient: its gradient, of its shape.
+        optimizer: how it is trained.
+    """
+
+    variable: Tensor
+    label: str
+    gradient: Tensor
+    optimizer: Recipe
+
+
+def update(
+    draft: Draft, trained: Sequence[Trained], learning_rate: Tensor | None, opset: OpSet
+) -> list[Carried]:
+    """Emits the new values of variables, and those of the state of their optimizers.
+
+    Args:
+        draft: the graph that has the variables and the gradients.
+        trained: the variables.
+        learning_rate: the input with the learning rate, for optimizers that are given
+            none.
+        opset: the operations of the graph.
+
+    Returns:
+        The variables in order, then the state of each.
+    """
+    kept = _Kept(draft, learning_rate, opset)
+    variables = [kept.step(one) for one in trained]
+    return [*variables, *kept.state]
+
+
+class _Kept:
+    """The state of several optimizers."""
+
+    def __init__(
+        self, draft: Draft, learning_rate: Tensor | None, opset: OpSet
+    ) -> None:
+        self._carried: dict[Tensor, Carried] = {}
+        self._draft = draft
+        self._learning_rate = learning_rate
+        self._opset = opset
+        self._states: dict[object, list[State]] = {}
+        self._groups: dict[object, str] = {}
+        self._variables: dict[object, Tensor] = {}
+        # The learning rate and state, and what is computed from nothing else.
+        self._shared = set(tensors([learning_rate]))
+
+    @property
+    def state(self) -> list[Carried]:
+        """The state of each variable, then that which all share."""
+        return sorted(self._carried.values(), key=lambda c: c.variable in self._shared)
+
+    def step(self, one: Trained) -> Carried:
+        """Emits the new value of a variable, and the new state."""
+        recipe, variable, draft = one.optimizer, one.variable, self._draft
+        rate = recipe.settings.get(LEARNING_RATE, self._learning_rate)
+        held = {s.name: self._held(s, one) for s in self._states_of(one, rate)}
+        values = _values(recipe, variable, one.gradient, rate)
+        unused = {p.name: 0.0 for p in _state_parameters(recipe.fragment)}
+        draft.emit.naming = step_names(f"{{}}_{variable.name}")
+        draft.emit.origin = _heading(recipe, {**values, **held}, variable)
+        before = len(draft.emit.operations)
+        results = recipe.emit(draft.emit, {**values, **unused, **held})
+        self._name_shared(draft.emit.operations[before:], one)
+        for name, tensor in held.items():
+            self._carry(tensor, results[NEW + name])
+        draft.emit.origin = None
+        return Carried(variable, results[NEW + "variable"])
+
+    def _name_shared(self, operations: Sequence[Operation], one: Trained) -> None:
+        """Calls what does not depend on a variable after the optimizer."""
+        group, ending = self._group(one.optimizer), f"_{one.variable.name}"
+        hints = self._draft.emit.hints
+        for op in operations:
+            if op.inputs and self._shared.issuperset(op.inputs):
+                self._shared.update(op.outputs)
+                for tensor in op.outputs:
+                    word = hints[tensor.name].replace(ending, "", 1)
+                    hints[tensor.name] = f"{group}_{word}"
+
+    def _states_of(self, one: Trained, rate: Any) -> list[State]:
+        shape = one.variable.shape
+        key = _key(one.optimizer), shape
+        if key not in self._states:
+            self._states[key] = states(one.optimizer, shape, rate, self._opset)
+        return self._states[key]
+
+    def _carry(self, tensor: Tensor, new: Any) -> None:
+        """Carries state on, the first time that it gets its new value."""
+        if tensor in self._carried:
+            return
+        if not isinstance(new, Tensor):
+            new = self._draft.emit("constant", shape=tensor.shape, value=(new,))
+        self._carried[tensor] = Carried(tensor, new)
+
+    def _held(self, state: State, one: Trained) -> Tensor:
+        """The variable of a state."""
+        recipe = one.optimizer
+        if not state.is_shared:
+            name, label = one.variable.name, one.label
+            return self._draft.variable(
+                f"{name}_{state.name}", state.shape, f"{label}/{state.name}"
+            )
+        group = self._group(recipe)
+        key = group, state.name
+        if key not in self._variables:
+            self._variables[key] = self._draft.variable(
+                f"{group}_{state.name}", state.shape, f"{group}/{state.name}"
+            )
+            self._shared.add(self._variables[key])
+        return self._variables[key]
+
+    def _group(self, recipe: Recipe) -> str:
+        """The name of what variables with the same settings share."""
+        number = len(self._groups) + 1
+        name = recipe.name if number == 1 else f"{recipe.name}_{number}"
+        return self._groups.setdefault(_key(recipe), name)
+
+
+def _heading(recipe: Recipe, values: Mapping[str, Any], variable: Tensor) -> Operation:
+    """What the operations of an optimizer are listed under: its invocation, as if it were
+    an operation, without state that it does not keep.
+    """
+    shown = tuple(p for p in recipe.fragment.parameters if p.name in values)
+    fragment = replace(recipe.fragment, parameters=shown)
+    return Operation(
+        fragment,
+        tuple(values[p.name] for p in fragment.operands),
+        {p.name: values[p.name] for p in fragment.attributes},  # type: ignore[arg-type]
+        (replace(variable, name=NEW + variable.name),),
+    )
+
+
+def _key(recipe: Recipe) -> object:
+    settings = {k: v for k, v in recipe.settings.items() if k != LEARNING_RATE}
+    return recipe.name, id(recipe.fragment), repr(sorted(settings.items()))
+
+
+# ---- State ----
+
+
+def states(
+    recipe: Recipe, shape: Shape, learning_rate: Any, opset: OpSet
+) -> list[State]:
+    """The state that an optimizer keeps for a variable of a shape, by its settings.
+
+    A state has the shape of its new value. As that may depend on the shapes of others, all
+    are numbers at first, and grow.
+
+    Raises:
+        NnefGradError: the fragment does not return the new value of a parameter, or
+            gives it another shape than that of the variable.
+    """
+    names = [p.name for p in _state_parameters(recipe.fragment)]
+    shapes: dict[str, Shape] = dict.fromkeys(names, ())
+    for _ in range(_ROUNDS):
+        tried = _Trial(recipe, shape, shapes, learning_rate, opset)
+        if tried.shapes == shapes:
+            return [
+                State(name, shapes[name], tried.is_shared(name))
+                for name in names
+                if name in tried.needed()
+            ]
+        shapes = tried.shapes
+    message = (
+        f"the state of '{recipe.name}' has no shape: its new value is larger each time"
+    )
+    raise UsageError(message, recipe.fragment.span)
+
+
+class _Trial:
+    """An optimizer, emitted for state of some shapes.
+
+    Attributes:
+        shapes: the shapes of the new state.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        shape: Shape,
+        shapes: Mapping[str, Shape],
+        learning_rate: Any,
+        opset: OpSet,
+    ) -> None:
+        self._emitter = Emitter(opset_of([recipe], opset))
+        variable, gradient = (self._tensor(shape, name) for name in OPTIMIZER.begins)
+        rate = learning_rate
+        if isinstance(rate, Tensor):
+            rate = self._tensor((), LEARNING_RATE)
+        self._given = {variable, gradient}
+        self._state = {name: self._tensor(shapes[name], name) for name in shapes}
+        values = _values(recipe, variable, gradient, rate)
+        self._results = recipe.emit(self._emitter, {**values, **self._state})
+        found = shape_of(self._results[NEW + "variable"])
+        if found != shape:
+            what = f"'{recipe.name}' gives a variable of shape {list(shape)}"
+            message = f"{what} a value of shape {list(found)}"
+            raise UsageError(message, recipe.fragment.span)
+        self.shapes = {name: shape_of(self._results[NEW + name]) for name in shapes}
+
+    def _tensor(self, shape: Shape, name: str) -> Tensor:
+        return self._emitter.tensor("scalar", shape, name)
+
+    def needed(self) -> set[str]:
+        """The state that the new variable depends on, at once or in later steps."""
+        return self._reached(self._sources(NEW + "variable"))
+
+    def is_shared(self, name: str) -> bool:
+        """Whether a state depends on no variable."""
+        every = {name, *self._reached(self._sources(NEW + name))}
+        return all(self._given.isdisjoint(self._sources(NEW + n)) for n in every)
+
+    def _reached(self, sources: set[Tensor]) -> set[str]:
+        """The state among tensors, and what its new values depend on."""
+        found = set[str]()
+        pending = [name for name, tensor in self._state.items() if tensor in sources]
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                sources = self._sources(NEW + name)
+                pending += [n for n, t in self._state.items() if t in sources]
+        return found
+
+    def _sources(self, result: str) -> set[Tensor]:
+        """All that a result is computed from."""
+        found = set(tensors([self._results[result]]))
+        for op in reversed(self._emitter.operations):
+            if not found.isdisjoint(op.outputs):
+                found.update(op.inputs)
+        return found
+
+
+def _values(
+    recipe: Recipe, variable: Tensor, gradient: Tensor, learning_rate: Any
+) -> dict[str, Any]:
+    """The values of the parameters that are no state."""
+    first, second, *others = recipe.fragment.parameters
+    values: dict[str, Any] = {first.name: variable, second.name: gradient}
+    state = {p.name for p in _state_parameters(recipe.fragment)}
+    for parameter in others:
+        if parameter.name == LEARNING_RATE and learning_rate is not None:
+            values[LEARNING_RATE] = learning_rate
+        elif parameter.name not in state:
+            values[parameter.name] = recipe.setting(parameter)
+    return values
+
+
+def _state_parameters(fragment: syntax.Fragment) -> list[syntax.Parameter]:
+    """The parameters that are state: the fragment returns their new values."""
+    results = {r.name for r in fragment.results}
+    return [
+        p
+        for p in fragment.parameters[len(OPTIMIZER.begins) :]
+        if holds_tensors(p.type) and NEW + p.name in results
+    ]

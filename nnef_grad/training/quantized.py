@@ -1,0 +1,87 @@
+"""Quantization-aware training: what will be quantized is quantized while it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from nnef_grad.build.arguments import bind
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph, Quantization, Tensor
+from nnef_grad.graph.names import assign_names, substitute
+from nnef_grad.language.types import holds_tensors
+from nnef_grad.ops.opset import OpSet
+
+
+class Quantized(NamedTuple):
+    """A graph that computes what a quantized one does.
+
+    Attributes:
+        graph: the graph.
+        results: the quantized tensor in place of each, by the names of both.
+    """
+
+    graph: Graph
+    results: Mapping[str, str]
+
+
+def with_quantization(graph: Graph, opset: OpSet) -> Quantized:
+    """The graph with the quantization of each tensor as an operation, whose derivative is
+    that of the calculus: straight through, within the range.
+
+    Raises:
+        UsageError: the graph has no quantization info, or an operation of it is not the
+            standard's.
+    """
+    if not graph.quantization:
+        message = f"there is no quantization info for graph '{graph.name}'"
+        raise UsageError(f"{message}: it stands in a file graph.quant beside it")
+    emitter = Emitter(opset.extended(graph.fragments))
+    found: dict[Tensor, Tensor] = {}
+    for operation in graph.operations:
+        emitter.append(substitute(operation, found))
+        for tensor in operation.outputs:
+            entry = graph.quantization.get(tensor.name)
+            if entry is not None:
+                found[tensor] = _quantized(emitter, tensor, entry)
+    made = replace(
+        graph,
+        operations=tuple(emitter.operations),
+        outputs=tuple(found.get(tensor, tensor) for tensor in graph.outputs),
+        quantization={},
+    )
+    assign_names(made, emitter.hints, emitter.pinned)
+    return Quantized(made, {t.name: result.name for t, result in found.items()})
+
+
+def _quantized(emitter: Emitter, tensor: Tensor, entry: Quantization) -> Tensor:
+    """A tensor as its quantization rounds it."""
+    definition = entry.operation
+    if definition.name not in emitter.opset.declarations:
+        message = f"'{definition.name}' is not an operation of the standard"
+        raise UsageError(message, entry.span)
+    first, *others = definition.parameters
+    values: dict[str, Any] = {first.name: tensor}
+    for parameter in others:
+        value = entry.attributes[parameter.name]
+        is_operand = holds_tensors(parameter.type)
+        values[parameter.name] = _operand(emitter, value) if is_operand else value
+    call = bind(definition, values, None)
+    hints = (f"{tensor.name}_quantized",)
+    (result,) = emitter.emit_op(call, hints=hints, span=entry.span)
+    assert isinstance(result, Tensor)
+    return result
+
+
+def _operand(emitter: Emitter, value: Any) -> Any:
+    """A number, or the constant that nested tuples of numbers are."""
+    if not isinstance(value, tuple):
+        return value
+    shape: list[int] = []
+    items: list[Any] = [value]
+    while isinstance(items[0], tuple):
+        shape.append(len(items[0]))
+        items = [part for item in items for part in item]
+    return emitter("constant", shape=tuple(shape), value=tuple(map(float, items)))

@@ -1,0 +1,224 @@
+"""Losses and optimizers, as users name them: `adam`, `huber(delta = 0.5)`,
+`mine.nnef:focal(gamma = 2.0)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.evaluation import Evaluator
+from nnef_grad.errors import InvalidGraphError, UsageError, bounded_nesting, suggestion
+from nnef_grad.language import syntax
+from nnef_grad.language.check_definitions import check_fragments
+from nnef_grad.language.library import Extended, FragmentFile, Library, standard
+from nnef_grad.language.parser import parse_fragments, parse_invocation
+from nnef_grad.language.typecheck import ExpressionChecker
+from nnef_grad.language.types import (
+    INTEGER,
+    SCALAR,
+    Generics,
+    TensorType,
+    Type,
+    is_assignable,
+)
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.source import Source, Span
+from nnef_grad.storage.files import read_source
+
+
+class Kind(NamedTuple):
+    """A kind of recipe.
+
+    Attributes:
+        name: what messages call it.
+        file: the recipes of the project.
+        begins: the parameters that its fragments begin with.
+    """
+
+    name: str
+    file: str
+    begins: tuple[str, ...]
+
+    @property
+    def article(self) -> str:
+        """The name with its article."""
+        return f"{'an' if self.name[0] in 'aeiou' else 'a'} {self.name}"
+
+
+LOSS = Kind("loss", "losses.nnef", ("output", "target"))
+OPTIMIZER = Kind("optimizer", "optimizers.nnef", ("variable", "gradient"))
+STOP_GRADIENT = "stop_gradient"
+_IN_FILE = re.compile(r"(?P<path>.+\.nnef):(?=\w)")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A fragment, with some of its settings.
+
+    Attributes:
+        fragment: the loss, or the optimizer.
+        settings: the values that were given, by name.
+        library: the fragments beside it, and those of the project.
+        span: where it was named.
+    """
+
+    fragment: syntax.Fragment
+    settings: Mapping[str, Any]
+    library: Library
+    span: Span
+
+    @property
+    def name(self) -> str:
+        """The name of the fragment."""
+        return self.fragment.name
+
+    @property
+    def text(self) -> str:
+        """The recipe as it was named."""
+        return self.span.source.text
+
+    def setting(self, parameter: syntax.Parameter) -> Any:
+        """The value of a parameter: as it was given, or the default.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if parameter.name in self.settings:
+            return self.settings[parameter.name]
+        if parameter.default is None:
+            message = f"nothing gives the parameter '{parameter.name}' of '{self.name}'"
+            raise UsageError(f"{message} a value", parameter.span)
+        return syntax.literal_value(parameter.default)
+
+    def emit(
+        self,
+        emitter: Emitter,
+        values: Mapping[str, Any],
+        fragment: syntax.Fragment | None = None,
+    ) -> dict[str, Any]:
+        """Emits the body of the fragment, or of another one beside it.
+
+        Args:
+            emitter: emits the operations; it knows those of `opset_of`.
+            values: a value for each parameter.
+            fragment: the other fragment.
+
+        Returns:
+            The value of each result, by name.
+        """
+        evaluator = Evaluator(emitter, inlined=set(_with_bodies(self.library)))
+        chosen = fragment or self.fragment
+        return evaluator.instantiate(chosen, values, emitter.naming, self.span)
+
+
+def opset_of(recipes: Iterable[Recipe], opset: OpSet) -> OpSet:
+    """An opset, with what the bodies of recipes call."""
+    shapes = {**opset.shapes, STOP_GRADIENT: lambda x: x}
+    found = OpSet(opset.declarations, shapes)
+    for recipe in recipes:
+        found = found.extended(recipe.library.values())
+    return found
+
+
+def read_recipe(
+    text: str, kind: Kind, further: Mapping[str, Type] | None = None
+) -> Recipe:
+    """The recipe that a text names, with its settings.
+
+    Args:
+        text: a name, with settings in parentheses if there are any; one of a file of the
+            user's comes after the path and a colon.
+        kind: what it must be.
+        further: the types of settings that all of this kind have, by name.
+
+    Raises:
+        NnefGradError: the text is no invocation; the file cannot be read, or has a
+            mistake; the name is unknown, or a setting does not fit.
+    """
+    in_file = _IN_FILE.match(text)
+    built_in = _built_in(kind.file)
+    own = _own_fragments(in_file["path"], built_in) if in_file else built_in
+    library = Extended(own.values(), built_in) if in_file else built_in
+    source = Source(f"<{kind.name}>", text)
+    start = in_file.end() if in_file else 0
+    with bounded_nesting(Span(source, start, len(text))):
+        call = parse_invocation(source, start)
+        if call.name not in own:
+            known = sorted(name for name in own if _is_of(own[name], kind))
+            near = suggestion(call.name, known) or f": there are {', '.join(known)}"
+            raise UsageError(f"there is no {kind.name} '{call.name}'{near}", call.span)
+        fragment = own[call.name]
+        if not _is_of(fragment, kind):
+            begins = " and ".join(f"'{name}'" for name in kind.begins)
+            what = f"'{call.name}' is not {kind.article}"
+            message = f"{what}: its parameters do not begin with {begins}"
+            raise UsageError(message, fragment.span)
+        types = {p.name: p.type for p in fragment.parameters[len(kind.begins) :]}
+        settings = dict(_settings(call, {**types, **(further or {})}))
+    return Recipe(fragment, settings, library, call.span)
+
+
+def with_settings(recipe: Recipe, text: str) -> Recipe:
+    """The recipe with further settings, a text such as `beta1 = 0.8, eps = 1e-6`."""
+    call = parse_invocation(Source("<settings>", f"{recipe.name}({text})"), 0)
+    types = {p.name: p.type for p in recipe.fragment.parameters[2:]}
+    settings = {**recipe.settings, **dict(_settings(call, types))}
+    return Recipe(recipe.fragment, settings, recipe.library, call.span)
+
+
+def _is_of(fragment: syntax.Fragment, kind: Kind) -> bool:
+    begins = tuple(p.name for p in fragment.operands[: len(kind.begins)])
+    return fragment.body is not None and begins == kind.begins
+
+
+@lru_cache(maxsize=2)
+def _built_in(name: str) -> FragmentFile:
+    return FragmentFile(Path(__file__).parent / name)
+
+
+def _own_fragments(path: str, built_in: Library) -> Library:
+    """The fragments of a file of the user's, checked."""
+    source = read_source(path)
+    with bounded_nesting(Span(source, 0, 0)):
+        fragments = parse_fragments(source)
+        library = Extended(fragments, Extended(built_in.values(), standard()))
+        problems = check_fragments(fragments, library)
+    if problems:
+        raise InvalidGraphError.collect(problems)
+    return {f.name: f for f in fragments}
+
+
+def _with_bodies(library: Library) -> Iterator[str]:
+    return (name for name, fragment in library.items() if fragment.body is not None)
+
+
+def _settings(
+    call: syntax.Invocation, types: Mapping[str, Type]
+) -> Iterator[tuple[str, Any]]:
+    """The values of the arguments of an invocation, by name, each of its type."""
+    checker = ExpressionChecker(standard())
+    evaluator = Evaluator(Emitter(OpSet()))
+    for argument in call.arguments:
+        if not isinstance(argument, syntax.Keyword):
+            message = f"a setting of '{call.name}' needs its name"
+            raise UsageError(f"{message}: {', '.join(types)}", argument.span)
+        if argument.name not in types:
+            near = suggestion(argument.name, list(types))
+            message = f"'{call.name}' has no setting '{argument.name}'{near}"
+            raise UsageError(message, argument.span)
+        found, wanted = checker.type_of(argument.value, {}), types[argument.name]
+        if checker.problems:
+            raise InvalidGraphError.collect(checker.problems)
+        # A whole number may be written without its point.
+        is_whole = found == INTEGER and wanted in (SCALAR, TensorType(SCALAR.name))
+        if not is_whole and not is_assignable(found, wanted, Generics()):
+            message = f"'{argument.name}' is of type {wanted}, and not {found}"
+            raise UsageError(message, argument.value.span)
+        value = evaluator.evaluate(argument.value, {}, argument.name)
+        yield argument.name, float(value) if is_whole else value

@@ -1,0 +1,275 @@
+"""The loop: batches in, losses out, checkpoints on the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import StringIO
+from typing import Any, Union
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.graph.ir import Tensor
+from nnef_grad.model import save
+from nnef_grad.runtimes import DTYPES, Runtime, find_runtime
+from nnef_grad.storage.data import load_data
+from nnef_grad.storage.files import PathLike
+from nnef_grad.training.forms import Step, in_inputs
+from nnef_grad.training.optimizers import LEARNING_RATE
+from nnef_grad.training.step import LOSS_SCALE
+
+Array = Any
+Batch = Union[Mapping[str, Any], Sequence[Any]]
+# A number, or what gives it for the number of steps that have been made.
+Schedule = Union[float, Callable[[int], float]]
+# The label of the number of steps, in a checkpoint.
+STEPS = "training/steps"
+
+
+def run(
+    step: Step,
+    batches: Iterable[Batch],
+    *,
+    runtime: str = "onnxruntime",
+    learning_rate: Schedule | None = None,
+    loss_scale: Schedule = 1.0,
+    dtype: npt.DTypeLike = np.float32,
+    threads: int | None = None,
+    checkpoint: PathLike | None = None,
+    every: int = 100,
+    resume: PathLike | None = None,
+    progress: bool | None = None,
+) -> Training:
+    """Trains: an iterator over the losses, a step for each.
+
+        training = nnef_grad.training.run(step, batches, learning_rate=1e-3)
+        for loss in training:
+            print(loss)
+        training.save("trained/")
+
+    Args:
+        step: what `training_step` returns.
+        batches: for each step, an array for each input of the model and each target, by
+            name, or in the order of the inputs of the step.
+        runtime: "onnxruntime", "tract", "interpreter" (that of nnef_tools, in PyTorch),
+            or "numpy" (that of this package). The first two compute in single precision.
+        learning_rate: the learning rate, or a function of the number of steps that have
+            been made; if it is an input of the step.
+        loss_scale: the same for the scale of the loss.
+        dtype: float32 or float64.
+        threads: how many threads compute, where the runtime lets one choose.
+        checkpoint: a folder or an archive that is written from time to time and at the
+            end, over the one before: the model with the values that it has, and the state
+            of the optimizer beside them. It appears whole or not at all: whatever ends
+            the process, the last one is there.
+        every: after how many steps a checkpoint is written.
+        resume: a checkpoint to go on from. With the remaining batches, the result is
+            that of a run without a break, to the same bits.
+        progress: whether a bar is shown; if not given, where a person looks on.
+
+    Raises:
+        NnefGradError: data are missing or do not fit; the runtime is unknown, is not
+            installed, or cannot run the step; a checkpoint cannot be read or written. What
+            concerns a batch is raised when its loss is asked for.
+    """
+    found = find_runtime(runtime)
+    precision = np.dtype(dtype)
+    if precision.name not in found.precisions:
+        known = " and ".join(found.precisions)
+        message = f"the runtime '{runtime}' computes in {known}"
+        raise UsageError(f"{message}, and not in {precision.name}")
+    if every < 1:
+        raise UsageError(f"a checkpoint is written every 1 step or more, not {every}")
+    values = _initial(step, resume)
+    rates = {LOSS_SCALE: loss_scale, LEARNING_RATE: learning_rate}
+    parts = [
+        _Part(one, found, values, rates, precision, threads)
+        for one in (step, step.apply)
+        if one is not None
+    ]
+    return Training(step, parts, values, batches, checkpoint, every, progress)
+
+
+class Training(Iterator[float]):
+    """A training on its way: an iterator over the losses; see `run`.
+
+    Attributes:
+        steps: how many steps have been made, with those before a checkpoint.
+        is_finite: whether the gradients of the last step were numbers, if the step
+            looks at them.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        parts: Sequence[_Part],
+        values: dict[str, Array],
+        batches: Iterable[Batch],
+        checkpoint: PathLike | None,
+        every: int,
+        progress: bool | None,
+    ) -> None:
+        self.steps = int(values.pop(STEPS, 0))
+        self.is_finite = True
+        self._step = step
+        self._parts = parts
+        self._values = values
+        self._checkpoint = checkpoint
+        self._every = every
+        self._text = ""
+        self._bar = _bar(batches, progress, lambda _: self._text)
+        self._batches = iter(self._bar.__enter__())
+
+    def __iter__(self) -> Training:
+        return self
+
+    def __next__(self) -> float:
+        """Makes a step, and returns the loss before it."""
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._write_checkpoint()
+            self._bar.__exit__(None, None, None)
+            raise
+        first, *further = self._parts
+        reports = first(self._values, batch, self.steps)
+        self.steps += 1
+        if self.steps % self._step.accumulate == 0:
+            for part in further:
+                part(self._values, {}, self.steps - 1)
+        loss = float(reports[first.loss])
+        self.is_finite = bool(reports.get(IS_FINITE, 1.0))
+        if self.steps % self._every == 0:
+            self._write_checkpoint()
+        self._text = f"loss {loss:.4g}"
+        return loss
+
+    @property
+    def data(self) -> dict[str, Array]:
+        """The values that the variables of the model have now, and the state of the
+        optimizer, by label.
+        """
+        return dict(self._values)
+
+    def save(self, path: PathLike, *, overwrite: bool = False) -> None:
+        """Writes the model with the values that it has now: a folder or an archive, as
+        `nnef_grad.save` does.
+        """
+        save(self._step.model, path, data=self._values, overwrite=overwrite)
+
+    def _write_checkpoint(self) -> None:
+        if self._checkpoint is None:
+            return
+        state = {**self._values, STEPS: np.array(self.steps, np.float32)}
+        model = self._step.model
+        save(model, self._checkpoint, data=state, everything=True, overwrite=True)
+
+
+class _Part:
+    """A step in a runtime, with its state in inputs.
+
+    Attributes:
+        loss: the name of the output with the loss.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        runtime: Runtime,
+        values: Mapping[str, Array],
+        rates: Mapping[str, Schedule | None],
+        dtype: np.dtype[Any],
+        threads: int | None,
+    ) -> None:
+        found = in_inputs(step)
+        self.loss, *_ = found.outputs
+        self._step = found
+        self._inputs = found.graph.inputs
+        self._types = {**DTYPES, "scalar": dtype.type}
+        self._rates = {n: r for n, r in rates.items() if n in found.inputs}
+        for name, rate in self._rates.items():
+            if rate is None:
+                raise UsageError(f"the step has the input '{name}': give it a value")
+        known = {*found.labels, *self._rates}
+        self._fed = [tensor for tensor in self._inputs if tensor.name not in known]
+        self._run = runtime.compile(found.graph, values, threads)
+
+    def __call__(
+        self, values: dict[str, Array], batch: Batch, steps: int
+    ) -> dict[str, Array]:
+        """Makes a step, which changes values, and returns what it reports."""
+        given = self._given(batch)
+        for name, rate in self._rates.items():
+            given[name] = rate(steps) if callable(rate) else rate
+        for name, label in self._step.labels.items():
+            given[name] = values[label]
+        arrays = [self._array(tensor, given[tensor.name]) for tensor in self._inputs]
+        results = dict(zip(self._step.outputs, self._run(arrays), strict=True))
+        for name, new in self._step.state.items():
+            values[self._step.labels[name]] = results.pop(new)
+        return results
+
+    def _given(self, batch: Batch) -> dict[str, Any]:
+        """The inputs of a batch, by name."""
+        names = [tensor.name for tensor in self._fed]
+        if not isinstance(batch, Mapping):
+            if len(batch) != len(names):
+                wanted = ", ".join(names)
+                message = (
+                    f"a batch has {len(batch)} arrays, and the step takes {wanted}"
+                )
+                raise UsageError(message)
+            return dict(zip(names, batch, strict=True))
+        for name in batch:
+            if name not in names:
+                near = suggestion(name, names)
+                raise UsageError(f"the step has no input '{name}'{near}")
+        for name in names:
+            if name not in batch:
+                raise UsageError(f"the batch has no '{name}'")
+        return dict(batch)
+
+    def _array(self, tensor: Tensor, value: Any) -> Array:
+        """The array of an input, as runtimes take it."""
+        array: Array = np.ascontiguousarray(value, self._types[tensor.dtype])
+        # What has rank 0 gets an axis by that.
+        array = array.reshape(np.shape(value))
+        if array.shape != tensor.shape:
+            shapes = f"{list(tensor.shape)}, and not {list(array.shape)}"
+            raise UsageError(f"'{tensor.name}' has the shape {shapes}")
+        return array
+
+
+def _initial(step: Step, resume: PathLike | None) -> dict[str, Array]:
+    """The values to begin with, by label: of the step, or of a checkpoint."""
+    values = {step.labels.get(place, place): v for place, v in step.data.items()}
+    wanted = {**dict.fromkeys(step.labels.values()), **values}
+    if step.apply is not None:
+        wanted |= {step.apply.labels.get(p, p): v for p, v in step.apply.data.items()}
+    if resume is not None:
+        stored = load_data(resume)
+        wanted = {label: stored.get(label) for label in [*wanted, STEPS]}
+    missing = ", ".join(f"'{label}'" for label, v in wanted.items() if v is None)
+    if missing:
+        where = f" in '{resume}'" if resume is not None else ""
+        raise UsageError(f"there are no data{where} for {missing}")
+    return wanted
+
+
+IS_FINITE = "is_finite"
+
+
+def _bar(
+    batches: Iterable[Batch], shown: bool | None, show: Callable[[Any], str]
+) -> Any:
+    """The batches with a progress bar; where nobody looks on, it is written nowhere."""
+    is_shown = sys.stderr.isatty() if shown is None else shown
+    return click.progressbar(
+        batches,
+        label="training",
+        item_show_func=show,
+        file=sys.stderr if is_shown else StringIO(),
+    )

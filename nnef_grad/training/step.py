@@ -1,0 +1,338 @@
+"""Training steps: the gradients of a loss, and what an optimizer makes of them, in one
+document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nnef_grad.autodiff.differentiate import differentiate
+from nnef_grad.autodiff.rules import Rules
+from nnef_grad.collector import collector_paused
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.names import substitute
+from nnef_grad.interop import TorchModel
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.training.batch_statistics import Running, with_batch_statistics
+from nnef_grad.training.choice import Choice, Groups, chosen, penalties, share_labels
+from nnef_grad.training.draft import Draft, variables_of
+from nnef_grad.training.forms import Carried, Form, Plan, Step, as_step
+from nnef_grad.training.gradients import Clipping, Gradients, clipped, divided, finite
+from nnef_grad.training.losses import (
+    Objective,
+    read_losses,
+    with_losses,
+    without_stops,
+)
+from nnef_grad.training.numbers import fold_numbers
+from nnef_grad.training.optimizers import LEARNING_RATE, NEW, Trained, update
+from nnef_grad.training.quantized import Quantized, with_quantization
+
+LOSS_SCALE = "loss_scale"
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a step does besides: see `training_step`."""
+
+    clipping: Clipping
+    accumulate: int
+    loss_scale: bool
+
+    def __post_init__(self) -> None:
+        for what, bound in self.clipping._asdict().items():
+            if bound is not None and not bound > 0.0:
+                raise UsageError(f"the largest {what} must be positive, not {bound}")
+        if self.accumulate < 1:
+            message = f"gradients of {self.accumulate} batches cannot be accumulated"
+            raise UsageError(f"{message}: 1 is the least")
+
+
+@collector_paused()
+def training_step(
+    model: Graph | TorchModel,
+    *,
+    loss: str | Mapping[str, str],
+    optimizer: str,
+    data: Mapping[str, Any] | None = None,
+    learning_rate: float | None = None,
+    train: Sequence[str] | None = None,
+    freeze: Sequence[str] = (),
+    groups: Groups | None = None,
+    l2: float | Mapping[str, float] = 0.0,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    accumulate: int = 1,
+    loss_scale: bool = False,
+    batch_statistics: float | None = None,
+    quantize: bool = False,
+    state: Form | None = None,
+    target: str = "nnef",
+    rules: Rules | None = None,
+) -> Step:
+    """One step of training as a graph: the loss of a batch, its gradients, and the new
+    value of each variable.
+
+    Args:
+        model: the forward graph; or what `interop.from_torch` returns, with its data,
+            of which those parameters are trained that are in torch.
+        loss: the loss of the one output, such as "huber(delta = 0.5)"; or one for each
+            of several tensors, by name, whose sum is made smaller. Every loss also has the
+            settings `reduction` ('mean', 'sum', or 'batchmean', the sum divided by the
+            extent of axis 0) and `weight`, a factor. A loss of the user's own is a fragment
+            in a file: "mine.nnef:focal".
+        optimizer: the optimizer, such as "adam(beta1 = 0.8)", or "mine.nnef:lion".
+        data: the values of the variables, by label.
+        learning_rate: the learning rate; an input of the step, if not given.
+        train: the variables to train, by label or name, with wildcards; if not given, all
+            scalar ones that the loss depends on, but the running statistics of batch
+            normalization.
+        freeze: variables not to train, in the same way.
+        groups: other settings of the optimizer for some variables, by label or name with
+            wildcards: a mapping such as {"learning_rate": 0.1}, or a text.
+        l2: the factor of half the sum of squares that is added to the loss, of filters and
+            matrices; or factors by label or name with wildcards.
+        clip_norm: the largest norm of all gradients together.
+        clip_value: the largest absolute value of an element of a gradient.
+        accumulate: of how many batches gradients are added before they are used. If more
+            than 1, the step adds them, and its attribute `apply` is the one that uses
+            them.
+        loss_scale: whether the loss is multiplied by a further input before it is
+            differentiated, and gradients are divided by it, so that small ones are
+            not lost in half precision. If one is not a number, everything stays as it was.
+        batch_statistics: the momentum of running statistics. Batch normalization then
+            takes the mean and the variance of the batch, and the running ones move
+            towards these. If not given, it takes the running ones.
+        quantize: whether tensors with quantization info are quantized in the forward
+            pass; gradients pass straight through.
+        state: "variables": the document updates its own variables; "inputs": variables
+            that are trained, and the state of optimizers, come in and go out. The
+            default is the former for NNEF itself, and the latter for other targets, of
+            which the runtimes keep nothing.
+        target: the runtimes that the graph is lowered for, as in `lower`.
+        rules: the rules of the user's own operations.
+
+    Raises:
+        UsageError: a name is unknown, a value does not fit, nothing is trained, or the
+            target does not know the form of the state.
+        NnefGradError: a loss or an optimizer has a mistake, or does not fit the model; an
+            operation has no derivative.
+    """
+    form = _form(state, target)
+    around = Around(Clipping(clip_value, clip_norm), accumulate, loss_scale)
+    rules = rules if rules is not None else Rules()
+    given = _given(model, data, train)
+    graph = share_labels(given.graph)
+    recipes = read_losses(graph, loss)
+    quantized = _quantized(graph, quantize, rules.opset)
+    running = _running(quantized.graph, batch_statistics, rules.opset)
+    results = quantized.results
+    losses = {results.get(name, name): recipe for name, recipe in recipes.items()}
+    choice = chosen(
+        running.graph,
+        losses,
+        optimizer,
+        train=given.train,
+        freeze=freeze,
+        learning_rate=learning_rate,
+        groups=groups or {},
+    )
+    objective = with_losses(
+        running.graph,
+        losses,
+        penalties(running.graph, choice, l2),
+        kept=[*running.statistics.values()],
+        opset=rules.opset,
+    )
+    backward = differentiate(
+        objective.graph,
+        wrt=[*choice.recipes],
+        outputs=[objective.loss],
+        stop=objective.stopped,
+        seed="input" if loss_scale else "ones",
+        with_outputs=True,
+        rules=rules,
+    )
+    graph = fold_numbers(without_stops(backward.graph), rules.opset)
+    graph = _with_scale(graph, backward.seeds)
+    assembly = _Assembly(objective, choice, around, rules.opset)
+    plans = assembly.plans(graph, backward.gradients, running)
+    found = [
+        as_step(one, model=given.graph, data=given.data or {}, form=form, target=target)
+        for one in plans
+        if one is not None
+    ]
+    warnings = (*choice.warnings, *objective.warnings)
+    following = found[1] if len(found) > 1 else None
+    return replace(found[0], apply=following, accumulate=accumulate, warnings=warnings)
+
+
+def _with_scale(graph: Graph, seeds: Mapping[str, str]) -> Graph:
+    """The graph with the gradient of the loss, if it is an input, as the scale."""
+    found = [graph.tensors[name] for name in seeds.values()]
+    scales = {seed: replace(seed, name=LOSS_SCALE) for seed in found}
+    return replace(
+        graph,
+        inputs=tuple(scales.get(tensor, tensor) for tensor in graph.inputs),
+        operations=tuple(substitute(op, scales) for op in graph.operations),
+    )
+
+
+def _form(state: Form | None, target: str) -> Form:
+    if state not in (None, "variables", "inputs"):
+        raise UsageError(f"the state is in 'variables' or 'inputs', not '{state}'")
+    if target == "nnef":
+        return state or "variables"
+    if state == "variables":
+        message = f"the runtimes of target '{target}' keep no variables between runs"
+        raise UsageError(f"{message}: their state is in inputs")
+    return "inputs"
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A model, as it was given."""
+
+    graph: Graph
+    data: Mapping[str, Any] | None
+    train: Sequence[str] | None
+
+
+def _given(
+    model: Graph | TorchModel,
+    data: Mapping[str, Any] | None,
+    train: Sequence[str] | None,
+) -> _Given:
+    if isinstance(model, Graph):
+        return _Given(model, data, train)
+    trained = model.trainable if train is None else train
+    return _Given(model.graph, data if data is not None else model.data, trained)
+
+
+def _quantized(graph: Graph, quantize: bool, opset: OpSet) -> Quantized:
+    if quantize:
+        return with_quantization(graph, opset)
+    return Quantized(replace(graph, quantization={}), {})
+
+
+def _running(graph: Graph, momentum: float | None, opset: OpSet) -> Running:
+    if momentum is None:
+        return Running(graph, {})
+    return with_batch_statistics(graph, momentum, opset)
+
+
+class _Assembly:
+    """Puts gradients and optimizers together."""
+
+    def __init__(
+        self, objective: Objective, choice: Choice, around: Around, opset: OpSet
+    ) -> None:
+        self._objective = objective
+        self._choice = choice
+        self._around = around
+        self._opset = opset
+
+    def plans(
+        self, graph: Graph, gradients: Mapping[str, str], running: Running
+    ) -> tuple[Plan, Plan | None]:
+        """The step; or one that adds gradients up, and one that uses their sums.
+
+        Args:
+            graph: the loss, and the gradients of the variables to train.
+            gradients: the names of these gradients, by the names of the variables.
+            running: the running statistics that it computes too.
+        """
+        draft, tensors = self._draft(graph), graph.tensors
+        found: Gradients = {v: tensors[name] for v, name in gradients.items()}
+        is_finite = None
+        if self._around.loss_scale:
+            scale = tensors[LOSS_SCALE]
+            found = divided(draft, found, scale, "unscaled")
+            is_finite = finite(draft, found)
+        moved = [
+            Carried(tensors[name], tensors[new.name])
+            for name, new in running.statistics.items()
+        ]
+        loss = [tensors[self._objective.loss]]
+        if self._around.accumulate == 1:
+            carried = [*self._updated(draft, found), *moved]
+            return plan(draft, loss, (), carried, is_finite), None
+        sums = self._sums(draft)
+        added = [
+            Carried(total, draft.emit("add", total, found[name], hint="sum"))
+            for name, total in sums.items()
+        ]
+        trained = [tensors[name] for name in self._choice.recipes]
+        adding = plan(draft, loss, trained, [*added, *moved], is_finite)
+        return adding, self._using(graph)
+
+    def _using(self, graph: Graph) -> Plan:
+        """The step that uses the sums of gradients, and sets them to zero."""
+        trained = {*self._choice.recipes}
+        declared = [op for op in variables_of(graph) if op.outputs[0].name in trained]
+        draft = self._draft(Graph(f"{graph.name}_apply", (), (), tuple(declared)))
+        sums = self._sums(draft)
+        gradients = divided(draft, sums, float(self._around.accumulate), "mean")
+        zeros = [
+            Carried(total, draft.emit("constant", shape=total.shape, value=(0.0,)))
+            for total in sums.values()
+        ]
+        return plan(draft, [], (), [*self._updated(draft, gradients), *zeros], None)
+
+    def _updated(self, draft: Draft, gradients: Gradients) -> list[Carried]:
+        """The new values of variables and of the state of optimizers."""
+        recipes = self._choice.recipes
+        rate = None
+        if self._choice.needs_learning_rate:
+            rate = draft.external(LEARNING_RATE, (), before=LOSS_SCALE)
+        found = clipped(draft, gradients, self._around.clipping)
+        trained = [
+            Trained(draft.tensor(name), self._choice.labels[name], found[name], recipe)
+            for name, recipe in recipes.items()
+        ]
+        return update(draft, trained, rate, self._opset)
+
+    def _sums(self, draft: Draft) -> dict[str, Tensor]:
+        """The variables that gradients are added up in."""
+        return {
+            name: draft.variable(
+                f"{name}_gradients",
+                draft.tensor(name).shape,
+                f"{self._choice.labels[name]}/gradients",
+            )
+            for name in self._choice.recipes
+        }
+
+    def _draft(self, graph: Graph) -> Draft:
+        return Draft(graph, self._opset, self._choice.recipes.values())
+
+
+def plan(
+    draft: Draft,
+    reports: Sequence[Tensor],
+    read: Sequence[Tensor],
+    carried: Sequence[Carried],
+    is_finite: Tensor | None,
+) -> Plan:
+    """The plan of what was emitted. Where something is not finite, nothing changes."""
+    emit = draft.emit
+    emit.naming = str
+    named = []
+    for variable, value in carried:
+        if is_finite is not None:
+            value = emit("select", is_finite, value, variable, hint="kept")
+        named.append(Carried(variable, draft.named(value, NEW + variable.name)))
+    flags = []
+    if is_finite is not None:
+        flags = [draft.named(emit("select", is_finite, 1.0, 0.0), "is_finite")]
+    outputs = [*reports, *(new for _, new in named), *flags]
+    return Plan(
+        draft.finished(outputs),
+        tuple(read),
+        tuple(named),
+        (*reports, *flags),
+        frozenset(draft.made),
+    )
