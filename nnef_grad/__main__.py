@@ -23,6 +23,11 @@ def format_files() -> None:
     _run("nnef_grad.fmt_cli")
 
 
+def make_step() -> None:
+    """`nnef-grad-step`."""
+    _run("nnef_grad.step_cli")
+
+
 def _run(module: str) -> None:
     gc.set_threshold(THRESHOLD)
     _open_streams()

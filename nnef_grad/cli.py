@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 import nnef_grad
-from nnef_grad.options import PARAMETERS, Command
+from nnef_grad.options import OPTIONS, Command, parameters
 
 
 @click.command(
     cls=Command,
-    params=[*PARAMETERS],
+    params=parameters(OPTIONS),
+    groups=OPTIONS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad")

@@ -25,7 +25,8 @@ from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse
 WRONG_GRADIENT = 1
 
 
-def _render(error: NnefGradError, *, format: str, **_: object) -> str:
+def render(error: NnefGradError, *, format: str, **_: object) -> str:
+    """The message of an error, in a format of messages."""
     error.problems = tuple(map(_with_advice, error.problems))
     if format == "text":
         return str(error)
@@ -52,7 +53,7 @@ def _with_advice(problem: Problem) -> Problem:
     return problem._replace(message=f"{problem.message}{advice}")
 
 
-@console.command_line(_render)
+@console.command_line(render)
 def compile_model(
     model: str,
     output: str,
@@ -78,25 +79,25 @@ def compile_model(
     quiet: bool,
 ) -> None:
     """Compiles a model, as the options say; see `nnef-grad --help`."""
-    _refuse(output, model, force)
+    refuse(output, model, force)
     progress = Progress(shown=not quiet and format == "text")
     with progress.stage("reading"):
         container = open_container(model) if model != console.PIPE else None
         own_rules = nnef_grad.load_rules(rules) if rules is not None else None
-        graph = _read(
+        graph = read_model(
             container,
-            input_shapes=dict(map(_parse_shape, input_shape)),
+            input_shapes=input_shape,
             batch=batch,
-            expand=[*_split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
+            expand=[*split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
             rules=own_rules,
             lenient=lenient,
         )
     with progress.stage("differentiating"):
         backward = _differentiation(jacobian, seed)(
             graph,
-            wrt=_wrt(_split(wrt)) if wrt else "all",
-            outputs=_split(outputs) or None,
-            stop=_split(stop),
+            wrt=_wrt(split(wrt)) if wrt else "all",
+            outputs=split(outputs) or None,
+            stop=split(stop),
             with_outputs=with_outputs,
             rules=own_rules,
         )
@@ -124,10 +125,10 @@ def compile_model(
         _write(backward, output, stored, constants, partial=untrained, force=force)
     warnings = _warnings(graph, backward, untrained, output)
     summary = "" if quiet else nnef_grad.summary(graph, backward)
-    _report(warnings, summary, format)
+    report(warnings, summary, format)
 
 
-def _refuse(output: str, model: str, force: bool) -> None:
+def refuse(output: str, model: str, force: bool) -> None:
     """Refuses an OUT that cannot be written, before anything is computed."""
     if output == console.PIPE:
         return
@@ -136,10 +137,22 @@ def _refuse(output: str, model: str, force: bool) -> None:
     refuse_output(output, overwrite=force)
 
 
-def _read(container: Container | None, **options: Any) -> nnef_grad.Graph:
+def read_model(
+    container: Container | None, *, input_shapes: Sequence[str], **options: Any
+) -> nnef_grad.Graph:
+    """The graph of a container, or of the text on stdin.
+
+    Args:
+        container: the container.
+        input_shapes: shapes of inputs, as texts of the form NAME=EXTENT,EXTENT,...
+        options: as for `nnef_grad.load`.
+    """
+    shapes = dict(map(_parse_shape, input_shapes))
     if container is None:
-        return from_source(console.read_stdin(), **options)
-    return from_source(container.graph(), container.quantization(), **options)
+        return from_source(console.read_stdin(), input_shapes=shapes, **options)
+    return from_source(
+        container.graph(), container.quantization(), input_shapes=shapes, **options
+    )
 
 
 def _lower(
@@ -261,8 +274,9 @@ def _report_statistics(
     console.print_message(side_by_side([*costs.values()]))
 
 
-def _report(warnings: Sequence[Problem], summary: str, report: str) -> None:
-    if report == "json":
+def report(warnings: Sequence[Problem], summary: str, format: str) -> None:
+    """Writes warnings and a summary to stderr, in a format of messages."""
+    if format == "json":
         data = {"warnings": [w.as_data() for w in warnings], "summary": summary}
         console.print_message(_json(data))
         return
@@ -272,7 +286,8 @@ def _report(warnings: Sequence[Problem], summary: str, report: str) -> None:
         console.print_message(summary)
 
 
-def _split(values: Sequence[str]) -> list[str]:
+def split(values: Sequence[str]) -> list[str]:
+    """The names in the values of an option, each of which may be several."""
     names = (name.strip() for value in values for name in value.split(","))
     return list(filter(None, names))
 
@@ -285,7 +300,7 @@ def _wrt(names: list[str]) -> Wrt:
 def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     try:
         name, extents = text.split("=", 1)
-        return name.strip(), tuple(map(int, _split([extents])))
+        return name.strip(), tuple(map(int, split([extents])))
     except ValueError:
         message = f"--input-shape expects NAME=EXTENT,EXTENT,... and got '{text}'"
         raise UsageError(message) from None

@@ -161,6 +161,33 @@ def save_source(
     _save_stored(path, (source.text, info), declared, data, False, overwrite)
 
 
+def save_several(
+    models: Mapping[str, tuple[Graph, Data]], path: PathLike, *, overwrite: bool = False
+) -> None:
+    """Writes several graphs, with all their data, as one folder or archive, atomically.
+
+    Args:
+        models: the graphs and their data, by the subfolders that they are in; '' is the
+            folder itself.
+        path: the folder or the archive, as in `save`.
+        overwrite: whether to replace what is there.
+
+    Raises:
+        NnefGradError: as `save`.
+    """
+    if output.format_of(path) is ModelFormat.TEXT:
+        message = f"'{path}' is one text, and these are {len(models)}"
+        raise UsageError(f"{message}: write a folder or an archive")
+    parts: dict[Steps, Part] = {}
+    for folder, (graph, data) in models.items():
+        declared = declared_variables(graph)
+        declared += undeclared(declared, data)
+        texts = print_graph(graph), None
+        for steps, part in _parts(path, texts, declared, data, False).items():
+            parts[(*filter(None, [folder]), *steps)] = part
+    _write_stored(path, parts, overwrite)
+
+
 def _save_stored(
     path: PathLike,
     texts: tuple[str, str | None],
@@ -172,11 +199,26 @@ def _save_stored(
     """Writes a folder or an archive with the text of a graph, that of its quantization
     info, and the data of its variables.
     """
+    _write_stored(path, _parts(path, texts, declared, data, partial), overwrite)
+
+
+def _parts(
+    path: PathLike,
+    texts: tuple[str, str | None],
+    declared: list[Declared],
+    data: Data | None,
+    partial: bool,
+) -> dict[Steps, Part]:
+    """The files of a model."""
     names = (containers.GRAPH, containers.QUANTIZATION)
     pairs = zip(names, texts, strict=True)
     parts: dict[Steps, Part] = {(n,): Text(text) for n, text in pairs if text}
     if data is not None:
         parts |= parts_of(declared, data, Path(path).parent, partial)
+    return parts
+
+
+def _write_stored(path: PathLike, parts: Mapping[Steps, Part], overwrite: bool) -> None:
     is_folder = output.format_of(path) is ModelFormat.FOLDER
     write = output.write_folder if is_folder else output.write_archive
     write(path, parts, overwrite=overwrite)

@@ -23,13 +23,25 @@ class Option(click.Option):
         self, declaration: str, example: str, help: str, **settings: Any
     ) -> None:
         self.example = example
+        self._given = {"declaration": declaration, "help": help, **settings}
         super().__init__(declaration.split(), help=help, **settings)
+
+    def again(self, example: str) -> Option:
+        """The same option, for another command."""
+        return Option(example=example, **self._given)
 
 
 class Command(click.Command):
     """A command that lists its options in groups, the general ones in the last, and has
     options that may be given without their value.
+
+    Attributes:
+        groups: the options by their headings in --help.
     """
+
+    def __init__(self, *args: Any, groups: Groups, **settings: Any) -> None:
+        self.groups = groups
+        super().__init__(*args, **settings)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Joins such an option and its value: another word after it is MODEL."""
@@ -39,12 +51,18 @@ class Command(click.Command):
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Writes the options, a section for each group."""
-        general = [p for p in self.get_params(ctx) if p not in PARAMETERS]
-        *_, last = OPTIONS
-        for group, options in OPTIONS.items():
+        own = [*chain.from_iterable(self.groups.values())]
+        others = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        general = [option for option in others if option not in own]
+        *_, last = self.groups
+        for group, options in self.groups.items():
             listed = [*options, *(general if group == last else [])]
             with formatter.section(group):
                 formatter.write_dl([r for o in listed if (r := o.get_help_record(ctx))])
+
+
+# Options by the headings of --help.
+Groups = dict[str, list[Option]]
 
 
 def _joined(args: Sequence[str]) -> Iterator[str]:
@@ -82,19 +100,18 @@ def complete_names(
 # The values of --stats, the first of which it has without one.
 STATISTICS = ("summary", "full")
 
-_PATH = click.Path()
-_FLAG = {"is_flag": True}
+PATH = click.Path()
+FLAG = {"is_flag": True}
 _NAMES = {"metavar": "NAMES", "multiple": True}
 _TENSORS = {**_NAMES, "shell_complete": complete_names}
 
 
-def _one_of(*choices: str) -> dict[str, Any]:
+def one_of(*choices: str) -> dict[str, Any]:
     """The settings of a choice; the first one is the default."""
     return {"type": click.Choice(choices), "default": choices[0], "show_default": True}
 
 
-# The options by the headings of --help.
-OPTIONS: dict[str, list[Option]] = {
+OPTIONS: Groups = {
     "What to differentiate": [
         Option(
             "--wrt",
@@ -120,20 +137,20 @@ OPTIONS: dict[str, list[Option]] = {
             "--jacobian",
             "nnef-grad model.nnef --jacobian --wrt x",
             "Compute the whole Jacobian of one output, instead of its product with a seed.",
-            **_FLAG,
+            **FLAG,
         ),
         Option(
             "--seed",
             "nnef-grad model.nnef --wrt inputs --seed ones",
             "Take the gradient of each output as an input, or use ones, for the gradient "
             "of the sum of all output elements.",
-            **_one_of("input", "ones"),
+            **one_of("input", "ones"),
         ),
         Option(
             "--with-outputs",
             "nnef-grad model.nnef --with-outputs",
             "Return the outputs of the forward graph too.",
-            **_FLAG,
+            **FLAG,
         ),
     ],
     "What to write": [
@@ -144,20 +161,20 @@ OPTIONS: dict[str, list[Option]] = {
             "a folder x/ or x. '-' (the default) is stdout.",
             metavar="OUT",
             default="-",
-            type=_PATH,
+            type=PATH,
         ),
         Option(
             "--target",
             "nnef-grad model/ --target tract -o model_bwd/",
             "Write a form that these runtimes support and compute correctly: khronos is "
             "the PyTorch interpreter and nnef.Session, portable is all of them.",
-            **_one_of("nnef", "khronos", "tract", "onnx", "portable"),
+            **one_of("nnef", "khronos", "tract", "onnx", "portable"),
         ),
         Option(
             "--force",
             "nnef-grad model.nnef -o model_bwd.nnef --force",
             "Replace OUT if it exists.",
-            **_FLAG,
+            **FLAG,
         ),
     ],
     "How to read MODEL": [
@@ -180,7 +197,7 @@ OPTIONS: dict[str, list[Option]] = {
             "nnef-grad model.nnef --rules rules.nnef",
             "Read rules from FILE: fragments named <operation>_vjp.",
             metavar="FILE",
-            type=_PATH,
+            type=PATH,
         ),
         Option(
             "--expand",
@@ -193,13 +210,13 @@ OPTIONS: dict[str, list[Option]] = {
             "nnef-grad model.nnef --gelu sigmoid",
             "The definition of gelu: x * Phi(x), or the standard's body, "
             "x * sigmoid(1.702 * x).",
-            **_one_of("exact", "sigmoid"),
+            **one_of("exact", "sigmoid"),
         ),
         Option(
             "--lenient",
             "nnef-grad exported.nnef --lenient -o model_bwd.nnef",
             "Repair known mistakes of exporters, with a warning for each repair.",
-            **_FLAG,
+            **FLAG,
         ),
     ],
     "Checking": [
@@ -208,7 +225,7 @@ OPTIONS: dict[str, list[Option]] = {
             "nnef-grad model/ --check -o model_bwd/",
             "Compare each gradient with central differences of MODEL before anything is "
             "written; exit with 1 if one is wrong.",
-            **_FLAG,
+            **FLAG,
         ),
         Option(
             "--check-seed",
@@ -241,17 +258,19 @@ OPTIONS: dict[str, list[Option]] = {
             "--format",
             "nnef-grad model.nnef --format json -o model_bwd.nnef",
             "The format of errors, warnings and the summary on stderr.",
-            **_one_of("text", "json"),
+            **one_of("text", "json"),
         ),
         Option(
             "-q --quiet",
             "nnef-grad model.nnef -q | less",
             "Print errors and warnings only.",
-            **_FLAG,
+            **FLAG,
         ),
     ],
 }
-PARAMETERS: list[click.Parameter] = [
-    click.Argument(["model"], metavar="MODEL", type=_PATH),
-    *chain.from_iterable(OPTIONS.values()),
-]
+
+
+def parameters(groups: Groups) -> list[click.Parameter]:
+    """The parameters of a command with a model and options."""
+    model = click.Argument(["model"], metavar="MODEL", type=PATH)
+    return [model, *chain.from_iterable(groups.values())]

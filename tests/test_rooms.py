@@ -34,7 +34,7 @@ ORDER = (
 # They put the rooms together, and nobody imports them.
 ENTRANCE = {
     *("__init__", "__main__", "cli", "command", "console", "fmt_cli", "options"),
-    "progress",
+    *("progress", "step_cli", "step_command", "step_options"),
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 LONGEST = 500

@@ -24,6 +24,8 @@ from nnef_grad.storage.paths import Steps, same_in_lower_case
 
 GRAPH = "graph.nnef"
 QUANTIZATION = "graph.quant"
+# The subfolder with the second document of a training step that has two.
+APPLY = "apply"
 
 # The bytes kept of each file in an archive: the header of a tensor file.
 KEPT = 128

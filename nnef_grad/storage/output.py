@@ -11,7 +11,7 @@ from stat import S_ISREG
 from nnef_grad.errors import UsageError
 from nnef_grad.storage import files
 from nnef_grad.storage.archives import compressed, write_end, write_member
-from nnef_grad.storage.containers import GRAPH, QUANTIZATION, quantization_path
+from nnef_grad.storage.containers import APPLY, GRAPH, QUANTIZATION, quantization_path
 from nnef_grad.storage.files import PathLike, exclusive, refuse_existing, writing
 from nnef_grad.storage.parts import Part
 from nnef_grad.storage.paths import DATA, Steps, files_inside, names_inside
@@ -28,6 +28,8 @@ class ModelFormat(Enum):
 ARCHIVES = (".tgz", ".tar.gz", ".tar")
 # Suffixes that certainly do not mean a text.
 _OTHERS = (".zip", ".7z", ".gz", ".bz2", ".xz", ".zst", ".onnx", ".dat")
+# The texts of a folder; a training step may have a second document.
+_TEXTS = ((GRAPH,), (QUANTIZATION,), (APPLY, GRAPH))
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 
@@ -159,5 +161,5 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _is_of_model(folder: Path, steps: Steps) -> bool:
-    is_known = steps in ((GRAPH,), (QUANTIZATION,)) or steps[-1].lower().endswith(DATA)
+    is_known = steps in _TEXTS or steps[-1].lower().endswith(DATA)
     return is_known and S_ISREG(folder.joinpath(*steps).lstat().st_mode)

@@ -22,7 +22,7 @@ class Draft:
     Attributes:
         emit: emits operations after those of the graph.
         inputs: the inputs so far.
-        made: the labels of further variables.
+        made: the further variables.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Draft:
         known = opset_of(recipes, opset).extended(graph.fragments)
         self.emit = Emitter(known, graph.operations, simplify)
         self.inputs = [*graph.inputs]
-        self.made: list[str] = []
+        self.made: list[Tensor] = []
         self._tensors = graph.tensors
         self._labels = {label_of(op).lower() for op in variables_of(graph)}
 
@@ -57,8 +57,9 @@ class Draft:
         while free.lower() in self._labels:
             number, free = number + 1, f"{label}_{number}"
         self._labels.add(free.lower())
-        self.made.append(free)
-        return self._fed("variable", wish, "scalar", shape=shape, label=free)
+        made = self._fed("variable", wish, "scalar", shape=shape, label=free)
+        self.made.append(made)
+        return made
 
     def _fed(self, name: str, wish: str, dtype: str, **attributes: Any) -> Tensor:
         call = bind(self.emit.opset.declarations[name], attributes, dtype)

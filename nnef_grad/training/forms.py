@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,6 +16,10 @@ from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first, verify
 from nnef_grad.language.library import standard
+from nnef_grad.model import save, save_several
+from nnef_grad.storage.containers import APPLY
+from nnef_grad.storage.files import PathLike
+from nnef_grad.storage.output import ModelFormat, format_of
 from nnef_grad.targets import lower
 from nnef_grad.training.draft import label_of, variables_of
 
@@ -39,14 +44,14 @@ class Plan:
         carried: the variables that this step updates, in order: those that are trained
             before state.
         reports: the outputs that are no new values, such as the loss, in order.
-        begin: the labels of the variables that are zeros in the beginning.
+        zeros: the variables that are zeros in the beginning.
     """
 
     graph: Graph
     read: tuple[Tensor, ...]
     carried: tuple[Carried, ...]
     reports: tuple[Tensor, ...]
-    begin: frozenset[str]
+    zeros: frozenset[Tensor]
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,41 @@ class Step:
     apply: Step | None = None
     accumulate: int = 1
     warnings: tuple[str, ...] = ()
+
+
+def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
+    """Writes a step with the values that it begins with; of one that adds gradients up,
+    the one that uses them is the subfolder `apply`. Writing is atomic.
+
+    Args:
+        step: the step.
+        path: a folder, an archive, or a text, as in `nnef_grad.save`; a text has no
+            values. Those of inputs are files after the names of these.
+        overwrite: whether to replace what is there.
+
+    Raises:
+        NnefGradError: values are missing, the path is a text and the step two documents,
+            or it cannot be written.
+    """
+    if format_of(path) is ModelFormat.TEXT and step.apply is None:
+        save(step.graph, path, overwrite=overwrite)
+        return
+    parts = {"": step} if step.apply is None else {"": step, APPLY: step.apply}
+    for part in parts.values():
+        _refuse_missing(part)
+    models = {folder: (part.graph, part.data) for folder, part in parts.items()}
+    save_several(models, path, overwrite=overwrite)
+
+
+def _refuse_missing(step: Step) -> None:
+    """Raises `UsageError` where a step has no value to begin with."""
+    declared = {label_of(op) for op in variables_of(step.graph)}
+    fed = {name for name in step.labels if name in step.inputs}
+    missing = [name for name in (*declared, *fed) if name not in step.data]
+    if missing:
+        names = ", ".join(f"'{name}'" for name in sorted(missing))
+        message = f"the model has no data for {names}, with which the step begins"
+        raise UsageError(f"{message}: a text is written without data")
 
 
 def as_step(
@@ -146,7 +186,7 @@ def _values(
         if place in found:
             message = f"'{place}' is the name of an input and the label of a variable"
             raise UsageError(f"{message}: give the variable another label")
-        if label in plan.begin:
+        if variable in plan.zeros:
             found[place] = np.zeros(variable.shape, np.float32)
         elif label in data:
             found[place] = data[label]
@@ -166,6 +206,7 @@ def in_inputs(step: Step) -> Step:
     reports = tuple(t for t in step.graph.outputs if t not in results)
     graph = replace(
         step.graph,
+        notes=(),
         outputs=(*reports[:1], *(new for _, new in carried), *reports[1:]),
         operations=tuple(op for op in step.graph.operations if op.name != "update"),
     )
@@ -196,8 +237,19 @@ def _with_inputs(plan: Plan) -> tuple[Graph, dict[str, str]]:
         for op in graph.operations
     )
     inputs = (*graph.inputs, *fed)
-    graph = put_inputs_first(replace(graph, inputs=inputs, operations=operations))
-    return graph, {variable.name: new.name for variable, new in carried}
+    state = {variable.name: new.name for variable, new in carried}
+    graph = replace(
+        graph, inputs=inputs, operations=operations, notes=_notes(graph, state)
+    )
+    return put_inputs_first(graph), state
+
+
+def _notes(graph: Graph, state: Mapping[str, str]) -> tuple[str, ...]:
+    """The notes of a graph, and what becomes of state."""
+    return (
+        *graph.notes,
+        *(f"  {new}: the new value of {old}" for old, new in state.items()),
+    )
 
 
 def _as_input(variable: Operation) -> Operation:
@@ -217,10 +269,17 @@ def _with_updates(plan: Plan) -> tuple[Graph, dict[str, str]]:
         updates.append(
             Operation(definition, (variable, new), {}, (result,), variable.dtype)
         )
-    # A graph has an output: where there is nothing to report, what becomes of variables.
     results = tuple(op.outputs[0] for op in updates)
-    outputs = plan.reports or results
-    graph = replace(graph, outputs=outputs, operations=(*graph.operations, *updates))
+    # A graph has an output: where there is nothing to report, what becomes of variables.
+    trained = [c.variable not in plan.zeros for c in plan.carried]
+    outputs = plan.reports or tuple(compress(results, trained))
+    pairs = zip(plan.carried, results, strict=True)
+    state = {carried.variable.name: result.name for carried, result in pairs}
+    graph = replace(
+        graph,
+        outputs=outputs,
+        operations=(*graph.operations, *updates),
+        notes=_notes(graph, state),
+    )
     verify(graph)
-    pairs = zip(plan.carried, updates, strict=True)
-    return graph, {c.variable.name: op.outputs[0].name for c, op in pairs}
+    return graph, state

@@ -9,10 +9,9 @@ from math import prod
 from typing import Any
 
 from nnef_grad.autodiff.apply_rules import shapes_by_rule
-from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import UsageError, suggestion
-from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
-from nnef_grad.graph.names import step_names
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
+from nnef_grad.graph.names import step_names, substitute
 from nnef_grad.language import syntax
 from nnef_grad.language.types import SCALAR, STRING, TensorType
 from nnef_grad.ops.opset import OpSet
@@ -50,6 +49,7 @@ class Objective:
     Attributes:
         graph: the graph.
         loss: the name of its output of rank 0.
+        losses: the name of the loss of each output that has one.
         targets: the input with the target of each output that has a loss, by the output.
         stopped: the tensors that no gradient goes through.
         warnings: what the user should know, a sentence each.
@@ -57,6 +57,7 @@ class Objective:
 
     graph: Graph
     loss: str
+    losses: Mapping[str, str]
     targets: Mapping[str, str]
     stopped: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -138,6 +139,7 @@ def with_losses(
     return Objective(
         made,
         loss.name,
+        {output: recipe.name for output, recipe in losses.items()},
         {output: target.name for output, target in targets.items()},
         tuple(tensor.name for tensor in stops),
         tuple(warnings),
@@ -146,15 +148,15 @@ def with_losses(
 
 def without_stops(graph: Graph) -> Graph:
     """The graph without the operations that only gradients meet."""
-
-    def body(operation: Operation) -> Decompose | None:
-        return _passed if operation.name == STOP_GRADIENT else None
-
-    return inline(graph, body)
-
-
-def _passed(_: Any, operation: Operation) -> list[Any]:
-    return [operation.operands[0]]
+    passed: dict[Tensor, Operand] = {}
+    kept: list[Operation] = []
+    for operation in graph.operations:
+        operation = substitute(operation, passed)
+        if operation.name == STOP_GRADIENT:
+            passed[operation.outputs[0]] = operation.operands[0]
+        else:
+            kept.append(operation)
+    return replace(graph, operations=tuple(kept)) if passed else graph
 
 
 # ---- One loss ----

@@ -16,7 +16,11 @@ from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import substitute
 from nnef_grad.interop import TorchModel
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.training.batch_statistics import Running, with_batch_statistics
+from nnef_grad.training.batch_statistics import (
+    Running,
+    statistics_of,
+    with_batch_statistics,
+)
 from nnef_grad.training.choice import Choice, Groups, chosen, penalties, share_labels
 from nnef_grad.training.draft import Draft, variables_of
 from nnef_grad.training.forms import Carried, Form, Plan, Step, as_step
@@ -158,16 +162,23 @@ def training_step(
     )
     graph = fold_numbers(without_stops(backward.graph), rules.opset)
     graph = _with_scale(graph, backward.seeds)
-    assembly = _Assembly(objective, choice, around, rules.opset)
+    assembly = _Assembly(given.graph.name, objective, choice, around, rules.opset)
     plans = assembly.plans(graph, backward.gradients, running)
     found = [
         as_step(one, model=given.graph, data=given.data or {}, form=form, target=target)
         for one in plans
         if one is not None
     ]
-    warnings = (*choice.warnings, *objective.warnings)
+    warnings = [*choice.warnings, *objective.warnings]
+    if batch_statistics is None and statistics_of(graph):
+        warnings.append(
+            "batch normalization takes the statistics of the model, as in evaluation, and"
+            " not those of the batch"
+        )
     following = found[1] if len(found) > 1 else None
-    return replace(found[0], apply=following, accumulate=accumulate, warnings=warnings)
+    return replace(
+        found[0], apply=following, accumulate=accumulate, warnings=tuple(warnings)
+    )
 
 
 def _with_scale(graph: Graph, seeds: Mapping[str, str]) -> Graph:
@@ -228,8 +239,14 @@ class _Assembly:
     """Puts gradients and optimizers together."""
 
     def __init__(
-        self, objective: Objective, choice: Choice, around: Around, opset: OpSet
+        self,
+        name: str,
+        objective: Objective,
+        choice: Choice,
+        around: Around,
+        opset: OpSet,
     ) -> None:
+        self._name = name
         self._objective = objective
         self._choice = choice
         self._around = around
@@ -259,28 +276,37 @@ class _Assembly:
         loss = [tensors[self._objective.loss]]
         if self._around.accumulate == 1:
             carried = [*self._updated(draft, found), *moved]
-            return plan(draft, loss, (), carried, is_finite), None
+            name, notes = f"{self._name}_step", self._notes("A training step")
+            return plan(draft, loss, (), carried, is_finite, name, notes), None
         sums = self._sums(draft)
         added = [
             Carried(total, draft.emit("add", total, found[name], hint="sum"))
             for name, total in sums.items()
         ]
         trained = [tensors[name] for name in self._choice.recipes]
-        adding = plan(draft, loss, trained, [*added, *moved], is_finite)
+        name = f"{self._name}_accumulate"
+        notes = self._notes("The gradients of a batch, added to those of others,")
+        carried = [*added, *moved]
+        adding = plan(draft, loss, trained, carried, is_finite, name, notes)
         return adding, self._using(graph)
 
     def _using(self, graph: Graph) -> Plan:
         """The step that uses the sums of gradients, and sets them to zero."""
         trained = {*self._choice.recipes}
         declared = [op for op in variables_of(graph) if op.outputs[0].name in trained]
-        draft = self._draft(Graph(f"{graph.name}_apply", (), (), tuple(declared)))
+        draft = self._draft(Graph(self._name, (), (), tuple(declared)))
         sums = self._sums(draft)
         gradients = divided(draft, sums, float(self._around.accumulate), "mean")
         zeros = [
             Carried(total, draft.emit("constant", shape=total.shape, value=(0.0,)))
             for total in sums.values()
         ]
-        return plan(draft, [], (), [*self._updated(draft, gradients), *zeros], None)
+        carried = [*self._updated(draft, gradients), *zeros]
+        count = self._around.accumulate
+        note = (
+            f"A training step of '{self._name}' with the gradients of {count} batches."
+        )
+        return plan(draft, [], (), carried, None, f"{self._name}_apply", [note])
 
     def _updated(self, draft: Draft, gradients: Gradients) -> list[Carried]:
         """The new values of variables and of the state of optimizers."""
@@ -306,6 +332,22 @@ class _Assembly:
             for name in self._choice.recipes
         }
 
+    def _notes(self, what: str) -> list[str]:
+        """The lines at the head of a document with a loss."""
+        objective = self._objective
+        losses = ", ".join(f"{r} of {y}" for y, r in objective.losses.items())
+        optimizers = dict.fromkeys(r.name for r in self._choice.recipes.values())
+        how = " and ".join(optimizers)
+        targets = objective.targets.items()
+        return [
+            f"{what} of '{self._name}': {losses}, by {how}.",
+            *(
+                f"  {target}: input, the target of {output}"
+                for output, target in targets
+            ),
+            f"  {objective.loss}: the loss before the step",
+        ]
+
     def _draft(self, graph: Graph) -> Draft:
         return Draft(graph, self._opset, self._choice.recipes.values())
 
@@ -316,8 +358,20 @@ def plan(
     read: Sequence[Tensor],
     carried: Sequence[Carried],
     is_finite: Tensor | None,
+    name: str,
+    notes: Sequence[str],
 ) -> Plan:
-    """The plan of what was emitted. Where something is not finite, nothing changes."""
+    """The plan of what was emitted. Where something is not finite, nothing changes.
+
+    Args:
+        draft: the graph.
+        reports: the outputs that are no new values, but the last.
+        read: the variables that another step changes.
+        carried: the variables that this one changes.
+        is_finite: whether it does, or None if it always does.
+        name: the name of the graph.
+        notes: the lines at its head.
+    """
     emit = draft.emit
     emit.naming = str
     named = []
@@ -330,7 +384,7 @@ def plan(
         flags = [draft.named(emit("select", is_finite, 1.0, 0.0), "is_finite")]
     outputs = [*reports, *(new for _, new in named), *flags]
     return Plan(
-        draft.finished(outputs),
+        draft.finished(outputs, name=name, notes=tuple(notes)),
         tuple(read),
         tuple(named),
         (*reports, *flags),

@@ -1,0 +1,155 @@
+"""What the command line of training steps does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import nnef_grad
+from nnef_grad import console
+from nnef_grad.command import (
+    read_model,
+    refuse,
+    render,
+    report,
+    split,
+)
+from nnef_grad.errors import Problem, UsageError
+from nnef_grad.model import declared_variables
+from nnef_grad.progress import Progress
+from nnef_grad.storage.containers import open_container
+from nnef_grad.storage.data import arrays_of
+from nnef_grad.storage.output import ModelFormat, format_of
+from nnef_grad.training.forms import Step, save_step
+
+_OF_OUTPUT = re.compile(r"(?P<output>[A-Za-z_]\w*)=(?P<loss>[^=].*)", re.DOTALL)
+
+
+@console.command_line(render)
+def make_step(
+    model: str,
+    out: str,
+    loss: tuple[str, ...],
+    output: str | None,
+    l2: tuple[str, ...],
+    loss_scale: bool,
+    train: tuple[str, ...],
+    freeze: tuple[str, ...],
+    optimizer: str,
+    learning_rate: float | None,
+    group: tuple[str, ...],
+    clip_norm: float | None,
+    clip_value: float | None,
+    accumulate: int,
+    batch_statistics: bool,
+    statistics_momentum: float,
+    quantize: bool,
+    state: Literal["variables", "inputs"] | None,
+    target: str,
+    force: bool,
+    input_shape: tuple[str, ...],
+    batch: int | None,
+    rules: str | None,
+    lenient: bool,
+    format: str,
+    quiet: bool,
+) -> None:
+    """Compiles a model to a step, as the options say; see `nnef-grad-step --help`."""
+    refuse(out, model, force)
+    progress = Progress(shown=not quiet and format == "text")
+    with progress.stage("reading"):
+        container = open_container(model) if model != console.PIPE else None
+        own_rules = nnef_grad.load_rules(rules) if rules is not None else None
+        graph = read_model(
+            container,
+            input_shapes=input_shape,
+            batch=batch,
+            rules=own_rules,
+            lenient=lenient,
+        )
+    data: Mapping[str, Any] = {}
+    if container is not None and not _is_text(out):
+        stored = nnef_grad.VariableData(container)
+        data = arrays_of(declared_variables(graph), stored)
+    with progress.stage("differentiating"):
+        step = nnef_grad.training_step(
+            graph,
+            loss=_losses(loss, output),
+            optimizer=optimizer,
+            data=data,
+            learning_rate=learning_rate,
+            train=split(train) or None,
+            freeze=split(freeze),
+            groups=dict(map(_group, group)),
+            l2=_penalties(l2),
+            clip_norm=clip_norm,
+            clip_value=clip_value,
+            accumulate=accumulate,
+            loss_scale=loss_scale,
+            batch_statistics=statistics_momentum if batch_statistics else None,
+            quantize=quantize,
+            state=state,
+            target=target,
+            rules=own_rules,
+        )
+    with progress.stage("writing"):
+        _write(step, out, force)
+    warnings = [*graph.warnings, *map(Problem, step.warnings)]
+    report(warnings, "" if quiet else _summary(graph, step), format)
+
+
+def _write(step: Step, path: str, force: bool) -> None:
+    if path != console.PIPE:
+        save_step(step, path, overwrite=force)
+        return
+    if step.apply is not None:
+        message = "a step that accumulates gradients is two documents"
+        raise UsageError(f"{message}: write a folder or an archive")
+    console.print_result(nnef_grad.dumps(step.graph))
+
+
+def _is_text(path: str) -> bool:
+    return path == console.PIPE or format_of(path) is ModelFormat.TEXT
+
+
+def _losses(losses: Sequence[str], output: str | None) -> str | dict[str, str]:
+    """The loss, or those of several outputs."""
+    named = [_OF_OUTPUT.fullmatch(text) for text in losses]
+    pairs = {found["output"]: found["loss"] for found in named if found is not None}
+    if len(losses) == 1 and not pairs:
+        return losses[0] if output is None else {output: losses[0]}
+    if output is not None or len(pairs) < len(losses):
+        message = "--loss expects OUTPUT=LOSS for each of several outputs"
+        raise UsageError(f"{message}, without --output")
+    return pairs
+
+
+def _group(text: str) -> tuple[str, str]:
+    pattern, colon, settings = text.partition(":")
+    if not colon:
+        raise UsageError(f"--group expects PATTERN:SETTINGS and got '{text}'")
+    return pattern, settings
+
+
+def _penalties(values: Sequence[str]) -> float | dict[str, float]:
+    """The factor of all matrices, or those of patterns."""
+    pairs = [value.rpartition("=")[::2] for value in values]
+    try:
+        found = {pattern: float(factor) for pattern, factor in pairs}
+    except ValueError:
+        message = f"--l2 expects X or PATTERN=X and got '{', '.join(values)}'"
+        raise UsageError(message) from None
+    if "" in found and len(found) > 1:
+        raise UsageError("--l2 expects one X, or PATTERN=X for several patterns")
+    return found.get("", 0.0) if "" in found else found
+
+
+def _summary(graph: nnef_grad.Graph, step: Step) -> str:
+    """A summary in one line."""
+    steps = [step] if step.apply is None else [step, step.apply]
+    count = sum(len(one.graph.operations) for one in steps)
+    return (
+        f"{graph.name}: {len(graph.operations)} operations in, {count} operations out,"
+        f" {len(step.state)} tensors change"
+    )
