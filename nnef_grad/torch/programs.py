@@ -120,8 +120,7 @@ class _Call(Function):  # type: ignore[misc]
         ctx.program, ctx.halves, *given = inputs
         saved = [] if ctx.halves is None else [output[i] for i in ctx.halves.saved]
         ctx.save_for_backward(*given, *saved)
-        ctx.mark_non_differentiable(*output[len(ctx.program.graph.outputs) :])
-        # What is saved has no gradient: no zeros for it.
+        # What is saved receives no gradient: no zeros for it.
         ctx.set_materialize_grads(False)
 
     @staticmethod
