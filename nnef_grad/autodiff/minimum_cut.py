@@ -33,7 +33,9 @@ def minimum_cut(
         sizes: of each node, positive; infinite for one that is not to be cut.
         edges: pairs of nodes, each from the first to the second.
         sources, sinks: nodes, which may be in the cut themselves; one may be both.
-            Where a path has no node of finite size, there is no cut.
+
+    Raises:
+        AssertionError: a path has no node of finite size.
     """
     residual = _residual(sizes, edges)
     ends = {(sink, EXIT) for sink in sinks}
@@ -88,6 +90,7 @@ def _steps_to(
 def _augment(residual: Residual[N], path: list[tuple[End[N], End[N]]]) -> None:
     """Sends as much as may flow along a path."""
     amount = min(residual[start][stop] for start, stop in path)
+    assert amount < inf, "a path has no node that may be cut"
     for start, stop in path:
         residual[start][stop] -= amount
         residual[stop][start] += amount

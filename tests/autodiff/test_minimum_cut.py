@@ -51,6 +51,11 @@ def test_of_several_the_nearest_to_the_sources() -> None:
     assert minimum_cut({**sizes, "a": 4.0}, edges, ["a"], ["d"]) == {"b"}
 
 
+def test_a_path_that_cannot_be_cut() -> None:
+    with pytest.raises(AssertionError, match="no node that may be cut"):
+        minimum_cut({"a": inf, "b": inf}, [("a", "b")], ["a"], ["b"])
+
+
 def test_without_paths() -> None:
     assert minimum_cut({"a": 1, "b": 1}, [("a", "b")], ["b"], ["a"]) == set()
     assert minimum_cut({"a": 1}, [], ["a"], []) == set()

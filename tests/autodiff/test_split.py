@@ -65,6 +65,8 @@ def check_structure(
     for op in halves.backward.operations:
         is_index = any(tensor.dtype == "integer" for tensor in op.outputs)
         assert op.outputs not in made or op.name in FREE or is_index
+    if not backward.seeds:
+        assert {op.outputs for op in halves.forward.operations} <= made
     for half in (halves.forward, halves.backward):
         # What is printed is read again as it is.
         assert nnef_grad.loads(nnef_grad.dumps(half)).outputs == half.outputs
@@ -227,6 +229,14 @@ def test_the_texts_of_the_halves() -> None:
     halves = nnef_grad.split(graph, nnef_grad.differentiate(graph, wrt=["w"]))
     assert nnef_grad.dumps(halves.forward) == FORWARD
     assert nnef_grad.dumps(halves.backward) == BACKWARD
+
+
+def test_without_seeds_everything_added_runs_backward() -> None:
+    """What is a gradient cannot be told from what is not."""
+    graph = nnef_grad.loads(TEXT)
+    backward = nnef_grad.differentiate(graph, wrt=["w"], seed="ones")
+    halves = check_split(graph, backward, random_values(graph, seed=1))
+    assert halves.saved == ("h",)
 
 
 def test_quantization_stays_with_the_tensors() -> None:
