@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from nnef_grad.autodiff.differentiate import differentiate as differentiate
     from nnef_grad.autodiff.jacobian import jacobian as jacobian
     from nnef_grad.autodiff.rules import Rules as Rules
+    from nnef_grad.autodiff.split import Split as Split
+    from nnef_grad.autodiff.split import split as split
     from nnef_grad.autodiff.statistics import OperationCost as OperationCost
     from nnef_grad.autodiff.statistics import Statistics as Statistics
     from nnef_grad.autodiff.statistics import statistics as statistics
@@ -59,6 +61,7 @@ _NAMES = {
     "autodiff.differentiate": ("differentiate",),
     "autodiff.jacobian": ("jacobian",),
     "autodiff.rules": ("Rules",),
+    "autodiff.split": ("Split", "split"),
     "autodiff.statistics": ("OperationCost", "Statistics", "statistics"),
     "errors": (
         "InvalidGraphError",

@@ -36,9 +36,11 @@ class Module(nn.Module):  # type: ignore[misc]
     holds it. A slash is a character like any other.
 
     Graphs are compiled when they are needed, once for the shapes of the inputs and for
-    what requires gradients, and then kept. The backward graph computes again what it needs
-    of the forward graph. `train()` and `eval()` change nothing, and no call changes a
-    buffer: what `update` operations compute are outputs, if anything.
+    what requires gradients, and then kept. Where something requires gradients, the forward
+    pass keeps what the backward pass needs, until that has used it; `torch.no_grad()` keeps
+    nothing. Gradients that are to be differentiated again (`create_graph=True`, and those
+    of `torch.func`) compute the forward pass again. `train()` and `eval()` change nothing,
+    and no call changes a buffer: what `update` operations compute are outputs, if anything.
 
     Args:
         model: a folder, an archive, or a text with data beside it; a `Graph`; or what

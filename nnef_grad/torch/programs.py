@@ -1,39 +1,56 @@
 """Compiled graphs, as autograd sees them.
 
-The gradient of a graph is a graph: backward runs the derived program by the same
-function, so that autograd can differentiate it again, to any order.
+Gradients are graphs too. Those that `backward()` asks for are computed in two halves: the
+forward half saves what the backward half needs, so that nothing is computed twice. Those
+that are to be differentiated in their turn (`create_graph`) are the outputs of another
+program, a function of the same inputs: so there are gradients of any order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import torch
 from torch.autograd import Function
 
 from nnef_grad.autodiff.differentiate import differentiate
+from nnef_grad.autodiff.split import split
+from nnef_grad.errors import NnefGradError
 from nnef_grad.graph.ir import Graph
-from nnef_grad.torch.runtimes import Runtime
+from nnef_grad.torch.runtimes import Run, Runtime
+
+Names = tuple[str, ...]
+Tensors = Sequence[torch.Tensor]
 
 
 class Program:
-    """A graph without variables, compiled by a runtime, and the gradients of it that
-    were asked for so far.
+    """A graph without variables, and the gradients of it that were asked for so far. What
+    a runtime runs is compiled when it is first needed.
     """
 
     def __init__(self, graph: Graph, runtime: Runtime) -> None:
         self.graph = graph
-        self.run = runtime.compile(graph)
         self._runtime = runtime
-        self._gradients: dict[tuple[str, ...], Program] = {}
+        self._gradients: dict[Names, Program] = {}
+        self._halves: dict[Names, Halves | None] = {}
 
-    def __call__(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def __call__(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
         """The outputs on inputs that were checked; autograd knows their gradients."""
-        found: tuple[torch.Tensor, ...] = _Call.apply(self, *inputs)
-        return found
+        given = zip(self.graph.inputs, inputs, strict=True)
+        wrt = tuple(tensor.name for tensor, value in given if value.requires_grad)
+        halves = self.halves(wrt) if wrt and torch.is_grad_enabled() else None
+        found: tuple[torch.Tensor, ...] = _Call.apply(self, halves, *inputs)
+        return found[: len(self.graph.outputs)]
 
-    def gradients(self, wrt: tuple[str, ...]) -> Program:
+    @cached_property
+    def run(self) -> Run:
+        """The outputs on inputs, without their gradients."""
+        return self._runtime.compile(self.graph)
+
+    def gradients(self, wrt: Names) -> Program:
         """The program whose inputs are those of this one, then the gradients of its
         scalar outputs, and whose outputs are the gradients of the inputs `wrt`.
         """
@@ -42,29 +59,104 @@ class Program:
             self._gradients[wrt] = Program(backward.graph, self._runtime)
         return self._gradients[wrt]
 
+    def halves(self, wrt: Names) -> Halves | None:
+        """The same in two halves. None where there are no gradients: an operation that
+        has no derivative is an error as soon as somebody asks for it, and not before.
+        """
+        if wrt not in self._halves:
+            try:
+                self._halves[wrt] = Halves(self.graph, wrt, self._runtime)
+            except NnefGradError:
+                self._halves[wrt] = None
+        return self._halves[wrt]
+
+
+class Halves:
+    """The gradients of a graph, with respect to some of its inputs, in two halves.
+
+    Attributes:
+        wrt: the names of these inputs.
+        forward: the outputs on inputs, then what is saved besides.
+        saved: where among these everything is that is saved.
+    """
+
+    def __init__(self, graph: Graph, wrt: Names, runtime: Runtime) -> None:
+        halves = split(graph, differentiate(graph, wrt=wrt))
+        results = [tensor.name for tensor in halves.forward.outputs]
+        needed = {tensor.name for tensor in halves.backward.inputs}
+        self.wrt = wrt
+        self.forward = runtime.compile(halves.forward)
+        self.saved = tuple(results.index(name) for name in halves.saved)
+        self._needed = tuple(tensor.name in needed for tensor in graph.inputs)
+        self._backward = halves.backward
+        self._runtime = runtime
+
+    def gradients(self, inputs: Tensors, saved: Tensors, seeds: Tensors) -> Tensors:
+        """The gradients, from the inputs, from what was saved, and from the gradients of
+        the scalar outputs.
+        """
+        needed = compress(inputs, self._needed)
+        return self._run(_arrays([*saved, *needed, *seeds]))
+
+    @cached_property
+    def _run(self) -> Run:
+        return self._runtime.compile(self._backward)
+
 
 class _Call(Function):  # type: ignore[misc]
-    """One run of a program: f(program, *inputs) -> outputs."""
+    """f(program, halves, *inputs) -> the outputs, then what is saved besides: torch knows
+    what a function saves if it is an input or an output.
+    """
 
     @staticmethod
-    def forward(program: Program, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(program.run([value.detach().contiguous() for value in inputs]))
+    def forward(
+        program: Program, halves: Halves | None, *inputs: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        run = program.run if halves is None else halves.forward
+        return tuple(run(_arrays(inputs)))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.program, *tensors = inputs
-        ctx.save_for_backward(*tensors)
+        ctx.program, ctx.halves, *given = inputs
+        saved = [] if ctx.halves is None else [output[i] for i in ctx.halves.saved]
+        ctx.save_for_backward(*given, *saved)
+        # What is saved receives no gradient: no zeros for it.
+        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        graph = ctx.program.graph
-        needed = ctx.needs_input_grad[1:]
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[Any, ...]:
+        graph, needed = ctx.program.graph, ctx.needs_input_grad[2:]
+        seeds = _seeds(graph, gradients)
+        if not seeds:
+            return (None, None, *(None for _ in needed))
+        # Once: checkpoints compute them here.
+        kept = ctx.saved_tensors
+        inputs, saved = kept[: len(needed)], kept[len(needed) :]
+        if ctx.halves is not None and not torch.is_grad_enabled():
+            wrt, found = ctx.halves.wrt, ctx.halves.gradients(inputs, saved, seeds)
+        else:
+            wrt = tuple(tensor.name for tensor in compress(graph.inputs, needed))
+            found = ctx.program.gradients(wrt)([*inputs, *seeds])
+        named = dict(zip(wrt, found, strict=True))
         pairs = zip(graph.inputs, needed, strict=True)
-        derived = ctx.program.gradients(tuple(t.name for t, needs in pairs if needs))
-        seeds = [
-            gradient
-            for tensor, gradient in zip(graph.outputs, gradients, strict=True)
-            if tensor.dtype == "scalar"
-        ]
-        found = iter(derived([*ctx.saved_tensors, *seeds]))
-        return None, *(next(found) if needs else None for needs in needed)
+        return (None, None, *(named[t.name] if needs else None for t, needs in pairs))
+
+
+def _seeds(graph: Graph, gradients: Sequence[torch.Tensor | None]) -> Tensors:
+    """The gradients of the scalar outputs, zeros for one that was not used; empty if none
+    was.
+    """
+    known = next((g for g in gradients if g is not None), None)
+    if known is None:
+        return []
+    return [
+        known.new_zeros(tensor.shape) if gradient is None else gradient
+        # What is saved comes after the outputs.
+        for tensor, gradient in zip(graph.outputs, gradients, strict=False)
+        if tensor.dtype == "scalar"
+    ]
+
+
+def _arrays(values: Tensors) -> Tensors:
+    """Tensors as a runtime reads them."""
+    return [value.detach().contiguous() for value in values]

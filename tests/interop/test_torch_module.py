@@ -24,7 +24,9 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.utils.checkpoint import checkpoint
 
 from nnef_grad import interop
+from nnef_grad.autodiff.split import FREE
 from nnef_grad.torch import Module
+from nnef_grad.torch.programs import Program
 
 NEEDS = {"interpreter": (), "onnxruntime": ("onnx", "onnxruntime"), "tract": ("tract",)}
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
@@ -169,6 +171,19 @@ def test_second_derivatives_are_those_of_torch(runtime: str) -> None:
 
 
 @examples
+def test_gradients_of_some_outputs(example: Example) -> None:
+    module = example.module("interpreter").double()
+    x = torch.randn(example.shape, dtype=torch.float64)
+    leaves = held_by(module)
+    for index in range(len(tuple_of(module(x)))):
+        found = grad(tuple_of(module(x))[index].sin().sum(), [*module.parameters()])
+        (expected,) = [example.peer(x, leaves)[index]]
+        wanted = grad(expected.sin().sum(), [*leaves.values()], allow_unused=True)
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@examples
 def test_gradcheck_in_double_precision(example: Example) -> None:
     module = example.module("interpreter").double()
     torch.manual_seed(0)
@@ -205,6 +220,97 @@ def test_gradients_by_functions() -> None:
         assert torch.equal(found[name], parameter.grad)
 
 
+# ---- What is computed, and what is kept ----
+
+
+def program_of(module: Module) -> Program:
+    (program,) = module._programs.values()
+    return program
+
+
+@runtimes
+@examples
+def test_nothing_is_computed_twice(example: Example, runtime: str) -> None:
+    module = example.module(runtime)
+    x = torch.ones(example.shape)
+    sum(y.sum() for y in tuple_of(module(x))).backward()
+    program = program_of(module)
+    # Neither the graph alone nor its whole backward graph were compiled.
+    assert "run" not in vars(program)
+    assert not program._gradients
+    (halves,) = program._halves.values()
+    assert halves is not None
+    forward = {op.name for op in program.graph.operations} - FREE - {"max_pool"}
+    own = {op.name for op in halves._backward.operations if op.origin is None}
+    assert own.isdisjoint(forward)
+
+
+def test_what_is_saved_is_freed() -> None:
+    module = SMALL.module("interpreter")
+    y = module(torch.ones(SMALL.shape))
+    saved = y.grad_fn.saved_tensors
+    assert [tuple(value.shape) for value in saved[-1:]] == [(4, 5)]
+    y.sum().backward(retain_graph=True)
+    y.sum().backward()
+    with pytest.raises(RuntimeError, match="already been freed"):
+        _ = y.grad_fn.saved_tensors
+    with pytest.raises(RuntimeError, match="a second time"):
+        y.sum().backward()
+
+
+def test_a_gradient_to_be_differentiated_is_a_function_of_the_inputs() -> None:
+    module = SMALL.module("interpreter").double()
+    x = torch.randn(SMALL.shape, dtype=torch.float64, requires_grad=True)
+    y = module(x)
+    (plain,) = grad(y.sum(), x, retain_graph=True)
+    assert not plain.requires_grad
+    (kept,) = grad(y.sum(), x, create_graph=True)
+    torch.testing.assert_close(kept, plain)
+    assert any(value is x for value in kept.grad_fn.saved_tensors)
+
+
+def test_a_result_that_is_changed_before_it_is_needed() -> None:
+    text = """
+    version 1.0;
+    graph net( x ) -> ( y ) { x = external(shape = [2, 3]); y = tanh(x); }
+    """
+    module = Module(nnef_grad.loads(text), "interpreter", data={})
+    y = module(torch.ones(2, 3, requires_grad=True))
+    y.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_outputs_without_gradients() -> None:
+    text = """
+    version 1.0;
+    graph net( x ) -> ( places )
+    {
+        x = external(shape = [2, 3]);
+        places = argmax_reduce(x, axes = [1]);
+    }
+    """
+    module = Module(nnef_grad.loads(text), "interpreter", data={})
+    places = module(torch.tensor([[1.0, 3.0, 2.0], [4.0, 0.0, 1.0]]).requires_grad_())
+    assert places.tolist() == [[1], [0]]
+    assert not places.requires_grad
+
+
+def test_an_operation_without_derivative_counts_where_it_is_asked_for() -> None:
+    text = """
+    version 1.0;
+    graph net( x ) -> ( y )
+    {
+        x = external(shape = [1, 1, 1]);
+        y = multilinear_upsample(x, factor = [60000]);
+    }
+    """
+    module = Module(nnef_grad.loads(text), "interpreter", data={})
+    y = module(torch.ones(1, 1, 1, requires_grad=True))
+    assert torch.equal(y, torch.ones(1, 1, 60000))
+    refused("has no derivative", y.sum().backward)
+
+
 # ---- What requires gradients ----
 
 
@@ -215,10 +321,10 @@ def test_only_what_is_required_is_computed() -> None:
     module(x).sum().backward()
     assert x.grad is None
     assert [p.grad is None for p in module.parameters()].count(True) == 1
-    (program,) = module._programs.values()
-    ((wrt, derived),) = program._gradients.items()
+    ((wrt, halves),) = program_of(module)._halves.items()
     assert wrt == ("bias1", "weight2")
-    assert len(derived.graph.outputs) == 2
+    assert halves is not None
+    assert len(halves._backward.outputs) == 2
 
 
 def test_without_gradients() -> None:

@@ -1,0 +1,210 @@
+"""Splits a derivative into two graphs: a forward graph that also returns what the
+backward graph needs of it, and a backward graph that computes none of that again.
+
+    y = tanh(x);                      y = tanh(x);    y = external(...);
+    square = sqr(y);             to                   square = sqr(y);
+    slope = sub(1.0, square);                         slope = sub(1.0, square);
+    grad_x = mul(grad_y, slope);                      grad_x = mul(grad_y, slope);
+
+What is saved is a minimum cut, in bytes, between the operations of the forward graph and
+those that depend on gradients. Between them are the operations that may run on either
+side. Those that rules add, such as masks, run backward, unless their results are smaller
+than what they are made of. Those of the forward graph that cost next to nothing run on
+both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from nnef_grad.autodiff.backward import Backward
+from nnef_grad.autodiff.minimum_cut import minimum_cut
+from nnef_grad.collector import collector_paused
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.graph.quantization import carry_quantization
+from nnef_grad.language.library import standard
+from nnef_grad.ops.costs import byte_size
+from nnef_grad.ops.traits import COPYING, RESHAPING, SOURCES
+
+# What forward graphs compute with these is not saved for its own sake.
+FREE = SOURCES | RESHAPING | COPYING | {"transpose"}
+
+
+@dataclass(frozen=True)
+class Split:
+    """A forward and a backward graph that compute everything once.
+
+    Attributes:
+        forward: returns the outputs of the forward graph, then the saved tensors that are
+            not among them.
+        backward: takes the saved tensors, the inputs of the forward graph that it needs,
+            and the gradients of the outputs; returns the gradients. The variables that it
+            needs are variables of it too.
+        saved: the names of the saved tensors, which they have in both graphs, in the
+            order in which they are computed.
+    """
+
+    forward: Graph
+    backward: Graph
+    saved: tuple[str, ...]
+
+
+@collector_paused()
+def split(graph: Graph, backward: Backward) -> Split:
+    """A backward graph, which by itself computes again what it needs of the forward graph,
+    as two graphs, of which the first saves that for the second.
+
+    Args:
+        graph: the forward graph.
+        backward: what `differentiate` or `jacobian` made of it. Without inputs for the
+            gradients of the outputs, everything runs backward that is not in the forward
+            graph. Outputs of the forward graph that it returns too are left to the
+            forward half.
+
+    Returns:
+        The two graphs. Run one after the other, they give the outputs of the forward
+        graph and the gradients.
+
+    Raises:
+        UsageError: the backward graph is that of another graph.
+    """
+    # A tensor of the forward graph has its name in the backward graph, and no other has.
+    known = graph.tensors
+    _refuse_another(graph.name, known, backward)
+    added = [
+        op
+        for op in backward.graph.operations
+        if any(tensor.name not in known for tensor in op.outputs)
+    ]
+    late = _late(added, backward)
+    movable = [op for op in added if late.isdisjoint(op.outputs)]
+    fixed = [op for op in added if not late.isdisjoint(op.outputs)]
+    saved = _saved(graph, movable, fixed)
+    return Split(
+        _forward(graph, movable, saved),
+        _backward(graph, added, backward, saved),
+        tuple(tensor.name for tensor in saved),
+    )
+
+
+def _refuse_another(name: str, known: Mapping[str, Tensor], backward: Backward) -> None:
+    """Raises `UsageError` for the backward graph of another graph."""
+    tensors = backward.graph.tensors.values()
+    fits = all(known.get(tensor.name, tensor) == tensor for tensor in tensors)
+    if not fits or not {*backward.gradients, *backward.outputs} <= known.keys():
+        raise UsageError(f"'{backward.graph.name}' is not derived from this '{name}'")
+
+
+def _late(added: Sequence[Operation], backward: Backward) -> set[Tensor]:
+    """The tensors that only a backward graph can compute: those that depend on gradients
+    of outputs, and the gradients that it returns.
+    """
+    gradients = {*backward.seeds.values(), *backward.gradients.values()}
+    late: set[Tensor] = set()
+    for op in added:
+        is_gradient = any(tensor.name in gradients for tensor in op.outputs)
+        if is_gradient or not backward.seeds or not late.isdisjoint(op.inputs):
+            late.update(op.outputs)
+    return late
+
+
+# ---- What is saved ----
+
+
+def _saved(
+    graph: Graph, movable: Sequence[Operation], fixed: Sequence[Operation]
+) -> tuple[Tensor, ...]:
+    """The tensors of the least size that the fixed operations can be computed from,
+    besides inputs, variables and constants, which both graphs have.
+    """
+    sizes = {
+        tensor: _size(tensor)
+        for op in (*graph.operations, *movable)
+        if op.name not in SOURCES
+        for tensor in op.outputs
+    }
+    edges = [
+        (operand, result)
+        for op in (*filter(_is_free, graph.operations), *movable)
+        for operand in op.inputs
+        if operand in sizes
+        for result in op.outputs
+    ]
+    sources = [t for op in graph.operations if not _is_free(op) for t in op.outputs]
+    sinks = sizes.keys() & {tensor for op in fixed for tensor in op.inputs}
+    cut = minimum_cut(sizes, edges, sources, sinks)
+    return tuple(tensor for tensor in sizes if tensor in cut)
+
+
+def _is_free(operation: Operation) -> bool:
+    """Whether the results of an operation of a forward graph are computed again."""
+    return operation.name in FREE or any(map(_is_index, operation.outputs))
+
+
+def _size(tensor: Tensor) -> float:
+    return inf if _is_index(tensor) else byte_size(tensor)
+
+
+def _is_index(tensor: Tensor) -> bool:
+    """Whether the elements say where others are: these are saved instead. No runtime has
+    what makes use of an index, and it is replaced together with what makes the index.
+    """
+    return tensor.dtype == "integer"
+
+
+# ---- The graphs ----
+
+
+def _forward(
+    graph: Graph, movable: Sequence[Operation], saved: Sequence[Tensor]
+) -> Graph:
+    known = set(graph.outputs)
+    further = (tensor for tensor in saved if tensor not in known)
+    notes = (f"  {tensor.name}: saved" for tensor in saved)
+    forward = replace(
+        graph,
+        outputs=(*graph.outputs, *further),
+        operations=(*graph.operations, *movable),
+        notes=(f"'{graph.name}', with what its gradients need.", *notes),
+    )
+    return _finished(prune(forward))
+
+
+def _backward(
+    graph: Graph,
+    added: Sequence[Operation],
+    backward: Backward,
+    saved: Sequence[Tensor],
+) -> Graph:
+    """The operations that lead from the saved tensors to the gradients."""
+    whole, computed = backward.graph, set(saved)
+    made = [op for op in (*graph.operations, *added) if computed.isdisjoint(op.outputs)]
+    results, seeds = set(backward.gradients.values()), set(backward.seeds.values())
+    half = prune(
+        replace(
+            whole,
+            outputs=tuple(t for t in whole.outputs if t.name in results),
+            operations=(*map(_external, saved), *made),
+            notes=(*whole.notes, *(f"  {t.name}: input, saved" for t in saved)),
+        )
+    )
+    read = {tensor for op in half.operations for tensor in op.inputs}
+    inputs = (t for t in whole.inputs if t in read or t.name in seeds)
+    return _finished(replace(half, inputs=(*saved, *inputs)))
+
+
+def _external(tensor: Tensor) -> Operation:
+    """What introduces a tensor as an input."""
+    return Operation(
+        standard()["external"], (), {"shape": tensor.shape}, (tensor,), tensor.dtype
+    )
+
+
+def _finished(graph: Graph) -> Graph:
+    graph = put_inputs_first(graph)
+    verify(graph)
+    return replace(graph, quantization=carry_quantization(graph.quantization, graph))
