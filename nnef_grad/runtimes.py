@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
@@ -167,11 +168,24 @@ def _in_interpreter(graph: Graph, data: Data, threads: int | None) -> Run:
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         fed = [torch.from_numpy(value) for value in inputs]
+        types = {**DTYPES, "scalar": _precision(inputs)}
+        # Its constants are in single precision, whatever they are converted to.
+        module.double() if types["scalar"] == np.float64 else module.float()
         with torch.no_grad(), _refusals("the PyTorch interpreter", "run", graph):
-            found = module(*fed)
-        return [result.contiguous().numpy() for result in found]
+            found = _quietly(module, fed)
+        return [
+            result.numpy().astype(types[tensor.dtype], order="C", copy=False)
+            for tensor, result in zip(graph.outputs, found, strict=True)
+        ]
 
     return run
+
+
+def _quietly(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Calls a function whose warnings are about its own code."""
+    with catch_warnings():
+        simplefilter("ignore")
+        return function(*arguments)
 
 
 @contextmanager
@@ -191,15 +205,17 @@ def _in_numpy(graph: Graph, data: Data, threads: int | None) -> Run:
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         arrays = dict(zip(names, inputs, strict=True))
-        found = evaluate(graph, arrays, data, dtype=_precision(arrays))
+        found = evaluate(graph, arrays, data, dtype=_precision(inputs))
         return [found[tensor.name] for tensor in graph.outputs]
 
     return run
 
 
-def _precision(arrays: Data) -> Any:
+def _precision(arrays: Sequence[Array]) -> Any:
     """The data type of the numbers among the arrays."""
-    return next((a.dtype for a in arrays.values() if a.dtype.kind == "f"), np.float32)
+    return next(
+        (array.dtype for array in arrays if array.dtype.kind == "f"), np.float32
+    )
 
 
 # ---- All of them ----

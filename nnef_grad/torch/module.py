@@ -14,11 +14,13 @@ from nnef_grad.errors import UsageError, suggestion
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.model import declared_variables
+from nnef_grad.runtimes import find_runtime
 from nnef_grad.storage.files import PathLike
 from nnef_grad.torch.programs import Program
-from nnef_grad.torch.runtimes import DTYPES, find_runtime
 from nnef_grad.torch.sources import Given, Model, read
 
+# The types of tensors in torch, in single precision.
+DTYPES = {"scalar": torch.float32, "integer": torch.int64, "logical": torch.bool}
 Outputs = Union[torch.Tensor, tuple[torch.Tensor, ...]]
 
 
@@ -46,9 +48,9 @@ class Module(nn.Module):  # type: ignore[misc]
         model: a folder, an archive, or a text with data beside it; a `Graph`; or what
             `interop.from_torch` returns, of which the parameters require gradients that
             do in torch, and everything else is a buffer.
-        runtime: "onnxruntime", "tract" or "interpreter". The first two compute in single
-            precision; the interpreter, which is slow, in that of the parameters and
-            inputs: `module.double()`.
+        runtime: "onnxruntime", "tract", "interpreter" (that of nnef_tools, in PyTorch), or
+            "numpy" (that of this package, which is slow). The first two compute in single
+            precision; the others in that of the parameters and inputs: `module.double()`.
         buffers: labels of scalar variables that are no parameters.
         data: an array for each variable of a `Graph`, by label.
 
@@ -210,8 +212,8 @@ class Module(nn.Module):  # type: ignore[misc]
         # Parameters come after inputs: the precision is theirs, if there are any.
         precision = numbers[-1] if numbers else torch.float32
         runtime = find_runtime(self._runtime)
-        if precision not in runtime.dtypes:
-            known = " and ".join(map(str, runtime.dtypes))
+        if str(precision).removeprefix("torch.") not in runtime.precisions:
+            known = " and ".join(runtime.precisions)
             message = f"the runtime '{runtime.name}' computes in {known}"
             raise UsageError(f"{message}, and the model is in {precision}")
         for what, tensor, value in fed:

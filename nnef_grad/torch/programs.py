@@ -8,7 +8,7 @@ program, a function of the same inputs: so there are gradients of any order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import compress
 from typing import Any
@@ -20,10 +20,11 @@ from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.split import split
 from nnef_grad.errors import NnefGradError
 from nnef_grad.graph.ir import Graph
-from nnef_grad.torch.runtimes import Run, Runtime
+from nnef_grad.runtimes import Runtime
 
 Names = tuple[str, ...]
 Tensors = Sequence[torch.Tensor]
+Run = Callable[[Tensors], list[torch.Tensor]]
 
 
 class Program:
@@ -48,7 +49,7 @@ class Program:
     @cached_property
     def run(self) -> Run:
         """The outputs on inputs, without their gradients."""
-        return self._runtime.compile(self.graph)
+        return _compiled(self.graph, self._runtime)
 
     def gradients(self, wrt: Names) -> Program:
         """The program whose inputs are those of this one, then the gradients of its
@@ -85,7 +86,7 @@ class Halves:
         results = [tensor.name for tensor in halves.forward.outputs]
         needed = {tensor.name for tensor in halves.backward.inputs}
         self.wrt = wrt
-        self.forward = runtime.compile(halves.forward)
+        self.forward = _compiled(halves.forward, runtime)
         self.saved = tuple(results.index(name) for name in halves.saved)
         self._needed = tuple(tensor.name in needed for tensor in graph.inputs)
         self._backward = halves.backward
@@ -96,11 +97,11 @@ class Halves:
         the scalar outputs.
         """
         needed = compress(inputs, self._needed)
-        return self._run(_arrays([*saved, *needed, *seeds]))
+        return self._run([*saved, *needed, *seeds])
 
     @cached_property
     def _run(self) -> Run:
-        return self._runtime.compile(self._backward)
+        return _compiled(self._backward, self._runtime)
 
 
 class _Call(Function):  # type: ignore[misc]
@@ -113,7 +114,7 @@ class _Call(Function):  # type: ignore[misc]
         program: Program, halves: Halves | None, *inputs: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         run = program.run if halves is None else halves.forward
-        return tuple(run(_arrays(inputs)))
+        return tuple(run(inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -157,6 +158,12 @@ def _seeds(graph: Graph, gradients: Sequence[torch.Tensor | None]) -> Tensors:
     ]
 
 
-def _arrays(values: Tensors) -> Tensors:
-    """Tensors as a runtime reads them."""
-    return [value.detach().contiguous() for value in values]
+def _compiled(graph: Graph, runtime: Runtime) -> Run:
+    """A graph in a runtime, as a function of tensors, which share the memory of arrays."""
+    run = runtime.compile(graph, threads=torch.get_num_threads())
+
+    def call(inputs: Tensors) -> list[torch.Tensor]:
+        found = run([value.detach().contiguous().numpy() for value in inputs])
+        return [*map(torch.from_numpy, found)]
+
+    return call

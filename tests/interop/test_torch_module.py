@@ -28,7 +28,12 @@ from nnef_grad.autodiff.split import FREE
 from nnef_grad.torch import Module
 from nnef_grad.torch.programs import Program
 
-NEEDS = {"interpreter": (), "onnxruntime": ("onnx", "onnxruntime"), "tract": ("tract",)}
+NEEDS = {
+    "interpreter": (),
+    "numpy": (),
+    "onnxruntime": ("onnx", "onnxruntime"),
+    "tract": ("tract",),
+}
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 
 PERCEPTRON = """
@@ -172,7 +177,7 @@ def test_second_derivatives_are_those_of_torch(runtime: str) -> None:
 
 @examples
 def test_gradients_of_some_outputs(example: Example) -> None:
-    module = example.module("interpreter").double()
+    module = example.module("numpy").double()
     x = torch.randn(example.shape, dtype=torch.float64)
     leaves = held_by(module)
     for index in range(len(tuple_of(module(x)))):
@@ -184,8 +189,9 @@ def test_gradients_of_some_outputs(example: Example) -> None:
 
 
 @examples
-def test_gradcheck_in_double_precision(example: Example) -> None:
-    module = example.module("interpreter").double()
+@pytest.mark.parametrize("runtime", ["numpy", "interpreter"])
+def test_gradcheck_in_double_precision(example: Example, runtime: str) -> None:
+    module = example.module(runtime).double()
     torch.manual_seed(0)
     x = torch.randn(example.shape, dtype=torch.float64, requires_grad=True)
 
@@ -208,7 +214,7 @@ def test_gradcheck_in_single_precision(runtime: str) -> None:
 
 
 def test_gradients_by_functions() -> None:
-    module = SMALL.module("interpreter")
+    module = SMALL.module("numpy")
     x = torch.ones(SMALL.shape)
 
     def loss(values: Any) -> Any:
@@ -246,7 +252,7 @@ def test_nothing_is_computed_twice(example: Example, runtime: str) -> None:
 
 
 def test_what_is_saved_is_freed() -> None:
-    module = SMALL.module("interpreter")
+    module = SMALL.module("numpy")
     y = module(torch.ones(SMALL.shape))
     saved = y.grad_fn.saved_tensors
     assert [tuple(value.shape) for value in saved[-1:]] == [(4, 5)]
@@ -259,7 +265,7 @@ def test_what_is_saved_is_freed() -> None:
 
 
 def test_a_gradient_to_be_differentiated_is_a_function_of_the_inputs() -> None:
-    module = SMALL.module("interpreter").double()
+    module = SMALL.module("numpy").double()
     x = torch.randn(SMALL.shape, dtype=torch.float64, requires_grad=True)
     y = module(x)
     (plain,) = grad(y.sum(), x, retain_graph=True)
@@ -274,7 +280,7 @@ def test_a_result_that_is_changed_before_it_is_needed() -> None:
     version 1.0;
     graph net( x ) -> ( y ) { x = external(shape = [2, 3]); y = tanh(x); }
     """
-    module = Module(nnef_grad.loads(text), "interpreter", data={})
+    module = Module(nnef_grad.loads(text), "numpy", data={})
     y = module(torch.ones(2, 3, requires_grad=True))
     y.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -290,7 +296,7 @@ def test_outputs_without_gradients() -> None:
         places = argmax_reduce(x, axes = [1]);
     }
     """
-    module = Module(nnef_grad.loads(text), "interpreter", data={})
+    module = Module(nnef_grad.loads(text), "numpy", data={})
     places = module(torch.tensor([[1.0, 3.0, 2.0], [4.0, 0.0, 1.0]]).requires_grad_())
     assert places.tolist() == [[1], [0]]
     assert not places.requires_grad
@@ -305,7 +311,7 @@ def test_an_operation_without_derivative_counts_where_it_is_asked_for() -> None:
         y = multilinear_upsample(x, factor = [60000]);
     }
     """
-    module = Module(nnef_grad.loads(text), "interpreter", data={})
+    module = Module(nnef_grad.loads(text), "numpy", data={})
     y = module(torch.ones(1, 1, 1, requires_grad=True))
     assert torch.equal(y, torch.ones(1, 1, 60000))
     refused("has no derivative", y.sum().backward)
@@ -315,7 +321,7 @@ def test_an_operation_without_derivative_counts_where_it_is_asked_for() -> None:
 
 
 def test_only_what_is_required_is_computed() -> None:
-    module = SMALL.module("interpreter")
+    module = SMALL.module("numpy")
     module.get_parameter("layer.0/weight").requires_grad_(False)
     x = torch.ones(SMALL.shape)
     module(x).sum().backward()
@@ -328,7 +334,7 @@ def test_only_what_is_required_is_computed() -> None:
 
 
 def test_without_gradients() -> None:
-    module = SMALL.module("interpreter")
+    module = SMALL.module("numpy")
     with torch.no_grad():
         assert not module(torch.ones(SMALL.shape)).requires_grad
     module.requires_grad_(False)
@@ -385,14 +391,14 @@ def test_training_is_that_of_torch(runtime: str) -> None:
 
 
 def test_names_are_labels() -> None:
-    module = SMALL.module("interpreter")
+    module = SMALL.module("numpy")
     labels = {"layer.0/weight", "layer.0/bias", "layer.1.weight"}
     assert {name for name, _ in module.named_parameters()} == labels
     assert set(module.state_dict()) == labels
 
 
 def test_the_state_goes_round() -> None:
-    module, other = SMALL.module("interpreter"), SMALL.module("interpreter")
+    module, other = SMALL.module("numpy"), SMALL.module("numpy")
     with torch.no_grad():
         for parameter in module.parameters():
             parameter += 1
@@ -407,7 +413,7 @@ def test_the_state_goes_round() -> None:
 
 
 def test_copies_are_apart() -> None:
-    module, x = SMALL.module("interpreter"), torch.ones(SMALL.shape)
+    module, x = SMALL.module("numpy"), torch.ones(SMALL.shape)
     expected = module(x)
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert torch.equal(other(x), expected)
@@ -418,14 +424,14 @@ def test_copies_are_apart() -> None:
 
 
 def test_saved_and_loaded_again(tmp_path: Path) -> None:
-    module = EXAMPLES["convolutional"].module("interpreter", buffers=["norm/mean"])
+    module = EXAMPLES["convolutional"].module("numpy", buffers=["norm/mean"])
     module.save(tmp_path / "first")
     (tmp_path / "first" / "graph.nnef").write_text(CONVOLUTIONAL, "utf-8")
     (tmp_path / "first" / "graph.quant").write_text(
         '"image": zero_point_linear_quantize(zero_point = 0, scale = 1.0, bits = 8,'
         " signed = false, symmetric = false);\n"
     )
-    module = Module(tmp_path / "first", "interpreter", buffers=["norm/mean"])
+    module = Module(tmp_path / "first", "numpy", buffers=["norm/mean"])
     with torch.no_grad():
         module.get_parameter("norm/scale").mul_(2)
     module.save(tmp_path / "second.tgz")
@@ -435,7 +441,7 @@ def test_saved_and_loaded_again(tmp_path: Path) -> None:
         assert texts[0] == texts[1]
     x = torch.randn(2, 3, 8, 8)
     for saved in ("second.tgz", "third"):
-        again = Module(tmp_path / saved, "interpreter")
+        again = Module(tmp_path / saved, "numpy")
         for found, wanted in zip(again(x), module(x), strict=True):
             assert torch.equal(found, wanted)
     with pytest.raises(nnef_grad.UsageError, match="exists"):
@@ -448,7 +454,7 @@ def test_the_text_is_kept(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     nnef_grad.save(nnef_grad.loads(PERCEPTRON), folder, data=SMALL.data())
     (folder / "graph.nnef").write_text(PERCEPTRON, "utf-8")
-    Module(folder, "interpreter").save(tmp_path / "again")
+    Module(folder, "numpy").save(tmp_path / "again")
     assert (tmp_path / "again" / "graph.nnef").read_text("utf-8") == PERCEPTRON
 
 
@@ -531,7 +537,7 @@ def test_variables_of_one_label_are_one_parameter() -> None:
     }
     """
     data = {"w": np.full([1, 3], 4.0)}
-    module = Module(nnef_grad.loads(text), "interpreter", data=data)
+    module = Module(nnef_grad.loads(text), "numpy", data=data)
     assert list(module.state_dict()) == ["w"]
     x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     module(x).sum().backward()
@@ -539,7 +545,7 @@ def test_variables_of_one_label_are_one_parameter() -> None:
 
 
 # In tract, a gather is a product, and such an index chooses nothing.
-@pytest.mark.parametrize("runtime", ["interpreter", "onnxruntime"])
+@pytest.mark.parametrize("runtime", ["numpy", "onnxruntime"])
 def test_an_index_out_of_range(runtime: str) -> None:
     for package in NEEDS[runtime]:
         pytest.importorskip(package)
@@ -551,7 +557,7 @@ def test_an_index_out_of_range(runtime: str) -> None:
 
 def test_buffers_are_no_parameters() -> None:
     constants = ["norm/mean", "norm/variance"]
-    module = EXAMPLES["convolutional"].module("interpreter", buffers=constants)
+    module = EXAMPLES["convolutional"].module("numpy", buffers=constants)
     assert [name for name, _ in module.named_buffers()] == constants
     assert not set(constants) & {name for name, _ in module.named_parameters()}
 
@@ -562,7 +568,7 @@ def test_a_module_of_torch(tmp_path: Path) -> None:
     peer[0].bias.requires_grad_(False)
     x = torch.randn(5, 3)
     model = interop.from_torch(peer, [x])
-    module = Module(model, "interpreter")
+    module = Module(model, "numpy")
     trained = {name for name, p in module.named_parameters() if p.requires_grad}
     names = {str(module._variables[label].name) for label in trained}
     assert names == set(model.trainable)
@@ -594,12 +600,12 @@ def refused(
 def test_models_that_are_refused() -> None:
     graph, data = nnef_grad.loads(PERCEPTRON), SMALL.data()
     refused("runtime is one of .*'onxruntime'", Module, graph, "onxruntime", data=data)
-    refused("'layer.0/bias'.* has no data", Module, graph, "interpreter")
+    refused("'layer.0/bias'.* has no data", Module, graph, "numpy")
     wrong = {**data, "layer.0/bias": np.ones([1, 4])}
-    refused("data of shape", Module, graph, "interpreter", data=wrong)
+    refused("data of shape", Module, graph, "numpy", data=wrong)
     unknown = {"data": data, "buffers": ["layer.0/bia"]}
-    refused("did you mean 'layer.0/bias'", Module, graph, "interpreter", **unknown)
-    refused("nowhere", Module, "nowhere", "interpreter")
+    refused("did you mean 'layer.0/bias'", Module, graph, "numpy", **unknown)
+    refused("nowhere", Module, "nowhere", "numpy")
 
 
 @pytest.mark.parametrize("label", ["forward", "training", "a", "layer..b", "half.c"])
@@ -608,17 +614,17 @@ def test_labels_that_are_no_names(label: str) -> None:
     data = {"a.b": np.ones([1, 5]), label: np.ones([2, 5])}
     data["layer.0/weight"] = np.ones([5, 3])
     message = "cannot be the name of a parameter"
-    refused(message, Module, nnef_grad.loads(text), "interpreter", data=data)
+    refused(message, Module, nnef_grad.loads(text), "numpy", data=data)
 
 
 def test_data_for_a_model_that_has_its_own(tmp_path: Path) -> None:
-    SMALL.module("interpreter").save(tmp_path / "model")
+    SMALL.module("numpy").save(tmp_path / "model")
     message = "has its own data"
-    refused(message, Module, tmp_path / "model", "interpreter", data=SMALL.data())
+    refused(message, Module, tmp_path / "model", "numpy", data=SMALL.data())
 
 
 def test_inputs_that_are_refused() -> None:
-    module, x = SMALL.module("interpreter"), torch.ones(SMALL.shape)
+    module, x = SMALL.module("numpy"), torch.ones(SMALL.shape)
     refused("input 'x' must be torch.float32, and is torch.float64", module, x.double())
     refused("must be torch.float32, and is torch.int64", module, x.long())
     refused("must be a plain tensor, and is ndarray", module, x.numpy())
@@ -653,14 +659,14 @@ def test_parameters_that_were_replaced(tmp_path: Path) -> None:
 
 
 def test_a_precision_that_the_runtime_does_not_have() -> None:
-    module = SMALL.module("interpreter").half()
-    refused("computes in torch.float32 and", module, torch.ones(SMALL.shape))
+    module = SMALL.module("numpy").half()
+    refused("computes in float32 and", module, torch.ones(SMALL.shape))
 
 
 def test_a_runtime_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        "nnef_grad.torch.runtimes.find_spec",
+        "nnef_grad.runtimes.find_spec",
         lambda name: None if name == "onnxruntime" else find(name),
     )
     message = "needs onnxruntime: pip install onnxruntime"
