@@ -20,4 +20,8 @@ else:
         """A data class that type checkers know to be frozen. At run time it is not: that
         would double the time to make an object, and a text has many.
         """
-        return dataclass(slots=slots, unsafe_hash=True)
+
+        def make(cls):
+            hashed = "__hash__" not in vars(cls)
+            return dataclass(cls, slots=slots, unsafe_hash=hashed)
+        return make

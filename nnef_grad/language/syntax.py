@@ -258,6 +258,16 @@ class Fragment(Named):
         return tuple(p for p in self.parameters if not holds_tensors(p.type))
 
     @cached_property
+    def operand_names(self) -> tuple[str, ...]:
+        """The names of the operands."""
+        return tuple(p.name for p in self.operands)
+
+    @cached_property
+    def attribute_names(self) -> tuple[str, ...]:
+        """The names of the attributes."""
+        return tuple(p.name for p in self.attributes)
+
+    @cached_property
     def defaults(self) -> dict[str, Value]:
         """The values of the parameters that may be left out."""
         return {
