@@ -271,8 +271,9 @@ class ExpressionChecker:
             for p, value in zip(names, values, strict=True)
         ]
         call = (name, invocation.dtype, names, *found)
-        if call in self.valid:
-            return self.valid[call]
+        valid = self.valid.get(call)
+        if valid is not None:
+            return valid
         known = len(self.problems)
         given = dict(zip(names, values, strict=True))
         arguments = dict(zip(names, found, strict=True))
@@ -295,7 +296,9 @@ class ExpressionChecker:
         types: Types,
     ) -> Type:
         """The type of the argument of a parameter."""
-        if isinstance(value, syntax.Identifier) and value.name not in types:
+        if isinstance(value, syntax.Identifier):
+            if value.name in types:
+                return types[value.name]
             (wanted,) = (p.type for p in fragment.parameters if p.name == name)
             if wanted == STRING:
                 message = (
