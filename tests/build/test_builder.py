@@ -127,7 +127,7 @@ def test_fragments_are_expanded_again_and_mistakes_repaired_again() -> None:
         fragment twice( x: tensor<scalar> ) -> ( y: tensor<scalar> )
         {{
             h = add(x, x);
-            y = add(h, h);
+            y = add(x, h);
         }}
         graph net( x ) -> ( y, z, f, g )
         {{
@@ -135,7 +135,7 @@ def test_fragments_are_expanded_again_and_mistakes_repaired_again() -> None:
             w = variable(shape = [3, 3, 1], label = 'w');
             b = variable(shape = [3], label = 'b');
             y = twice(x);
-            z = twice(x);
+            z = twice(y);
             f = conv(x, w, b);
             g = conv(x, w, b);
         }}
@@ -144,9 +144,9 @@ def test_fragments_are_expanded_again_and_mistakes_repaired_again() -> None:
     )
     assert [line for line in lines(graph) if "variable" not in line] == [
         "y_h = add(x, x);",
-        "y = add(y_h, y_h);",
-        "z_h = add(x, x);",
-        "z = add(z_h, z_h);",
+        "y = add(x, y_h);",
+        "z_h = add(y, y);",
+        "z = add(y, z_h);",
         "b_row = unsqueeze(b, axes = [0]);",
         "f = conv(x, w, b_row);",
         "b_row_1 = unsqueeze(b, axes = [0]);",
