@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nnef_grad"
 ORDER = (
+    "frozen",
     "source",
     "collector",
     "errors",

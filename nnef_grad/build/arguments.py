@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Union, cast
 
 from nnef_grad.errors import InvalidGraphError, brief, suggestion
 from nnef_grad.graph.ir import Operand, Operation, Tensor
@@ -53,11 +53,8 @@ def settings_key(call: Call | Operation) -> str:
     """Equal for equal attributes. Their text distinguishes values that Python has for
     equal: 1, 1.0 and True, 0.0 and -0.0.
     """
-    declared = call.definition.attributes
-    if not declared:
-        return ""
-    settings: Any = call.attributes
-    return repr([settings[p.name] for p in declared])
+    names, settings = call.definition.attribute_names, cast("Any", call.attributes)
+    return repr([settings[name] for name in names]) if names else ""
 
 
 def _identity(operand: Operand) -> object:
@@ -84,8 +81,8 @@ def bind(
         whole[name] = freeze(value) if isinstance(value, (list, tuple)) else value
     return Call(
         fragment,
-        tuple([whole[p.name] for p in fragment.operands]),
-        {p.name: whole[p.name] for p in fragment.attributes},
+        tuple([whole[name] for name in fragment.operand_names]),
+        {name: whole[name] for name in fragment.attribute_names},
         dtype or _deduced_dtype(fragment, whole),
     )
 

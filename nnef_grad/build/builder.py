@@ -19,7 +19,7 @@ from nnef_grad.errors import (
     nested_too_deeply,
 )
 from nnef_grad.graph import names
-from nnef_grad.graph.ir import Graph, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_document
 from nnef_grad.language.labels import label_steps
@@ -111,6 +111,10 @@ class _GraphBody:
 
     A statement that fails leaves its names without a value, and statements that read them
     are skipped: one run finds all problems that do not follow from others.
+
+    Most statements of a large graph are like an earlier one: they invoke the same operation
+    with nothing but tensors, of the same data types and shapes. What is bound and inferred
+    for the first of them is so for all.
     """
 
     def __init__(self, graph: syntax.GraphDefinition, evaluator: Evaluator) -> None:
@@ -119,6 +123,7 @@ class _GraphBody:
         self.scope: dict[str, Any] = {}
         self.labels: dict[str, Tensor] = {}
         self.problems: list[Problem] = []
+        self._first: dict[object, Operation] = {}
 
     def expand(self) -> dict[str, Any]:
         for statement in self.graph.body:
@@ -135,6 +140,53 @@ class _GraphBody:
         return self.scope
 
     def _assign(self, statement: syntax.Assignment) -> None:
+        """Evaluates a statement, or repeats the first one of its kind."""
+        operands, value = self._operands(statement), statement.value
+        if not operands or not isinstance(value, syntax.Invocation):
+            self._evaluate(statement)
+            return
+        kind = value.name, value.dtype, *[(x.dtype, x.shape) for x in operands]
+        if first := self._first.get(kind):
+            self._repeat(first, operands, hint_of(statement.target), value.span)
+            return
+        self._evaluate(statement)
+        made = self.evaluator.emitter.operations[-1]
+        # Not if a fragment was expanded, or an operand repaired.
+        if made.name == value.name and made.operands[: len(operands)] == operands:
+            self._first[kind] = made
+
+    def _operands(self, statement: syntax.Assignment) -> tuple[Tensor, ...]:
+        """The operands of an operation that has no other arguments, and whose result has
+        one name; none for any other statement.
+        """
+        target, value = statement.target, statement.value
+        if (
+            type(target) is not syntax.Identifier
+            or type(value) is not syntax.Invocation
+        ):
+            return ()
+        names = [a.name for a in value.arguments if type(a) is syntax.Identifier]
+        operands = tuple([self.scope[name] for name in names if name in self.scope])
+        return operands if len(operands) == len(value.arguments) else ()
+
+    def _repeat(
+        self, first: Operation, operands: tuple[Tensor, ...], name: str, span: Span
+    ) -> None:
+        """Emits the first operation of a kind again; its further operands are literals."""
+        (like,) = first.outputs
+        tensor = self.scope[name] = Tensor(name, like.dtype, like.shape)
+        self.evaluator.emitter.append(
+            Operation(
+                first.definition,
+                (*operands, *first.operands[len(operands) :]),
+                first.attributes,
+                (tensor,),
+                first.dtype,
+                span,
+            )
+        )
+
+    def _evaluate(self, statement: syntax.Assignment) -> None:
         target, value = statement.target, statement.value
         found = self.evaluator.evaluate(value, self.scope, hint_of(target), target)
         emitter = self.evaluator.emitter

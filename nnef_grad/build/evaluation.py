@@ -131,6 +131,8 @@ class Evaluator:
         """The value of a part of an expression, which adds a word to the hint."""
         if isinstance(expression, syntax.Identifier):
             return self._identifier(expression, scope, hint)
+        if isinstance(expression, syntax.Literal):
+            return expression.value
         return self._visit(expression, scope, _step(hint, _word(expression)))
 
     def _count(self, span: Span) -> None:
@@ -150,12 +152,10 @@ class Evaluator:
         target: syntax.Target | None = None,
     ) -> Any:
         fragment = self.emitter.opset.declarations[node.name]
-        values = {
-            name: self._part(argument, scope, hint)
-            for name, argument in match(fragment, node).items()
-        }
+        values = [self._part(value, scope, hint) for value in node.values]
+        bound = dict(zip(match(fragment, node), values, strict=True))
         dtype = scope.get(GENERIC) if node.dtype == GENERIC else node.dtype
-        return self._call(bind(fragment, values, dtype), hint, node.span, target)
+        return self._call(bind(fragment, bound, dtype), hint, node.span, target)
 
     def _call(
         self, call: Call, hint: str, span: Span, target: syntax.Target | None = None

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Union, cast
 
 from nnef_grad.errors import Problem
+from nnef_grad.frozen import frozen
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Value
 from nnef_grad.source import Span
@@ -26,7 +27,7 @@ from nnef_grad.source import Span
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Tensor:
     """A tensor of the graph. `dtype` is scalar, integer, logical or string; `shape` has
     an extent for each axis.
@@ -96,7 +97,7 @@ Attributes = TypedDict(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Operation:
     """One invocation.
 

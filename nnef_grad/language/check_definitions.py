@@ -67,9 +67,10 @@ class _DefinitionChecker(ExpressionChecker):
         types: Types = {}
         inputs = {p.name for p in graph.parameters}
         for statement in graph.body:
-            self._check_external(statement, inputs)
-            if _operation(statement) == "variable":
-                self.variables.update(i.name for i in identifiers(statement.target))
+            operation, names = _operation(statement), identifiers(statement.target)
+            self._check_external(operation == "external", names, inputs)
+            if operation == "variable":
+                self.variables.update(i.name for i in names)
         self._assign_all(graph.body, types, {})
         for parameter in graph.parameters:
             if parameter.name not in types:
@@ -133,14 +134,21 @@ class _DefinitionChecker(ExpressionChecker):
             what = f"the default of '{parameter.name}' must be {parameter.type}"
             self.report(f"{what}, but is {found}", parameter.default.span)
 
-    def _check_external(self, statement: syntax.Assignment, inputs: set[str]) -> None:
-        external = _operation(statement) == "external"
-        for identifier in identifiers(statement.target):
+    def _check_external(
+        self,
+        is_external: bool,
+        targets: Iterable[syntax.Identifier],
+        inputs: set[str],
+    ) -> None:
+        """The inputs of the graph, and no others, are the results of external."""
+        for identifier in targets:
             name = identifier.name
-            if external and name not in inputs:
+            if is_external == (name in inputs):
+                continue
+            if is_external:
                 what = f"external '{name}' is not an input of the graph"
                 self.report(f"{what}: name it in the signature", identifier.span)
-            if not external and name in inputs:
+            else:
                 what = f"'{name}' is an input of the graph"
                 message = f"{what}: it can only be the result of external"
                 self.report(message, identifier.span)

@@ -3,6 +3,10 @@
 The tables are those of an LALR(1) parser, which Lark makes; see generate.py. The loop
 makes no turn for a rule that passes on its one part, such as the rungs of a ladder of
 precedence, and its words are the matches of one regular expression.
+
+Which rules are closed depends on the kinds of the words alone. A text has many statements
+and few sequences of kinds, so that of statements that are alike, one is traced: for the
+others, values are made in the same order, without the tables.
 """
 
 from __future__ import annotations
@@ -14,11 +18,11 @@ from typing import Any, NamedTuple
 
 # A word of the text; `word[word.lastindex]` are its characters.
 Word = re.Match[str]
-# The value of a rule, from the values of the symbols at the end of a stack.
+# The value of a rule, from a list with the values of its symbols.
 Make = Callable[[list[Any]], Any]
-# For a rule to be closed before a kind of word: how many symbols it consists of, its value
-# (None: it passes on its one part), and the rule with that kind.
-Reduction = tuple[int, "Make | None", tuple[str, str]]
+# For a rule to be closed before a kind of word: how many symbols it consists of, what
+# makes its value (None: it passes on its one part), and the rule with that kind.
+Reduction = tuple[int, "Maker | None", tuple[str, str]]
 
 END = "$END"
 UNKNOWN = "UNKNOWN"
@@ -87,8 +91,10 @@ class _State(dict[Any, Any]):
     reduction; by a rule that was closed, the next state.
 
     The state after a rule and before a kind of word is found once: rules that only pass on
-    their part are closed at the same time.
+    their part are closed at the same time. A state equals none but itself.
     """
+
+    __eq__ = object.__eq__
 
     def __missing__(self, key: tuple[str, str]) -> _State:
         rule, kind = key
@@ -116,6 +122,7 @@ class Automaton:
         self._words = re.compile(tables.words)
         states = _states(tables, builder)
         self._starts = {rule: states[number] for rule, number in tables.starts.items()}
+        self._ends = {tables.literals.get(";"), END}
 
     def parse(self, rule: str, text: str, start: int, end: int) -> Any:
         """The value of a rule that a part of a text is read by.
@@ -123,24 +130,74 @@ class Automaton:
         Raises:
             UnexpectedWordError: that part is not an instance of the rule.
         """
-        literals = self.literals
-        states, values = [self._starts[rule]], list[Any]()
+        literals, ends = self.literals, self._ends
+        reader = _Reader(self._starts[rule])
+        words, kinds = list[Word](), list[str]()
         for word in self._words.finditer(text, start, end):
-            kind = literals.get(word[word.lastindex or 0]) or word.lastgroup
+            kind: Any = literals.get(word[word.lastindex or 0]) or word.lastgroup
+            words.append(word)
+            kinds.append(kind)
+            if kind in ends:
+                reader.read(words, tuple(kinds))
+                words, kinds = [], []
+        return reader.values[0]
+
+
+class _Reader:
+    """Reads one text, a statement after the other.
+
+    Attributes:
+        values: those of the words and rules that are not yet part of a rule.
+    """
+
+    def __init__(self, start: _State) -> None:
+        self.values: list[Any] = []
+        self._states = [start]
+        self._met: set[tuple[str, ...]] = set()
+        self._traces: dict[tuple[str, ...], _Trace] = {}
+
+    def read(self, words: list[Word], kinds: tuple[str, ...]) -> None:
+        """Reads a statement. It is traced when its kinds of words are met again."""
+        trace = self._traces.get(kinds)
+        if trace is not None and self._states[-len(trace.before) :] == trace.before:
+            self._repeat(trace, words)
+            return
+        before = [*self._states]
+        reductions = self._advance(words, kinds)
+        if kinds in self._met:
+            self._traces[kinds] = _traced(before, self._states, reductions, len(words))
+        self._met.add(kinds)
+
+    def _advance(self, words: list[Word], kinds: tuple[str, ...]) -> list[_Closed]:
+        """Reads words by the tables. Returns the rules that were closed."""
+        states, values = self._states, self.values
+        closed: list[_Closed] = []
+        for position, kind in enumerate(kinds):
             step = states[-1].get(kind)
             while step.__class__ is tuple:
-                size, make, goal = step
+                size, maker, goal = step
                 first = len(values) - size
-                if make is not None:
-                    values[first:] = (make(values),)
+                if maker is not None:
+                    values[first:] = (maker.make(values),)
                 state = states[first][goal]
                 states[first + 1 :] = (state,)
+                closed.append((position, size, maker))
                 step = state.get(kind)
             if step is None:
-                raise UnexpectedWordError(word, kind != UNKNOWN, _accepted(states))
+                word, is_known = words[position], kind != UNKNOWN
+                raise UnexpectedWordError(word, is_known, _accepted(states))
             states.append(step)
-            values.append(word)
-        return values[0]
+            values.append(words[position])
+        return closed
+
+    def _repeat(self, trace: _Trace, words: list[Word]) -> None:
+        """Reads words like those of a trace."""
+        first = len(self.values) - len(trace.before) + 1
+        values = self.values[first:] + words
+        for make in trace.makes:
+            values.append(make(values))
+        self.values[first:] = [values[place] for place in trace.kept]
+        self._states[first:] = trace.after
 
 
 def _accepted(states: list[_State]) -> set[str]:
@@ -161,6 +218,59 @@ def _can_follow(kind: str, states: list[_State]) -> bool:
     return step is not None
 
 
+# ---- Traces ----
+
+
+# A rule that was closed: before which word, of how many symbols, and what made its value.
+_Closed = tuple[int, int, "Maker | None"]
+
+
+class _Trace(NamedTuple):
+    """What was done with the words of a statement.
+
+    Attributes:
+        before: the states at the end of the stack that it depends on.
+        after: the states in their place.
+        makes: what makes a value each, in order.
+        kept: where those values are that stay on the stack.
+
+    The values are those at the end of the stack, between the states before; then the
+    words; then those that are made.
+    """
+
+    before: list[_State]
+    after: list[_State]
+    makes: list[Make]
+    kept: list[int]
+
+
+def _traced(
+    before: list[_State], after: list[_State], closed: list[_Closed], count: int
+) -> _Trace:
+    """The trace of a statement of so many words, from the states before and after it."""
+    depth = lowest = len(before) - 1
+    places, made = [*range(depth)], depth + count
+    steps: list[tuple[Maker, list[int]]] = []
+    shifted = 0
+    for position, size, maker in closed:
+        places += range(depth + shifted, depth + position)
+        shifted = position
+        first = len(places) - size
+        lowest = min(lowest, first)
+        if maker is not None:
+            steps.append((maker, places[first:]))
+            places[first:] = (made,)
+            made += 1
+    places += range(depth + shifted, depth + count)
+
+    def used(places: list[int]) -> list[int]:
+        """Where those are among the values that the statement depends on."""
+        return [place - lowest for place in places]
+
+    makes = [maker.taking(used(parts)) for maker, parts in steps]
+    return _Trace(before[lowest:], after[lowest:], makes, used(places[lowest:]))
+
+
 # ---- From the tables ----
 
 
@@ -172,17 +282,39 @@ def _states(tables: Tables, builder: object) -> list[_State]:
             if step >= 0:
                 state[symbol] = states[step]
             else:
-                size, make, name = rules[-1 - step]
-                state[symbol] = (size, make, (name, symbol))
+                size, maker, name = rules[-1 - step]
+                state[symbol] = (size, maker, (name, symbol))
     return states
 
 
-def _maker(rule: Rule, builder: object) -> Make | None:
+class Maker:
+    """Makes the value of a rule.
+
+    Attributes:
+        make: the value, from a list at whose end are the values of the symbols.
+    """
+
+    def __init__(self, method: Callable[..., Any], parts: list[int | None]) -> None:
+        self._method = method
+        self._parts = parts
+        self.make = _make(method, parts)
+
+    def taking(self, places: list[int]) -> Make:
+        """The same, from a list with the values of the symbols in these places."""
+        parts = [p if p is None else places[p] for p in self._parts]
+        return _make(self._method, parts)
+
+
+def _maker(rule: Rule, builder: object) -> Maker | None:
     """What makes the value of a rule."""
     _, size, name, parts = rule
-    if name is None:
-        return None if size == 1 else itemgetter(*parts)
-    method: Callable[..., Any] = _REPETITIONS.get(name) or getattr(builder, name)
+    if name is None and size == 1:
+        return None
+    return Maker(_METHODS.get(name) or getattr(builder, str(name)), parts)
+
+
+def _make(method: Callable[..., Any], parts: list[int | None]) -> Make:
+    """Calls a method of the builder with some of the values of a list."""
     match parts:
         case [int(only)]:
             return lambda values: method(values[only])
@@ -203,4 +335,9 @@ def _more(items: list[Any], *more: Any) -> list[Any]:
     return items
 
 
-_REPETITIONS: dict[str, Callable[..., Any]] = {LIST: _list, MORE: _more}
+def _same(part: Any) -> Any:
+    """The value of a rule of one part and of words that it quotes."""
+    return part
+
+
+_METHODS: dict[str | None, Callable[..., Any]] = {LIST: _list, MORE: _more, None: _same}

@@ -9,8 +9,8 @@ from nnef_grad.language.syntax import Expression, Fragment, Invocation, Keyword
 from nnef_grad.source import Span
 
 
-def match(fragment: Fragment, invocation: Invocation) -> dict[str, Expression]:
-    """The argument of each parameter that has one.
+def match(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
+    """The parameter that each argument is for.
 
     Raises:
         InvalidGraphError: an argument is missing, unknown, given twice or misplaced.
@@ -19,11 +19,10 @@ def match(fragment: Fragment, invocation: Invocation) -> dict[str, Expression]:
     names = fragment.forms.get(form)
     if names is None:
         names = fragment.forms[form] = _names(fragment, invocation)
-    return dict(zip(names, invocation.values, strict=True))
+    return names
 
 
 def _names(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
-    """The parameter of each argument."""
     given: dict[str, None] = {}
     has_keywords = False
     for position, argument in enumerate(invocation.arguments):

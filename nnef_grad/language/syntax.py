@@ -14,35 +14,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Union, overload
 
 from nnef_grad.errors import InvalidGraphError
+from nnef_grad.frozen import frozen
 from nnef_grad.language.types import Type, holds_tensors, is_generic
 from nnef_grad.source import Source, Span, join
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Node:
     """What was parsed, and its place, which does not count in comparisons."""
 
     span: Span = field(kw_only=True, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Named(Node):
     """A node that begins with a name, which is its first field."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Literal(Node):
     value: bool | int | float | str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Identifier(Named):
     """A name in an expression, in a target or in a signature."""
 
@@ -88,17 +89,17 @@ class Numbers(Sequence[Literal]):
 _NUMBER = re.compile(r"[^][,\s]+")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Array(Node):
     items: Sequence[Expression]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Tuple(Node):
     items: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Operator(Node):
     """A sign before one operand, or a symbol between two."""
 
@@ -106,7 +107,7 @@ class Operator(Node):
     operands: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Conditional(Node):
     """`value if condition else otherwise`: only one of the two is evaluated."""
 
@@ -115,12 +116,12 @@ class Conditional(Node):
     otherwise: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Loop(Named):
     iterable: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Comprehension(Node):
     """`[for loops if condition yield value]`: the loops run in step, over arrays of
     equal length.
@@ -131,34 +132,34 @@ class Comprehension(Node):
     value: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Subscript(Node):
     value: Expression
     index: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Range(Node):
     value: Expression
     begin: Expression | None
     end: Expression | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Builtin(Named):
     """`length_of`, `range_of`, `shape_of`, or a primitive type as a conversion."""
 
     argument: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Keyword(Named):
     """An argument that is given by the name of its parameter."""
 
     value: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Invocation(Named):
     """`name<dtype>(arguments)`. Its span is that of the name."""
 
@@ -211,7 +212,7 @@ def literal_value(expression: Expression) -> Value:
     raise InvalidGraphError("a default value must consist of literals", expression.span)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Assignment:
     target: Target
     value: Expression
@@ -222,18 +223,18 @@ class Assignment:
         return join(self.target.span, self.value.span)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Parameter(Named):
     type: Type
     default: Expression | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Result(Named):
     type: Type
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class Fragment(Named):
     """The declaration of an operation, and its body where it is compound.
 
@@ -255,6 +256,16 @@ class Fragment(Named):
     def attributes(self) -> tuple[Parameter, ...]:
         """The parameters whose values are known when the graph is compiled."""
         return tuple(p for p in self.parameters if not holds_tensors(p.type))
+
+    @cached_property
+    def operand_names(self) -> tuple[str, ...]:
+        """The names of the operands."""
+        return tuple(p.name for p in self.operands)
+
+    @cached_property
+    def attribute_names(self) -> tuple[str, ...]:
+        """The names of the attributes."""
+        return tuple(p.name for p in self.attributes)
 
     @cached_property
     def defaults(self) -> dict[str, Value]:
@@ -292,14 +303,14 @@ class Fragment(Named):
         return any(is_generic(p.type) for p in self.operands)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class GraphDefinition(Named):
     parameters: tuple[Identifier, ...]
     results: tuple[Identifier, ...]
     body: tuple[Assignment, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Document:
     """`operators` is the place of the first operator expression, which needs an
     extension, or None in a flat document.
@@ -313,7 +324,7 @@ class Document:
     source: Source = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Quantization(Node):
     """An entry of a file of quantization info. Its span is the tensor's name, and the
     operation has every argument but the tensor.

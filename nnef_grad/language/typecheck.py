@@ -259,20 +259,24 @@ class ExpressionChecker:
             message = f"'{name}' cannot be used in a fragment, only in the graph"
             self.report(message, invocation.span)
         try:
-            given = match(fragment, invocation)
+            names = match(fragment, invocation)
         except InvalidGraphError as error:
             self.problems += error.problems
             return self._visit_arguments(invocation, types)
+        values = invocation.values
         if name == "update":
-            self._check_updated(given["variable"])
+            self._check_updated(values[names.index("variable")])
         found = [
-            self._argument(fragment, p, value, types) for p, value in given.items()
+            self._argument(fragment, p, value, types)
+            for p, value in zip(names, values, strict=True)
         ]
-        call = (name, invocation.dtype, *given, *found)
-        if call in self.valid:
-            return self.valid[call]
+        call = (name, invocation.dtype, names, *found)
+        valid = self.valid.get(call)
+        if valid is not None:
+            return valid
         known = len(self.problems)
-        arguments = dict(zip(given, found, strict=True))
+        given = dict(zip(names, values, strict=True))
+        arguments = dict(zip(names, found, strict=True))
         result = self._call(fragment, invocation, given, arguments, types)
         if len(self.problems) == known:
             self.valid[call] = result
@@ -292,7 +296,9 @@ class ExpressionChecker:
         types: Types,
     ) -> Type:
         """The type of the argument of a parameter."""
-        if isinstance(value, syntax.Identifier) and value.name not in types:
+        if isinstance(value, syntax.Identifier):
+            if value.name in types:
+                return types[value.name]
             (wanted,) = (p.type for p in fragment.parameters if p.name == name)
             if wanted == STRING:
                 message = (

@@ -1,10 +1,17 @@
-"""Fragments of a document, put in the place of what calls them."""
+"""Fragments of a document, put in the place of what calls them; statements that are
+alike.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from support.statements import FRAGMENTS, OPERATORS, lines, round_trip
 
 import nnef_grad
+from nnef_grad.build.evaluation import Evaluator
+from nnef_grad.source import Span
 
 
 def test_a_fragment_is_inlined_and_its_tensors_are_named_after_the_result() -> None:
@@ -49,3 +56,100 @@ def test_a_generic_fragment_hands_its_type_on() -> None:
         }}
         """)
     assert lines(graph) == ["y = constant<integer>(shape = [2], value = [0]);"]
+
+
+def test_statements_that_are_alike_are_evaluated_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    evaluated: list[str] = []
+    evaluate = Evaluator.evaluate
+
+    def counted(self: Evaluator, expression: Any, *rest: Any) -> Any:
+        evaluated.append(expression.name)
+        return evaluate(self, expression, *rest)
+
+    monkeypatch.setattr(Evaluator, "evaluate", counted)
+    statements = [
+        "f = conv(x, w);",
+        "g = conv(x, v);",
+        "a = add(f, g);",
+        "b = add(g, a);",
+        "c = add(b, x);",
+        "d = lt(f, g);",
+        "e = lt(g, f);",
+        "y = select(d, a, b);",
+        "z = select(e, b, a);",
+    ]
+    graph = nnef_grad.loads(f"""version 1.0;
+        graph net( x ) -> ( y, z, c )
+        {{
+            x = external(shape = [1, 3, 4]);
+            w = variable(shape = [3, 3, 1], label = 'w');
+            v = variable(shape = [3, 3, 1], label = 'v');
+            {" ".join(statements)}
+        }}
+        """)
+    assert [line for line in lines(graph) if "variable" not in line] == statements
+    invocations = [s.split(" = ")[1].removesuffix(";") for s in statements]
+    places = [op.span for op in graph.operations[3:]]
+    assert [p.text for p in places if isinstance(p, Span)] == [
+        invocation.split("(")[0] for invocation in invocations
+    ]
+    assert evaluated == [
+        *("external", "variable", "variable"),
+        *("conv", "add", "lt", "select"),
+    ]
+    round_trip(graph)
+
+
+def test_further_shapes_and_types_are_no_repetition() -> None:
+    graph = nnef_grad.loads("""version 1.0;
+        graph net( x, k ) -> ( y, z, i, j )
+        {
+            x = external(shape = [2, 1]);
+            k = external<integer>(shape = [2, 1]);
+            w = variable(shape = [1, 3], label = 'w');
+            y = add(x, x);
+            z = add(x, w);
+            i = copy(x);
+            j = copy(k);
+        }
+        """)  # fmt: skip
+    assert [(t.dtype, t.shape) for t in graph.outputs] == [
+        ("scalar", (2, 1)), ("scalar", (2, 3)), ("scalar", (2, 1)), ("integer", (2, 1)),
+    ]  # fmt: skip
+
+
+def test_fragments_are_expanded_again_and_mistakes_repaired_again() -> None:
+    graph = nnef_grad.loads(
+        f"""version 1.0;
+        {FRAGMENTS}
+        fragment twice( x: tensor<scalar> ) -> ( y: tensor<scalar> )
+        {{
+            h = add(x, x);
+            y = add(x, h);
+        }}
+        graph net( x ) -> ( y, z, f, g )
+        {{
+            x = external(shape = [1, 3, 4]);
+            w = variable(shape = [3, 3, 1], label = 'w');
+            b = variable(shape = [3], label = 'b');
+            y = twice(x);
+            z = twice(y);
+            f = conv(x, w, b);
+            g = conv(x, w, b);
+        }}
+        """,
+        lenient=True,
+    )
+    assert [line for line in lines(graph) if "variable" not in line] == [
+        "y_h = add(x, x);",
+        "y = add(x, y_h);",
+        "z_h = add(y, y);",
+        "z = add(y, z_h);",
+        "b_row = unsqueeze(b, axes = [0]);",
+        "f = conv(x, w, b_row);",
+        "b_row_1 = unsqueeze(b, axes = [0]);",
+        "g = conv(x, w, b_row_1);",
+    ]
+    assert len(graph.warnings) == 2

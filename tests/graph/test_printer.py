@@ -179,8 +179,8 @@ class Name(str):
 
 def arguments(invocation: syntax.Invocation) -> dict[str, Any]:
     """The values of the arguments by parameter."""
-    given = match(standard()[invocation.name], invocation)
-    return {name: read_value(argument) for name, argument in given.items()}
+    names = match(standard()[invocation.name], invocation)
+    return dict(zip(names, map(read_value, invocation.values), strict=True))
 
 
 def read_value(expression: syntax.Expression) -> Any:

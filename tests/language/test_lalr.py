@@ -15,7 +15,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from fuzz.documents import from_grammar, mutation
 from nnef_grad.language.generate import generated
-from nnef_grad.language.lalr import Automaton, UnexpectedWordError
+from nnef_grad.language.lalr import Automaton, UnexpectedWordError, _Reader
 from nnef_grad.language.parser import grammar_path, parse_document
 from nnef_grad.source import Source
 
@@ -90,7 +90,7 @@ def turns(text: str) -> int:
     def count_turns(frame: FrameType, event: str, function: object) -> None:
         nonlocal count
         is_get = event == "c_call" and getattr(function, "__name__", "") == "get"
-        count += is_get and frame.f_code is Automaton.parse.__code__
+        count += is_get and frame.f_code is _Reader._advance.__code__
 
     sys.setprofile(count_turns)
     try:
@@ -106,10 +106,37 @@ def document(value: str) -> str:
     )
 
 
+STATEMENT = "y = add(x, x); "
+
+
 def test_the_ladder_of_precedence_costs_a_plain_argument_nothing() -> None:
-    """Two turns for each of the 9 words, and one for each of the 7 parts that they make
+    """One turn for each of the 9 words, and one for each of the 7 parts that they make
     up: three names, the list of arguments, the invocation, the statement, the body.
     """
-    short, long = (document("y = add(x, x); " * count) for count in (1, 2))
+    short, long = (document(STATEMENT * count) for count in (1, 2))
     turns(long)
-    assert turns(long) - turns(short) == 2 * 9 + 7
+    assert turns(long) - turns(short) == 9 + 7
+
+
+def test_statements_that_are_alike_are_read_without_the_tables() -> None:
+    short, long = (document(STATEMENT * count) for count in (3, 9))
+    turns(long)
+    assert turns(long) == turns(short)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_trees_of_statements_that_are_alike_are_those_of_lark(seed: int) -> None:
+    """Statements in any order: the first and the further ones of a body are not alike."""
+    rng = Random(seed)
+    statements = [
+        "y = add(x, x);",
+        "z = sub(y, x, );" if seed % 10 == 0 else "z = sub(y, x);",
+        "[u, v] = split(x, axis = 1, ratios = [1, 1]);",
+        "w = -x[2] * (1.0 + y) ^ 2.0;",
+        "w = f<scalar>(x, [y, z], 'a') if true else g();",
+    ]
+    bodies = [" ".join(rng.choices(statements, k=rng.randint(1, 6))) for _ in range(9)]
+    head = "( x: tensor<scalar> ) -> ( y: tensor<scalar> )"
+    fragments = " ".join(f"fragment f{head} {{ {body} }}" for body in bodies)
+    text = f"version 1.0; {fragments} graph g( x ) -> ( y ) {{ {bodies[0]} }}"
+    assert by_the_automaton(text) == by_lark(text), text

@@ -1,0 +1,34 @@
+"""Data classes whose objects never change, and are quickly made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+Class = TypeVar("Class")
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**facts: Any) -> Callable[[Any], Any]:
+        """Tells type checkers what a decorator does: Python 3.10 does not have it."""
+        return lambda decorator: decorator
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(*, slots: bool = True) -> Callable[[type[Class]], type[Class]]:
+    """A data class that is frozen, as type checkers verify. At run time nothing does: an
+    object would take twice as long to make, and a text becomes a hundred thousand.
+
+    Args:
+        slots: whether objects have their fields alone; otherwise they can keep what is
+            computed from these.
+    """
+
+    def make(cls: type[Class]) -> type[Class]:
+        has_own_hash = "__hash__" in vars(cls)
+        return dataclass(cls, slots=slots, unsafe_hash=not has_own_hash)
+
+    return make
