@@ -8,12 +8,11 @@ from typing import Any
 
 from nnef_grad.build.arguments import (
     Call,
-    beginning,
     bind,
     bind_call,
-    operation_key,
     settings_key,
 )
+from nnef_grad.build.firsts import Firsts
 from nnef_grad.build.shape_inference import ShapeInference
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.graph.ir import (
@@ -99,8 +98,7 @@ class Emitter:
         self._numbers = count()
         self._inference = ShapeInference(opset)
         self._producers = self._tracker.producers
-        self._emitted: dict[object, Operation] = {}
-        self._appended: dict[object, list[Operation]] = {}
+        self._firsts = Firsts()
         for operation in operations:
             self.append(operation)
 
@@ -209,13 +207,10 @@ class Emitter:
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)
-            if self._appended:
-                self._enter_appended(call)
-            key = operation_key(call, settings)
-            found = self._emitted.get(key)
+            found = self._firsts.find(call, settings)
             operation = found or self._new(call, shapes, hints, names, span)
             if found is None:
-                self._emitted[key] = operation
+                self._firsts.enter(operation)
         self._tracker.follow(operation)
         return operation.results
 
@@ -282,16 +277,8 @@ class Emitter:
         """
         self._add(operation)
         if is_shared and self._simplify is not None and operation.name not in UNIQUE:
-            self._appended.setdefault(beginning(operation), []).append(operation)
+            self._firsts.enter(operation)
         self._tracker.take(operation)
-
-    def _enter_appended(self, call: Call) -> None:
-        """Makes those among the appended operations shared that the next one may be equal
-        to: the keys of most are never asked for.
-        """
-        for operation in self._appended.pop(beginning(call), ()):
-            key = operation_key(operation, settings_key(operation))
-            self._emitted.setdefault(key, operation)
 
     def _add(self, operation: Operation) -> None:
         self.operations.append(operation)
