@@ -7,23 +7,18 @@ from nnef_grad.graph.ir import Operation
 
 
 class Firsts:
-    """Operations, to be found by what they compute. Most begin like no other: their keys
-    are never asked for.
+    """Operations, to be found by what they compute. Most begin like none that is looked
+    for: their keys are never asked for.
     """
 
     def __init__(self) -> None:
-        # The only operation that begins so; None if there are several.
-        self._begun: dict[object, Operation | None] = {}
+        # By their beginnings, those that have no key yet.
+        self._begun: dict[object, list[Operation]] = {}
         self._by_key: dict[object, Operation] = {}
 
-    def enter(self, operation: Operation) -> Operation:
-        """The first operation that computes the same as one, which may be that one."""
-        begins = beginning(operation)
-        begun = self._begun.setdefault(begins, operation)
-        if begun is operation:
-            return operation
-        self._separate(begins, begun)
-        return self._keyed(operation)
+    def add(self, operation: Operation) -> None:
+        """Adds an operation, which may compute the same as another one."""
+        self._begun.setdefault(beginning(operation), []).append(operation)
 
     def find(self, call: Call, settings: str) -> Operation | None:
         """The first operation that computes what a call does, if there is one.
@@ -32,17 +27,28 @@ class Firsts:
             call: the call.
             settings: its `settings_key`.
         """
-        begins = beginning(call)
-        if begins not in self._begun:
+        if not self._enter(call):
             return None
-        self._separate(begins, self._begun[begins])
         return self._by_key.get(operation_key(call, settings))
 
-    def _separate(self, begins: object, begun: Operation | None) -> None:
-        """Keeps an operation by its key, as another one begins like it."""
-        if begun is not None:
-            self._keyed(begun)
-            self._begun[begins] = None
+    def first(self, operation: Operation) -> Operation:
+        """The first operation that computes the same as one, which is added."""
+        if self._enter(operation):
+            return self._keyed(operation)
+        self.add(operation)
+        return operation
+
+    def _enter(self, call: Call | Operation) -> bool:
+        """Gives the operations that begin like a call their keys; False if there are
+        none.
+        """
+        begun = self._begun.get(beginning(call))
+        if begun is None:
+            return False
+        for operation in begun:
+            self._keyed(operation)
+        begun.clear()
+        return True
 
     def _keyed(self, operation: Operation) -> Operation:
         key = operation_key(operation, settings_key(operation))

@@ -29,7 +29,7 @@ def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
         if is_copy and stays.isdisjoint(op.outputs):
             originals[op.outputs[0]] = op.operands[0]
             continue
-        earlier = op if op.name in UNIQUE else firsts.enter(op)
+        earlier = op if op.name in UNIQUE else firsts.first(op)
         if earlier is not op:
             originals.update(zip(op.outputs, earlier.outputs, strict=True))
         if earlier is op or not outputs.isdisjoint(op.outputs):
