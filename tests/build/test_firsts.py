@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from support.checks import document
 
 import nnef_grad
 from nnef_grad.build import firsts
 from nnef_grad.build.arguments import Call, settings_key
 from nnef_grad.build.firsts import Firsts
 from nnef_grad.graph.ir import Operation
-from support.checks import document
 
 
 def operations(*statements: str) -> list[Operation]:
