@@ -18,7 +18,8 @@ class Activity(NamedTuple):
         tensors: the names of the active tensors, which are scalar, depend on a tensor that
             is differentiated with respect to, and are what an output depends on, with a
             derivative that is not zero.
-        operations: those between active tensors, with their derivatives.
+        operations: those that gradients flow through from one to another, with their
+            derivatives.
     """
 
     tensors: set[str]
@@ -39,29 +40,21 @@ def find_activity(
     halted = {tensor.name for tensor in stopped}
     fed: list[tuple[Operation, Derivation]] = []
     for operation in graph.operations:
-        if not _any_of(operation.inputs, dependent):
+        if dependent.isdisjoint([tensor.name for tensor in operation.inputs]):
             continue
         derivation = rules.derivation(operation)
-        fed.append((operation, derivation))
-        if not derivation.is_zero:
-            for tensor in operation.outputs:
-                if tensor.dtype == "scalar" and tensor.name not in halted:
-                    dependent.add(tensor.name)
-    needed = {tensor.name for tensor in outputs}
-    wanted = needed - halted
-    for operation, _ in reversed(fed):
-        if _any_of(operation.outputs, wanted):
-            inputs = {t.name for t in operation.inputs if t.name in dependent}
-            needed |= inputs
-            wanted |= inputs - halted
-    active = dependent & needed
-    return Activity(active, [pair for pair in fed if _is_active(pair[0], active)])
-
-
-def _any_of(tensors: Iterable[Tensor], names: set[str]) -> bool:
-    return not names.isdisjoint([tensor.name for tensor in tensors])
-
-
-def _is_active(operation: Operation, active: set[str]) -> bool:
-    """Whether gradients flow through an operation."""
-    return _any_of(operation.inputs, active) and _any_of(operation.outputs, active)
+        if derivation.is_zero:
+            continue
+        scalars = [t.name for t in operation.outputs if t.dtype == "scalar"]
+        made = [name for name in scalars if name not in halted]
+        if made:
+            dependent.update(made)
+            fed.append((operation, derivation))
+    active = dependent.intersection([tensor.name for tensor in outputs])
+    reached: list[tuple[Operation, Derivation]] = []
+    for pair in reversed(fed):
+        operation, _ = pair
+        if not active.isdisjoint([tensor.name for tensor in operation.outputs]):
+            active.update([t.name for t in operation.inputs if t.name in dependent])
+            reached.append(pair)
+    return Activity(active, reached[::-1])

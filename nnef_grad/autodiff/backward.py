@@ -98,17 +98,21 @@ def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
     """The graph with gradients in the place of tensors that are used for nothing else
     than to be copied to them.
     """
-    if not any(op.name == "copy" for op in graph.operations):
+    theirs = {tensor.name for tensor in forward.outputs}
+    made = {tensor.name for tensor in graph.outputs} - theirs
+    copying = [
+        op
+        for op in graph.operations
+        if op.name == "copy" and op.inputs and op.outputs[0].name in made
+    ]
+    if not copying:
         return graph
     uses = count_uses(graph)
     fed = {t for op in graph.operations if op.name in FED for t in op.outputs}
-    made = set(graph.outputs).difference(forward.outputs)
     copies = {
         source: result
-        for op in graph.operations
-        if op.name == "copy"
-        for source, result in zip(op.inputs, op.outputs, strict=False)
-        if uses[source] == 1 and source not in fed and result in made
+        for (source,), (result,) in ((op.inputs, op.outputs) for op in copying)
+        if uses[source.name] == 1 and source not in fed
     }
     results = {(result,) for result in copies.values()}
     operations = (op for op in graph.operations if op.outputs not in results)

@@ -161,8 +161,7 @@ class _Sweep:
     # From the last operation to the first
 
     def run(self, ones: bool, with_outputs: bool) -> Backward:
-        # A step may lie between active tensors: it passes no gradient on.
-        way = [(op, d) for op, d in self.activity.operations if not d.is_zero]
+        way = self.activity.operations
         missing = [_no_derivative(op, d.limit) for op, d in way if d.vjp is None]
         if missing:
             raise NoDerivativeError.collect(missing)

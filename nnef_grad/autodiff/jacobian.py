@@ -97,7 +97,7 @@ def jacobian(
     )
     return replace(
         backward,
-        graph=finished(whole, graph, emit, graph.tensors),
+        graph=finished(whole, graph, emit, [*graph.tensors, *jacobians.values()]),
         seeds={},
         gradients=jacobians,
         is_jacobian=True,

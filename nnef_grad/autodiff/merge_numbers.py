@@ -121,12 +121,12 @@ class _Merger:
             return total
         if not self._multiply(path, Fraction(2), first):
             return total
-        self._uses[path[0]] = 1
+        self._uses[path[0].name] = 1
         return self._replace(total, first.outputs[0])
 
     def _repeats(self, first: Operation, total: Operation) -> bool:
         """Whether a sum adds or subtracts again what its first operand did."""
-        is_alone = self._uses[first.outputs[0]] == 1
+        is_alone = self._uses[first.outputs[0].name] == 1
         return is_alone and (first.name, first.operands[1:]) == (
             total.name,
             total.operands[1:],
@@ -152,7 +152,7 @@ class _Merger:
         if (
             total is None
             or total.name != "sum_reduce"
-            or self._uses[total.outputs[0]] > 1
+            or self._uses[total.outputs[0].name] > 1
         ):
             return
         (terms,), axes = total.operands, total.attributes["axes"]
@@ -169,7 +169,7 @@ class _Merger:
         that are used once; nothing if there is no number.
         """
         made = self._derived(x)
-        if made is None or self._uses[made.outputs[0]] != uses or reach == 0:
+        if made is None or self._uses[made.outputs[0].name] != uses or reach == 0:
             return ()
         if _number(made)[1] is not None:
             return made.outputs

@@ -96,9 +96,10 @@ class Traces:
         if key not in self._met:
             self._met.add(key)
             return build(self._emit, inputs)
-        if key not in self._traces:
-            self._traces[key] = _traced(build, self._emit, inputs)
-        trace = self._traces[key]
+        try:
+            trace = self._traces[key]
+        except KeyError:
+            trace = self._traces[key] = _traced(build, self._emit, inputs)
         found = trace and _repeated(trace, self._emit, inputs, caller)
         return build(self._emit, inputs) if found is None else found
 

@@ -6,14 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 from typing import Any
 
-from nnef_grad.build.arguments import (
-    Call,
-    beginning,
-    bind,
-    bind_call,
-    operation_key,
-    settings_key,
-)
+from nnef_grad.build.arguments import Call, bind, settings_key
+from nnef_grad.build.bindings import bind_alike
+from nnef_grad.build.firsts import Firsts
 from nnef_grad.build.shape_inference import ShapeInference
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.graph.ir import (
@@ -99,8 +94,7 @@ class Emitter:
         self._numbers = count()
         self._inference = ShapeInference(opset)
         self._producers = self._tracker.producers
-        self._emitted: dict[object, Operation] = {}
-        self._appended: dict[object, list[Operation]] = {}
+        self._firsts = Firsts()
         for operation in operations:
             self.append(operation)
 
@@ -115,12 +109,14 @@ class Emitter:
         """Emits an operation with one result and returns the result; see `Emit`. Nothing
         is emitted where the result is there already.
         """
-        call = bind_call(self._known(name), operands, attributes, dtype)
+        fragment = self._known(name)
+        call, settings = bind_alike(fragment, operands, attributes, dtype)
         for tensor in tensors(call.operands):
             if not self.knows(tensor):
                 message = f"tensor '{tensor.name}' is not of this graph"
                 raise InvalidGraphError(message)
-        (result,) = self.emit_op(call, hints=(self.naming(hint or name),))
+        hints = (self.naming(hint or name),)
+        (result,) = self._emit_checked(call, settings, hints, (), None)
         if isinstance(result, Tensor):
             return result
         return self("constant", shape=(), value=(result,))
@@ -157,10 +153,20 @@ class Emitter:
         Raises:
             InvalidGraphError: the arguments do not fit each other.
         """
+        return self._emit_checked(call, settings_key(call), hints, names, span)
+
+    def _emit_checked(
+        self,
+        call: Call,
+        settings: str,
+        hints: tuple[str, ...],
+        names: tuple[Any, ...],
+        span: Span | None,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation, given its `settings_key`: see `emit_op`."""
         operands = self._tracker.prepare(self, call.definition.name, call.operands)
         if operands is not call.operands:
             call = call._replace(operands=operands)
-        settings = settings_key(call)
         # Rewrites may take it that operands and attributes fit each other.
         shapes = self._inference.infer(call, settings, span)
         return self._emit(call, settings, shapes, hints, names, span)
@@ -209,13 +215,10 @@ class Emitter:
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)
-            if self._appended:
-                self._enter_appended(call)
-            key = operation_key(call, settings)
-            found = self._emitted.get(key)
+            found = self._firsts.find(call, settings)
             operation = found or self._new(call, shapes, hints, names, span)
             if found is None:
-                self._emitted[key] = operation
+                self._firsts.add(operation)
         self._tracker.follow(operation)
         return operation.results
 
@@ -282,16 +285,8 @@ class Emitter:
         """
         self._add(operation)
         if is_shared and self._simplify is not None and operation.name not in UNIQUE:
-            self._appended.setdefault(beginning(operation), []).append(operation)
+            self._firsts.add(operation)
         self._tracker.take(operation)
-
-    def _enter_appended(self, call: Call) -> None:
-        """Makes those among the appended operations shared that the next one may be equal
-        to: the keys of most are never asked for.
-        """
-        for operation in self._appended.pop(beginning(call), ()):
-            key = operation_key(operation, settings_key(operation))
-            self._emitted.setdefault(key, operation)
 
     def _add(self, operation: Operation) -> None:
         self.operations.append(operation)

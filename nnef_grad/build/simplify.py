@@ -83,7 +83,7 @@ def restore(graph: Graph, simplified: Mapping[str, Call]) -> Graph:
     for op in graph.operations:
         call = simplified.get(op.outputs[0].name)
         wanted = () if call is None else tensors(call.operands)
-        is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
+        is_own = any(uses[t.name] == 1 and t not in wanted for t in op.inputs)
         if call is not None and is_own and known.issuperset(wanted):
             op = replace(op, **call._asdict())
             is_restored = True

@@ -30,7 +30,7 @@ def assign_names(
     graph: Graph,
     hints: Mapping[str, str],
     pinned: Mapping[str, str],
-    reserved: Iterable[str] = (),
+    reserved: Iterable[str],
 ) -> None:
     """Gives the tensors with provisional names their final ones, in the order of the
     operations.
@@ -43,16 +43,15 @@ def assign_names(
         graph: a graph, some tensors of which have provisional names.
         hints: the preferred name, by provisional name.
         pinned: the required name, by provisional name.
-        reserved: names that must not be assigned.
+        reserved: names that must not be assigned: all final and required ones, at least.
     """
-    made = [tensor for operation in graph.operations for tensor in operation.outputs]
-    settled = [tensor.name for tensor in made if tensor.name not in hints]
-    supply = NameSupply([*settled, *pinned.values(), *reserved])
-    for tensor in made:
-        hint = hints.get(tensor.name)
-        if hint is not None:
-            final = pinned.get(tensor.name) or supply.fresh(hint)
-            object.__setattr__(tensor, "name", final)
+    supply = NameSupply(reserved)
+    for operation in graph.operations:
+        for tensor in operation.outputs:
+            hint = hints.get(tensor.name)
+            if hint is not None:
+                final = pinned.get(tensor.name) or supply.fresh(hint)
+                object.__setattr__(tensor, "name", final)
 
 
 def step_names(

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import chain
 
-from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.language.library import standard
 
 
-def count_uses(graph: Graph) -> Counter[Tensor]:
-    """How often each tensor is an operand or an output."""
-    operands = (tensor for op in graph.operations for tensor in op.inputs)
-    return Counter(chain(operands, graph.outputs))
+def count_uses(graph: Graph) -> Counter[str]:
+    """How often each tensor is an operand or an output, by its name."""
+    uses = Counter([tensor.name for op in graph.operations for tensor in op.inputs])
+    uses.update([tensor.name for tensor in graph.outputs])
+    return uses
 
 
 def prune(graph: Graph) -> Graph:

@@ -35,11 +35,15 @@ def multiply_adds(operation: Operation) -> int:
     return MULTIPLY_ADDS.get(operation.name, _nothing)(operation)
 
 
+# They are there already, or the same memory as another tensor.
+_UNMOVED = SOURCES | RESHAPING
+
+
 def bytes_moved(operation: Operation) -> int:
     """How many bytes an operation reads and writes. What the graph is fed with and
     constants are there already, and a tensor in another shape is the same memory.
     """
-    if operation.name in SOURCES | RESHAPING:
+    if operation.name in _UNMOVED:
         return 0
     return READ.get(operation.name, _operands)(operation) + _results(operation)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
-from nnef_grad.build.arguments import beginning, operation_key, settings_key
+from nnef_grad.build.firsts import Firsts
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.language.library import standard
@@ -19,7 +19,7 @@ def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
     without operations that do what an earlier one does: if they make an output, they
     stay, but nothing else reads it.
     """
-    outputs, firsts = set(graph.outputs), _Firsts()
+    outputs, firsts = set(graph.outputs), Firsts()
     stays = outputs | kept
     originals, operations = dict[Tensor, Operand](), list[Operation]()
     for op in graph.operations:
@@ -29,37 +29,13 @@ def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
         if is_copy and stays.isdisjoint(op.outputs):
             originals[op.outputs[0]] = op.operands[0]
             continue
-        earlier = op if op.name in UNIQUE else firsts.like(op)
+        earlier = op if op.name in UNIQUE else firsts.first(op)
         if earlier is not op:
             originals.update(zip(op.outputs, earlier.outputs, strict=True))
         if earlier is op or not outputs.isdisjoint(op.outputs):
             operations.append(op)
     found = tuple(operations)
     return graph if found == graph.operations else replace(graph, operations=found)
-
-
-class _Firsts:
-    """The first operation of each that computes the same. Most begin like no other, and
-    need no key.
-    """
-
-    def __init__(self) -> None:
-        self._begun: dict[object, Operation | None] = {}
-        self._first: dict[object, Operation] = {}
-
-    def like(self, op: Operation) -> Operation:
-        """The first operation that computes the same as one."""
-        begins = beginning(op)
-        begun = self._begun.setdefault(begins, op)
-        if begun is op:
-            return op
-        if begun is not None:
-            self._keyed(begun)
-            self._begun[begins] = None
-        return self._keyed(op)
-
-    def _keyed(self, op: Operation) -> Operation:
-        return self._first.setdefault(operation_key(op, settings_key(op)), op)
 
 
 def copy_outputs(graph: Graph) -> Graph:

@@ -186,12 +186,14 @@ def _windows(
     """The elements of each window, from the first axis on. Axes are sliced one by one,
     the last one first: the slices are shared, and most of them take whole rows.
     """
+    slices: dict[Shape, Tensor] = {(): x}
     for place in product(*map(range, windows.down)):
-        window = x
         for axis in reversed(range(len(place))):
-            positions = windows.axes[axis].positions(place[axis])
-            window = take(emit, window, {first + axis: positions})
-        yield window
+            if place[axis:] not in slices:
+                positions = windows.axes[axis].positions(place[axis])
+                wider = slices[place[axis + 1 :]]
+                slices[place[axis:]] = take(emit, wider, {first + axis: positions})
+        yield slices[place]
 
 
 def _joined(emit: Emitter, parts: Sequence[Tensor], axis: int) -> Tensor:

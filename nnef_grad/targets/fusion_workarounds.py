@@ -19,24 +19,30 @@ from nnef_grad.targets.registry import Relations, find_lowering, replaced
 When = Callable[[Operation], bool]
 
 
-def _reached(graph: Graph, name: str, passes: When) -> set[Tensor]:
-    """The tensors that the results of an operation come to, through others."""
-    found: set[Tensor] = set()
+def _reached(graph: Graph, name: str, passes: When) -> set[str]:
+    """The names of the tensors that the results of an operation come to, through
+    others.
+    """
+    found: set[str] = set()
     for op in graph.operations:
-        if op.name == name or (passes(op) and not found.isdisjoint(op.inputs)):
-            found.update(op.outputs)
+        if op.name == name or (passes(op) and _is_any(op.inputs, found)):
+            found.update([x.name for x in op.outputs])
     return found
 
 
-def _sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[Tensor]:
-    """The tensors that come to some, through operations."""
-    found = set(ends)
+def _sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[str]:
+    """The names of the tensors that come to some, through operations."""
+    found = {x.name for x in ends}
     if not found:
         return found
     for op in reversed(graph.operations):
-        if passes(op) and not found.isdisjoint(op.outputs):
-            found.update(op.inputs)
+        if passes(op) and _is_any(op.outputs, found):
+            found.update([x.name for x in op.inputs])
     return found
+
+
+def _is_any(tensors: Iterable[Tensor], names: Set[str]) -> bool:
+    return not names.isdisjoint([x.name for x in tensors])
 
 
 # The operations that a slice does not move over, whatever its axis is.
@@ -47,17 +53,17 @@ class _Neighbours(Relations):
     """What comes to what, for the passes that ask about few operations."""
 
     @cached_property
-    def reshaped(self) -> Set[Tensor]:
+    def reshaped(self) -> Set[str]:
         """What comes from a reshape, for a slice."""
         return _reached(self._graph, "reshape", lambda op: op.name not in _STOPS)
 
     @cached_property
-    def convolved(self) -> Set[Tensor]:
+    def convolved(self) -> Set[str]:
         """What comes from a convolution, for a sum."""
         return _reached(self._graph, "conv", lambda op: op.name in _SUMMING)
 
     @cached_property
-    def multiplied(self) -> Set[Tensor]:
+    def multiplied(self) -> Set[str]:
         """What comes to a product, through operations of one operand."""
         ends = (
             self.producers[x.name].inputs[0]
@@ -81,7 +87,7 @@ def hold_steps(graph: Graph) -> Graph:
 
     def is_open(op: Operation) -> bool:
         axes = _axes_with_stride(op)
-        if not axes or near.reshaped.isdisjoint(op.inputs):
+        if not axes or not _is_any(op.inputs, near.reshaped):
             return False
         before = near.producers[op.inputs[0].name]
         padding = before.attributes["padding"] if before.name == "pad" else None
@@ -127,7 +133,7 @@ def join_repeats(graph: Graph) -> Graph:
         is_given = not source.inputs and source.name != "external"
         if op.dtype != "scalar" or is_given:
             return False
-        return op.outputs[0] in near.multiplied
+        return op.outputs[0].name in near.multiplied
 
     return replaced(graph, {"tile"}, _doubled, is_open)
 
@@ -170,7 +176,7 @@ def add_opposites(graph: Graph) -> Graph:
     near = _Neighbours(graph)
 
     def is_open(op: Operation) -> bool:
-        return op.operands[1] in near.convolved
+        return _is_any(tensors(op.operands[1:]), near.convolved)
 
     return replaced(graph, {"sub"}, _opposite_added, is_open)
 
@@ -205,7 +211,7 @@ def split_sums(graph: Graph) -> Graph:
     def is_open(op: Operation) -> bool:
         """Along any axis: a transposition may make it that of the channels."""
         has_place = any(op.attributes["axes"]) and op.outputs[0].rank <= 3
-        return has_place and op.outputs[0] in found
+        return has_place and op.outputs[0].name in found
 
     return replaced(graph, {"sum_reduce", "mean_reduce"}, _split, is_open)
 
@@ -238,7 +244,7 @@ def hold_zeros(graph: Graph) -> Graph:
     with_zeros = set_to(border="constant", value=0.0)
 
     def is_open(op: Operation) -> bool:
-        return op.outputs[0] in found and with_zeros(op) and not cropping(op)
+        return op.outputs[0].name in found and with_zeros(op) and not cropping(op)
 
     return replaced(graph, {"pad"}, _zeros, is_open)
 

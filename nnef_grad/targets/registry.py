@@ -8,7 +8,6 @@ lowered in their turn.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TypeVar
 from nnef_grad.build.evaluation import instantiate, instantiate_body
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.graph.passes import count_uses
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.registry import Decomposition
@@ -138,6 +138,4 @@ class Relations:
     @cached_property
     def uses(self) -> Mapping[str, int]:
         """How often each tensor is an operand or an output."""
-        uses = Counter([x.name for op in self._graph.operations for x in op.inputs])
-        uses.update([x.name for x in self._graph.outputs])
-        return uses
+        return count_uses(self._graph)
