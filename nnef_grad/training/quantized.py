@@ -52,7 +52,7 @@ def with_quantization(graph: Graph, opset: OpSet) -> Quantized:
         outputs=tuple(found.get(tensor, tensor) for tensor in graph.outputs),
         quantization={},
     )
-    assign_names(made, emitter.hints, emitter.pinned)
+    assign_names(made, emitter.hints, emitter.pinned, reserved=graph.tensors)
     return Quantized(made, {t.name: result.name for t, result in found.items()})
 
 
