@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from nnef_grad.training.recipes import LOSS, OPTIMIZER, Kind
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "training.md"
 SAMPLE = ROOT / "samples" / "mlp.nnef"
-TABLES = re.compile(r"(<!-- (losses|optimizers) -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)
+TABLES = re.compile(r"(<!-- (losses|optimizers) -->\n)(?:\|.*\n)*")
 SHOWN = re.compile(r"(<!-- (head|errors) of: (.*?) -->\n```\n)(.*?)(```\n)", re.DOTALL)
 EXAMPLES = re.compile(
     r"(?:<!-- file: (?P<file>\S+) -->\n```|```(?P<language>python|sh))\n"
@@ -85,7 +85,7 @@ def of_kind(kind: Kind) -> dict[str, syntax.Fragment]:
     }
 
 
-def losses() -> Iterator[tuple[str, ...]]:
+def losses() -> Iterator[Sequence[str]]:
     """The rows of the table of losses."""
     known = fragments(LOSS)
     for name, fragment in of_kind(LOSS).items():
@@ -97,7 +97,7 @@ def losses() -> Iterator[tuple[str, ...]]:
         yield f"`{name}`", formula, kind, settings_of(fragment), in_torch
 
 
-def optimizers() -> Iterator[tuple[str, ...]]:
+def optimizers() -> Iterator[Sequence[str]]:
     """The rows of the table of optimizers."""
     for name, fragment in of_kind(OPTIMIZER).items():
         found = state_of(fragment)
@@ -149,8 +149,21 @@ def labels_of_state(optimizer: str) -> list[str]:
 
 
 def table(name: str) -> str:
-    rows = {"losses": losses, "optimizers": optimizers}[name]()
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+    head, rows = ROWS[name]
+    cells = [head, ["---"] * len(head), *rows()]
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+ROWS: dict[str, tuple[list[str], Callable[[], Iterator[Sequence[str]]]]] = {
+    "losses": (
+        ["loss", "of each element or example", "target", "settings", "in torch"],
+        losses,
+    ),
+    "optimizers": (
+        ["optimizer", "settings", "state of each variable", "shared", "in torch"],
+        optimizers,
+    ),
+}
 
 
 def head(result: Result) -> str:
@@ -198,7 +211,7 @@ def command(text: str) -> Result:
 @pytest.mark.usefixtures("folder")
 def test_the_page_is_up_to_date(request: pytest.FixtureRequest) -> None:
     text = PAGE.read_text("utf-8")
-    current = TABLES.sub(lambda m: m[1] + table(m[2]) + m[3], text)
+    current = TABLES.sub(lambda m: m[1] + table(m[2]), text)
     current = SHOWN.sub(lambda m: m[1] + SHOW[m[2]](command(m[3])) + m[5], current)
     if request.config.getoption("--rewrite-cases"):
         PAGE.write_text(current, "utf-8")
