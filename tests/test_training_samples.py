@@ -29,11 +29,7 @@ RUNTIMES = [
         "interpreter",
         "onnxruntime",
         ("onnx", "onnxruntime"),
-        marks=[
-            pytest.mark.thorough,
-            # The interpreter's own, once.
-            pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning"),
-        ],
+        marks=pytest.mark.thorough,
     ),
 ]
 
