@@ -1,4 +1,4 @@
-"""The options of the command: the page about them, their examples, their completion."""
+"""The options of the commands: the page about them, their examples, their completion."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -14,8 +15,10 @@ from click.testing import CliRunner
 from support.processes import environment
 
 import nnef_grad
+from nnef_grad import step_cli
 from nnef_grad.cli import main
-from nnef_grad.options import OPTIONS, Option
+from nnef_grad.options import OPTIONS, Groups, Option
+from nnef_grad.step_options import STEP_OPTIONS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "command-line.md"
@@ -25,14 +28,23 @@ HEAD = """# The command line
 
 MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of NNEF 1.0
 text, or `-` for stdin. Every option is below, with an example. The page is made of the options,
-and a test runs the examples.
+and a test runs the examples. The options of [nnef-grad-step](#nnef-grad-step), which makes training
+steps, come after those of nnef-grad.
+
+"""
+STEP_HEAD = """## nnef-grad-step
+
+    nnef-grad-step MODEL --loss LOSS [options]
+
+MODEL is the same as for nnef-grad. [Training](training.md) describes losses, optimizers, and what
+is written.
 
 """
 TAIL = """## Exit codes
 
 | code | meaning |
 |---|---|
-| 0 | the backward graph was written |
+| 0 | the backward graph, or the step, was written |
 | 1 | `--check` found a wrong gradient; the reader of stdout went away; or a bug of nnef-grad |
 | 2 | a mistake in the model or on the command line, or OUT cannot be written; nothing was |
 | 130, 143 | Ctrl-C, or the process was terminated; nothing half-written is left |
@@ -44,6 +56,8 @@ Options, files, and the names of the tensors of MODEL are completed after one of
     eval "$(_NNEF_GRAD_COMPLETE=bash_source nnef-grad)"     # in ~/.bashrc
     eval "$(_NNEF_GRAD_COMPLETE=zsh_source nnef-grad)"      # in ~/.zshrc
     _NNEF_GRAD_COMPLETE=fish_source nnef-grad | source      # in config.fish
+
+and those of nnef-grad-step after the same with `_NNEF_GRAD_STEP_COMPLETE`.
 """
 MODEL = """version 1.0;
 
@@ -57,21 +71,49 @@ graph net( x ) -> ( y )
 """
 EXPORTED = MODEL.replace("variable(", "variable<scalar>(")
 RULES = "fragment tanh_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = dy * (1.0 - y * y); }\n"
+STEP_MODEL = """version 1.0;
+
+graph net( x ) -> ( y )
+{
+    x = external(shape = [4, 3]);
+    weight1 = variable(shape = [5, 3], label = 'layer1/weight');
+    weight2 = variable(shape = [2, 5], label = 'layer2/weight');
+    hidden = tanh(linear(x, weight1, 0.0));
+    logits = linear(hidden, weight2, 0.0);
+    y = softmax(logits);
+}
+"""
+QUANTIZATION = '"hidden": linear_quantize(min = -1.0, max = 1.0, bits = 8);\n'
+COMMANDS: dict[str, tuple[click.Command, Groups]] = {
+    "nnef-grad": (main, OPTIONS),
+    "nnef-grad-step": (step_cli.main, STEP_OPTIONS),
+}
 
 
-GROUPS = list(OPTIONS)
-
-
-def options() -> list[Option]:
-    return [option for option in main.params if isinstance(option, Option)]
+def examples() -> list[Any]:
+    return [
+        pytest.param(command, option, id=f"{command} {option.name}")
+        for command, (main, _) in COMMANDS.items()
+        for option in main.params
+        if isinstance(option, Option)
+    ]
 
 
 def page() -> str:
-    sections = "".join(
-        f"## {group}\n\n{''.join(map(entry, found))}"
-        for group, found in OPTIONS.items()
+    return (
+        HEAD
+        + sections(OPTIONS, "##")
+        + STEP_HEAD
+        + sections(STEP_OPTIONS, "###")
+        + TAIL
     )
-    return HEAD + sections + TAIL
+
+
+def sections(groups: Groups, level: str) -> str:
+    return "".join(
+        f"{level} {group}\n\n{''.join(map(entry, found))}"
+        for group, found in groups.items()
+    )
 
 
 def entry(option: Option) -> str:
@@ -102,21 +144,38 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("option", options(), ids=lambda option: option.name)
-@pytest.mark.usefixtures("folder")
-def test_an_example(option: Option) -> None:
+@pytest.mark.parametrize(("command", "option"), examples())
+def test_an_example(command: str, option: Option, folder: Path) -> None:
     assert any(name in shlex.split(option.example) for name in option.opts)
-    words = shlex.split(option.example.partition("|")[0])
-    result = CliRunner().invoke(main, words[1:])
+    first, *words = shlex.split(option.example.partition("|")[0])
+    assert first == command
+    if command == "nnef-grad-step":
+        write_step_models(folder)
+    result = CliRunner().invoke(COMMANDS[command][0], words)
     assert result.exit_code == 0, result.stderr
 
 
-def test_the_help_lists_every_option_in_its_group() -> None:
+def write_step_models(folder: Path) -> None:
+    """The models that are trained."""
+    graph = nnef_grad.loads(STEP_MODEL)
+    data = {
+        "layer1/weight": np.ones((5, 3), np.float32),
+        "layer2/weight": np.ones((2, 5), np.float32),
+    }
+    for name in ("model", "quantized"):
+        nnef_grad.save(graph, folder / name, data=data, overwrite=True)
+    (folder / "quantized" / "graph.quant").write_text(QUANTIZATION, "utf-8")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_lists_every_option_in_its_group(command: str) -> None:
+    main, groups = COMMANDS[command]
     text = CliRunner().invoke(main, ["--help"]).stdout
-    for group, after in zip(GROUPS, [*GROUPS[1:], None], strict=True):
+    names = list(groups)
+    for group, after in zip(names, [*names[1:], None], strict=True):
         section = text.partition(f"{group}:\n")[2]
         section = section.partition(f"{after}:\n")[0] if after else section
-        for option in OPTIONS[group]:
+        for option in groups[group]:
             assert all(name in section for name in option.opts)
     assert "--version" in text
 

@@ -12,17 +12,23 @@ from click.testing import CliRunner
 from support.cases import split
 
 import nnef_grad
+from nnef_grad import step_cli
 from nnef_grad.cli import main
 
 ROOT = Path(__file__).parents[1]
 SHOWN = re.compile(
-    r"(<!-- (output|messages|errors) of: (.*?) -->\n```\n)(.*?)(```\n)", re.DOTALL
+    r"(<!-- (output|step|messages|errors) of: (.*?) -->\n```\n)(.*?)(```\n)", re.DOTALL
 )
 
 
 def output(arguments: str, folder: Path) -> str:
     """What the command writes."""
     return CliRunner().invoke(main, arguments.split()).stdout
+
+
+def step(arguments: str, folder: Path) -> str:
+    """What the command of training steps writes."""
+    return CliRunner().invoke(step_cli.main, arguments.split()).stdout
 
 
 def messages(arguments: str, folder: Path) -> str:
@@ -39,7 +45,7 @@ def errors(case: str, folder: Path) -> str:
     return shown.replace(str(path), path.name)
 
 
-SHOW = {"output": output, "messages": messages, "errors": errors}
+SHOW = {"output": output, "step": step, "messages": messages, "errors": errors}
 
 
 def test_the_readme_shows_what_the_commands_print(

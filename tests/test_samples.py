@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ def test_a_script(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(path)])
     for package in NEEDS.get(path.stem, ()):
         pytest.importorskip(package)
     runpy.run_path(str(path), run_name="__main__")
@@ -46,9 +48,11 @@ def test_a_script(
 
 NEEDS = {
     "data_parallel": ("onnx", "onnxruntime", "sklearn"),
+    "fine_tune": ("onnx", "onnxruntime", "sklearn"),
     "gradients_in_tract": ("tract",),
     "onnx_to_onnx_runtime": ("onnx", "onnxruntime"),
     "pytorch_to_onnx_runtime": ("onnx", "onnxruntime"),
+    "train_digits": ("onnx", "onnxruntime", "sklearn"),
 }
 # How many gradients each compares.
 COMPARED = {
@@ -64,6 +68,7 @@ SHOWN = {
         *(f"{path.name}: " for path in SAMPLES.glob("*.nnef")),
         "grad_a = sum_reduce(grad_a_full, axes = [0]);",
     ],
+    "fine_tune": ["the last layer", "right, in torch"],
     "gradients_in_tract": ["grad_x", "grad_bias2"],
     "onnx_to_onnx_runtime": ["x ", "kernel", "offset"],
     "pytorch_to_onnx_runtime": ["0.weight", "4.bias"],
@@ -74,6 +79,7 @@ SHOWN = {
         "by_rules_in_a_file: |grad_weight| = 1.468227026275, agrees",
         "by_functions: |grad_weight| = 1.468227026275, agrees",
     ],
+    "train_digits": ["epoch 10: loss 0.0", "220 steps in onnxruntime"],
 }
 
 

@@ -143,8 +143,8 @@ def read_recipe(
     """
     in_file = _IN_FILE.match(text)
     built_in = _built_in(kind.file)
-    own = _own_fragments(in_file["path"], built_in) if in_file else built_in
-    library = Extended(own.values(), built_in) if in_file else built_in
+    own = _own_fragments(in_file["path"]) if in_file else built_in
+    library = Extended(own.values(), _all_built_in()) if in_file else built_in
     source = Source(f"<{kind.name}>", text)
     start = in_file.end() if in_file else 0
     with bounded_nesting(Span(source, start, len(text))):
@@ -182,12 +182,17 @@ def _built_in(name: str) -> FragmentFile:
     return FragmentFile(Path(__file__).parent / name)
 
 
-def _own_fragments(path: str, built_in: Library) -> Library:
+def _all_built_in() -> Library:
+    """The fragments of the project: a file of the user's may have recipes of all kinds."""
+    return Extended(_built_in(LOSS.file).values(), _built_in(OPTIMIZER.file))
+
+
+def _own_fragments(path: str) -> Library:
     """The fragments of a file of the user's, checked."""
     source = read_source(path)
     with bounded_nesting(Span(source, 0, 0)):
         fragments = parse_fragments(source)
-        library = Extended(fragments, Extended(built_in.values(), standard()))
+        library = Extended(fragments, Extended(_all_built_in().values(), standard()))
         problems = check_fragments(fragments, library)
     if problems:
         raise InvalidGraphError.collect(problems)
