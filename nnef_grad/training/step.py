@@ -91,9 +91,9 @@ def training_step(
         optimizer: the optimizer, such as "adam(beta1 = 0.8)", or "mine.nnef:lion".
         data: the values of the variables, by label.
         learning_rate: the learning rate; an input of the step, if not given.
-        train: the variables to train, by label or name, with wildcards; if not given, all
-            scalar ones that the loss depends on, but the running statistics of batch
-            normalization.
+        train: the variables to train, by label or name, with wildcards; all scalar ones
+            that the loss depends on, if not given. The running statistics of batch
+            normalization are never among them.
         freeze: variables not to train, in the same way.
         groups: other settings of the optimizer for some variables, by label or name with
             wildcards: a mapping such as {"learning_rate": 0.1}, or a text.
@@ -130,6 +130,7 @@ def training_step(
     rules = rules if rules is not None else Rules()
     given = _given(model, data, train)
     graph = share_labels(given.graph)
+    statistics = statistics_of(graph)
     recipes = read_losses(graph, loss)
     quantized = _quantized(graph, quantize, rules.opset)
     running = _running(quantized.graph, batch_statistics, rules.opset)
@@ -143,6 +144,7 @@ def training_step(
         freeze=freeze,
         learning_rate=learning_rate,
         groups=groups or {},
+        running=statistics,
     )
     objective = with_losses(
         running.graph,
@@ -170,7 +172,7 @@ def training_step(
         if one is not None
     ]
     warnings = [*choice.warnings, *objective.warnings]
-    if batch_statistics is None and statistics_of(graph):
+    if batch_statistics is None and statistics:
         warnings.append(
             "batch normalization takes the statistics of the model, as in evaluation, and"
             " not those of the batch"

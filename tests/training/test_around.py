@@ -77,8 +77,8 @@ def clip_value(bound: float) -> Change:
     return lambda peer: torch.nn.utils.clip_grad_value_(peer.parameters.values(), bound)
 
 
-# The gradients of the first steps are about 0.3, and their norm about 1.
-@pytest.mark.parametrize("bound", [0.05, 0.6, 100.0])
+# Without bounds the largest element is about 0.5, and the norm 1.4 to 2.5.
+@pytest.mark.parametrize("bound", [0.05, 1.8, 100.0])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_the_norm_is_bounded(bound: float, scaled: bool) -> None:
     step = trained(clip_norm=bound, loss_scale=scaled)
