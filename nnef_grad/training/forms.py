@@ -89,6 +89,14 @@ class Step:
     accumulate: int = 1
     warnings: tuple[str, ...] = ()
 
+    @property
+    def values(self) -> dict[str, Array]:
+        """The data, all by label."""
+        fed = {
+            name: label for name, label in self.labels.items() if name in self.inputs
+        }
+        return {fed.get(place, place): value for place, value in self.data.items()}
+
 
 def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
     """Writes a step with the values that it begins with; of one that adds gradients up,

@@ -67,8 +67,8 @@ class Evaluated:
         self.values: dict[str, Array] = {}
         for part in (step, step.apply):
             if part is not None:
-                found = {part.labels.get(p, p): v for p, v in part.data.items()}
-                self.values |= {k: np.asarray(v, np.float64) for k, v in found.items()}
+                found = part.values.items()
+                self.values |= {k: np.asarray(v, np.float64) for k, v in found}
 
     def __call__(self, feeds: Mapping[str, Any], **rates: float) -> dict[str, Array]:
         """Makes a step, and returns what it reports.
