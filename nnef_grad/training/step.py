@@ -32,8 +32,9 @@ from nnef_grad.training.losses import (
     without_stops,
 )
 from nnef_grad.training.numbers import fold_numbers
-from nnef_grad.training.optimizers import LEARNING_RATE, NEW, Trained, update
+from nnef_grad.training.optimizers import LEARNING_RATE, Trained, update
 from nnef_grad.training.quantized import Quantized, with_quantization
+from nnef_grad.training.recipes import NEW
 
 LOSS_SCALE = "loss_scale"
 
@@ -134,11 +135,9 @@ def training_step(
     recipes = read_losses(graph, loss)
     quantized = _quantized(graph, quantize, rules.opset)
     running = _running(quantized.graph, batch_statistics, rules.opset)
-    results = quantized.results
-    losses = {results.get(name, name): recipe for name, recipe in recipes.items()}
     choice = chosen(
         running.graph,
-        losses,
+        recipes,
         optimizer,
         train=given.train,
         freeze=freeze,
@@ -146,10 +145,13 @@ def training_step(
         groups=groups or {},
         running=statistics,
     )
+    rates = {LEARNING_RATE: choice.needs_learning_rate, LOSS_SCALE: loss_scale}
+    _refuse_taken(running.graph, [name for name, is_input in rates.items() if is_input])
     objective = with_losses(
         running.graph,
-        losses,
+        recipes,
         penalties(running.graph, choice, l2),
+        results=quantized.results,
         kept=[*running.statistics.values()],
         opset=rules.opset,
     )
@@ -171,7 +173,7 @@ def training_step(
         for one in plans
         if one is not None
     ]
-    warnings = [*choice.warnings, *objective.warnings]
+    warnings = [*choice.warnings, *objective.warnings, *backward.warnings]
     if batch_statistics is None and statistics:
         warnings.append(
             "batch normalization takes the statistics of the model, as in evaluation, and"
@@ -192,6 +194,16 @@ def _with_scale(graph: Graph, seeds: Mapping[str, str]) -> Graph:
         inputs=tuple(scales.get(tensor, tensor) for tensor in graph.inputs),
         operations=tuple(substitute(op, scales) for op in graph.operations),
     )
+
+
+def _refuse_taken(graph: Graph, names: Sequence[str]) -> None:
+    """Raises `UsageError` where the graph has a tensor of the name of an input that the
+    step is to have: callers know these inputs by their names.
+    """
+    for name in names:
+        if name in graph.tensors:
+            message = f"graph '{graph.name}' has a tensor '{name}'"
+            raise UsageError(f"{message}, which an input of the step is called")
 
 
 def _form(state: Form | None, target: str) -> Form:
