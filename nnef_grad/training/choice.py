@@ -120,7 +120,7 @@ def penalties(
         return {
             name: factor
             for pattern, factor in l2.items()
-            for name in _matching([pattern], choice.labels)
+            for name in _matching([pattern], choice.labels, _TRAINED)
         }
     found = matrices(graph) if l2 else ()
     return {name: l2 for name in found if name in choice.recipes}
@@ -153,7 +153,12 @@ def _why(wanted: Sequence[str], frozen: set[str]) -> str:
     return "the loss depends on no variable that is trained"
 
 
-def _matching(patterns: Sequence[str], labels: Mapping[str, str]) -> Iterator[str]:
+_TRAINED = "variable that is trained"
+
+
+def _matching(
+    patterns: Sequence[str], labels: Mapping[str, str], what: str = "variable"
+) -> Iterator[str]:
     """The names of the variables whose label or name fits one of several patterns."""
     for pattern in patterns:
         found = [
@@ -163,7 +168,7 @@ def _matching(patterns: Sequence[str], labels: Mapping[str, str]) -> Iterator[st
         ]
         if not found:
             near = suggestion(pattern, [*labels.values()])
-            raise UsageError(f"no variable has the label or name '{pattern}'{near}")
+            raise UsageError(f"no {what} has the label or name '{pattern}'{near}")
         yield from found
 
 
@@ -175,7 +180,7 @@ def _by_group(
     found = dict(recipes)
     for pattern, settings in groups.items():
         text = settings if isinstance(settings, str) else _written(settings)
-        for name in _matching([pattern], known):
+        for name in _matching([pattern], known, _TRAINED):
             found[name] = with_settings(found[name], text)
     return found
 
