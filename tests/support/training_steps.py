@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import nnef_grad
@@ -153,3 +154,62 @@ def assert_near(
         scale = max(float(np.abs(wanted).max()), 1.0)
         error = float(np.abs(found[name] - wanted).max()) / scale
         assert error <= tolerance, f"{name}: {error:.2g}"
+
+
+# ---- A network that runtimes train ----
+
+NETWORK = """version 1.0;
+
+graph network( image ) -> ( logits )
+{
+    image = external(shape = [8, 1, 6, 6]);
+    filter = variable(shape = [3, 1, 3, 3], label = 'conv/filter');
+    mean = variable(shape = [1, 3], label = 'norm/mean');
+    variance = variable(shape = [1, 3], label = 'norm/variance');
+    offset = variable(shape = [1, 3], label = 'norm/offset');
+    scale = variable(shape = [1, 3], label = 'norm/scale');
+    weight = variable(shape = [5, 27], label = 'linear/weight');
+    conv1 = conv(image, filter);
+    norm = batch_normalization(conv1, mean, variance, offset, scale, epsilon = 1e-5);
+    pool = max_pool(relu(norm), size = [1, 1, 2, 2], stride = [1, 1, 2, 2]);
+    flat = reshape(pool, shape = [8, 27]);
+    logits = linear(flat, weight);
+}
+"""
+PACKAGES = {
+    "onnxruntime": ("onnx", "onnxruntime"),
+    "tract": ("tract",),
+    "interpreter": ("nnef_tools",),
+    "numpy": (),
+}
+
+
+def network() -> nnef_grad.Graph:
+    """A small network with a normalization."""
+    return nnef_grad.loads(NETWORK)
+
+
+def network_data() -> dict[str, Array]:
+    """Values that it begins with, in single precision."""
+    data = random_data(network())
+    data["norm/variance"] = 1.0 + np.abs(data["norm/variance"])
+    data["norm/scale"] = 1.0 + data["norm/scale"]
+    return {label: value.astype(np.float32) for label, value in data.items()}
+
+
+def batches_of_images(count: int) -> list[tuple[Array, Array]]:
+    """Images of noise with a bright spot, whose place is the label."""
+    generator = np.random.default_rng(3)
+    found = []
+    for _ in range(count):
+        labels = generator.integers(0, 5, (8,))
+        images = generator.standard_normal((8, 1, 6, 6))
+        images[np.arange(8), 0, labels, labels] += 3.0
+        found.append((images.astype(np.float32), labels))
+    return found
+
+
+def needs(runtime: str) -> None:
+    """Skips a test where a runtime is not installed."""
+    for package in PACKAGES[runtime]:
+        pytest.importorskip(package)
