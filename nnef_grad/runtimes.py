@@ -166,7 +166,9 @@ def _in_interpreter(graph: Graph, data: Data, threads: int | None) -> Run:
         module = NNEFModule(str(folder))
 
     def run(inputs: Sequence[Array]) -> list[Array]:
-        fed = [torch.from_numpy(value) for value in inputs]
+        # torch warns of what it cannot write to, as data are that were read from files.
+        owned = [v if v.flags.writeable else v.copy() for v in inputs]
+        fed = [torch.from_numpy(value) for value in owned]
         with torch.no_grad(), _refusals("the PyTorch interpreter", "run", graph):
             found = module(*fed)
         return [result.contiguous().numpy() for result in found]
