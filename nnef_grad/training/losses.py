@@ -77,9 +77,9 @@ def read_losses(graph: Graph, losses: str | Mapping[str, str]) -> dict[str, Reci
     if isinstance(losses, str):
         outputs = [t.name for t in graph.outputs if t.dtype == "scalar"]
         if len(outputs) != 1:
-            found = ", ".join(outputs) or "none"
-            message = f"graph '{graph.name}' has not one scalar output, but {found}"
-            raise UsageError(f"{message}: name the tensor of the loss")
+            found = f"the scalar outputs {', '.join(outputs)}" if outputs else ""
+            message = f"graph '{graph.name}' has {found or 'no scalar output'}"
+            raise UsageError(f"{message}: say which tensor has the loss")
         losses = {outputs[0]: losses}
     tensors = graph.tensors
     for name in losses:
