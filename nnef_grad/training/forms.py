@@ -112,11 +112,12 @@ def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
         NnefGradError: values are missing, the path is a text and the step two documents,
             or it cannot be written.
     """
-    if format_of(path) is ModelFormat.TEXT and step.apply is None:
+    parts = {"": step} if step.apply is None else {"": step, APPLY: step.apply}
+    is_text = format_of(path) is ModelFormat.TEXT
+    if is_text and step.apply is None:
         save(step.graph, path, overwrite=overwrite)
         return
-    parts = {"": step} if step.apply is None else {"": step, APPLY: step.apply}
-    for part in parts.values():
+    for part in () if is_text else parts.values():
         _refuse_missing(part)
     models = {folder: (part.graph, part.data) for folder, part in parts.items()}
     save_several(models, path, overwrite=overwrite)
