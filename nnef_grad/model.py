@@ -184,7 +184,11 @@ def save_several(
         declared += undeclared(declared, data)
         texts = print_graph(graph), None
         for steps, part in _parts(path, texts, declared, data, False).items():
-            parts[(*filter(None, [folder]), *steps)] = part
+            place = (*filter(None, [folder]), *steps)
+            if place in parts:
+                message = f"'{'/'.join(place)}' would be two files"
+                raise UsageError(f"{message}: give a variable another label")
+            parts[place] = part
     _write_stored(path, parts, overwrite)
 
 

@@ -167,7 +167,8 @@ def _in_interpreter(graph: Graph, data: Data, threads: int | None) -> Run:
         module = NNEFModule(str(folder))
 
     def run(inputs: Sequence[Array]) -> list[Array]:
-        fed = [torch.from_numpy(value) for value in inputs]
+        # Of data that cannot be written to, as those of files, torch warns.
+        fed = [_quietly(torch.from_numpy, [value]) for value in inputs]
         types = {**DTYPES, "scalar": _precision(inputs)}
         # Its constants are in single precision, whatever they are converted to.
         module.double() if types["scalar"] == np.float64 else module.float()

@@ -13,7 +13,7 @@ from pathlib import Path
 import nnef
 import pytest
 from click.testing import CliRunner, Result
-from support.cases import CASES, RULE, cases, split
+from support.cases import CASES, cases, compare, split
 
 from nnef_grad.build.simplify import REWRITES
 from nnef_grad.cli import main
@@ -31,21 +31,15 @@ def _in_cases(word: str) -> str:
     return str(CASES / word) if word.startswith("rules/") else word
 
 
-def compare(
-    path: Path, output: str, expected: str, request: pytest.FixtureRequest
-) -> None:
-    if request.config.getoption("--rewrite-cases"):
-        model, options, _ = split(path)
-        path.write_text(f"{model}{RULE}{options}\n{output}", "utf-8")
-        return
-    assert output == expected
+def rewrites(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--rewrite-cases"))
 
 
 @pytest.mark.parametrize("path", cases("backward"), ids=lambda path: path.stem)
 def test_backward(path: Path, request: pytest.FixtureRequest) -> None:
-    result, expected = compile_case(path)
+    result, _ = compile_case(path)
     assert result.exit_code == 0, result.stderr
-    compare(path, result.stdout, expected, request)
+    compare(path, result.stdout, rewrite=rewrites(request))
     nnef.infer_shapes(nnef.parse_string(result.stdout))
 
 
@@ -66,7 +60,7 @@ def test_each_rewrite_is_seen_in_a_case(
 
 @pytest.mark.parametrize("path", cases("errors"), ids=lambda path: path.stem)
 def test_error(path: Path, request: pytest.FixtureRequest) -> None:
-    result, expected = compile_case(path)
+    result, _ = compile_case(path)
     assert result.exit_code == 2
     assert result.stdout == ""
-    compare(path, result.stderr, expected, request)
+    compare(path, result.stderr, rewrite=rewrites(request))

@@ -16,9 +16,13 @@ import nnef_grad
 from nnef_grad.language.library import standard
 from nnef_grad.language.generate import grammar_path
 from nnef_grad.autodiff.rules import derivative_library
+from nnef_grad.training import training_step
 
 text = "version 1.0;\\ngraph net( x ) -> ( y ) { x = external(shape = [1]); y = relu(x); }"
 assert "grad_x" in nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.loads(text)))
+trained = text.replace("y = relu(x)", "w = variable(shape = [1], label = 'w'); y = mul(x, w)")
+step = training_step(nnef_grad.loads(trained), loss="huber", optimizer="adam")
+assert "update(w" in nnef_grad.dumps(step.graph)
 print(nnef_grad.__file__, grammar_path(), len(standard()), len(derivative_library()) > 50, sep="\\n")
 """
 
@@ -77,6 +81,7 @@ def test_from_a_wheel(tmp_path: Path) -> None:
     output = run(sys.executable, "-c", PROGRAM, path=site, cwd=tmp_path)
     check(output, site / "nnef_grad", site / "nnef_grad" / "grammars" / "nnef.lark")
     assert (site / "nnef_grad" / "py.typed").exists()
+    assert (site / "bin" / "nnef-grad-step").exists()
 
 
 @pytest.mark.thorough

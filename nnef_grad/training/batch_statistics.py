@@ -54,8 +54,14 @@ def with_batch_statistics(graph: Graph, momentum: float, opset: OpSet) -> Runnin
         opset: the operations of the graph.
 
     Raises:
-        UsageError: a channel has a single element, whose variance is zero.
+        UsageError: a channel has a single element, whose variance is zero; or the momentum
+            is none.
     """
+    if not 0.0 < momentum <= 1.0:
+        message = (
+            f"the momentum of running statistics must be in (0, 1], not {momentum}"
+        )
+        raise UsageError(message)
     normalization = _Normalization(statistics_of(graph), momentum)
 
     def body(operation: Operation) -> Decompose | None:

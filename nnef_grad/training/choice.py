@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Union
@@ -13,7 +13,6 @@ from nnef_grad.graph.names import substitute
 from nnef_grad.graph.printer import print_value
 from nnef_grad.language.labels import is_constant
 from nnef_grad.language.types import SCALAR
-from nnef_grad.training.batch_statistics import statistics_of
 from nnef_grad.training.draft import label_of, variables_of
 from nnef_grad.training.losses import matrices
 from nnef_grad.training.optimizers import LEARNING_RATE
@@ -67,6 +66,7 @@ def chosen(
     freeze: Sequence[str],
     learning_rate: float | None,
     groups: Groups,
+    running: Collection[str] = (),
 ) -> Choice:
     """The variables to train; see `training_step`.
 
@@ -78,6 +78,7 @@ def chosen(
         freeze: those not to train.
         learning_rate: the learning rate, unless a recipe or group has one of its own.
         groups: further settings.
+        running: the variables that are running statistics, which no gradient trains.
 
     Raises:
         UsageError: nothing is left to train, or a pattern fits no variable.
@@ -85,7 +86,14 @@ def chosen(
     """
     labels = {op.outputs[0].name: label_of(op) for op in variables_of(graph)}
     reached = _reached(graph, losses)
-    wanted = _wanted(graph, labels, train)
+    parameters = [
+        tensor.name
+        for tensor in graph.variables
+        if tensor.dtype == SCALAR.name
+        and tensor.name not in running
+        and not is_constant(labels[tensor.name])
+    ]
+    wanted = _wanted(parameters, labels, train)
     frozen = set(_matching(freeze, labels))
     names = [name for name in wanted if name in reached and name not in frozen]
     unreached = [name for name in wanted if name not in reached and train is not None]
@@ -112,7 +120,7 @@ def penalties(
         return {
             name: factor
             for pattern, factor in l2.items()
-            for name in _matching([pattern], choice.labels)
+            for name in _matching([pattern], choice.labels, _TRAINED)
         }
     found = matrices(graph) if l2 else ()
     return {name: l2 for name in found if name in choice.recipes}
@@ -128,15 +136,13 @@ def _reached(graph: Graph, losses: Iterable[str]) -> set[str]:
 
 
 def _wanted(
-    graph: Graph, labels: Mapping[str, str], train: Sequence[str] | None
+    parameters: list[str], labels: Mapping[str, str], train: Sequence[str] | None
 ) -> list[str]:
-    """The scalar variables to train, in the order of the graph."""
-    scalars = [t.name for t in graph.variables if t.dtype == SCALAR.name]
-    if train is not None:
-        matching = set(_matching(train, labels))
-        return [name for name in scalars if name in matching]
-    running = statistics_of(graph)
-    return [n for n in scalars if n not in running and not is_constant(labels[n])]
+    """The variables to train, in the order of the graph."""
+    if train is None:
+        return parameters
+    matching = set(_matching(train, labels))
+    return [name for name in parameters if name in matching]
 
 
 def _why(wanted: Sequence[str], frozen: set[str]) -> str:
@@ -147,7 +153,12 @@ def _why(wanted: Sequence[str], frozen: set[str]) -> str:
     return "the loss depends on no variable that is trained"
 
 
-def _matching(patterns: Sequence[str], labels: Mapping[str, str]) -> Iterator[str]:
+_TRAINED = "variable that is trained"
+
+
+def _matching(
+    patterns: Sequence[str], labels: Mapping[str, str], what: str = "variable"
+) -> Iterator[str]:
     """The names of the variables whose label or name fits one of several patterns."""
     for pattern in patterns:
         found = [
@@ -157,7 +168,7 @@ def _matching(patterns: Sequence[str], labels: Mapping[str, str]) -> Iterator[st
         ]
         if not found:
             near = suggestion(pattern, [*labels.values()])
-            raise UsageError(f"no variable has the label or name '{pattern}'{near}")
+            raise UsageError(f"no {what} has the label or name '{pattern}'{near}")
         yield from found
 
 
@@ -169,7 +180,7 @@ def _by_group(
     found = dict(recipes)
     for pattern, settings in groups.items():
         text = settings if isinstance(settings, str) else _written(settings)
-        for name in _matching([pattern], known):
+        for name in _matching([pattern], known, _TRAINED):
             found[name] = with_settings(found[name], text)
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 from nnef_grad.build.arguments import bind
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.simplify import simplify
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply, assign_names
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.ops.opset import OpSet
@@ -103,6 +103,15 @@ class Draft:
         )
         verify(graph)
         return graph
+
+
+def sources_of(operations: Sequence[Operation], value: Operand) -> set[Tensor]:
+    """A tensor and all that it is computed from; nothing, of a number."""
+    found = set(tensors([value]))
+    for operation in reversed(operations):
+        if not found.isdisjoint(operation.outputs):
+            found.update(operation.inputs)
+    return found
 
 
 def _with_variables_first(graph: Graph) -> Graph:

@@ -89,6 +89,14 @@ class Step:
     accumulate: int = 1
     warnings: tuple[str, ...] = ()
 
+    @property
+    def values(self) -> dict[str, Array]:
+        """The data, all by label."""
+        fed = {
+            name: label for name, label in self.labels.items() if name in self.inputs
+        }
+        return {fed.get(place, place): value for place, value in self.data.items()}
+
 
 def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
     """Writes a step with the values that it begins with; of one that adds gradients up,
@@ -104,11 +112,12 @@ def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
         NnefGradError: values are missing, the path is a text and the step two documents,
             or it cannot be written.
     """
-    if format_of(path) is ModelFormat.TEXT and step.apply is None:
+    parts = {"": step} if step.apply is None else {"": step, APPLY: step.apply}
+    is_text = format_of(path) is ModelFormat.TEXT
+    if is_text and step.apply is None:
         save(step.graph, path, overwrite=overwrite)
         return
-    parts = {"": step} if step.apply is None else {"": step, APPLY: step.apply}
-    for part in parts.values():
+    for part in () if is_text else parts.values():
         _refuse_missing(part)
     models = {folder: (part.graph, part.data) for folder, part in parts.items()}
     save_several(models, path, overwrite=overwrite)

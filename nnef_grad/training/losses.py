@@ -9,13 +9,13 @@ from math import prod
 from typing import Any
 
 from nnef_grad.autodiff.apply_rules import shapes_by_rule
-from nnef_grad.errors import UsageError, suggestion
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
+from nnef_grad.errors import InvalidGraphError, UsageError, suggestion
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.names import step_names, substitute
 from nnef_grad.language import syntax
 from nnef_grad.language.types import SCALAR, STRING, TensorType
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.training.draft import Draft
+from nnef_grad.training.draft import Draft, sources_of
 from nnef_grad.training.recipes import (
     LOSS,
     STOP_GRADIENT,
@@ -77,9 +77,9 @@ def read_losses(graph: Graph, losses: str | Mapping[str, str]) -> dict[str, Reci
     if isinstance(losses, str):
         outputs = [t.name for t in graph.outputs if t.dtype == "scalar"]
         if len(outputs) != 1:
-            found = ", ".join(outputs) or "none"
-            message = f"graph '{graph.name}' has not one scalar output, but {found}"
-            raise UsageError(f"{message}: name the tensor of the loss")
+            found = f"the scalar outputs {', '.join(outputs)}" if outputs else ""
+            message = f"graph '{graph.name}' has {found or 'no scalar output'}"
+            raise UsageError(f"{message}: say which tensor has the loss")
         losses = {outputs[0]: losses}
     tensors = graph.tensors
     for name in losses:
@@ -96,6 +96,7 @@ def with_losses(
     losses: Mapping[str, Recipe],
     penalties: Mapping[str, float],
     *,
+    results: Mapping[str, str],
     kept: Sequence[Tensor] = (),
     opset: OpSet,
 ) -> Objective:
@@ -106,6 +107,7 @@ def with_losses(
         losses: the recipe for the loss of each tensor, by name.
         penalties: for variables, by name, the factor of half the sum of the squares of
             their elements.
+        results: the tensor that is used in place of another, by the names of both.
         kept: tensors of the graph that are outputs as well, after the loss.
         opset: the operations of the graph.
 
@@ -113,19 +115,22 @@ def with_losses(
         NnefGradError: a loss does not fit its output.
     """
     draft, tensors = Draft(graph, opset, losses.values()), graph.tensors
+    used = {output: tensors[results.get(output, output)] for output in losses}
+    for output, recipe in losses.items():
+        _refuse_reduction(recipe, used[output])
     targets = {
         output: draft.external(
-            f"target_{output}", *_target(recipe, tensors[output], opset)
+            f"target_{output}", *_target(recipe, used[output], opset)
         )
         for output, recipe in losses.items()
     }
     warnings = [
         advice
         for output, recipe in losses.items()
-        for advice in _advice(recipe, tensors[output], draft)
+        for advice in _advice(recipe, used[output], draft)
     ]
     parts = [
-        _loss(draft, *_fused(recipe, tensors[output], draft), targets[output], output)
+        _loss(draft, *_fused(recipe, used[output], draft), targets[output], output)
         for output, recipe in losses.items()
     ]
     parts += [_penalty(draft, tensors[name], by) for name, by in penalties.items()]
@@ -171,7 +176,11 @@ def _target(recipe: Recipe, output: Tensor, opset: OpSet) -> tuple[Shape, str]:
     if rule is None:
         return output.shape, dtype or "scalar"
     known = opset_of([recipe], opset)
-    shape: Any = shapes_by_rule(rule, known, output.shape)
+    try:
+        shape: Any = shapes_by_rule(rule, known, output.shape)
+    except InvalidGraphError as error:
+        error.called_from(recipe.span)
+        raise
     return tuple(shape), dtype or "scalar"
 
 
@@ -179,7 +188,7 @@ def _fused(recipe: Recipe, output: Tensor, draft: Draft) -> tuple[Recipe, Tensor
     """A loss and a tensor whose loss it is, in place of those that were given: the loss
     that has the softmax or sigmoid inside which made the output.
     """
-    activation, before = _activation(output, draft)
+    activation, before = _activation(recipe, output, draft)
     fused = _FUSED.get((recipe.name, activation))
     if fused is None or before is None:
         return recipe, output
@@ -188,7 +197,7 @@ def _fused(recipe: Recipe, output: Tensor, draft: Draft) -> tuple[Recipe, Tensor
 
 def _advice(recipe: Recipe, output: Tensor, draft: Draft) -> Iterator[str]:
     """A warning about a loss that repeats what made the output."""
-    activation, before = _activation(output, draft)
+    activation, before = _activation(recipe, output, draft)
     if before is not None and (recipe.name, activation) in _INCLUDED:
         yield (
             f"'{recipe.name}' begins with a {activation}, and '{output.name}' is the result"
@@ -196,11 +205,13 @@ def _advice(recipe: Recipe, output: Tensor, draft: Draft) -> Iterator[str]:
         )
 
 
-def _activation(output: Tensor, draft: Draft) -> tuple[str, Tensor | None]:
+def _activation(
+    recipe: Recipe, output: Tensor, draft: Draft
+) -> tuple[str, Tensor | None]:
     """The name of the operation that made a tensor, and its operand, if it is a sigmoid,
-    or a softmax along the classes.
+    or a softmax along the classes. A loss of the user's own knows of neither.
     """
-    made = draft.emit.producer(output)
+    made = None if recipe.is_own else draft.emit.producer(output)
     is_softmax = made is not None and made.name == "softmax"
     if made is None or (is_softmax and made.attributes["axes"] != (1,)):
         return "", None
@@ -217,14 +228,8 @@ def _loss(
         p.name: _value(recipe, p, output, target) for p in recipe.fragment.parameters
     }
     losses, *counts = recipe.emit(emit, values).values()
+    _refuse_results(draft, recipe, output, losses, counts)
     reduction = recipe.settings.get("reduction", "mean")
-    if reduction not in REDUCTIONS:
-        known = ", ".join(REDUCTIONS)
-        message = f"'{reduction}' is not a reduction: there are {known}"
-        raise UsageError(message, recipe.span)
-    if not isinstance(losses, Tensor):
-        message = f"'{recipe.name}' returns a number: it depends on nothing"
-        raise UsageError(message, recipe.fragment.span)
     is_mean = reduction == "mean" and not counts
     operation, word = ("mean_reduce", "loss") if is_mean else ("sum_reduce", "sum")
     total = draft.reduced(losses, operation, word)
@@ -235,6 +240,32 @@ def _loss(
         total = emit("div", total, float(output.shape[0]), hint="loss")
     weight = recipe.settings.get("weight", 1.0)
     return emit("mul", total, weight, hint="loss")
+
+
+def _refuse_reduction(recipe: Recipe, output: Tensor) -> None:
+    """Raises `UsageError` where a reduction is unknown, or needs an axis."""
+    reduction = recipe.settings.get("reduction", "mean")
+    if reduction not in REDUCTIONS:
+        known = ", ".join(REDUCTIONS)
+        message = f"'{reduction}' is not a reduction: there are {known}"
+        raise UsageError(message, recipe.span)
+    if reduction == "batchmean" and not output.shape:
+        message = "'batchmean' divides by the extent of axis 0"
+        raise UsageError(f"{message}, and '{output.name}' has no axes", recipe.span)
+
+
+def _refuse_results(
+    draft: Draft, recipe: Recipe, output: Tensor, losses: Any, counts: Sequence[Any]
+) -> None:
+    """Raises `UsageError` where results of the user's own loss are not what they must be."""
+    span, name = recipe.fragment.span, recipe.name
+    if output not in sources_of(draft.emit.operations, losses):
+        raise UsageError(f"'{name}' does not depend on its output", span)
+    for count in counts:
+        if shape_of(count) != losses.shape:
+            shapes = f"{list(shape_of(count))}, and the losses {list(losses.shape)}"
+            message = f"the counts of '{name}' have the shape {shapes}"
+            raise UsageError(message, span)
 
 
 def _value(

@@ -10,15 +10,18 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of, tensors
 from nnef_grad.graph.names import step_names
-from nnef_grad.language import syntax
-from nnef_grad.language.types import holds_tensors
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.training.draft import Draft
+from nnef_grad.training.draft import Draft, sources_of
 from nnef_grad.training.forms import Carried
-from nnef_grad.training.recipes import OPTIMIZER, Recipe, opset_of
+from nnef_grad.training.recipes import (
+    NEW,
+    OPTIMIZER,
+    Recipe,
+    opset_of,
+    state_parameters,
+)
 
 LEARNING_RATE = "learning_rate"
-NEW = "new_"
 # How often the shapes of state are inferred from each other.
 _ROUNDS = 8
 
@@ -101,7 +104,7 @@ class _Kept:
         rate = recipe.settings.get(LEARNING_RATE, self._learning_rate)
         held = {s.name: self._held(s, one) for s in self._states_of(one, rate)}
         values = _values(recipe, variable, one.gradient, rate)
-        unused = {p.name: 0.0 for p in _state_parameters(recipe.fragment)}
+        unused = {p.name: 0.0 for p in state_parameters(recipe.fragment)}
         draft.emit.naming = step_names(f"{{}}_{variable.name}")
         draft.emit.origin = _heading(recipe, {**values, **held}, variable)
         before = len(draft.emit.operations)
@@ -177,8 +180,10 @@ def _heading(recipe: Recipe, values: Mapping[str, Any], variable: Tensor) -> Ope
 
 
 def _key(recipe: Recipe) -> object:
-    settings = {k: v for k, v in recipe.settings.items() if k != LEARNING_RATE}
-    return recipe.name, id(recipe.fragment), repr(sorted(settings.items()))
+    """What variables have in common that share state. It may depend on any setting, the
+    learning rate too.
+    """
+    return recipe.name, id(recipe.fragment), repr(sorted(recipe.settings.items()))
 
 
 # ---- State ----
@@ -196,7 +201,7 @@ def states(
         NnefGradError: the fragment does not return the new value of a parameter, or
             gives it another shape than that of the variable.
     """
-    names = [p.name for p in _state_parameters(recipe.fragment)]
+    names = [p.name for p in state_parameters(recipe.fragment)]
     shapes: dict[str, Shape] = dict.fromkeys(names, ())
     for _ in range(_ROUNDS):
         tried = _Trial(recipe, shape, shapes, learning_rate, opset)
@@ -270,11 +275,7 @@ class _Trial:
 
     def _sources(self, result: str) -> set[Tensor]:
         """All that a result is computed from."""
-        found = set(tensors([self._results[result]]))
-        for op in reversed(self._emitter.operations):
-            if not found.isdisjoint(op.outputs):
-                found.update(op.inputs)
-        return found
+        return sources_of(self._emitter.operations, self._results[result])
 
 
 def _values(
@@ -283,20 +284,10 @@ def _values(
     """The values of the parameters that are no state."""
     first, second, *others = recipe.fragment.parameters
     values: dict[str, Any] = {first.name: variable, second.name: gradient}
-    state = {p.name for p in _state_parameters(recipe.fragment)}
+    state = {p.name for p in state_parameters(recipe.fragment)}
     for parameter in others:
         if parameter.name == LEARNING_RATE and learning_rate is not None:
             values[LEARNING_RATE] = learning_rate
         elif parameter.name not in state:
             values[parameter.name] = recipe.setting(parameter)
     return values
-
-
-def _state_parameters(fragment: syntax.Fragment) -> list[syntax.Parameter]:
-    """The parameters that are state: the fragment returns their new values."""
-    results = {r.name for r in fragment.results}
-    return [
-        p
-        for p in fragment.parameters[len(OPTIMIZER.begins) :]
-        if holds_tensors(p.type) and NEW + p.name in results
-    ]

@@ -11,7 +11,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Quantization, Tensor
 from nnef_grad.graph.names import assign_names, substitute
-from nnef_grad.language.types import holds_tensors
+from nnef_grad.language.types import TensorType
 from nnef_grad.ops.opset import OpSet
 
 
@@ -65,9 +65,11 @@ def _quantized(emitter: Emitter, tensor: Tensor, entry: Quantization) -> Tensor:
     first, *others = definition.parameters
     values: dict[str, Any] = {first.name: tensor}
     for parameter in others:
-        value = entry.attributes[parameter.name]
-        is_operand = holds_tensors(parameter.type)
-        values[parameter.name] = _operand(emitter, value) if is_operand else value
+        value: Any = entry.attributes[parameter.name]
+        if isinstance(parameter.type, TensorType) and isinstance(value, tuple):
+            name = f"{tensor.name}_{parameter.name}"
+            value = _constant(emitter, parameter.type, value, name)
+        values[parameter.name] = value
     call = bind(definition, values, None)
     hints = (f"{tensor.name}_quantized",)
     (result,) = emitter.emit_op(call, hints=hints, span=entry.span)
@@ -75,13 +77,15 @@ def _quantized(emitter: Emitter, tensor: Tensor, entry: Quantization) -> Tensor:
     return result
 
 
-def _operand(emitter: Emitter, value: Any) -> Any:
-    """A number, or the constant that nested tuples of numbers are."""
-    if not isinstance(value, tuple):
-        return value
+def _constant(
+    emitter: Emitter, type_: TensorType, value: tuple[Any, ...], name: str
+) -> Tensor:
+    """The constant that nested tuples of numbers are."""
     shape: list[int] = []
     items: list[Any] = [value]
     while isinstance(items[0], tuple):
         shape.append(len(items[0]))
         items = [part for item in items for part in item]
-    return emitter("constant", shape=tuple(shape), value=tuple(map(float, items)))
+    return emitter(
+        "constant", shape=tuple(shape), value=tuple(items), dtype=type_.dtype, hint=name
+    )

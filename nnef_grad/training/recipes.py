@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from nnef_grad.language.types import (
     Generics,
     TensorType,
     Type,
+    holds_tensors,
     is_assignable,
 )
 from nnef_grad.ops.opset import OpSet
@@ -38,12 +39,14 @@ class Kind(NamedTuple):
     Attributes:
         name: what messages call it.
         file: the recipes of the project.
-        begins: the parameters that its fragments begin with.
+        begins: the tensors that the parameters of its fragments begin with.
+        returns: what its fragments return, besides further results.
     """
 
     name: str
     file: str
     begins: tuple[str, ...]
+    returns: tuple[str, ...] = ()
 
     @property
     def article(self) -> str:
@@ -52,7 +55,11 @@ class Kind(NamedTuple):
 
 
 LOSS = Kind("loss", "losses.nnef", ("output", "target"))
-OPTIMIZER = Kind("optimizer", "optimizers.nnef", ("variable", "gradient"))
+# What the new value of a parameter is called among the results.
+NEW = "new_"
+OPTIMIZER = Kind(
+    "optimizer", "optimizers.nnef", ("variable", "gradient"), (f"{NEW}variable",)
+)
 STOP_GRADIENT = "stop_gradient"
 _IN_FILE = re.compile(r"(?P<path>.+\.nnef):(?=\w)")
 
@@ -66,12 +73,14 @@ class Recipe:
         settings: the values that were given, by name.
         library: the fragments beside it, and those of the project.
         span: where it was named.
+        is_own: whether it is the user's own.
     """
 
     fragment: syntax.Fragment
     settings: Mapping[str, Any]
     library: Library
     span: Span
+    is_own: bool
 
     @property
     def name(self) -> str:
@@ -154,27 +163,60 @@ def read_recipe(
             near = suggestion(call.name, known) or f": there are {', '.join(known)}"
             raise UsageError(f"there is no {kind.name} '{call.name}'{near}", call.span)
         fragment = own[call.name]
-        if not _is_of(fragment, kind):
-            begins = " and ".join(f"'{name}'" for name in kind.begins)
-            what = f"'{call.name}' is not {kind.article}"
-            message = f"{what}: its parameters do not begin with {begins}"
-            raise UsageError(message, fragment.span)
-        types = {p.name: p.type for p in fragment.parameters[len(kind.begins) :]}
-        settings = dict(_settings(call, {**types, **(further or {})}))
-    return Recipe(fragment, settings, library, call.span)
+        _refuse_others(fragment, kind)
+        settings = dict(_settings(call, {**_types(fragment, kind), **(further or {})}))
+    return Recipe(fragment, settings, library, call.span, is_own=in_file is not None)
 
 
 def with_settings(recipe: Recipe, text: str) -> Recipe:
-    """The recipe with further settings, a text such as `beta1 = 0.8, eps = 1e-6`."""
+    """The optimizer with further settings, a text such as `beta1 = 0.8, eps = 1e-6`."""
     call = parse_invocation(Source("<settings>", f"{recipe.name}({text})"), 0)
-    types = {p.name: p.type for p in recipe.fragment.parameters[2:]}
+    types = _types(recipe.fragment, OPTIMIZER)
     settings = {**recipe.settings, **dict(_settings(call, types))}
-    return Recipe(recipe.fragment, settings, recipe.library, call.span)
+    return replace(recipe, settings=settings, span=call.span)
+
+
+def state_parameters(fragment: syntax.Fragment) -> list[syntax.Parameter]:
+    """The parameters that are state: the fragment returns their new values."""
+    results = {r.name for r in fragment.results}
+    return [
+        p
+        for p in fragment.parameters[len(OPTIMIZER.begins) :]
+        if holds_tensors(p.type) and NEW + p.name in results
+    ]
+
+
+def _types(fragment: syntax.Fragment, kind: Kind) -> dict[str, Type]:
+    """The types of the settings of a fragment, by name."""
+    state = {p.name for p in state_parameters(fragment)}
+    parameters = fragment.parameters[len(kind.begins) :]
+    return {p.name: p.type for p in parameters if p.name not in state}
 
 
 def _is_of(fragment: syntax.Fragment, kind: Kind) -> bool:
-    begins = tuple(p.name for p in fragment.operands[: len(kind.begins)])
+    first = fragment.parameters[: len(kind.begins)]
+    begins = tuple(p.name for p in first if holds_tensors(p.type))
     return fragment.body is not None and begins == kind.begins
+
+
+def _refuse_others(fragment: syntax.Fragment, kind: Kind) -> None:
+    """Raises `UsageError` where a fragment is not of a kind."""
+    what = f"'{fragment.name}' is not {kind.article}"
+    if not _is_of(fragment, kind):
+        begins = " and ".join(f"'{name}'" for name in kind.begins)
+        message = f"{what}: its parameters do not begin with the tensors {begins}"
+        raise UsageError(message, fragment.span)
+    results = {result.name for result in fragment.results}
+    for name in kind.returns:
+        if name not in results:
+            raise UsageError(f"{what}: it returns no '{name}'", fragment.span)
+    for result in fragment.results:
+        if result.type != _NUMBERS:
+            message = f"its result '{result.name}' is of type {result.type}"
+            raise UsageError(f"{what}: {message}, and not {_NUMBERS}", result.span)
+
+
+_NUMBERS = TensorType(SCALAR.name)
 
 
 @lru_cache(maxsize=2)
@@ -209,6 +251,7 @@ def _settings(
     """The values of the arguments of an invocation, by name, each of its type."""
     checker = ExpressionChecker(standard())
     evaluator = Evaluator(Emitter(OpSet()))
+    given: set[str] = set()
     for argument in call.arguments:
         if not isinstance(argument, syntax.Keyword):
             message = f"a setting of '{call.name}' needs its name"
@@ -217,11 +260,15 @@ def _settings(
             near = suggestion(argument.name, list(types))
             message = f"'{call.name}' has no setting '{argument.name}'{near}"
             raise UsageError(message, argument.span)
+        if argument.name in given:
+            message = f"the setting '{argument.name}' of '{call.name}' is given twice"
+            raise UsageError(message, argument.span)
+        given.add(argument.name)
         found, wanted = checker.type_of(argument.value, {}), types[argument.name]
         if checker.problems:
             raise InvalidGraphError.collect(checker.problems)
         # A whole number may be written without its point.
-        is_whole = found == INTEGER and wanted in (SCALAR, TensorType(SCALAR.name))
+        is_whole = found == INTEGER and wanted in (SCALAR, _NUMBERS)
         if not is_whole and not is_assignable(found, wanted, Generics()):
             message = f"'{argument.name}' is of type {wanted}, and not {found}"
             raise UsageError(message, argument.value.span)

@@ -90,6 +90,11 @@ def run(
         for one in (step, step.apply)
         if one is not None
     ]
+    if learning_rate is not None and not any(
+        part.takes(LEARNING_RATE) for part in parts
+    ):
+        message = "the learning rate is a number of the step, and not an input"
+        raise UsageError(f"{message}: leave it out, or make the step without it")
     return Training(step, parts, values, batches, checkpoint, every, progress)
 
 
@@ -212,6 +217,10 @@ class _Part:
             values[self._step.labels[name]] = results.pop(new)
         return results
 
+    def takes(self, rate: str) -> bool:
+        """Whether a rate is an input of the step."""
+        return rate in self._rates
+
     def _given(self, batch: Batch) -> dict[str, Any]:
         """The inputs of a batch, by name."""
         names = [tensor.name for tensor in self._fed]
@@ -234,9 +243,12 @@ class _Part:
 
     def _array(self, tensor: Tensor, value: Any) -> Array:
         """The array of an input, as runtimes take it."""
-        array: Array = np.ascontiguousarray(value, self._types[tensor.dtype])
+        found, wanted = np.asarray(value), self._types[tensor.dtype]
+        if not np.can_cast(found.dtype, wanted, "same_kind"):
+            message = f"'{tensor.name}' is a tensor<{tensor.dtype}>"
+            raise UsageError(f"{message}, and these are {found.dtype}")
         # What has rank 0 gets an axis by that.
-        array = array.reshape(np.shape(value))
+        array: Array = np.ascontiguousarray(found, wanted).reshape(found.shape)
         if array.shape != tensor.shape:
             shapes = f"{list(tensor.shape)}, and not {list(array.shape)}"
             raise UsageError(f"'{tensor.name}' has the shape {shapes}")
@@ -245,10 +257,10 @@ class _Part:
 
 def _initial(step: Step, resume: PathLike | None) -> dict[str, Array]:
     """The values to begin with, by label: of the step, or of a checkpoint."""
-    values = {step.labels.get(place, place): v for place, v in step.data.items()}
-    wanted = {**dict.fromkeys(step.labels.values()), **values}
-    if step.apply is not None:
-        wanted |= {step.apply.labels.get(p, p): v for p, v in step.apply.data.items()}
+    steps = [part for part in (step, step.apply) if part is not None]
+    wanted: dict[str, Array] = {}
+    for part in steps:
+        wanted |= {**dict.fromkeys(part.labels.values()), **part.values}
     if resume is not None:
         stored = load_data(resume)
         wanted = {label: stored.get(label) for label in [*wanted, STEPS]}

@@ -32,8 +32,9 @@ from nnef_grad.training.losses import (
     without_stops,
 )
 from nnef_grad.training.numbers import fold_numbers
-from nnef_grad.training.optimizers import LEARNING_RATE, NEW, Trained, update
+from nnef_grad.training.optimizers import LEARNING_RATE, Trained, update
 from nnef_grad.training.quantized import Quantized, with_quantization
+from nnef_grad.training.recipes import NEW
 
 LOSS_SCALE = "loss_scale"
 
@@ -91,9 +92,9 @@ def training_step(
         optimizer: the optimizer, such as "adam(beta1 = 0.8)", or "mine.nnef:lion".
         data: the values of the variables, by label.
         learning_rate: the learning rate; an input of the step, if not given.
-        train: the variables to train, by label or name, with wildcards; if not given, all
-            scalar ones that the loss depends on, but the running statistics of batch
-            normalization.
+        train: the variables to train, by label or name, with wildcards; all scalar ones
+            that the loss depends on, if not given. The running statistics of batch
+            normalization are never among them.
         freeze: variables not to train, in the same way.
         groups: other settings of the optimizer for some variables, by label or name with
             wildcards: a mapping such as {"learning_rate": 0.1}, or a text.
@@ -130,24 +131,27 @@ def training_step(
     rules = rules if rules is not None else Rules()
     given = _given(model, data, train)
     graph = share_labels(given.graph)
+    statistics = statistics_of(graph)
     recipes = read_losses(graph, loss)
     quantized = _quantized(graph, quantize, rules.opset)
     running = _running(quantized.graph, batch_statistics, rules.opset)
-    results = quantized.results
-    losses = {results.get(name, name): recipe for name, recipe in recipes.items()}
     choice = chosen(
         running.graph,
-        losses,
+        recipes,
         optimizer,
         train=given.train,
         freeze=freeze,
         learning_rate=learning_rate,
         groups=groups or {},
+        running=statistics,
     )
+    rates = {LEARNING_RATE: choice.needs_learning_rate, LOSS_SCALE: loss_scale}
+    _refuse_taken(running.graph, [name for name, is_input in rates.items() if is_input])
     objective = with_losses(
         running.graph,
-        losses,
+        recipes,
         penalties(running.graph, choice, l2),
+        results=quantized.results,
         kept=[*running.statistics.values()],
         opset=rules.opset,
     )
@@ -169,8 +173,8 @@ def training_step(
         for one in plans
         if one is not None
     ]
-    warnings = [*choice.warnings, *objective.warnings]
-    if batch_statistics is None and statistics_of(graph):
+    warnings = [*choice.warnings, *objective.warnings, *backward.warnings]
+    if batch_statistics is None and statistics:
         warnings.append(
             "batch normalization takes the statistics of the model, as in evaluation, and"
             " not those of the batch"
@@ -190,6 +194,16 @@ def _with_scale(graph: Graph, seeds: Mapping[str, str]) -> Graph:
         inputs=tuple(scales.get(tensor, tensor) for tensor in graph.inputs),
         operations=tuple(substitute(op, scales) for op in graph.operations),
     )
+
+
+def _refuse_taken(graph: Graph, names: Sequence[str]) -> None:
+    """Raises `UsageError` where the graph has a tensor of the name of an input that the
+    step is to have: callers know these inputs by their names.
+    """
+    for name in names:
+        if name in graph.tensors:
+            message = f"graph '{graph.name}' has a tensor '{name}'"
+            raise UsageError(f"{message}, which an input of the step is called")
 
 
 def _form(state: Form | None, target: str) -> Form:
