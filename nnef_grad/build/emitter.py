@@ -160,7 +160,7 @@ class Emitter:
         operands = self._tracker.prepare(self, call.definition.name, call.operands)
         if operands is not call.operands:
             call = call._replace(operands=operands)
-        settings = settings_key(call)
+        settings = "" if call.definition.name in UNIQUE else settings_key(call)
         # Rewrites may take it that operands and attributes fit each other.
         shapes = self._inference.infer(call, settings, span)
         return self._emit(call, settings, shapes, hints, names, span)
