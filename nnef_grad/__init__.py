@@ -86,7 +86,13 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULES)
 
 
+# What is used by its own name: nnef_grad.training.run.
+_PACKAGES = ("interop", "training")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

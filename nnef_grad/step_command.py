@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import nnef_grad
 from nnef_grad import console
+from nnef_grad.build.rule_results import counted
 from nnef_grad.command import (
     read_model,
     refuse,
@@ -117,6 +118,8 @@ def _losses(losses: Sequence[str], output: str | None) -> str | dict[str, str]:
     """The loss, or those of several outputs."""
     named = [_OF_OUTPUT.fullmatch(text) for text in losses]
     pairs = {found["output"]: found["loss"] for found in named if found is not None}
+    if len(pairs) < sum(found is not None for found in named):
+        raise UsageError("--loss names an output twice: it has one loss")
     if len(losses) == 1 and not pairs:
         return losses[0] if output is None else {output: losses[0]}
     if output is not None or len(pairs) < len(losses):
@@ -151,5 +154,5 @@ def _summary(graph: nnef_grad.Graph, step: Step) -> str:
     count = sum(len(one.graph.operations) for one in steps)
     return (
         f"{graph.name}: {len(graph.operations)} operations in, {count} operations out,"
-        f" {len(step.state)} tensors change"
+        f" {counted(len(step.state), 'tensor')} updated"
     )

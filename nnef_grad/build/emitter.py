@@ -153,7 +153,8 @@ class Emitter:
         Raises:
             InvalidGraphError: the arguments do not fit each other.
         """
-        return self._emit_checked(call, settings_key(call), hints, names, span)
+        settings = "" if call.definition.name in UNIQUE else settings_key(call)
+        return self._emit_checked(call, settings, hints, names, span)
 
     def _emit_checked(
         self,

@@ -14,6 +14,7 @@ from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import MAX_INTEGER, MAX_RANK, ArrayType, Type
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import SHAPES, ShapeError
+from nnef_grad.ops.traits import UNIQUE
 from nnef_grad.source import Span
 
 # What was inferred with the shape functions of the standard, in this process. Graphs have
@@ -45,6 +46,9 @@ class ShapeInference:
                 or nothing says what its shape is.
         """
         shapes = tuple(map(_shapes, call.operands))
+        if call.definition.name in UNIQUE:
+            # Each variable has a label of its own.
+            return _infer(self._opset, call, shapes, span)
         key = call.definition.name, shapes, settings
         found = self._inferred.get(key)
         if found is None:

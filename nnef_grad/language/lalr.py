@@ -163,9 +163,9 @@ class _Reader:
             self._repeat(trace, words)
             return
         before = [*self._states]
-        reductions = self._advance(words, kinds)
+        closed = self._advance(words, kinds)
         if kinds in self._met:
-            self._traces[kinds] = _traced(before, self._states, reductions, len(words))
+            self._traces[kinds] = _traced(before, self._states, closed, len(words))
         self._met.add(kinds)
 
     def _advance(self, words: list[Word], kinds: tuple[str, ...]) -> list[_Closed]:

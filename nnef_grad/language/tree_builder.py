@@ -111,7 +111,7 @@ class TreeBuilder:
         return invocation
 
     def call_name(self, name: Word) -> syntax.Invocation:
-        return self._invocation(name, None, ())
+        return self.invocation(name)
 
     def quantized(self, key: Word, operation: syntax.Invocation) -> syntax.Quantization:
         tensor = self.string(key)
@@ -273,16 +273,13 @@ class TreeBuilder:
         span = self.operator(self.bracketed(name, closing))
         return syntax.Builtin(_text(name), argument, span=span)
 
-    def invocation(self, name: Word, *arguments: Any) -> syntax.Invocation:
-        return self._invocation(name, None, arguments)
-
     def typed_invocation(
-        self, name: Word, dtype: Word, *arguments: Any
+        self, name: Word, dtype: Word, *parts: Any
     ) -> syntax.Invocation:
-        return self._invocation(name, self.dtype(dtype), arguments)
+        return self.invocation(name, *parts, dtype=self.dtype(dtype))
 
-    def _invocation(
-        self, name: Word, dtype: str | None, parts: tuple[Any, ...]
+    def invocation(
+        self, name: Word, *parts: Any, dtype: str | None = None
     ) -> syntax.Invocation:
         arguments = self.items(*parts) if parts else ()
         return syntax.Invocation(_text(name), dtype, arguments, span=self.span(name))

@@ -109,9 +109,13 @@ class _Normalization:
     def _move(self, emit: Emitter, running: Any, value: Tensor) -> None:
         """Moves a running statistic towards that of the batch."""
         before = self.moved.get(running.name, running)
-        kept = emit("mul", before, 1.0 - self._momentum, hint="kept")
-        part = emit("mul", value, self._momentum, hint="part")
-        self.moved[running.name] = emit("add", kept, part, hint="moved")
+        kept = emit("mul", before, 1.0 - self._momentum)
+        part = emit("mul", value, self._momentum)
+        moved = emit("add", kept, part)
+        words = {"kept": kept, "part": part, "moved": moved}
+        for word, tensor in words.items():
+            emit.set_hint(tensor, f"{word}_{running.name}")
+        self.moved[running.name] = moved
 
 
 def _moments(emit: Emitter, x: Tensor) -> list[Tensor]:

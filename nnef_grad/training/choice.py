@@ -62,8 +62,8 @@ def chosen(
     losses: Iterable[str],
     optimizer: str,
     *,
-    train: Sequence[str] | None,
-    freeze: Sequence[str],
+    train: str | Sequence[str] | None,
+    freeze: str | Sequence[str],
     learning_rate: float | None,
     groups: Groups,
     running: Collection[str] = (),
@@ -136,7 +136,7 @@ def _reached(graph: Graph, losses: Iterable[str]) -> set[str]:
 
 
 def _wanted(
-    parameters: list[str], labels: Mapping[str, str], train: Sequence[str] | None
+    parameters: list[str], labels: Mapping[str, str], train: str | Sequence[str] | None
 ) -> list[str]:
     """The variables to train, in the order of the graph."""
     if train is None:
@@ -157,10 +157,10 @@ _TRAINED = "variable that is trained"
 
 
 def _matching(
-    patterns: Sequence[str], labels: Mapping[str, str], what: str = "variable"
+    patterns: str | Sequence[str], labels: Mapping[str, str], what: str = "variable"
 ) -> Iterator[str]:
     """The names of the variables whose label or name fits one of several patterns."""
-    for pattern in patterns:
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
         found = [
             name
             for name, label in labels.items()

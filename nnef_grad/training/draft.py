@@ -73,6 +73,8 @@ class Draft:
 
     def named(self, value: Operand, wish: str) -> Tensor:
         """The tensor of a value, under a name of its own: the wish, if it is free."""
+        if isinstance(value, Tensor) and value.name == wish:
+            return value
         return self.emit.pin_name(value, self.fresh(wish))
 
     def reduced(self, tensor: Tensor, operation: str, word: str) -> Tensor:

@@ -131,7 +131,7 @@ def _refuse_missing(step: Step) -> None:
     if missing:
         names = ", ".join(f"'{name}'" for name in sorted(missing))
         message = f"the model has no data for {names}, with which the step begins"
-        raise UsageError(f"{message}: a text is written without data")
+        raise UsageError(f"{message}: a file x.nnef is written without data")
 
 
 def as_step(
@@ -198,8 +198,17 @@ def _values(
         if variable in plan.zeros:
             found[place] = np.zeros(variable.shape, np.float32)
         elif label in data:
-            found[place] = data[label]
+            found[place] = _fitting(variable, label, data[label])
     return found
+
+
+def _fitting(variable: Tensor, label: str, value: Array) -> Array:
+    """The value of a variable, if it has its shape."""
+    shape = list(np.shape(value))
+    if shape != list(variable.shape):
+        what = f"variable '{label}' of shape {list(variable.shape)}"
+        raise UsageError(f"{what} is given data of shape {shape}")
+    return value
 
 
 def in_inputs(step: Step) -> Step:

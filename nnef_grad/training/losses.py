@@ -161,7 +161,13 @@ def without_stops(graph: Graph) -> Graph:
             passed[operation.outputs[0]] = operation.operands[0]
         else:
             kept.append(operation)
-    return replace(graph, operations=tuple(kept)) if passed else graph
+    if not passed:
+        return graph
+    # What they are the derivative of is shown in the text.
+    origins = {id(op.origin): op.origin for op in kept if op.origin is not None}
+    shown = {key: substitute(origin, passed) for key, origin in origins.items()}
+    operations = (replace(op, origin=shown.get(id(op.origin))) for op in kept)
+    return replace(graph, operations=tuple(operations))
 
 
 # ---- One loss ----

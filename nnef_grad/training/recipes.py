@@ -257,7 +257,9 @@ def _settings(
             message = f"a setting of '{call.name}' needs its name"
             raise UsageError(f"{message}: {', '.join(types)}", argument.span)
         if argument.name not in types:
-            near = suggestion(argument.name, list(types))
+            near = (
+                suggestion(argument.name, list(types)) or f"; it has {', '.join(types)}"
+            )
             message = f"'{call.name}' has no setting '{argument.name}'{near}"
             raise UsageError(message, argument.span)
         if argument.name in given:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from nnef_grad.autodiff.differentiate import differentiate
@@ -46,11 +47,15 @@ class Around:
     clipping: Clipping
     accumulate: int
     loss_scale: bool
+    learning_rate: float | None
 
     def __post_init__(self) -> None:
         for what, bound in self.clipping._asdict().items():
             if bound is not None and not bound > 0.0:
                 raise UsageError(f"the largest {what} must be positive, not {bound}")
+        rate = self.learning_rate
+        if rate is not None and not 0.0 < rate < inf:
+            raise UsageError(f"the learning rate must be positive, not {rate}")
         if self.accumulate < 1:
             message = f"gradients of {self.accumulate} batches cannot be accumulated"
             raise UsageError(f"{message}: 1 is the least")
@@ -64,8 +69,8 @@ def training_step(
     optimizer: str,
     data: Mapping[str, Any] | None = None,
     learning_rate: float | None = None,
-    train: Sequence[str] | None = None,
-    freeze: Sequence[str] = (),
+    train: str | Sequence[str] | None = None,
+    freeze: str | Sequence[str] = (),
     groups: Groups | None = None,
     l2: float | Mapping[str, float] = 0.0,
     clip_norm: float | None = None,
@@ -127,7 +132,9 @@ def training_step(
             operation has no derivative.
     """
     form = _form(state, target)
-    around = Around(Clipping(clip_value, clip_norm), accumulate, loss_scale)
+    around = Around(
+        Clipping(clip_value, clip_norm), accumulate, loss_scale, learning_rate
+    )
     rules = rules if rules is not None else Rules()
     given = _given(model, data, train)
     graph = share_labels(given.graph)
@@ -165,7 +172,11 @@ def training_step(
         rules=rules,
     )
     graph = fold_numbers(without_stops(backward.graph), rules.opset)
-    graph = _with_scale(graph, backward.seeds)
+    names = dict.fromkeys(backward.seeds.values(), LOSS_SCALE)
+    if not loss_scale:
+        # They are outputs as they are.
+        names |= {new.name: NEW + old for old, new in running.statistics.items()}
+    graph = _renamed(graph, names)
     assembly = _Assembly(given.graph.name, objective, choice, around, rules.opset)
     plans = assembly.plans(graph, backward.gradients, running)
     found = [
@@ -179,20 +190,27 @@ def training_step(
             "batch normalization takes the statistics of the model, as in evaluation, and"
             " not those of the batch"
         )
+    if batch_statistics is not None and not statistics:
+        warnings.append("there is no batch normalization with running statistics")
     following = found[1] if len(found) > 1 else None
     return replace(
         found[0], apply=following, accumulate=accumulate, warnings=tuple(warnings)
     )
 
 
-def _with_scale(graph: Graph, seeds: Mapping[str, str]) -> Graph:
-    """The graph with the gradient of the loss, if it is an input, as the scale."""
-    found = [graph.tensors[name] for name in seeds.values()]
-    scales = {seed: replace(seed, name=LOSS_SCALE) for seed in found}
+def _renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The graph with other names for some tensors, as far as these are free."""
+    known = graph.tensors
+    others = {
+        known[old]: replace(known[old], name=new)
+        for old, new in names.items()
+        if new not in known
+    }
     return replace(
         graph,
-        inputs=tuple(scales.get(tensor, tensor) for tensor in graph.inputs),
-        operations=tuple(substitute(op, scales) for op in graph.operations),
+        inputs=tuple(others.get(tensor, tensor) for tensor in graph.inputs),
+        outputs=tuple(others.get(tensor, tensor) for tensor in graph.outputs),
+        operations=tuple(substitute(op, others) for op in graph.operations),
     )
 
 
@@ -223,13 +241,13 @@ class _Given:
 
     graph: Graph
     data: Mapping[str, Any] | None
-    train: Sequence[str] | None
+    train: str | Sequence[str] | None
 
 
 def _given(
     model: Graph | TorchModel,
     data: Mapping[str, Any] | None,
-    train: Sequence[str] | None,
+    train: str | Sequence[str] | None,
 ) -> _Given:
     if isinstance(model, Graph):
         return _Given(model, data, train)
@@ -284,7 +302,7 @@ class _Assembly:
             found = divided(draft, found, scale, "unscaled")
             is_finite = finite(draft, found)
         moved = [
-            Carried(tensors[name], tensors[new.name])
+            Carried(tensors[name], tensors.get(new.name) or tensors[NEW + name])
             for name, new in running.statistics.items()
         ]
         loss = [tensors[self._objective.loss]]

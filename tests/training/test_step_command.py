@@ -119,7 +119,7 @@ def test_a_text_to_a_pipe_and_a_summary() -> None:
     assert result.exit_code == 0
     assert nnef_grad.loads(result.stdout).name == "net_step"
     assert "net: 9 operations in, " in result.stderr
-    assert "4 tensors change" in result.stderr
+    assert "4 tensors updated" in result.stderr
     quiet = run("-", "--loss", "mean_squared_error", "-q", text=MODEL)
     assert (quiet.stdout, quiet.stderr) == (result.stdout, "")
 
