@@ -24,6 +24,7 @@ from nnef_grad.interop.khronos import Array, Model
 from nnef_grad.interop.onnx_files import conversion, reading
 from nnef_grad.interop.onnx_files.refusals import reason
 from nnef_grad.interop.torch_modules import digest
+from nnef_grad.interop.torch_replacements import Replacements
 
 OPSET = 17
 
@@ -154,7 +155,8 @@ class Call(nn.Module):  # type: ignore[misc]
             for leaf in self._leaves
         ]
         self._bound.arguments = pytree.tree_unflatten(leaves, self._structure)
-        result = self.module(*self._bound.args, **self._bound.kwargs)
+        with Replacements():
+            result = self.module(*self._bound.args, **self._bound.kwargs)
         return tuple(
             leaf
             for leaf in pytree.tree_leaves(result)

@@ -1,0 +1,176 @@
+"""Functions of torch that its ONNX exporter refuses or gets wrong in some settings, in
+terms of others. The values and the derivatives are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+# What is called in the place of a function of torch. The result None means that its
+# arguments are none of those that the exporter gets wrong.
+_REPLACEMENTS: dict[Any, Callable[..., Any]] = {}
+
+
+class Replacements(TorchFunctionMode):  # type: ignore[misc]
+    """Replaces calls of functions while a module is traced."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """The result of a call, by the replacement of its function if there is one."""
+        replacement = _REPLACEMENTS.get(function)
+        result = replacement and replacement(*args, **(kwargs or {}))
+        return function(*args, **(kwargs or {})) if result is None else result
+
+
+def replaces(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes a function the replacement of others."""
+
+    def registered(replacement: Callable[..., Any]) -> Callable[..., Any]:
+        _REPLACEMENTS.update(dict.fromkeys(functions, replacement))
+        return replacement
+
+    return registered
+
+
+# ---- Axes counted from the last one ----
+
+
+@replaces(torch.permute, Tensor.permute)
+def _permute(input: Tensor, *axes: Any, dims: Any = None) -> Tensor | None:
+    """The exporter writes negative axes into the file, where they are not valid."""
+    given = axes if dims is None else (dims,)
+    order = given[0] if isinstance(given[0], Sequence) else given
+    is_plain = all(axis >= 0 for axis in order)
+    return None if is_plain else input.permute([axis % input.ndim for axis in order])
+
+
+@replaces(torch.transpose, Tensor.transpose)
+def _transpose(input: Tensor, dim0: int, dim1: int) -> Tensor | None:
+    """The exporter takes others for them, where it has lost the shape."""
+    if dim0 >= 0 and dim1 >= 0:
+        return None
+    return input.transpose(dim0 % input.ndim, dim1 % input.ndim)
+
+
+@replaces(Tensor.unfold)
+def _unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor | None:
+    """The exporter transposes wrongly."""
+    return x.unfold(dimension % x.ndim, size, step) if dimension < 0 else None
+
+
+# ---- Repetitions ----
+
+
+@replaces(torch.repeat_interleave, Tensor.repeat_interleave)
+def _repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, **_: Any
+) -> Tensor | None:
+    """The exporter expands the wrong axis of some shapes."""
+    is_open = dim is None or not isinstance(repeats, int)
+    return None if is_open else _repeated(input, repeats, dim)
+
+
+def _repeated(x: Tensor, repeats: int, dim: Any) -> Tensor:
+    axis = dim % x.ndim
+    shape = [-1] * (x.ndim + 1)
+    shape[axis + 1] = repeats
+    return x.unsqueeze(axis + 1).expand(shape).flatten(axis, axis + 1)
+
+
+@replaces(functional.scaled_dot_product_attention)
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, *args: Any, **settings: Any
+) -> Tensor | None:
+    """The exporter has no heads that share their keys."""
+    if not settings.pop("enable_gqa", False):
+        return None
+    shared = int(query.shape[-3]) // int(key.shape[-3])
+    key, value = (_repeated(x, shared, -3) for x in (key, value))
+    return functional.scaled_dot_product_attention(query, key, value, *args, **settings)
+
+
+# ---- Tensors without elements ----
+
+
+@replaces(torch.cat, torch.concat, torch.concatenate)
+def _cat(tensors: Any, *axis: int, **settings: Any) -> Tensor | None:
+    """The exporter counts an extent of 0 as 1."""
+    filled = [x for x in tensors if 0 not in x.shape]
+    if not filled or len(filled) == len(tensors):
+        return None
+    return torch.cat(filled, *axis, **settings)
+
+
+# ---- Pools of a given number of windows ----
+
+
+def _windows(extent: int, count: int) -> list[slice]:
+    """The windows of an adaptive pool, along an axis."""
+    return [
+        slice(extent * i // count, math.ceil(extent * (i + 1) / count))
+        for i in range(count)
+    ]
+
+
+def _counts(x: Tensor, size: Any, rank: int) -> list[tuple[int, int]] | None:
+    """The extent and the number of windows of each axis; None if the windows of all axes
+    are alike, which the exporter can do.
+    """
+    sizes = [size] * rank if isinstance(size, int) else list(size)
+    extents = [int(extent) for extent in x.shape[-rank:]]
+    counts = [n if wanted is None else wanted for n, wanted in zip(extents, sizes, strict=True)]
+    pairs = list(zip(extents, counts, strict=True))
+    return None if all(extent % count == 0 for extent, count in pairs) else pairs
+
+
+def _averages(rank: int) -> Callable[..., Tensor | None]:
+    """The average pool along the last axes: a product with a matrix along each."""
+
+    def pool(input: Tensor, output_size: Any) -> Tensor | None:
+        x, counts = input, _counts(input, output_size, rank)
+        if counts is None:
+            return None
+        for axis, (extent, count) in zip(range(-rank, 0), counts, strict=True):
+            weights = x.new_zeros(extent, count)
+            for i, window in enumerate(_windows(extent, count)):
+                weights[window, i] = 1 / (window.stop - window.start)
+            x = (x.transpose(axis, -1) @ weights).transpose(axis, -1)
+        return x
+
+    return pool
+
+
+def _maxima(rank: int) -> Callable[..., Tensor | None]:
+    """The maximum pool along the last axes: a pool for each window."""
+    one = getattr(functional, f"max_pool{rank}d")
+
+    def pool(
+        input: Tensor, output_size: Any, return_indices: bool = False
+    ) -> Tensor | None:
+        counts = _counts(input, output_size, rank)
+        if counts is None or return_indices:
+            return None
+        places = product(*(_windows(*pair) for pair in counts))
+        maxima = [_maximum(one, input, window) for window in places]
+        return torch.cat(maxima, -1).unflatten(-1, [count for _, count in counts])
+
+    return pool
+
+
+def _maximum(pool: Any, x: Tensor, window: tuple[slice, ...]) -> Tensor:
+    extents = [axis.stop - axis.start for axis in window]
+    return pool(x[(..., *window)], extents).flatten(-len(window))
+
+
+for _rank in (1, 2, 3):
+    replaces(getattr(functional, f"adaptive_avg_pool{_rank}d"))(_averages(_rank))
+    replaces(getattr(functional, f"adaptive_max_pool{_rank}d"))(_maxima(_rank))
