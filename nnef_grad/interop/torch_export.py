@@ -5,12 +5,16 @@ torch's names, and that to a graph.
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
+from pathlib import Path
+from textwrap import shorten
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from nnef_grad.errors import UnsupportedError, UsageError
+from nnef_grad.errors import NnefGradError, UnsupportedError, UsageError
 from nnef_grad.interop.khronos import Array, Model
 from nnef_grad.interop.onnx_files import conversion, reading
 from nnef_grad.interop.onnx_files.refusals import reason
@@ -174,6 +178,12 @@ def _step(key: Any) -> str:
 # What `Call` adds to the names of parameters.
 _PREFIX = "module."
 
+# The longest message of torch; some contain tensors.
+_LONGEST = 400
+
+# Folders without the code of a network.
+_NO_NETWORKS = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
+
 
 def export(call: Call, marks: Sequence[Mark], batch: int | None) -> Any:
     """The ONNX model of a call, whose initializers have the names and the stand-ins of
@@ -200,15 +210,35 @@ def export(call: Call, marks: Sequence[Mark], batch: int | None) -> Any:
                 dynamic_axes=None if batch is None else axes,
                 opset_version=OPSET,
             )
+    except NnefGradError:
+        raise
     except Exception as error:
         # Whatever torch raises, from its own code or from the module's.
-        message = f"torch cannot export the module: {reason(error)}"
+        why = shorten(reason(error), _LONGEST, placeholder=" ...")
+        message = f"torch cannot export the module: {why}{_place(error)}"
         raise UnsupportedError(message) from error
     model = onnx.load_from_string(file.getvalue())
     _mark_initializers(model.graph, marks)
     _rename(model.graph)
     _give_axes(model.graph)
     return model
+
+
+def _place(error: Exception) -> str:
+    """The line of the network that an exception is about, as far as it says so: that of
+    a node of torch's graph, or the one that was run.
+    """
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    stacks = [
+        re.findall(r"^(.+)\((\d+)\): ", value.sourceRange(), re.MULTILINE)
+        for frame in frames
+        for value in frame.f_locals.values()
+        if isinstance(value, torch._C.Node)
+    ]
+    run = [(f.f_code.co_filename, f.f_lineno) for f in reversed(frames)]
+    lines = (line for stack in (*stacks, run) for line in stack)
+    found = next((line for line in lines if not line[0].startswith(_NO_NETWORKS)), None)
+    return "" if found is None else f"; at {found[0]}:{found[1]}"
 
 
 @contextmanager

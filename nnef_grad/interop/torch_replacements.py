@@ -6,13 +6,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import product
+from traceback import extract_stack
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+
+from nnef_grad.errors import UnsupportedError
 
 # What is called in the place of a function of torch. The result None means that its
 # arguments are none of those that the exporter gets wrong.
@@ -41,30 +46,91 @@ def replaces(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., An
     return registered
 
 
+# ---- What the exporter leaves out ----
+
+
+@replaces(Tensor.detach, Tensor.detach_, Tensor.data.__get__)
+def _detach(input: Tensor) -> None:
+    """NNEF has no operation without a derivative that returns its operand."""
+    if input.requires_grad and torch.is_grad_enabled():
+        message = f"NNEF cannot say that no gradient flows through a tensor, which is detached at {_caller()}"
+        instead = "leave it out there, and name the tensor in differentiate(stop=...)"
+        raise UnsupportedError(f"{message}: {instead}")
+
+
+def _caller() -> str:
+    """The line of the network that calls a replacement."""
+    calls = (f for f in reversed(extract_stack()) if f.filename != __file__)
+    call = next(calls)
+    return f"{call.filename}:{call.lineno}"
+
+
 # ---- Axes counted from the last one ----
 
 
+# The exporter writes some into the file, where they are not valid, and takes others for
+# the wrong axis where it has lost the shape.
+
+
 @replaces(torch.permute, Tensor.permute)
-def _permute(input: Tensor, *axes: Any, dims: Any = None) -> Tensor | None:
-    """The exporter writes negative axes into the file, where they are not valid."""
+def _permute(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     given = axes if dims is None else (dims,)
     order = given[0] if isinstance(given[0], Sequence) else given
-    is_plain = all(axis >= 0 for axis in order)
-    return None if is_plain else input.permute([axis % input.ndim for axis in order])
+    return input.permute([axis % input.ndim for axis in order])
 
 
-@replaces(torch.transpose, Tensor.transpose)
-def _transpose(input: Tensor, dim0: int, dim1: int) -> Tensor | None:
-    """The exporter takes others for them, where it has lost the shape."""
-    if dim0 >= 0 and dim1 >= 0:
-        return None
-    return input.transpose(dim0 % input.ndim, dim1 % input.ndim)
+@replaces(torch.transpose, Tensor.transpose, torch.swapaxes, Tensor.swapaxes)
+@replaces(torch.swapdims, Tensor.swapdims)
+def _transpose(input: Tensor, *axes: int, **named: int) -> Tensor:
+    first, second = (axis % input.ndim for axis in (*axes, *named.values()))
+    return input.transpose(first, second)
+
+
+@replaces(Tensor.mT.__get__)
+def _matrix_transpose(input: Tensor) -> Tensor:
+    return input.transpose(input.ndim - 2, input.ndim - 1)
+
+
+@replaces(torch.movedim, Tensor.movedim, torch.moveaxis, Tensor.moveaxis)
+def _movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+    sides = ([side] if isinstance(side, int) else side for side in (source, destination))
+    return input.movedim(*([axis % input.ndim for axis in side] for side in sides))
+
+
+# ---- Windows ----
 
 
 @replaces(Tensor.unfold)
-def _unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor | None:
-    """The exporter transposes wrongly."""
-    return x.unfold(dimension % x.ndim, size, step) if dimension < 0 else None
+def _unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """The exporter needs the shape, which it may have lost, and gets wrong an axis that
+    is counted from the last one.
+    """
+    axis = dimension % input.ndim
+    starts = range(0, int(input.shape[axis]) - size + 1, step)
+    windows = [input.narrow(axis, start, size) for start in starts]
+    return torch.stack(windows, axis).movedim(axis + 1, input.ndim)
+
+
+@replaces(torch.as_strided, Tensor.as_strided)
+def _as_strided(
+    input: Tensor, size: Any, stride: Any, storage_offset: int | None = None
+) -> Tensor:
+    """The exporter takes every operand for contiguous."""
+    first = input.storage_offset()
+    offset = first if storage_offset is None else storage_offset
+    held = _places(input.shape, input.stride(), first)
+    wanted = _places(size, stride, offset)
+    order = np.full(1 + max(held.max(), wanted.max()), -1)
+    order[held] = np.arange(held.size).reshape(held.shape)
+    if (order[wanted] < 0).any():
+        raise NotImplementedError("as_strided: elements that its operand does not have")
+    return input.flatten()[torch.from_numpy(order[wanted])]
+
+
+def _places(shape: Any, strides: Any, offset: int) -> Any:
+    """The places of the elements of a tensor in memory."""
+    steps = [np.arange(int(n)) * int(step) for n, step in zip(shape, strides, strict=True)]
+    return reduce(np.add.outer, steps, np.array(offset))
 
 
 # ---- Repetitions ----

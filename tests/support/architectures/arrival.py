@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
+from itertools import compress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -93,7 +95,7 @@ def arrive(module: Any, given: Any) -> Arrival:
 
 def _prepare(module: Any) -> None:
     """For inference; no two parameters are alike, and no statistics are 0 or 1."""
-    module.eval()
+    module.float().eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) / 50)
@@ -158,6 +160,17 @@ def _widened(value: Any) -> Any:
     return torch.float64 if value is torch.float32 else value
 
 
+@contextmanager
+def double_precision() -> Iterator[None]:
+    """Computes in double precision, but with masks of single precision: sums of the
+    least numbers of double precision would be infinite.
+    """
+    finfo = torch.finfo
+    with patch.object(torch, "finfo", lambda *_: finfo(torch.float32)):
+        with DoublePrecision():
+            yield
+
+
 def gradients_by_torch(
     module: Any, given: Any, dtype: Any
 ) -> tuple[dict[str, Array], list[Array]]:
@@ -166,26 +179,37 @@ def gradients_by_torch(
     """
     leaves = pytree.tree_map(lambda x: _leaf(x, dtype), given)
     module.to(dtype)
-    found = module.named_parameters(remove_duplicate=False)
-    wanted = {n: p for n, p in [*found, *inputs_of(module, leaves).items()] if p.requires_grad}
-    draw = torch.Generator().manual_seed(1)
+    named = dict(module.named_parameters(remove_duplicate=False))
+    named |= inputs_of(module, leaves)
+    wanted = {name: x for name, x in named.items() if x.requires_grad}
     try:
-        with DoublePrecision() if dtype == torch.float64 else nullcontext():
-            is_named = isinstance(leaves, Mapping)
-            result = module(**leaves) if is_named else module(*leaves)
-            tensors = [
-                x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)
-            ]
-            seeds = [torch.randn(x.shape, generator=draw) for x in tensors]
-            pairs = [(x, s.to(x.dtype)) for x, s in zip(tensors, seeds, strict=True) if x.requires_grad]
-            sides = [list(side) for side in zip(*pairs, strict=True)]
-            gradients = torch.autograd.grad(
-                sides[0], list(wanted.values()), sides[1], allow_unused=True
+        with double_precision() if dtype == torch.float64 else nullcontext():
+            results = _results(module, leaves)
+            seeds = _cotangents(results)
+            active = [x.requires_grad for x in results]
+            found = torch.autograd.grad(
+                list(compress(results, active)),
+                list(wanted.values()),
+                [x.to(dtype) for x in compress(seeds, active)],
+                allow_unused=True,
             )
     finally:
         module.float()
-    pairs = zip(wanted, gradients, strict=True)
-    return {n: g.double().numpy() for n, g in pairs if g is not None}, [s.numpy() for s in seeds]
+    pairs = zip(wanted, found, strict=True)
+    gradients = {name: g.double().numpy() for name, g in pairs if g is not None}
+    return gradients, [seed.numpy() for seed in seeds]
+
+
+def _results(module: Any, given: Any) -> list[Any]:
+    """The tensors that a module returns."""
+    result = module(**given) if isinstance(given, Mapping) else module(*given)
+    leaves = pytree.tree_leaves(result)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _cotangents(results: Sequence[Any]) -> list[Any]:
+    draw = torch.Generator().manual_seed(1)
+    return [torch.randn(x.shape, generator=draw) for x in results]
 
 
 def _leaf(value: Any, dtype: Any) -> Any:

@@ -27,10 +27,9 @@ def net(extent: int = 64, frames: int | None = None, **options: Any) -> Net:
     return Net(extent, options, frames)
 
 
-# Heads that torch cannot export at other extents, and those that need an extent.
 TORCHVISION = {
-    "alexnet": net(224),
-    "vgg11": net(224, num_classes=10),
+    "alexnet": net(96),
+    "vgg11": net(32, num_classes=10),
     "vgg11_bn": net(224, num_classes=10),
     "resnet18": net(),
     "resnet50": net(),
@@ -65,7 +64,6 @@ TORCHVISION = {
     "s3d": net(64, frames=16),
     "swin3d_t": net(32, frames=4),
     "mvit_v1_b": net(224, frames=16),
-    "mvit_v2_s": net(224, frames=16),
     "raft_small": net(128),
 }
 
@@ -86,8 +84,7 @@ TIMM = {
     "botnet26t_256": net(256),
     "halonet26t": net(256),
     "lambda_resnet26t": net(256),
-    "vgg11": net(32, num_features=64),
-    "dla34": net(),
+        "dla34": net(),
     "dpn48b": net(),
     "densenet121": net(),
     "hrnet_w18_small": net(),
@@ -97,7 +94,7 @@ TIMM = {
     "legacy_xception": net(96),
     "inception_v4": net(128),
     "inception_resnet_v2": net(128),
-    "nasnetalarge": net(128),
+    "nasnetalarge": net(64),
     "tresnet_m": net(),
     "nf_regnet_b0": net(),
     "nfnet_f0": net(),

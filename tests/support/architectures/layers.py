@@ -78,7 +78,7 @@ def autoencoder() -> Any:
     )
 
 
-RECURRENT = {
+LAYERS = {
     "rnn": lambda: (Last(nn.RNN(5, 4, 2, batch_first=True), 4), [ids()]),
     "lstm": lambda: (Last(nn.LSTM(5, 4, 2, batch_first=True), 4), [ids()]),
     "gru": lambda: (Last(nn.GRU(5, 4, 2, batch_first=True), 4), [ids()]),
@@ -117,4 +117,4 @@ RECURRENT = {
 
 
 def of_torch(name: str) -> tuple[Any, Any]:
-    return RECURRENT[name]()
+    return LAYERS[name]()
