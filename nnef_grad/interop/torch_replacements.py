@@ -93,7 +93,9 @@ def _matrix_transpose(input: Tensor) -> Tensor:
 
 @replaces(torch.movedim, Tensor.movedim, torch.moveaxis, Tensor.moveaxis)
 def _movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
-    sides = ([side] if isinstance(side, int) else side for side in (source, destination))
+    sides = (
+        [side] if isinstance(side, int) else side for side in (source, destination)
+    )
     return input.movedim(*([axis % input.ndim for axis in side] for side in sides))
 
 
@@ -129,7 +131,9 @@ def _as_strided(
 
 def _places(shape: Any, strides: Any, offset: int) -> Any:
     """The places of the elements of a tensor in memory."""
-    steps = [np.arange(int(n)) * int(step) for n, step in zip(shape, strides, strict=True)]
+    steps = [
+        np.arange(int(n)) * int(step) for n, step in zip(shape, strides, strict=True)
+    ]
     return reduce(np.add.outer, steps, np.array(offset))
 
 
@@ -193,7 +197,10 @@ def _counts(x: Tensor, size: Any, rank: int) -> list[tuple[int, int]] | None:
     """
     sizes = [size] * rank if isinstance(size, int) else list(size)
     extents = [int(extent) for extent in x.shape[-rank:]]
-    counts = [n if wanted is None else wanted for n, wanted in zip(extents, sizes, strict=True)]
+    counts = [
+        n if wanted is None else wanted
+        for n, wanted in zip(extents, sizes, strict=True)
+    ]
     pairs = list(zip(extents, counts, strict=True))
     return None if all(extent % count == 0 for extent, count in pairs) else pairs
 

@@ -87,6 +87,32 @@ class Turning(nn.Module):  # type: ignore[misc]
         return x * torch.cos(self.frequencies) * self.angle * self.scale.item()
 
 
+class Put(nn.Module):  # type: ignore[misc]
+    """Elements at positions that are fed, some of which count from the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(normal(3, 4, 2))
+
+    def forward(self, rows: Any, columns: Any, x: Any) -> Any:
+        made = self.weight * 2
+        made[rows, columns] = x
+        added = self.weight.index_put((rows, columns), x, accumulate=True)
+        return made * added
+
+
+class Known(nn.Module):  # type: ignore[misc]
+    """Results that no input is needed for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(normal(3))
+        self.register_buffer("frequencies", torch.arange(3.0), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.frequencies * 2, x * self.weight, self.weight, torch.arange(3)
+
+
 class Optional(nn.Module):  # type: ignore[misc]
     def forward(self, x: Any, y: Any = None, *, power: int = 1) -> Any:
         return (x if y is None else x * y) ** power
@@ -121,6 +147,7 @@ MODULES: dict[str, tuple[Any, Given]] = {
     ),
     "recurrent": (Recurrent(), [normal(2, 3, 3)]),
     "attentive": (Attentive(), [torch.tensor([[1, 4, 2], [0, 6, 1]]), normal(1)]),
+    "positions that are fed": (Put(), [torch.tensor([0, -1]), torch.tensor([2, -2]), normal(2, 2)]),
     "values that Python reads": (Turning(), [normal(2, 3)]),
     "arguments by name": (Optional(), {"y": normal(2, 3), "x": normal(2, 3)}),
     "arguments that are no tensors": (Optional(), {"x": normal(2), "power": 3}),
@@ -266,6 +293,15 @@ class Hiding(nn.Linear):  # type: ignore[misc]
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         found = super().state_dict(*args, **kwargs)
         return {name: value for name, value in found.items() if "weight" not in name}
+
+
+def test_results_that_are_known() -> None:
+    module, x = Known(), normal(2, 3)
+    model = exported(module, [x])
+    found = nnef_grad.evaluate(model.graph, {"x": x.numpy()}, variables=model.data)
+    assert list(found) == [t.name for t in model.graph.outputs]
+    for value, expected in zip(found.values(), module(x), strict=True):
+        np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-6)
 
 
 def test_another_batch() -> None:

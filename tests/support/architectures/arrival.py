@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -73,9 +72,7 @@ def arrive(module: Any, given: Any) -> Arrival:
     fed = inputs_of(module, given)
     wanted = [t.name for t in model.graph.inputs if fed[t.name].is_floating_point()]
     with watch("differentiate"):
-        backward = nnef_grad.differentiate(
-            model.graph, wrt=[*model.trainable, *wanted]
-        )
+        backward = nnef_grad.differentiate(model.graph, wrt=[*model.trainable, *wanted])
     precise, seeds = gradients_by_torch(module, given, torch.float64)
     single, _ = gradients_by_torch(module, given, torch.float32)
     outputs = zip(model.graph.outputs, seeds, strict=True)
@@ -124,7 +121,9 @@ def inputs_of(module: Any, given: Any) -> dict[str, Any]:
     bound = parameters.bind(**given) if is_named else parameters.bind(*given)
     paths, _ = pytree.tree_flatten_with_path(dict(bound.arguments))
     return {
-        "_".join(str(getattr(step, "key", getattr(step, "idx", ""))) for step in path): x
+        "_".join(
+            str(getattr(step, "key", getattr(step, "idx", ""))) for step in path
+        ): x
         for path, x in paths
         if isinstance(x, torch.Tensor)
     }
@@ -134,6 +133,8 @@ def inputs_of(module: Any, given: Any) -> dict[str, Any]:
 
 
 def _run(path: Path, names: Sequence[str], feeds: Gradients) -> list[Array]:
+    import onnxruntime  # which the architectures alone do not need
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
@@ -166,9 +167,9 @@ def double_precision() -> Iterator[None]:
     least numbers of double precision would be infinite.
     """
     finfo = torch.finfo
-    with patch.object(torch, "finfo", lambda *_: finfo(torch.float32)):
-        with DoublePrecision():
-            yield
+    single = patch.object(torch, "finfo", lambda *_: finfo(torch.float32))
+    with single, DoublePrecision():
+        yield
 
 
 def gradients_by_torch(
@@ -233,7 +234,9 @@ def _errors(
     as that of a bias before a softmax, are noise of larger numbers that cancel.
     """
     top = max(_size(gradient) for gradient in precise.values())
-    errors = {name: np.inf for name in found.keys() - precise.keys() if _size(found[name])}
+    errors = {
+        name: np.inf for name in found.keys() - precise.keys() if _size(found[name])
+    }
     for name, wanted in precise.items():
         if name not in found or found[name].shape != wanted.shape:
             errors[name] = np.inf if _size(wanted) else 0.0

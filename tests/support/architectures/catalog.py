@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
+from bench.workers.torch_models import declare_compiled_operators
 from support.architectures import images, layers, texts
 
-_SOURCES = {
+_SOURCES: dict[str, tuple[Callable[[str], Any], Mapping[str, Any]]] = {
     "torch": (layers.of_torch, layers.LAYERS),
     "torchvision": (images.of_torchvision, images.TORCHVISION),
     "timm": (images.of_timm, images.TIMM),
@@ -39,10 +41,11 @@ _SEEDS = {"timm/resnetv2_50": 1}
 def make(name: str) -> tuple[Any, Any]:
     """The module of an architecture, with random weights, and its arguments."""
     package, net = name.split("/")
-    images.declare_compiled_operators()
+    declare_compiled_operators()
     torch.manual_seed(_SEEDS.get(name, 0))
     create, _ = _SOURCES[package]
-    return create(net)
+    module, given = create(net)
+    return module, given
 
 
 def package_of(name: str) -> str:

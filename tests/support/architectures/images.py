@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+
+from bench.workers.torch_models import declare_compiled_operators
 
 
 class Net(NamedTuple):
@@ -61,7 +63,6 @@ TORCHVISION = {
     "r3d_18": net(32, frames=4),
     "mc3_18": net(32, frames=4),
     "r2plus1d_18": net(32, frames=4),
-    "s3d": net(64, frames=16),
     "swin3d_t": net(32, frames=4),
     "mvit_v1_b": net(224, frames=16),
     "raft_small": net(128),
@@ -84,7 +85,7 @@ TIMM = {
     "botnet26t_256": net(256),
     "halonet26t": net(256),
     "lambda_resnet26t": net(256),
-        "dla34": net(),
+    "dla34": net(),
     "dpn48b": net(),
     "densenet121": net(),
     "hrnet_w18_small": net(),
@@ -205,14 +206,3 @@ def of_timm(name: str) -> tuple[Any, list[Any]]:
 
     found = TIMM[name]
     return _with_image(partial(timm.create_model, name, **found.options), found)
-
-
-@cache
-def declare_compiled_operators() -> Any:
-    """Lets torchvision be imported beside a torch without CUDA, where its compiled
-    operators do not load: it wants to describe two of them, which no network here uses.
-    """
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou) -> Tensor")
-    return library  # which takes its operators along when it goes

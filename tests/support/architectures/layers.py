@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -78,7 +79,7 @@ def autoencoder() -> Any:
     )
 
 
-LAYERS = {
+LAYERS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "rnn": lambda: (Last(nn.RNN(5, 4, 2, batch_first=True), 4), [ids()]),
     "lstm": lambda: (Last(nn.LSTM(5, 4, 2, batch_first=True), 4), [ids()]),
     "gru": lambda: (Last(nn.GRU(5, 4, 2, batch_first=True), 4), [ids()]),
@@ -117,4 +118,5 @@ LAYERS = {
 
 
 def of_torch(name: str) -> tuple[Any, Any]:
-    return LAYERS[name]()
+    module, given = LAYERS[name]()
+    return module, given

@@ -92,5 +92,7 @@ def read_results() -> dict[str, Any]:
 
 def write_results(results: Mapping[str, Any]) -> None:
     """Writes the figures, an architecture a line."""
-    rows = [f"{json.dumps(name)}: {json.dumps(results[name])}" for name in sorted(results)]
+    rows = [
+        f"{json.dumps(name)}: {json.dumps(results[name])}" for name in sorted(results)
+    ]
     RESULTS.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")

@@ -89,7 +89,9 @@ def scatter_blocks(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> N
     """
     places, value = x.shape[: indices.shape[-1]], constant(indices)
     if value is None:
-        rows = node.reshaped(_numbers(node, indices, places), [1, prod(indices.shape[:-1])])
+        rows = node.reshaped(
+            _numbers(node, indices, places), [1, prod(indices.shape[:-1])]
+        )
         _put_blocks(node, x, rows, updates, len(places))
         return
     # Negative indices count from the end.
