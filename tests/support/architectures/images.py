@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bench.workers.torch_models import declare_compiled_operators
 
 
 class Net(NamedTuple):
@@ -191,7 +190,6 @@ def _with_image(make: Callable[[], Any], found: Net) -> tuple[Any, list[Any]]:
 
 
 def of_torchvision(name: str) -> tuple[Any, list[Any]]:
-    declare_compiled_operators()
     import torchvision
 
     found = TORCHVISION[name]
@@ -201,7 +199,6 @@ def of_torchvision(name: str) -> tuple[Any, list[Any]]:
 
 
 def of_timm(name: str) -> tuple[Any, list[Any]]:
-    declare_compiled_operators()
     import timm
 
     found = TIMM[name]
