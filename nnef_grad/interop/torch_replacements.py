@@ -31,9 +31,9 @@ class Replacements(TorchFunctionMode):  # type: ignore[misc]
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """The result of a call, by the replacement of its function if there is one."""
-        replacement = _REPLACEMENTS.get(function)
-        result = replacement and replacement(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {})) if result is None else result
+        replacement, named = _REPLACEMENTS.get(function), kwargs or {}
+        result = None if replacement is None else replacement(*args, **named)
+        return function(*args, **named) if result is None else result
 
 
 def replaces(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -68,35 +68,27 @@ def _caller() -> str:
 # ---- Axes counted from the last one ----
 
 
-# The exporter writes some into the file, where they are not valid, and takes others for
-# the wrong axis where it has lost the shape.
-
-
 @replaces(torch.permute, Tensor.permute)
 def _permute(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
+    """The exporter writes them into the file, where they are not valid."""
     given = axes if dims is None else (dims,)
     order = given[0] if isinstance(given[0], Sequence) else given
     return input.permute([axis % input.ndim for axis in order])
 
 
-@replaces(torch.transpose, Tensor.transpose, torch.swapaxes, Tensor.swapaxes)
-@replaces(torch.swapdims, Tensor.swapdims)
-def _transpose(input: Tensor, *axes: int, **named: int) -> Tensor:
-    first, second = (axis % input.ndim for axis in (*axes, *named.values()))
-    return input.transpose(first, second)
-
-
-@replaces(Tensor.mT.__get__)
-def _matrix_transpose(input: Tensor) -> Tensor:
-    return input.transpose(input.ndim - 2, input.ndim - 1)
-
-
 @replaces(torch.movedim, Tensor.movedim, torch.moveaxis, Tensor.moveaxis)
 def _movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+    """As in `permute`."""
     sides = (
         [side] if isinstance(side, int) else side for side in (source, destination)
     )
     return input.movedim(*([axis % input.ndim for axis in side] for side in sides))
+
+
+@replaces(Tensor.mT.__get__)
+def _matrix_transpose(input: Tensor) -> Tensor:
+    """The exporter does not have it."""
+    return input.transpose(-2, -1)
 
 
 # ---- Windows ----
@@ -110,7 +102,8 @@ def _unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     axis = dimension % input.ndim
     starts = range(0, int(input.shape[axis]) - size + 1, step)
     windows = [input.narrow(axis, start, size) for start in starts]
-    return torch.stack(windows, axis).movedim(axis + 1, input.ndim)
+    # Contiguous, so that it may be viewed in every shape that the original may.
+    return torch.stack(windows, axis).movedim(axis + 1, input.ndim).contiguous()
 
 
 @replaces(torch.as_strided, Tensor.as_strided)
@@ -142,11 +135,16 @@ def _places(shape: Any, strides: Any, offset: int) -> Any:
 
 @replaces(torch.repeat_interleave, Tensor.repeat_interleave)
 def _repeat_interleave(
-    input: Any, repeats: Any = None, dim: int | None = None, **_: Any
+    input: Any, repeats: Any = None, dim: int | None = None, **settings: Any
 ) -> Tensor | None:
-    """The exporter expands the wrong axis of some shapes."""
-    is_open = dim is None or not isinstance(repeats, int)
-    return None if is_open else _repeated(input, repeats, dim)
+    """For a negative axis, the exporter changes the constant in place that it shares with
+    other operations: their axes are then others.
+    """
+    if dim is None:
+        return None
+    if isinstance(repeats, int):
+        return _repeated(input, repeats, dim)
+    return torch.repeat_interleave(input, repeats, dim % input.ndim, **settings)
 
 
 def _repeated(x: Tensor, repeats: int, dim: Any) -> Tensor:

@@ -20,6 +20,7 @@ _SOURCES: dict[str, tuple[Callable[[str], Any], Mapping[str, Any]]] = {
 # Those that are refused: why, and what to write instead.
 REFUSED = {
     "torch/projected_lstm": "torch's exporter has no LSTM with projections: a linear layer after each step",
+    "torchvision/raft_small": "NNEF cannot say that no gradient flows through a tensor: `detach()`",
     "transformers/fnet": "NNEF has no complex numbers, which the Fourier transform needs",
     "transformers/gpt_oss": "torch's exporter has no `histc`; `model.set_experts_implementation('batched_mm')`",
     "transformers/groupvit_vision": "NNEF cannot say that no gradient flows through a tensor: `detach()`",

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 
 
-
 class Net(NamedTuple):
     """A network of images.
 
