@@ -5,12 +5,16 @@ torch's names, and that to a graph.
 from __future__ import annotations
 
 import io
+import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
+from pathlib import Path
+from textwrap import shorten
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -19,18 +23,19 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from nnef_grad.errors import UnsupportedError, UsageError
+from nnef_grad.errors import NnefGradError, UnsupportedError, UsageError
 from nnef_grad.interop.khronos import Array, Model
 from nnef_grad.interop.onnx_files import conversion, reading
 from nnef_grad.interop.onnx_files.refusals import reason
 from nnef_grad.interop.torch_modules import digest
+from nnef_grad.interop.torch_replacements import Replacements
 
 OPSET = 17
 
 
 @dataclass(frozen=True, eq=False)
 class Mark:
-    """A parameter or buffer, and the values that it has while it is exported.
+    """A parameter or buffer, and the values that its variable has until it is found.
 
     Attributes:
         names: in torch; several if it is tied.
@@ -52,46 +57,55 @@ class Mark:
         return digest(self.stand_in)
 
 
-@contextmanager
-def marked(module: nn.Module) -> Iterator[list[Mark]]:
-    """The parameters and buffers of a module, which have other values meanwhile. What
-    has integers, infinities or no elements keeps its values: they may mean something.
+def marks_of(module: nn.Module) -> list[Mark]:
+    """The marks of the parameters and buffers of a module that torch's exporter makes
+    variables of: those in its state. What has integers, infinities or no elements has
+    none, as its values may mean something.
 
     Raises:
         UsageError: they are not on the CPU, or not of single precision.
+        UnsupportedError: a parameter that requires a gradient is not in the state.
     """
-    tensors: dict[int, torch.Tensor] = {}
     names: dict[int, list[str]] = {}
+    tensors: dict[int, torch.Tensor] = {}
     for found in (module.named_parameters, module.named_buffers):
         for name, tensor in found(remove_duplicate=False):
+            _refuse_kind(name, tensor)
             tensors[id(tensor)] = tensor
             names.setdefault(id(tensor), []).append(name)
-    kept = {key: tensor.data for key, tensor in tensors.items()}
+    stored = {id(t) for t in module.state_dict(keep_vars=True).values()}
+    _refuse_unstored(
+        names[key][0]
+        for key in names
+        if tensors[key].requires_grad and key not in stored
+    )
     draw = np.random.default_rng(0)
-    marks = []
-    try:
-        for key, tensor in tensors.items():
-            mark = _mark(tuple(names[key]), tensor, draw)
-            if mark is not None:
-                marks.append(mark)
-                tensor.data = torch.from_numpy(mark.stand_in)
-        yield marks
-    finally:
-        for key, tensor in tensors.items():
-            tensor.data = kept[key]
+    marks = (
+        _mark(tuple(names[key]), tensors[key], draw) for key in tensors if key in stored
+    )
+    return [mark for mark in marks if mark is not None]
 
 
 def _mark(
     names: tuple[str, ...], tensor: torch.Tensor, draw: np.random.Generator
 ) -> Mark | None:
     """The mark of a tensor; None if it keeps its values."""
-    _refuse_kind(names[0], tensor)
     values = tensor.detach().numpy().copy()
     if values.dtype != np.float32 or values.size == 0 or not np.isfinite(values).all():
         return None
     stand_in = draw.uniform(0.5, 1.5, values.shape).astype(np.float32)
     is_parameter = isinstance(tensor, nn.Parameter)
     return Mark(names, values, stand_in, is_parameter, tensor.requires_grad)
+
+
+def _refuse_unstored(names: Iterable[str]) -> None:
+    """The exporter takes for a constant what is not in the state: it would have no
+    gradient, and nothing would say so.
+    """
+    named = ", ".join(map(repr, names))
+    if named:
+        message = f"the parameters {named} are not in module.state_dict()"
+        raise UnsupportedError(f"{message}: torch would export them as constants")
 
 
 def _refuse_kind(name: str, tensor: torch.Tensor) -> None:
@@ -145,7 +159,8 @@ class Call(nn.Module):  # type: ignore[misc]
             for leaf in self._leaves
         ]
         self._bound.arguments = pytree.tree_unflatten(leaves, self._structure)
-        result = self.module(*self._bound.args, **self._bound.kwargs)
+        with Replacements():
+            result = self.module(*self._bound.args, **self._bound.kwargs)
         return tuple(
             leaf
             for leaf in pytree.tree_leaves(result)
@@ -160,9 +175,19 @@ def _step(key: Any) -> str:
 
 # ---- Export ----
 
+# What `Call` adds to the names of parameters.
+_PREFIX = "module."
+
+# The longest message of torch; some contain tensors.
+_LONGEST = 400
+
+# Folders without the code of a network.
+_NO_NETWORKS = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
+
 
 def export(call: Call, marks: Sequence[Mark], batch: int | None) -> Any:
-    """The ONNX model of a call, whose initializers have the names of the marks.
+    """The ONNX model of a call, whose initializers have the names and the stand-ins of
+    the marks.
 
     Raises:
         UnsupportedError: torch cannot export it.
@@ -179,18 +204,41 @@ def export(call: Call, marks: Sequence[Mark], batch: int | None) -> Any:
                 # As it is: for inference, normalizations would be folded.
                 training=torch.onnx.TrainingMode.PRESERVE,
                 do_constant_folding=False,
+                # Otherwise parameters of equal values become one.
+                keep_initializers_as_inputs=True,
                 input_names=names,
                 dynamic_axes=None if batch is None else axes,
                 opset_version=OPSET,
             )
+    except NnefGradError:
+        raise
     except Exception as error:
         # Whatever torch raises, from its own code or from the module's.
-        message = f"torch cannot export the module: {reason(error)}"
+        why = shorten(reason(error), _LONGEST, placeholder=" ...")
+        message = f"torch cannot export the module: {why}{_place(error)}"
         raise UnsupportedError(message) from error
     model = onnx.load_from_string(file.getvalue())
+    _mark_initializers(model.graph, marks)
+    _rename(model.graph)
     _give_axes(model.graph)
-    _rename(model.graph, marks)
     return model
+
+
+def _place(error: Exception) -> str:
+    """The line of the network that an exception is about, as far as it says so: that of
+    a node of torch's graph, or the one that was run.
+    """
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    stacks = [
+        re.findall(r"^(.+)\((\d+)\): ", value.sourceRange(), re.MULTILINE)
+        for frame in frames
+        for value in frame.f_locals.values()
+        if isinstance(value, torch._C.Node)
+    ]
+    run = [(f.f_code.co_filename, f.f_lineno) for f in reversed(frames)]
+    lines = (line for stack in (*stacks, run) for line in stack)
+    found = next((line for line in lines if not line[0].startswith(_NO_NETWORKS)), None)
+    return "" if found is None else f"; at {found[0]}:{found[1]}"
 
 
 @contextmanager
@@ -206,32 +254,24 @@ def _silence() -> Iterator[None]:
         torch._C._jit_onnx_log = log
 
 
-def _give_axes(graph: Any) -> None:
-    """Initializers without axes get one, which is removed again: they are parameters,
-    and no numbers of the graph.
+def _mark_initializers(graph: Any, marks: Sequence[Mark]) -> None:
+    """Puts the stand-ins of the marks in the place of their values. Initializers are no
+    inputs.
     """
+    by_name = {_PREFIX + name: mark for mark in marks for name in mark.names}
+    stored = {initializer.name for initializer in graph.initializer}
+    fed = [value for value in graph.input if value.name not in stored]
+    del graph.input[:]
+    graph.input.extend(fed)
     for initializer in graph.initializer:
-        if initializer.dims or initializer.data_type != onnx.TensorProto.FLOAT:
-            continue
-        name = initializer.name
-        initializer.dims.append(1)
-        initializer.name = f"{name}_value"
-        shape = onnx.numpy_helper.from_array(np.array([], np.int64), f"{name}_shape")
-        constant = onnx.helper.make_node("Constant", [], [shape.name], value=shape)
-        sides = [initializer.name, shape.name], [name]
-        graph.node.insert(0, onnx.helper.make_node("Reshape", *sides))
-        graph.node.insert(0, constant)
+        if initializer.name in by_name:
+            stand_in = by_name[initializer.name].stand_in
+            initializer.raw_data = stand_in.tobytes()
 
 
-def _rename(graph: Any, marks: Sequence[Mark]) -> None:
+def _rename(graph: Any) -> None:
     """Gives initializers the names that torch has for them, and results plain ones."""
-    by_digest = {mark.digest: mark for mark in marks}
-    names = {}
-    for initializer in graph.initializer:
-        if initializer.data_type == onnx.TensorProto.FLOAT:
-            mark = by_digest.get(digest(onnx.numpy_helper.to_array(initializer)))
-            if mark is not None:
-                names[initializer.name] = mark.names[0]
+    names = {i.name: i.name.removeprefix(_PREFIX) for i in graph.initializer}
     fed = {value.name for value in graph.input}
     computed = [v.name for v in graph.output if v.name not in fed | names.keys()]
     for place, name in enumerate(computed):
@@ -243,6 +283,25 @@ def _rename(graph: Any, marks: Sequence[Mark]) -> None:
     for node in graph.node:
         for side in (node.input, node.output):
             side[:] = [names.get(name, name) for name in side]
+
+
+def _give_axes(graph: Any) -> None:
+    """Initializers without axes get one, which is removed again: they are parameters,
+    and no numbers of the graph.
+    """
+    numbers = {}
+    for initializer in graph.initializer:
+        if not initializer.dims and initializer.data_type == onnx.TensorProto.FLOAT:
+            initializer.dims.append(1)
+            numbers[initializer.name] = f"{initializer.name}_number"
+    for node in graph.node:
+        node.input[:] = [numbers.get(name, name) for name in node.input]
+    for name, number in numbers.items():
+        shape = onnx.numpy_helper.from_array(np.array([], np.int64), f"{name}_shape")
+        reshape = onnx.helper.make_node("Reshape", [name, shape.name], [number])
+        constant = onnx.helper.make_node("Constant", [], [shape.name], value=shape)
+        graph.node.insert(0, reshape)
+        graph.node.insert(0, constant)
 
 
 def convert(model: Any, call: Call, batch: int | None) -> Model:

@@ -1,9 +1,9 @@
 """PyTorch modules: their graphs, with what torch calls each parameter.
 
-torch's exporter makes one variable of parameters with equal values, renames some, and
-changes the layout of others. So each parameter has values of its own while the module is
-exported: whatever became of a variable, its values tell where they come from. The true
-values are put in place afterwards.
+The conversion of the exported module renames variables, and changes the layout of some.
+So each parameter has values of its own while it is converted: whatever became of a
+variable, its values tell where they come from. The true values are put in place
+afterwards.
 """
 
 from __future__ import annotations
@@ -94,8 +94,9 @@ def from_torch(
 ) -> TorchModel:
     """The graph of a PyTorch module as it is: in evaluation mode after `module.eval()`.
 
-    Needs the packages `torch` and `onnx`. The module is traced by torch's ONNX exporter;
-    its parameters and buffers have other values meanwhile.
+    Needs the packages `torch` and `onnx`. The module is traced by torch's ONNX exporter.
+    What Python computes meanwhile, such as a number from `tensor.item()`, is a constant of
+    the graph.
 
     Args:
         module: a module on the CPU, of single precision.
@@ -118,8 +119,8 @@ def from_torch(
     from nnef_grad.interop import torch_export
 
     call = torch_export.Call(module, example_inputs)
-    with torch_export.marked(module) as marks:
-        model = torch_export.export(call, marks, batch)
+    marks = torch_export.marks_of(module)
+    model = torch_export.export(call, marks, batch)
     graph, data = torch_export.convert(model, call, batch)
     found = _recognised(graph, data, marks)
     torch_export.refuse_lost(model, marks, [mark for mark, _ in found.values()])

@@ -20,6 +20,10 @@ from torch import nn
 Given = Sequence[Any] | Mapping[str, Any]
 
 
+def normal(*shape: int) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
 class Tied(nn.Module):  # type: ignore[misc]
     """Two layers of one weight, one of which is transposed."""
 
@@ -71,6 +75,44 @@ class Attentive(nn.Module):  # type: ignore[misc]
         return {"states": self.norm(attended * scale + x), "weights": weights}
 
 
+class Turning(nn.Module):  # type: ignore[misc]
+    """A buffer that is not stored, and a number that Python reads from a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.angle, self.scale = nn.Parameter(normal(3)), nn.Parameter(normal(1))
+        self.register_buffer("frequencies", torch.arange(3.0), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        return x * torch.cos(self.frequencies) * self.angle * self.scale.item()
+
+
+class Put(nn.Module):  # type: ignore[misc]
+    """Elements at positions that are fed, some of which count from the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(normal(3, 4, 2))
+
+    def forward(self, rows: Any, columns: Any, x: Any) -> Any:
+        made = self.weight * 2
+        made[rows, columns] = x
+        added = self.weight.index_put((rows, columns), x, accumulate=True)
+        return made * added
+
+
+class Known(nn.Module):  # type: ignore[misc]
+    """Results that no input is needed for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(normal(3))
+        self.register_buffer("frequencies", torch.arange(3.0), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.frequencies * 2, x * self.weight, self.weight, torch.arange(3)
+
+
 class Optional(nn.Module):  # type: ignore[misc]
     def forward(self, x: Any, y: Any = None, *, power: int = 1) -> Any:
         return (x if y is None else x * y) ** power
@@ -80,10 +122,6 @@ class SeveralInputs(nn.Module):  # type: ignore[misc]
     def forward(self, pair: Any, z: Any) -> Any:
         x, y = pair
         return x * y, y - z
-
-
-def normal(*shape: int) -> Any:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)))
 
 
 MODULES: dict[str, tuple[Any, Given]] = {
@@ -109,6 +147,8 @@ MODULES: dict[str, tuple[Any, Given]] = {
     ),
     "recurrent": (Recurrent(), [normal(2, 3, 3)]),
     "attentive": (Attentive(), [torch.tensor([[1, 4, 2], [0, 6, 1]]), normal(1)]),
+    "positions that are fed": (Put(), [torch.tensor([0, -1]), torch.tensor([2, -2]), normal(2, 2)]),
+    "values that Python reads": (Turning(), [normal(2, 3)]),
     "arguments by name": (Optional(), {"y": normal(2, 3), "x": normal(2, 3)}),
     "arguments that are no tensors": (Optional(), {"x": normal(2), "power": 3}),
     "nested arguments": (SeveralInputs(), [(normal(2), normal(2)), normal(2)]),
@@ -247,6 +287,23 @@ def test_the_module_stays_as_it_is(module: Any) -> None:
         assert parameter.data_ptr() == place
 
 
+class Hiding(nn.Linear):  # type: ignore[misc]
+    """Keeps its weight out of its state."""
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        found = super().state_dict(*args, **kwargs)
+        return {name: value for name, value in found.items() if "weight" not in name}
+
+
+def test_results_that_are_known() -> None:
+    module, x = Known(), normal(2, 3)
+    model = exported(module, [x])
+    found = nnef_grad.evaluate(model.graph, {"x": x.numpy()}, variables=model.data)
+    assert list(found) == [t.name for t in model.graph.outputs]
+    for value, expected in zip(found.values(), module(x), strict=True):
+        np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-6)
+
+
 def test_another_batch() -> None:
     module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
     model = interop.from_torch(module, [normal(2, 2, 4, 4)], batch=5)
@@ -259,6 +316,7 @@ def test_another_batch() -> None:
 REFUSED: list[tuple[Any, Given, str]] = [
     (nn.Linear(3, 4), [normal(2, 5)], "torch cannot export the module: .*cannot be multiplied"),
     (nn.Linear(3, 4).double(), [normal(2, 3)], "'weight' is of torch.float64: use module.float()"),
+    (Hiding(3, 4), [normal(2, 3)], "parameters 'weight' are not in module.state_dict"),
     (nn.Linear(3, 4), [3], "there is no tensor among the example inputs"),
     (nn.Linear(3, 4), {"y": normal(2, 3)}, "the example inputs do not fit 'forward': "),
     (nn.Linear(3, 4), [normal(3), normal(3)], "the example inputs do not fit 'forward': "),

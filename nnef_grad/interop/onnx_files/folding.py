@@ -51,6 +51,8 @@ def fold(model: Any, name: str) -> Any:
     for node in model.graph.node:
         folding.visit(node)
     outputs = [output.name for output in model.graph.output]
+    for output in outputs:
+        folding.copy_known(output)
     kept = [
         *folding.with_constants(
             _needed(folding.nodes, outputs, folding.arrays), outputs
@@ -156,6 +158,13 @@ class Folding:
     def enter(self, name: str, array: Array) -> None:
         """Enters the value of a tensor."""
         self.arrays[name], self.types[name] = array, type_of_array(array)
+
+    def copy_known(self, output: str) -> None:
+        """Makes an output that is known a copy: nnef_tools takes computed ones only."""
+        if output in self.arrays:
+            value = self.supply.fresh(f"{output}_value")
+            self.enter(value, self.arrays.pop(output))
+            self.nodes.append(make_node("Identity", [value], [output]))
 
     def about(self, node: Any, what: str) -> AbstractContextManager[None]:
         """Turns exceptions into an error that names the node and the model."""

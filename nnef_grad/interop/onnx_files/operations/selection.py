@@ -4,6 +4,7 @@ indices with all positions along an axis: NNEF does not gather single elements.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -88,9 +89,10 @@ def scatter_blocks(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> N
     """
     places, value = x.shape[: indices.shape[-1]], constant(indices)
     if value is None:
-        node.require(len(places) == 1, "indices of several axes must be known")
-        rows = node.reshaped(indices, [1, prod(indices.shape[:-1])])
-        _put_blocks(node, x, rows, updates)
+        rows = node.reshaped(
+            _numbers(node, indices, places), [1, prod(indices.shape[:-1])]
+        )
+        _put_blocks(node, x, rows, updates, len(places))
         return
     # Negative indices count from the end.
     table = np.mod(value, places).reshape(-1, len(places))
@@ -111,6 +113,20 @@ def scatter_blocks(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> N
         updates = node.step("gather", blocks, index, to=[len(last), size], axis=0)
     row = node.literal(taken[last].reshape(1, -1), np.int64)
     _put_blocks(node, x, row, updates, len(places))
+
+
+def _numbers(node: Node, indices: Tensor, places: Sequence[int]) -> Tensor:
+    """The number of the position that a row of indices names, counted in row-major order
+    of the first axes; negative indices of a single axis are left to what reads them.
+    """
+    if len(places) == 1:
+        return indices
+    shape = [1] * (indices.rank - 1) + [len(places)]
+    steps = np.cumprod([1, *places[:0:-1]])[::-1]
+    extents, weights = (node.literal(np.reshape(n, shape)) for n in (places, steps))
+    axis, given = indices.rank - 1, node.scalars(indices)
+    made = [*indices.shape[:-1], 1]
+    return node.step("row_numbers", given, extents, weights, to=made, axis=axis)
 
 
 def _put_blocks(

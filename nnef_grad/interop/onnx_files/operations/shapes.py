@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nnef_grad.interop.khronos import finite
 from nnef_grad.interop.onnx_files.node import (
     Node,
     Tensor,
@@ -111,7 +112,7 @@ def pad(node: Node, x: Tensor, *_: Tensor | None) -> None:
     given = dict(zip(axes, sides(node.items("pads", 1)), strict=True))
     padding = [given.get(axis, (0, 0)) for axis in range(x.rank)]
     border = "replicate" if mode == "edge" else mode
-    node.emit("pad", x, padding=padding, value=float(value), border=border)
+    node.emit("pad", x, padding=padding, value=finite(float(value)), border=border)
 
 
 def sides(pads: list[int]) -> list[tuple[int, int]]:

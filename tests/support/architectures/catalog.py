@@ -1,0 +1,54 @@
+"""All architectures, by name: package/network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from bench.workers.torch_models import declare_compiled_operators
+from support.architectures import images, layers, texts
+
+_SOURCES: dict[str, tuple[Callable[[str], Any], Mapping[str, Any]]] = {
+    "torch": (layers.of_torch, layers.LAYERS),
+    "torchvision": (images.of_torchvision, images.TORCHVISION),
+    "timm": (images.of_timm, images.TIMM),
+    "transformers": (texts.of_transformers, texts.TRANSFORMERS),
+}
+
+# Those that are refused: why, and what to write instead.
+REFUSED = {
+    "torch/projected_lstm": "torch's exporter has no LSTM with projections: a linear layer after each step",
+    "torchvision/raft_small": "NNEF cannot say that no gradient flows through a tensor: `detach()`",
+    "transformers/fnet": "NNEF has no complex numbers, which the Fourier transform needs",
+    "transformers/gpt_oss": "torch's exporter has no `histc`; `model.set_experts_implementation('batched_mm')`",
+    "transformers/groupvit_vision": "NNEF cannot say that no gradient flows through a tensor: `detach()`",
+    "transformers/jamba": "torch's exporter has no `histc`; `model.set_experts_implementation('batched_mm')`",
+    "transformers/mixtral": "torch's exporter has no `histc`; `model.set_experts_implementation('batched_mm')`",
+    "transformers/qwen2_moe": "torch's exporter has no `histc`; `model.set_experts_implementation('batched_mm')`",
+    "transformers/vilt": "the patches are drawn at random, as many as the values say",
+}
+
+NAMES = [f"{package}/{net}" for package, (_, nets) in _SOURCES.items() for net in nets]
+ARRIVING = [name for name in NAMES if name not in REFUSED]
+
+# Other random numbers than those of seed 0, with which a decision, such as the sign at a
+# ReLU, falls differently in single and in double precision: the gradients are then those
+# of two different pieces.
+_SEEDS = {"timm/resnetv2_50": 1}
+
+
+def make(name: str) -> tuple[Any, Any]:
+    """The module of an architecture, with random weights, and its arguments."""
+    package, net = name.split("/")
+    declare_compiled_operators()
+    torch.manual_seed(_SEEDS.get(name, 0))
+    create, _ = _SOURCES[package]
+    module, given = create(net)
+    return module, given
+
+
+def package_of(name: str) -> str:
+    """The package that an architecture comes from."""
+    return name.split("/", maxsplit=1)[0]

@@ -1,0 +1,98 @@
+"""docs/models.md, from the figures of the last run of each architecture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from support.architectures.catalog import ARRIVING, REFUSED
+
+PAGE = Path(__file__).parents[3] / "docs" / "models.md"
+RESULTS = Path(__file__).parent / "results.json"
+
+STAGES = ("export, read", "differentiate", "lower, write", "load, run")
+
+_HEAD = """\
+# Architectures of PyTorch
+
+Networks of `torch.nn`, torchvision, timm and transformers, from the module to its gradients in ONNX Runtime:
+
+    model = interop.from_torch(module, inputs)
+    backward = nnef_grad.differentiate(model.graph, wrt=model.trainable)
+    interop.to_onnx(backward.graph, "backward.onnx", model.data)
+
+The page is made by running them, each in a process of its own:
+
+    pip install '.[models]'
+    cd tests; python -m support.architectures --write          # all of them
+    cd tests; python -m support.architectures 'timm/res' --write
+
+Modules are in evaluation mode, with random weights, small images or texts, and a batch of 2; those of transformers have small
+configurations (`tests/support/architectures/`), and padding masks where they take any. The gradients of all parameters and of all
+floating-point inputs are compared with torch's autograd of the same module in double precision, for random gradients of all outputs.
+
+- **forward**, **backward**: operations of the graphs.
+- **gradients**: those that were compared.
+- **error**: the largest of any gradient, in multiples of the error that torch itself makes in single precision. A test holds it below 10.
+- **read**: seconds of `from_torch`, with torch's export; **differentiate**; **write**: `to_onnx`, with lowering; **run**: ONNX Runtime,
+  with loading. One thread, on a shared machine: an order of magnitude.
+"""
+
+_LIMITS = """\
+## Limits
+
+| what | why | instead |
+|---|---|---|
+| `tensor.detach()` between a parameter and an output | NNEF has no operation that returns its operand and has no derivative; it is refused, with its line | leave it out, and name the tensor in `differentiate(stop=...)` |
+| a backward function of one's own (`torch.autograd.Function`), `torch.no_grad()` inside the network | the exporter sees what is computed, and no gradients: what the forward function computes is differentiated | |
+| a mixture of experts that sorts its words | the shapes depend on values | `model.set_experts_implementation("batched_mm")` |
+| random numbers that the network draws | a graph computes the same in each run | pass them as an argument, such as `noise` |
+| tensors that a module keeps from one call to the next, as LeViT of transformers does with its biases | they are constants of the trace | clear them before |
+| parameters of half precision | the graph has single precision | `module.float()` |
+
+torch's autograd is wrong itself in one case that came up: `batch_norm` in evaluation mode for a batch of one, followed by `flatten` and
+`transpose`, in double precision.
+"""
+
+
+def page(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The text of the page."""
+    return "\n".join([*_lines(results), _LIMITS])
+
+
+def _lines(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield _HEAD
+    yield f"{len(ARRIVING)} architectures arrive, with {_total(results)} gradients.\n"
+    yield "| architecture | forward | backward | gradients | error | read | differentiate | write | run |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for name in filter(results.__contains__, ARRIVING):
+        found = results[name]
+        seconds = [f"{found['seconds'][stage]:.1f}" for stage in STAGES]
+        counts = [str(found[key]) for key in ("forward", "backward", "gradients")]
+        cells = [f"`{name}`", *counts, f"{found['error']:.1f}", *seconds]
+        yield f"| {' | '.join(cells)} |"
+    yield "\n## Refused\n\nThe error names the line of the network, or the node.\n"
+    yield "| architecture | why, and what to write instead |"
+    yield "|---|---|"
+    for name, why in REFUSED.items():
+        yield f"| `{name}` | {why} |"
+    yield ""
+
+
+def _total(results: Mapping[str, Mapping[str, Any]]) -> int:
+    return sum(found["gradients"] for found in results.values())
+
+
+def read_results() -> dict[str, Any]:
+    """The figures of the last run of each architecture."""
+    return dict(json.loads(RESULTS.read_text("utf-8"))) if RESULTS.exists() else {}
+
+
+def write_results(results: Mapping[str, Any]) -> None:
+    """Writes the figures, an architecture a line."""
+    rows = [
+        f"{json.dumps(name)}: {json.dumps(results[name])}" for name in sorted(results)
+    ]
+    RESULTS.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
