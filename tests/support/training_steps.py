@@ -68,8 +68,7 @@ class Evaluated:
         self.values: dict[str, Array] = {}
         for part in (step, step.apply):
             if part is not None:
-                found = part.values.items()
-                self.values |= {k: np.asarray(v, np.float64) for k, v in found}
+                self.values |= {k: _double(v) for k, v in part.values.items()}
 
     def __call__(self, feeds: Mapping[str, Any], **rates: float) -> dict[str, Array]:
         """Makes a step, and returns what it reports.
@@ -96,6 +95,12 @@ class Evaluated:
         for name, new in step.state.items():
             self.values[step.labels[name]] = found.pop(new)
         return found
+
+
+def _double(value: Any) -> Array:
+    """An array, of double precision if it holds numbers with a fraction."""
+    found = np.asarray(value)
+    return found.astype(np.float64) if found.dtype.kind == "f" else found
 
 
 class Peer:

@@ -1,0 +1,1 @@
+"""Random training steps against torch."""
