@@ -16,7 +16,7 @@ from nnef_grad import console
 from nnef_grad.autodiff.backward import Wrt
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
-from nnef_grad.model import declared_variables, from_source
+from nnef_grad.model import declared_variables, from_container, from_source
 from nnef_grad.progress import Progress
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.data import arrays_of
@@ -43,6 +43,7 @@ def _json(data: Mapping[str, Any]) -> str:
 _ADVICE = {
     "lenient": ", or read it with --lenient",
     "overwrite": ": use --force to replace it",
+    "symbol": ": give it one with --symbol, or by --batch or --input-shape",
     "smaller": ": try a smaller --batch or --input-shape, or allow it by --check-memory",
 }
 
@@ -150,9 +151,7 @@ def read_model(
     shapes = dict(map(_parse_shape, input_shapes))
     if container is None:
         return from_source(console.read_stdin(), input_shapes=shapes, **options)
-    return from_source(
-        container.graph(), container.quantization(), input_shapes=shapes, **options
-    )
+    return from_container(container, input_shapes=shapes, **options)
 
 
 def _lower(

@@ -24,6 +24,7 @@ ORDER = (
     "autodiff",
     "interpreter",
     "storage",
+    "dialects",
     "targets",
     "model",
     "interop",
