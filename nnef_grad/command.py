@@ -70,6 +70,8 @@ def compile_model(
     expand: tuple[str, ...],
     gelu: str,
     lenient: bool,
+    dialect: str | None,
+    symbol: tuple[str, ...],
     target: str,
     check: bool,
     check_seed: int,
@@ -92,6 +94,8 @@ def compile_model(
             expand=[*split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
             rules=own_rules,
             lenient=lenient,
+            dialect=dialect,
+            symbols=symbol,
         )
     with progress.stage("differentiating"):
         backward = _differentiation(jacobian, seed)(
@@ -139,19 +143,25 @@ def refuse(output: str, model: str, force: bool) -> None:
 
 
 def read_model(
-    container: Container | None, *, input_shapes: Sequence[str], **options: Any
+    container: Container | None,
+    *,
+    input_shapes: Sequence[str],
+    symbols: Sequence[str] = (),
+    **options: Any,
 ) -> nnef_grad.Graph:
     """The graph of a container, or of the text on stdin.
 
     Args:
         container: the container.
         input_shapes: shapes of inputs, as texts of the form NAME=EXTENT,EXTENT,...
+        symbols: numbers of symbols, as texts of the form NAME=NUMBER.
         options: as for `nnef_grad.load`.
     """
-    shapes = dict(map(_parse_shape, input_shapes))
+    options["input_shapes"] = dict(map(_parse_shape, input_shapes))
+    options["symbols"] = dict(map(_parse_symbol, symbols))
     if container is None:
-        return from_source(console.read_stdin(), input_shapes=shapes, **options)
-    return from_container(container, input_shapes=shapes, **options)
+        return from_source(console.read_stdin(), **options)
+    return from_container(container, **options)
 
 
 def _lower(
@@ -294,6 +304,14 @@ def split(values: Sequence[str]) -> list[str]:
 def _wrt(names: list[str]) -> Wrt:
     """The name of a group, or a list of tensors; a group cannot be in the list."""
     return names[0] if len(names) == 1 else names
+
+
+def _parse_symbol(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if not number.strip().isdecimal() or int(number) < 1:
+        message = f"--symbol expects NAME=N, a positive number, and got '{text}'"
+        raise UsageError(message)
+    return name.strip(), int(number)
 
 
 def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -92,7 +92,7 @@ LANGUAGE = (
     Difference(
         "variables of integers and truth values",
         "i = variable<scalar>(label = 'i', shape = [3]);",
-        "of the type that their data have",
+        "constants, of the type that their data have",
     ),
     Difference(
         "integers and truth values in arithmetic", "y = add(i, j);", "cast to scalars"
@@ -126,6 +126,7 @@ REFUSED = {
     "tract_core_einsum_q": _QUANTIZED,
     "tract_core_qconv": _QUANTIZED,
     "tract_core_qmatmul": _QUANTIZED,
+    "tract_core_matmul": "tract itself reads it otherwise than it wrote it; use tract_core_einsum",
     "tract_core_bitand": _BITS,
     "tract_core_bitor": _BITS,
     "tract_core_bitxor": _BITS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from nnef_grad.dialects.tract.step import Step, expansion
 from nnef_grad.dialects.tract.values import converted, dtype_of, is_known, simple
 from nnef_grad.graph.ir import Tensor
+from nnef_grad.language.labels import label_steps
 
 _INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "tdim")
 # The data types of NNEF by those of tract.
@@ -45,13 +47,31 @@ def _input(step: Step, dtype: str, shape: list[int]) -> Any:
     return step("external", dtype=dtype, shape=list(whole))
 
 
+# Larger tables would make the text unreadable.
+MOST = 10_000
+
+
 @expansion("variable")
 def variable(step: Step, shape: list[int], label: str) -> Any:
-    """A variable of the data type that its data have."""
+    """A variable of the data type that its data have. Integers and truth values are
+    known: they are not trained, and not all runtimes have such variables.
+    """
     stored, dtype = step.reading.stored, step.dtype or "scalar"
+    _check_label(step, label)
     if stored is not None and label in stored:
-        dtype = stored.header(label).items.dtype
+        header = stored.header(label)
+        dtype = header.items.dtype
+        is_table = dtype != "scalar" and prod(header.shape) <= MOST
+        if is_table and header.shape == tuple(shape):
+            return simple(converted(stored[label], dtype))
     return step("variable", dtype=dtype, shape=shape, label=label)
+
+
+def _check_label(step: Step, label: str) -> None:
+    try:
+        label_steps(label)
+    except ValueError as error:
+        step.refuse(str(error))
 
 
 @expansion("tract_core_cast")

@@ -97,5 +97,6 @@ def _collected(
     step.require(kind in ("full", "last"), f"'{kind}' is neither full nor last")
     if kind == "last":
         return values[-1]
+    step.require(chunk >= -1, "tract puts parts of several elements elsewhere backward")
     ordered = values if chunk > 0 else values[::-1]
     return step("concat", ordered, hint=name, axis=axis)

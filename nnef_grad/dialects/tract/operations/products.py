@@ -53,15 +53,6 @@ def einsum(
     return contract(step, operands, expr)
 
 
-@expansion("tract_core_matmul")
-def matmul(step: Step, a: Any, b: Any, axes: list[int], output: str) -> Any:
-    """A product of matrices whose axes (m, k, n) are given as places in a, b and c."""
-    rank = len(shape_of(a))
-    usual = [rank - 2, rank - 1, rank - 2, rank - 1, rank - 2, rank - 1]
-    step.require(not axes or list(axes) == usual, "the axes must be the last ones")
-    return step("matmul", a, b)
-
-
 def contract(step: Step, operands: Sequence[Any], expr: str) -> Any:
     """The einsum of some operands."""
     letters, result = _letters(step, operands, expr)
