@@ -7,9 +7,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
-from support.dialect_models import Array, Model, models, stored_values
+from support.dialect_models import Model, backward_in_tract, models, stored_values
 from support.runtimes import Stored, compare, needs, run
 
 import nnef_grad
@@ -54,31 +53,11 @@ def test_the_graph_is_strictly_standard(model: Model, tmp_path: Path) -> None:
 @every_model
 @pytest.mark.one_in(4)
 def test_gradients_in_tract(model: Model, tmp_path: Path) -> None:
-    needs("tract")
     folder = model.write(tmp_path / "model")
-    graph = nnef_grad.load(folder)
-    backward = nnef_grad.differentiate(graph, wrt="all").graph
-    lowered = nnef_grad.lower(backward, "tract")
-    variables = stored_values(backward, folder)
-    inputs = dict(model.inputs())
-    for tensor in backward.inputs:
-        inputs.setdefault(tensor.name, _ramp(tensor.shape))
-    expected = nnef_grad.evaluate(backward, inputs, variables)
-    data = {**variables, **lowered.data}
-    nnef_grad.save(lowered.graph, tmp_path / "backward/", data=data)
-    types = {t.name: t.dtype for t in lowered.graph.inputs}
-    fed = {
-        name: array.astype("f4") if types[name] == "scalar" else array
-        for name, array in inputs.items()
-        if name in types
-    }
-    (outcome,) = run("tract", [Stored(tmp_path / "backward", fed)])
-    verdict = compare(outcome, {t.name: expected[t.name] for t in backward.outputs})
+    verdict = backward_in_tract(
+        nnef_grad.load(folder), folder, model.inputs(), tmp_path
+    )
     assert verdict.word == "ok", verdict.detail
-
-
-def _ramp(shape: tuple[int, ...]) -> Array:
-    return np.linspace(-1.0, 1.5, int(np.prod(shape))).reshape(shape).astype(np.float32)
 
 
 # ---- The lists are whole ----

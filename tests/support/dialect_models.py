@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import nnef_grad
+from support.runtimes import TOLERANCE, Stored, Verdict, compare, needs, run
 from support.stored_models import tensor, write_files
 
 Array = npt.NDArray[Any]
@@ -127,3 +128,42 @@ def stored_values(graph: nnef_grad.Graph, folder: Path) -> dict[str, Array]:
         op.attributes["label"] for op in graph.operations if op.name == "variable"
     )
     return {label: data[label] for label in labels}
+
+
+def backward_in_tract(
+    graph: nnef_grad.Graph,
+    folder: Path,
+    inputs: Mapping[str, Array],
+    place: Path,
+    target: str = "tract",
+    tolerance: float = TOLERANCE,
+) -> Verdict:
+    """Whether the gradients of a graph, lowered for a target, are the interpreter's in
+    tract. The gradients of the results are random.
+
+    Args:
+        graph: the graph.
+        folder: where its data are.
+        inputs: an array for each input.
+        place: a folder to write to.
+        target: what the backward graph is lowered for.
+        tolerance: of the error of a gradient, relative to its largest number.
+    """
+    needs("tract")
+    backward = nnef_grad.differentiate(graph, wrt="all").graph
+    lowered = nnef_grad.lower(backward, target)
+    variables = stored_values(backward, folder)
+    random = np.random.default_rng(1)
+    fed = {
+        t.name: inputs.get(t.name, random.standard_normal(t.shape).astype("f4"))
+        for t in backward.inputs
+    }
+    expected = nnef_grad.evaluate(backward, fed, variables)
+    data = {**variables, **lowered.data}
+    nnef_grad.save(lowered.graph, place / "backward/", data=data)
+    # A target may want integers as scalars.
+    scalars = {t.name for t in lowered.graph.inputs if t.dtype == "scalar"}
+    fed = {n: a.astype("f4") if n in scalars else a for n, a in fed.items()}
+    (outcome,) = run("tract", [Stored(place / "backward", fed)])
+    gradients = {t.name: expected[t.name] for t in backward.outputs}
+    return compare(outcome, gradients, tolerance)

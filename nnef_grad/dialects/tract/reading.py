@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import NoValueError, hint_of, unpack
 from nnef_grad.dialects.tract.evaluation import Reading, Stored
-from nnef_grad.dialects.tract.header import Header, read_header
+from nnef_grad.dialects.tract.header import read_header
+from nnef_grad.dialects.tract.values import dtype_of, is_known
 from nnef_grad.errors import (
     InvalidGraphError,
     NnefGradError,
@@ -30,6 +31,7 @@ from nnef_grad.ops.opset import OpSet
 from nnef_grad.source import Source
 
 PROPERTIES = "tract_core_properties"
+EXTERNALS = ("external", "tract_core_external")
 
 
 class Given(NamedTuple):
@@ -65,13 +67,16 @@ def read_graph(
     problems = list(version_problems(document))
     if problems:
         raise InvalidGraphError.collect(problems)
-    _refuse_unknown(given.symbols, header)
+    # tract takes a name in the shape of an input for a symbol too.
+    opened = (symbol.name for *_, symbol in _open_extents(document.graph))
+    symbols = header.symbols.union(opened)
+    _refuse_unknown(given.symbols, symbols)
     bodiless = [f for f in document.fragments if f.body is None]
     emitter = Emitter(opset.extended(bodiless))
     reading = Reading(
         emitter,
         document,
-        {**dict.fromkeys(header.symbols), **_symbols(document, given)},
+        {**dict.fromkeys(symbols), **_symbols(document, given)},
         given.stored,
         given.shapes,
         given.compounds,
@@ -82,10 +87,10 @@ def read_graph(
     return replace(graph, notes=notes), document
 
 
-def _refuse_unknown(symbols: Mapping[str, int], header: Header) -> None:
-    for name in symbols:
-        if name not in header.symbols:
-            near = suggestion(name, [*header.symbols])
+def _refuse_unknown(given: Mapping[str, int], symbols: Collection[str]) -> None:
+    for name in given:
+        if name not in symbols:
+            near = suggestion(name, [*symbols])
             raise UsageError(f"the document has no symbol '{name}'{near}")
 
 
@@ -139,7 +144,7 @@ def _open_extents(
         value = statement.value
         if not isinstance(value, syntax.Invocation):
             continue
-        if value.name not in ("external", "tract_core_external"):
+        if value.name not in EXTERNALS:
             continue
         for argument in value.values:
             items = argument.items if isinstance(argument, syntax.Array) else ()
@@ -223,10 +228,7 @@ class _GraphBody:
 
     def _check_external(self, statement: syntax.Assignment) -> None:
         value = statement.value
-        is_external = isinstance(value, syntax.Invocation) and value.name in (
-            "external",
-            "tract_core_external",
-        )
+        is_external = isinstance(value, syntax.Invocation) and value.name in EXTERNALS
         inputs = {p.name for p in self.definition.parameters}
         for identifier in identifiers(statement.target):
             if is_external and identifier.name not in inputs:
@@ -251,21 +253,14 @@ class _GraphBody:
         """An output, which must have its name: a copy if the tensor has another one."""
         value = self.scope[result.name]
         if not isinstance(value, Tensor):
-            dtype = values_dtype(value, result)
+            if not is_known(value):
+                message = f"output '{result.name}' of the graph is not a tensor"
+                raise InvalidGraphError(message, result.span)
+            dtype = dtype_of(value)
             value = self.reading.materialize(value, dtype, result.name, result.span)
         tensor = self.reading.emitter.pin_name(value, result.name)
         self.scope[result.name] = tensor
         return tensor
-
-
-def values_dtype(value: Any, result: syntax.Identifier) -> str:
-    """The data type of a known output."""
-    from nnef_grad.dialects.tract.values import dtype_of, is_known
-
-    if not is_known(value):
-        message = f"output '{result.name}' of the graph is not a tensor"
-        raise InvalidGraphError(message, result.span)
-    return dtype_of(value)
 
 
 def _without_numbers(graph: Graph, read: Collection[str]) -> Graph:

@@ -35,7 +35,7 @@ LANGUAGE = (
     Difference(
         "symbols as extents",
         "extension tract_symbol B;",
-        "numbers, which `--symbol`, `--batch` or `--input-shape` give",
+        "numbers, which the caller gives",
     ),
     Difference(
         "other extension lines", "extension vendor_thing;", "ignored, with a warning"
@@ -112,6 +112,7 @@ OPERATIONS = {
     "max_pool": "The border `constant` is what `ignore` is: a maximum over what is there.",
     "max_pool_with_index": "As for max_pool.",
     "pad": "The border `replicated` is `replicate`.",
+    "unsqueeze": "An axis that is named twice is two.",
     "variable": "Its data type is that of its data.",
 }
 

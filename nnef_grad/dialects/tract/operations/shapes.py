@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.dialects.tract.step import Step, axis_of, expansion
-from nnef_grad.dialects.tract.values import dtype_of, shape_of, simple
+from nnef_grad.dialects.tract.values import dtype_of, shape_of
 
 _BORDERS = {"replicated": "replicate"}
 
@@ -89,10 +89,8 @@ def one_hot(
 
 @expansion("unsqueeze")
 def unsqueeze(step: Step, x: Any, axes: list[int]) -> Any:
-    """New axes; those of a number make a constant."""
-    return step("unsqueeze", x, axes=axes) if axes else simple_or(x)
-
-
-def simple_or(x: Any) -> Any:
-    """The value, as a number where it is one."""
-    return simple(x) if isinstance(x, np.ndarray) else x
+    """New axes, one after the other from the first: one that is named twice is two."""
+    made: list[int] = []
+    for axis in sorted(axes):
+        made = [*(place + (place >= axis) for place in made), axis]
+    return step("unsqueeze", x, axes=sorted(made))
