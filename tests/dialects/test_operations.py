@@ -67,6 +67,7 @@ def test_every_operation_of_the_library_has_a_model() -> None:
     texts = "\n".join(model.text for model in MODELS)
     aliases = {
         "tract_onnx_is_nan",
+        "tract_onnx_isinf",
         "tract_transformers_silu",
         "tract_transformers_gelu_approx",
     }

@@ -12,6 +12,7 @@ from support.dialect_models import write_model
 import nnef_grad
 from nnef_grad.cli import main
 from nnef_grad.dialects import DIALECTS
+from nnef_grad.dialects.tract.library import IDIOMS, idioms
 from nnef_grad.errors import NnefGradError, UsageError
 from nnef_grad.options import OPTIONS
 
@@ -190,6 +191,7 @@ def test_there_is_no_such_symbol() -> None:
         ("y = reshape(x, shape = [x]);", "not known when the document is read", "[x]"),
         ("y = relu('a');", "argument 'x' of 'relu' wants tensor<scalar>, got 'a'", "'a'"),
         ("y = tract_core_fft(x);", "'tract_core_fft' is not read: NNEF has no complex", "tract_core_fft"),
+        ("y = tract_core_bitand(x, x);", "bits of integers are not in NNEF", "tract_core_bitand"),
         ("y = tract_core_cast(x, to = 'c64');", "there is no data type 'c64'", "tract_core_cast"),
         ("y = tract_core_scan(body = 'b', scan = [('a', x, 0, 1)], full = [], state = [], output = [('c', 'full', 0, 1)]);", "the document has no fragment 'b'", "tract_core_scan"),
         ("y = tract_core_einsum([x, x], expr = 'ij,jk->ik');", "'j' is 3 and 2", "tract_core_einsum"),
@@ -298,3 +300,32 @@ def test_compound_operations_are_kept_unless_they_are_expanded() -> None:
     text = document("y = softmax(x, 1);")
     assert len(nnef_grad.loads(text).operations) == 2
     assert len(nnef_grad.loads(text, expand=["softmax"]).operations) > 4
+
+
+# ---- Idioms ----
+
+
+@pytest.mark.parametrize("name", [*idioms()])
+def test_a_fragment_that_is_an_operation_of_the_standard(name: str) -> None:
+    fragment = idioms()[name].span.source.text
+    text = document(f"y = {name}(x);", more=fragment)
+    graph = nnef_grad.loads(text)
+    standard = IDIOMS.get(name, name)
+    assert [op.name for op in graph.operations] == ["external", standard]
+    body = nnef_grad.loads(text, expand=[standard])
+    values = {"x": np.linspace(-3.0, 3.0, 6).reshape(2, 3)}
+    ours, theirs = (nnef_grad.evaluate(g, values)["y"] for g in (graph, body))
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_a_fragment_that_is_almost_one() -> None:
+    fragment = idioms()["silu"].span.source.text.replace("sigmoid(", "tanh(")
+    graph = nnef_grad.loads(document("y = silu(x);", more=fragment))
+    assert [op.name for op in graph.operations] == ["external", "tanh", "mul"]
+
+
+def test_integers_in_the_place_of_scalars() -> None:
+    graph = nnef_grad.loads(document("y = add(mul(x, 2), leaky_relu(x, 1));"))
+    operands = [op.operands for op in graph.operations if op.name == "mul"]
+    assert operands == [(graph.inputs[0], 2.0)]
+    assert type(operands[0][1]) is float

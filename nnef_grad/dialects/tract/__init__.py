@@ -12,5 +12,6 @@ folding.py     operations on known values
 step.py        the view of an invocation that the functions in operations/ get
 operations/    a function for each operation that takes shapes or values
 tract.nnef     the declarations of tract's operations, with bodies where these are enough
+idioms.nnef    fragments of torch-to-nnef that are operations of the standard
 tables.py      what differs from the standard, what is ignored, what is refused
 """

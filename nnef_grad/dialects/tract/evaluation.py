@@ -11,11 +11,11 @@ from nnef_grad.build.arguments import bind
 from nnef_grad.build.arithmetic import compute
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import _VISIT, Evaluator, NoValueError, Scope
-from nnef_grad.dialects.tract import operations
 from nnef_grad.dialects.tract.arguments import Fitting, match
 from nnef_grad.dialects.tract.folding import fold
-from nnef_grad.dialects.tract.library import builtin, own_library
-from nnef_grad.dialects.tract.step import EXPANSIONS, Step
+from nnef_grad.dialects.tract.library import builtin, idiom_of, own_library
+from nnef_grad.dialects.tract.operations import EXPANSIONS
+from nnef_grad.dialects.tract.step import Step
 from nnef_grad.dialects.tract.tables import NUMBERS, REFUSED
 from nnef_grad.dialects.tract.values import (
     as_array,
@@ -134,7 +134,7 @@ class Reading(Evaluator):
         self._count(place)
         fitted = self.fitting.fit(fragment, values, places, place)
         if fragment is self.fragments.get(fragment.name) and fragment.body is not None:
-            return self._body(fragment, fitted, hint, place)
+            return self._own(fragment, fitted, hint, place)
         return self._invoke(fragment, fitted, node.dtype, hint, place)
 
     def _declaration(self, node: syntax.Invocation) -> syntax.Fragment:
@@ -166,6 +166,22 @@ class Reading(Evaluator):
         if fragment.body is not None and not is_whole:
             return self._body(fragment, values, hint, place)
         return self._emit(fragment, values, dtype, hint, place)
+
+    def _own(
+        self,
+        fragment: syntax.Fragment,
+        values: Mapping[str, Any],
+        hint: str,
+        place: Span,
+    ) -> Any:
+        """The results of a fragment of the document."""
+        name = idiom_of(fragment)
+        if name is None or name in self.compounds:
+            return self._body(fragment, values, hint, place)
+        whole = {**fragment.defaults, **values}
+        operands = [whole[p.name] for p in fragment.operands]
+        attributes = {p.name: whole[p.name] for p in fragment.attributes}
+        return self.standard(name, operands, attributes, None, hint, place)
 
     def _body(
         self,
@@ -343,7 +359,6 @@ _OWN_VISIT: dict[type, Callable[..., Any]] = {
     syntax.Operator: Reading._operator,
     syntax.Invocation: Reading._invocation,
 }
-operations.load()
 
 
 def _tensors_of(type_: Any, value: Any) -> Sequence[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,6 +20,24 @@ from nnef_grad.language.syntax import Fragment
 def tract_library() -> FragmentFile:
     """The operations of tract's registries, from tract.nnef."""
     return FragmentFile(Path(__file__).parent / "tract.nnef")
+
+
+@lru_cache(maxsize=1)
+def idioms() -> FragmentFile:
+    """The fragments that stand for operations of the standard, from idioms.nnef."""
+    return FragmentFile(Path(__file__).parent / "idioms.nnef")
+
+
+def idiom_of(fragment: Fragment) -> str | None:
+    """The operation of the standard that a fragment of a document is, if it is one."""
+    name = fragment.name
+    if name not in idioms() or idioms()[name] != fragment:
+        return None
+    return IDIOMS.get(name, name)
+
+
+# Those that have another name in the standard.
+IDIOMS = {"tract_gelu": "gelu"}
 
 
 @lru_cache(maxsize=1)
@@ -50,7 +68,7 @@ class Joined(Library):
     def __contains__(self, name: object) -> bool:
         return any(name in library for library in self._libraries)
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name for lib in self._libraries for name in lib))
 
     def __len__(self) -> int:

@@ -1,12 +1,28 @@
-"""The functions that expand operations of tract's dialect, by family."""
+"""The functions that expand operations of tract's dialect, by family. Importing a family
+enters its functions.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
+from nnef_grad.dialects.tract.operations import (
+    attention,
+    inputs,
+    logic,
+    loops,
+    products,
+    reductions,
+    resizing,
+    selection,
+    shapes,
+    windows,
+)
+from nnef_grad.dialects.tract.step import EXPANSIONS
 
-FAMILIES = (
+__all__ = [
+    "EXPANSIONS",
     "attention",
     "inputs",
+    "logic",
     "loops",
     "products",
     "reductions",
@@ -14,10 +30,4 @@ FAMILIES = (
     "selection",
     "shapes",
     "windows",
-)
-
-
-def load() -> None:
-    """Enters the functions of all families."""
-    for family in FAMILIES:
-        import_module(f"{__name__}.{family}")
+]
