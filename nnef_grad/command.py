@@ -16,7 +16,7 @@ from nnef_grad import console
 from nnef_grad.autodiff.backward import Wrt
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
-from nnef_grad.model import declared_variables, from_source
+from nnef_grad.model import declared_variables, from_container, from_source
 from nnef_grad.progress import Progress
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.data import arrays_of
@@ -43,6 +43,7 @@ def _json(data: Mapping[str, Any]) -> str:
 _ADVICE = {
     "lenient": ", or read it with --lenient",
     "overwrite": ": use --force to replace it",
+    "symbol": ": give it one with --symbol, or by --batch or --input-shape",
     "smaller": ": try a smaller --batch or --input-shape, or allow it by --check-memory",
 }
 
@@ -69,6 +70,8 @@ def compile_model(
     expand: tuple[str, ...],
     gelu: str,
     lenient: bool,
+    dialect: str | None,
+    symbol: tuple[str, ...],
     target: str,
     check: bool,
     check_seed: int,
@@ -91,6 +94,8 @@ def compile_model(
             expand=[*split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
             rules=own_rules,
             lenient=lenient,
+            dialect=dialect,
+            symbols=symbol,
         )
     with progress.stage("differentiating"):
         backward = _differentiation(jacobian, seed)(
@@ -138,21 +143,25 @@ def refuse(output: str, model: str, force: bool) -> None:
 
 
 def read_model(
-    container: Container | None, *, input_shapes: Sequence[str], **options: Any
+    container: Container | None,
+    *,
+    input_shapes: Sequence[str],
+    symbols: Sequence[str] = (),
+    **options: Any,
 ) -> nnef_grad.Graph:
     """The graph of a container, or of the text on stdin.
 
     Args:
         container: the container.
         input_shapes: shapes of inputs, as texts of the form NAME=EXTENT,EXTENT,...
+        symbols: numbers of symbols, as texts of the form NAME=NUMBER.
         options: as for `nnef_grad.load`.
     """
-    shapes = dict(map(_parse_shape, input_shapes))
+    options["input_shapes"] = dict(map(_parse_shape, input_shapes))
+    options["symbols"] = dict(map(_parse_symbol, symbols))
     if container is None:
-        return from_source(console.read_stdin(), input_shapes=shapes, **options)
-    return from_source(
-        container.graph(), container.quantization(), input_shapes=shapes, **options
-    )
+        return from_source(console.read_stdin(), **options)
+    return from_container(container, **options)
 
 
 def _lower(
@@ -295,6 +304,14 @@ def split(values: Sequence[str]) -> list[str]:
 def _wrt(names: list[str]) -> Wrt:
     """The name of a group, or a list of tensors; a group cannot be in the list."""
     return names[0] if len(names) == 1 else names
+
+
+def _parse_symbol(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if not number.strip().isdecimal() or int(number) < 1:
+        message = f"--symbol expects NAME=N, a positive number, and got '{text}'"
+        raise UsageError(message)
+    return name.strip(), int(number)
 
 
 def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -33,8 +33,8 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 
 # Lenient reading repairs known mistakes of exporters; overwriting replaces a file; a
-# smaller batch or input takes less memory.
-Remedy = Literal["lenient", "overwrite", "smaller"]
+# smaller batch or input takes less memory; a symbol of a dialect needs a number.
+Remedy = Literal["lenient", "overwrite", "smaller", "symbol"]
 
 
 class Problem(NamedTuple):

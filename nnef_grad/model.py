@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rule_files import check_rules
@@ -13,6 +13,7 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.builder import build_graph
 from nnef_grad.build.quantization import read_quantization
 from nnef_grad.collector import collector_paused
+from nnef_grad.dialects import TRACT, dialect_of
 from nnef_grad.errors import InvalidGraphError, UsageError, bounded_nesting, suggestion
 from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.graph.printer import print_graph
@@ -22,7 +23,8 @@ from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
 from nnef_grad.source import Source, Span
 from nnef_grad.storage import containers, output
-from nnef_grad.storage.data import Declared, parts_of, undeclared
+from nnef_grad.storage.containers import Container
+from nnef_grad.storage.data import Declared, VariableData, parts_of, undeclared
 from nnef_grad.storage.files import PathLike, read_source, write_texts
 from nnef_grad.storage.output import ModelFormat
 from nnef_grad.storage.parts import Part, Text
@@ -42,6 +44,8 @@ def load(
     expand: Sequence[str] = (),
     rules: Rules | None = None,
     lenient: bool = False,
+    dialect: str | None = None,
+    symbols: Mapping[str, int] | None = None,
 ) -> Graph:
     """Reads a graph, with its quantization info. `load_data` reads the data of its
     variables.
@@ -60,6 +64,11 @@ def load(
             document declares without a body.
         lenient: whether known mistakes of exporters are repaired; the warnings of the
             graph list the repairs.
+        dialect: 'nnef', the standard, or 'tract', what tract and torch-to-nnef write;
+            by default the one that the document's extension lines name. Documents of a
+            dialect become graphs of standard operations.
+        symbols: the numbers of the symbols that a document of tract's dialect has for
+            extents.
 
     Returns:
         The flat graph, checked, with the shape of every tensor.
@@ -68,9 +77,25 @@ def load(
         NnefGradError: it cannot be read, or its text is not a valid graph.
     """
     container = containers.open_container(path)
-    source, quantization = container.graph(), container.quantization()
+    return from_container(
+        container,
+        input_shapes=input_shapes,
+        batch=batch,
+        expand=expand,
+        rules=rules,
+        lenient=lenient,
+        dialect=dialect,
+        symbols=symbols,
+    )
+
+
+def from_container(container: Container, **options: Any) -> Graph:
+    """The graph of an open container; see `load`."""
     return from_source(
-        source, quantization, input_shapes, batch, expand, rules, lenient
+        container.graph(),
+        container.quantization(),
+        stored=VariableData(container),
+        **options,
     )
 
 
@@ -84,6 +109,8 @@ def loads(
     rules: Rules | None = None,
     lenient: bool = False,
     quant: str | None = None,
+    dialect: str | None = None,
+    symbols: Mapping[str, int] | None = None,
 ) -> Graph:
     """Reads a graph from a string; `name` is its name in error messages, `quant` a
     string of quantization info. Otherwise as `load`.
@@ -91,7 +118,15 @@ def loads(
     source = Source(name, text)
     quantization = None if quant is None else Source(f"{name}.quant", quant)
     return from_source(
-        source, quantization, input_shapes, batch, expand, rules, lenient
+        source,
+        quantization,
+        input_shapes,
+        batch,
+        expand,
+        rules,
+        lenient,
+        dialect=dialect,
+        symbols=symbols,
     )
 
 
@@ -269,27 +304,48 @@ def from_source(
     expand: Sequence[str] = (),
     rules: Rules | None = None,
     lenient: bool = False,
+    *,
+    dialect: str | None = None,
+    symbols: Mapping[str, int] | None = None,
+    stored: VariableData | None = None,
 ) -> Graph:
-    """The checked flat graph of a source; see `load`."""
+    """The checked flat graph of a source; see `load`. The data of its variables, `stored`,
+    are read where a dialect needs their values.
+    """
     with bounded_nesting(Span(source, 0, 0)):
-        document = parse_document(source)
         wanted = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
-        _refuse_unknown(document, wanted)
         _refuse_primitive(expand)
         rules = rules if rules is not None else Rules()
-        graph = build_graph(
-            document,
-            rules.opset,
-            shapes=lambda name, declared: _shape(name, declared, wanted, batch),
-            compounds=expand,
-            lenient=lenient,
-        )
+        inputs = _Inputs(wanted, batch)
+        if dialect_of(source, dialect) == TRACT:
+            from nnef_grad.dialects.tract.reading import Given, read_graph
+
+            given = Given(symbols or {}, stored, inputs.shape, inputs.extent, {*expand})
+            graph, document = read_graph(source, rules.opset, given)
+            _refuse_unknown(document, wanted)
+        else:
+            document = parse_document(source)
+            _refuse_unknown(document, wanted)
+            _refuse_symbols(symbols)
+            graph = build_graph(
+                document,
+                rules.opset,
+                shapes=inputs.shape,
+                compounds=expand,
+                lenient=lenient,
+            )
         rules.refuse_unknown(graph.declared)
         if quantization is None:
             return graph
         library = with_fragments(document.fragments)
         entries = read_quantization(quantization, graph, library)
         return replace(graph, quantization=entries)
+
+
+def _refuse_symbols(symbols: Mapping[str, int] | None) -> None:
+    for name in symbols or ():
+        message = f"a document of the standard has no symbols, and '{name}' is given"
+        raise UsageError(message)
 
 
 def _refuse_unknown(document: Document, wanted: Mapping[str, Shape]) -> None:
@@ -309,19 +365,35 @@ def _refuse_primitive(expand: Sequence[str]) -> None:
             raise UsageError(f"'{name}' is a primitive operation: it has no body")
 
 
-def _shape(
-    name: str, declared: Shape, wanted: Mapping[str, Shape], batch: int | None
-) -> Shape:
-    shape = wanted.get(name, declared)
-    if len(shape) != len(declared):
-        given = f"the shape {list(shape)} has rank {len(shape)}"
-        raise UsageError(f"input '{name}' has rank {len(declared)}, but {given}")
-    if batch is not None and name not in wanted and shape:
-        shape = (batch, *shape[1:])
-    if any(extent < 1 for extent in shape) and shape != declared:
-        must = f"the extents of input '{name}' must be positive"
-        raise UsageError(f"{must}, but are {list(shape)}")
-    return shape
+class _Inputs(NamedTuple):
+    """The extents that the caller gives inputs.
+
+    Attributes:
+        wanted: shapes, by the name of the input.
+        batch: the extent of axis 0 of the others.
+    """
+
+    wanted: Mapping[str, Shape]
+    batch: int | None
+
+    def extent(self, name: str, axis: int) -> int | None:
+        """The extent that the caller gives an axis, if it does."""
+        if name in self.wanted:
+            return dict(enumerate(self.wanted[name])).get(axis)
+        return self.batch if axis == 0 else None
+
+    def shape(self, name: str, declared: Shape) -> Shape:
+        """The shape of an input."""
+        shape = self.wanted.get(name, declared)
+        if len(shape) != len(declared):
+            given = f"the shape {list(shape)} has rank {len(shape)}"
+            raise UsageError(f"input '{name}' has rank {len(declared)}, but {given}")
+        if self.batch is not None and name not in self.wanted and shape:
+            shape = (self.batch, *shape[1:])
+        if any(extent < 1 for extent in shape) and shape != declared:
+            must = f"the extents of input '{name}' must be positive"
+            raise UsageError(f"{must}, but are {list(shape)}")
+        return shape
 
 
 # ---- Rules ----

@@ -193,6 +193,20 @@ OPTIONS: Groups = {
             metavar="N",
         ),
         Option(
+            "--dialect",
+            "nnef-grad dynamic.nnef --dialect tract --batch 8",
+            "The dialect of MODEL: nnef, the standard, or tract, what torch-to-nnef writes; "
+            "by default the one that its extension lines name.",
+            type=click.Choice(("nnef", "tract")),
+        ),
+        Option(
+            "--symbol",
+            "nnef-grad dynamic.nnef --symbol B=8",
+            "Give a symbol of tract's dialect a number. May be repeated.",
+            metavar="NAME=N",
+            multiple=True,
+        ),
+        Option(
             "--rules",
             "nnef-grad model.nnef --rules rules.nnef",
             "Read rules from FILE: fragments named <operation>_vjp.",

@@ -53,6 +53,7 @@ def make_step(
     batch: int | None,
     rules: str | None,
     lenient: bool,
+    dialect: str | None,
     format: str,
     quiet: bool,
 ) -> None:
@@ -68,6 +69,7 @@ def make_step(
             batch=batch,
             rules=own_rules,
             lenient=lenient,
+            dialect=dialect,
         )
     data: Mapping[str, Any] = {}
     if container is not None and not _is_text(out):

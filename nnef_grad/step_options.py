@@ -165,6 +165,7 @@ STEP_OPTIONS: Groups = {
             ("batch", "--batch 8"),
             ("rules", "--rules rules.nnef"),
             ("lenient", "--lenient"),
+            ("dialect", "--dialect nnef"),
         )
     ],
     "Messages": [

@@ -70,6 +70,18 @@ graph net( x ) -> ( y )
 }
 """
 EXPORTED = MODEL.replace("variable(", "variable<scalar>(")
+DYNAMIC = """version 1.0;
+
+extension tract_registry tract_core;
+extension tract_symbol B;
+
+graph net( x ) -> ( y )
+{
+    x = tract_core_external(shape = [B, 3], datum_type = 'f32');
+    w = variable<scalar>(label = 'w', shape = [4, 3]);
+    y = tract_core_erf(linear(x, w, 0.0));
+}
+"""
 RULES = "fragment tanh_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = dy * (1.0 - y * y); }\n"
 STEP_MODEL = """version 1.0;
 
@@ -137,6 +149,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in {
         "model.nnef": MODEL,
         "exported.nnef": EXPORTED,
+        "dynamic.nnef": DYNAMIC,
         "rules.nnef": RULES,
     }.items():
         (tmp_path / name).write_text(text, "utf-8")

@@ -25,6 +25,7 @@ ORDER = (
     "autodiff",
     "interpreter",
     "storage",
+    "dialects",
     "targets",
     "model",
     "interop",

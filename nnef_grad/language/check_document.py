@@ -35,7 +35,8 @@ def check_document(document: Document, known: Library) -> list[Problem]:
     return sorted(problems, key=Problem.position)
 
 
-def _header_problems(document: Document) -> Iterator[Problem]:
+def version_problems(document: Document) -> Iterator[Problem]:
+    """The problems of the version, if it has any."""
     version = document.version
     if not _VERSION.fullmatch(version.name):
         message = f"'{version.name}' is not a version number: write 1.0"
@@ -43,6 +44,10 @@ def _header_problems(document: Document) -> Iterator[Problem]:
     elif float(version.name) > 1.0:
         message = f"version {version.name} is not supported: nnef-grad reads NNEF 1.0"
         yield Problem(message, version.span)
+
+
+def _header_problems(document: Document) -> Iterator[Problem]:
+    yield from version_problems(document)
     enabled = {e.name for e in document.extensions}
     for extension in document.extensions:
         if extension.name not in EXTENSIONS:

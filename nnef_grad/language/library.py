@@ -33,6 +33,11 @@ class FragmentFile(Library):
         }
         self._parsed: dict[str, Fragment] = {}
 
+    @property
+    def text(self) -> str:
+        """The whole file."""
+        return self._source.text
+
     def __getitem__(self, name: str) -> Fragment:
         if name not in self._parsed:
             (self._parsed[name],) = parse_fragments(self._source, *self._places[name])
@@ -52,6 +57,12 @@ class FragmentFile(Library):
 def standard() -> FragmentFile:
     """The standard operations, from stdlib.nnef."""
     return FragmentFile(Path(__file__).parent / "stdlib.nnef")
+
+
+@lru_cache(maxsize=1)
+def extras() -> FragmentFile:
+    """What the standard lacks and several formats have, from extras.nnef."""
+    return FragmentFile(Path(__file__).parent / "extras.nnef")
 
 
 class Extended(Library):

@@ -26,8 +26,12 @@ Node = TypeVar("Node")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 
 
-def parse_document(source: Source) -> syntax.Document:
+def parse_document(source: Source, text: str | None = None) -> syntax.Document:
     """Reads a whole document.
+
+    Args:
+        source: the document.
+        text: its text, with blanks in place of what is read elsewhere.
 
     Raises:
         NnefSyntaxError: the text is not an NNEF 1.0 document; the error points at the
@@ -37,10 +41,11 @@ def parse_document(source: Source) -> syntax.Document:
     def parse(text: str) -> syntax.Document:
         return _parse(TreeBuilder.document, source, text)
 
+    text = source.text if text is None else text
     try:
-        return parse(source.text)
+        return parse(text)
     except NnefSyntaxError as error:
-        problems = all_problems(source.text, error, parse)
+        problems = all_problems(text, error, parse)
         raise NnefSyntaxError.collect(problems) from None
 
 

@@ -8,7 +8,7 @@ control_flow.py branches, loops and sequences, which are expanded
 conversion.py   a complete model to an NNEF graph
 operations/     a function for each operation that is converted here
 node.py         the view of an operation that these functions get
-fragments.nnef  operations of ONNX, written in NNEF
+fragments.nnef  operations of ONNX, written in NNEF; others are in language/extras.nnef
 converter.py    the converter of nnef_tools, for the other operations
 casts.py        casts of integers, where NNEF computes with scalars only
 parameters.py   warnings about initializers that are no single parameter

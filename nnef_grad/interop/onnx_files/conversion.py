@@ -24,7 +24,7 @@ from nnef_grad.interop.onnx_files.operations import CONVERSIONS
 from nnef_grad.interop.onnx_files.parameters import warnings
 from nnef_grad.interop.onnx_files.reading import refuse_unknown_shapes
 from nnef_grad.interop.onnx_files.refusals import translate_errors
-from nnef_grad.language.library import Library, standard, with_fragments
+from nnef_grad.language.library import Library, extras, standard, with_fragments
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.source import Source
 
@@ -188,7 +188,9 @@ def _library() -> Library:
 
 
 def _own_fragments() -> str:
-    return (Path(__file__).parent / "fragments.nnef").read_text("utf-8")
+    """Those of ONNX, after those that it shares with other formats."""
+    own = (Path(__file__).parent / "fragments.nnef").read_text("utf-8")
+    return f"{extras().text}\n{own}"
 
 
 def _fragments(graph: Any) -> str:

@@ -18,12 +18,17 @@ def execute(folder: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     order of the signature, and have names of tract's own.
     """
     _, outputs = signature(folder)
-    model = tract.nnef().load(folder)
+    model = _reader().load(folder)
     names = [model.input_name(index) for index in range(model.input_count())]
     results = model.into_runnable().run([inputs[name] for name in names])
     return {
         name: result.to_numpy() for name, result in zip(outputs, results, strict=True)
     }
+
+
+def _reader() -> tract.Nnef:
+    """The reader with the registries that documents of tract's dialect name."""
+    return tract.nnef().with_tract_extra().with_onnx().with_tract_transformers()
 
 
 if __name__ == "__main__":

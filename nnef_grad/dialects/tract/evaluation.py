@@ -1,0 +1,385 @@
+"""Expressions and invocations of tract's dialect to values: see values.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from nnef_grad.build.arguments import bind
+from nnef_grad.build.arithmetic import compute
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.evaluation import _VISIT, Evaluator, NoValueError, Scope
+from nnef_grad.dialects.tract.arguments import Fitting, match
+from nnef_grad.dialects.tract.folding import fold
+from nnef_grad.dialects.tract.library import builtin, idiom_of, own_library
+from nnef_grad.dialects.tract.operations import EXPANSIONS
+from nnef_grad.dialects.tract.step import Step
+from nnef_grad.dialects.tract.tables import NUMBERS, REFUSED
+from nnef_grad.dialects.tract.values import (
+    as_array,
+    common_dtype,
+    converted,
+    dtype_of,
+    is_known,
+    items_of,
+    simple,
+)
+from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
+from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.language import syntax
+from nnef_grad.language.library import Library, standard
+from nnef_grad.language.operators import OPERATIONS
+from nnef_grad.language.types import GENERIC, ArrayType, TensorType
+from nnef_grad.source import Span
+
+
+class Stored(Protocol):
+    """The data of variables, by label."""
+
+    def __contains__(self, label: object) -> bool: ...
+    def __getitem__(self, label: str) -> Any: ...
+    def header(self, label: str) -> Any:
+        """The type and shape of the data."""
+
+
+class Reading(Evaluator):
+    """Evaluates the expressions of a document.
+
+    Attributes:
+        emitter: emits the operations.
+        warnings: what was ignored.
+        symbols: the numbers of symbols; None for one that has none.
+        stored: the data of the variables, if there are any.
+        shapes: gives the shape of an external from its name and its declared shape.
+        numbers: the variables that were read as numbers.
+        failed: the names whose statements have failed.
+    """
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        document: syntax.Document,
+        symbols: Mapping[str, int | None],
+        stored: Stored | None,
+        shapes: Callable[[str, Shape], Shape],
+        compounds: Collection[str] = (),
+    ) -> None:
+        super().__init__(emitter)
+        self.fragments = {f.name: f for f in document.fragments}
+        self.scope_library: Library = own_library(
+            document.fragments, emitter.opset.declarations
+        )
+        self.symbols = symbols
+        self.stored = stored
+        self.shapes = shapes
+        self.compounds = compounds
+        self.warnings: list[Problem] = []
+        self.numbers: set[str] = set()
+        self.failed: set[str] = set()
+        self.fitting = Fitting(self)
+
+    # ---- Expressions ----
+
+    def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
+        return _OWN_VISIT[type(expression)](self, expression, scope, hint)
+
+    def _identifier(self, node: syntax.Identifier, scope: Scope, hint: str) -> Any:
+        name = node.name
+        if name in scope:
+            return scope[name]
+        if name in self.failed:
+            raise NoValueError(name)
+        if name in self.symbols:
+            return self._symbol(name, node.span)
+        if name in NUMBERS:
+            return NUMBERS[name]
+        near = suggestion(name, [*scope, *self.symbols])
+        raise InvalidGraphError(f"'{name}' is not defined{near}", self.place(node.span))
+
+    def _symbol(self, name: str, span: Span) -> int:
+        number = self.symbols[name]
+        if number is None:
+            message = f"symbol '{name}' has no number"
+            raise InvalidGraphError(message, self.place(span), remedy="symbol")
+        return number
+
+    def _operator(self, node: syntax.Operator, scope: Scope, hint: str) -> Any:
+        values = [self._part(operand, scope, hint) for operand in node.operands]
+        if any(isinstance(value, (Tensor, np.ndarray)) for value in values):
+            name = OPERATIONS[node.symbol, len(values)]
+            return self.standard(name, values, {}, None, hint, node.span)
+        if {*map(type, values)} == {int, float}:
+            values = list(map(float, values))
+        return compute(node.symbol, values, node.span)
+
+    # ---- Invocations ----
+
+    def _invocation(
+        self,
+        node: syntax.Invocation,
+        scope: Scope,
+        hint: str,
+        target: syntax.Target | None = None,
+    ) -> Any:
+        fragment = self._declaration(node)
+        given, ignored = match(fragment, node)
+        for keyword in ignored:
+            message = f"'{node.name}' has no parameter '{keyword.name}': it is ignored"
+            self.warnings.append(Problem(message, self.place(keyword.span)))
+        values = {n: self._part(a, scope, hint) for n, a in given.items()}
+        places = {n: self.place(a.span) for n, a in given.items()}
+        place = self.place(node.span)
+        self._count(place)
+        fitted = self.fitting.fit(fragment, values, places, place)
+        if fragment is self.fragments.get(fragment.name) and fragment.body is not None:
+            return self._own(fragment, fitted, hint, place)
+        return self._invoke(fragment, fitted, node.dtype, hint, place)
+
+    def _declaration(self, node: syntax.Invocation) -> syntax.Fragment:
+        name, library = node.name, self.scope_library
+        if name in library:
+            return library[name]
+        place = self.place(node.span)
+        if name in REFUSED:
+            raise InvalidGraphError(f"'{name}' is not read: {REFUSED[name]}", place)
+        near = suggestion(name, list(library))
+        raise InvalidGraphError(f"there is no operation '{name}'{near}", place)
+
+    def _invoke(
+        self,
+        fragment: syntax.Fragment,
+        values: Mapping[str, Any],
+        dtype: str | None,
+        hint: str,
+        place: Span,
+    ) -> Any:
+        """The results of an operation of the libraries."""
+        function = EXPANSIONS.get(fragment.name)
+        if function is not None:
+            whole = {**fragment.defaults, **values}
+            step = Step(self, fragment.name, hint, place, dtype)
+            with located(place):
+                return function(step, *(whole[p.name] for p in fragment.parameters))
+        is_whole = fragment.name in standard() and fragment.name not in self.compounds
+        if fragment.body is not None and not is_whole:
+            return self._body(fragment, values, hint, place)
+        return self._emit(fragment, values, dtype, hint, place)
+
+    def _own(
+        self,
+        fragment: syntax.Fragment,
+        values: Mapping[str, Any],
+        hint: str,
+        place: Span,
+    ) -> Any:
+        """The results of a fragment of the document."""
+        name = idiom_of(fragment)
+        if name is None or name in self.compounds:
+            return self._body(fragment, values, hint, place)
+        whole = {**fragment.defaults, **values}
+        operands = [whole[p.name] for p in fragment.operands]
+        attributes = {p.name: whole[p.name] for p in fragment.attributes}
+        return self.standard(name, operands, attributes, None, hint, place)
+
+    def _body(
+        self,
+        fragment: syntax.Fragment,
+        values: Mapping[str, Any],
+        hint: str,
+        place: Span,
+    ) -> Any:
+        results = self.results_of(fragment, values, hint, place)
+        found = tuple(results.values())
+        return found[0] if len(found) == 1 else found
+
+    def results_of(
+        self,
+        fragment: syntax.Fragment,
+        values: Mapping[str, Any],
+        hint: str,
+        place: Span,
+    ) -> dict[str, Any]:
+        """The results of the body of a fragment, by name."""
+        _check_results(fragment, place)
+        outer = self.scope_library
+        if fragment is not self.fragments.get(fragment.name):
+            self.scope_library = builtin()
+        own = fragment.results[0].name if len(fragment.results) == 1 else None
+        try:
+            return self.instantiate(
+                fragment,
+                {**fragment.defaults, **values},
+                lambda name: hint if name == own else f"{hint}_{name}",
+                place,
+            )
+        finally:
+            self.scope_library = outer
+
+    # ---- What operations become ----
+
+    def standard(
+        self,
+        name: str,
+        operands: Sequence[Any],
+        attributes: Mapping[str, Any],
+        dtype: str | None,
+        hint: str,
+        span: Span,
+    ) -> Any:
+        """The result of an operation of the standard; operands are in declared order."""
+        fragment = standard()[name]
+        names = (p.name for p in fragment.operands)
+        values = {**dict(zip(names, operands, strict=False)), **attributes}
+        return self._emit(fragment, values, dtype, hint, self.place(span))
+
+    def library(
+        self,
+        name: str,
+        operands: Sequence[Any],
+        attributes: Mapping[str, Any],
+        hint: str,
+        span: Span,
+    ) -> Any:
+        """The results of a fragment of the dialect's own libraries."""
+        fragment = builtin()[name]
+        names = (p.name for p in fragment.parameters)
+        values = {**dict(zip(names, operands, strict=False)), **attributes}
+        return self._body(fragment, values, hint, span)
+
+    def _emit(
+        self,
+        fragment: syntax.Fragment,
+        values: Mapping[str, Any],
+        dtype: str | None,
+        hint: str,
+        place: Span,
+    ) -> Any:
+        """Emits an operation as it is, or computes it if all its operands are known."""
+        operands = [values[p.name] for p in fragment.operands if p.name in values]
+        generic = dtype
+        if generic is None and fragment.deduces_dtype:
+            generic = common_dtype(
+                item
+                for p in fragment.generic_parameters
+                if p.name in values and p in fragment.operands
+                for item in _tensors_of(p.type, values[p.name])
+            )
+        if operands and all(map(is_known, operands)) and fragment.name in standard():
+            with located(place):
+                results = fold(fragment, values, generic)
+            return results[0] if len(results) == 1 else results
+        given = dict(values)
+        for p in fragment.operands:
+            if p.name in given:
+                given[p.name] = self._operand(
+                    p.type, given[p.name], generic, f"{hint}_{p.name}", place
+                )
+        call = bind(fragment, given, None if fragment.deduces_dtype else generic)
+        results = self.emitter.emit_op(
+            call,
+            hints=(hint,)
+            if len(fragment.results) == 1
+            else tuple(f"{hint}_{r.name}" for r in fragment.results),
+            span=place,
+        )
+        parts = [list(r) if isinstance(r, tuple) else r for r in results]
+        return parts[0] if len(parts) == 1 else tuple(parts)
+
+    def _operand(
+        self, type_: Any, value: Any, generic: str | None, hint: str, place: Span
+    ) -> Any:
+        if isinstance(type_, ArrayType):
+            return [
+                self._operand(type_.item, item, generic, hint, place) for item in value
+            ]
+        assert isinstance(type_, TensorType)
+        dtype = generic if type_.dtype == GENERIC else type_.dtype
+        return self.materialize(value, dtype or dtype_of(value), hint, place)
+
+    def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
+        """A value as an operand of a data type: a tensor or a literal."""
+        if isinstance(value, Tensor):
+            return self.cast(value, dtype, hint, span)
+        array = converted(value, dtype)
+        if not array.ndim:
+            return simple(array)
+        is_uniform = bool((array == array.flat[0]).all()) if array.size else False
+        items = array.reshape(-1)[: 1 if is_uniform else None].tolist()
+        attributes = {"shape": list(array.shape), "value": items}
+        return self._emit(standard()["constant"], attributes, dtype, hint, span)
+
+    def cast(self, x: Tensor, dtype: str, hint: str, span: Span) -> Any:
+        """A tensor as one of another data type. Whole numbers stay what they are."""
+        made = (x.dtype, dtype)
+        if x.dtype == dtype:
+            return x
+        if made == ("logical", "scalar"):
+            return self.standard("select", [x, 1.0, 0.0], {}, None, hint, span)
+        if dtype == "logical":
+            number = self.cast(x, "scalar", hint, span)
+            return self.standard("ne", [number, 0.0], {}, None, hint, span)
+        if made == ("logical", "integer"):
+            x = self.cast(x, "scalar", hint, span)
+        fragment = standard()["cast"]
+        call = bind(fragment, {"input": x}, dtype)
+        (result,) = self.emitter.emit_op(call, hints=(hint,), span=span)
+        return result
+
+    # ---- Numbers ----
+
+    def number_of(self, tensor: Tensor, span: Span) -> Any:
+        """The number that a variable of one element holds; None for another tensor.
+
+        Raises:
+            InvalidGraphError: the document has no data.
+        """
+        made = self.emitter.producer(tensor)
+        if made is None or made.name != "variable" or np.prod(tensor.shape) != 1:
+            return None
+        label = str(made.attributes["label"])
+        if self.stored is None or label not in self.stored:
+            message = f"the number in variable '{label}' is needed to read the document"
+            advice = "read the folder or the archive with its data"
+            raise InvalidGraphError(f"{message}: {advice}", span)
+        self.numbers.add(tensor.name)
+        return as_array(self.stored[label]).reshape(()).item()
+
+    def place(self, span: Span) -> Span:
+        """The place of a part of the body that is expanded, with its caller."""
+        if self.caller is None or span.caller is not None:
+            return span
+        return span._replace(caller=self.caller)
+
+
+_OWN_VISIT: dict[type, Callable[..., Any]] = {
+    **_VISIT,
+    syntax.Identifier: Reading._identifier,
+    syntax.Operator: Reading._operator,
+    syntax.Invocation: Reading._invocation,
+}
+
+
+def _tensors_of(type_: Any, value: Any) -> Sequence[Any]:
+    return items_of(value) if isinstance(type_, ArrayType) else [value]
+
+
+def _check_results(fragment: syntax.Fragment, place: Span) -> None:
+    """Refuses a body that does not assign its results."""
+    if fragment.body is None:
+        message = f"'{fragment.name}' has no body, and no rule gives its shape"
+        raise InvalidGraphError(message, place)
+    assigned = {
+        name for statement in fragment.body for name in _names(statement.target)
+    }
+    for result in fragment.results:
+        if result.name not in assigned:
+            message = f"result '{result.name}' is not assigned"
+            raise InvalidGraphError(message, result.span)
+
+
+def _names(target: syntax.Target) -> list[str]:
+    if isinstance(target, syntax.Identifier):
+        return [target.name]
+    return [name for item in target.items for name in _names(item)]  # type: ignore[arg-type]

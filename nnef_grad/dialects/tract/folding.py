@@ -1,0 +1,93 @@
+"""Operations of the standard on known values, computed by the interpreter while a document
+is read: exporters compute extents with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.build.arguments import bind
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.dialects.tract.values import (
+    Array,
+    as_array,
+    converted,
+    dtype_of,
+    simple,
+)
+from nnef_grad.interpreter.execution import execute
+from nnef_grad.language.syntax import Fragment
+from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
+from nnef_grad.ops.opset import OpSet
+
+# The results of these are whole numbers where their operands are.
+_WHOLE = frozenset(
+    {
+        "add", "sub", "mul", "div", "neg", "abs", "sign", "min", "max", "pad", "sqr",
+        "sum_reduce", "min_reduce", "max_reduce", "floor", "ceil", "round",
+    }
+)  # fmt: skip
+
+
+def fold(
+    fragment: Fragment, values: Mapping[str, Any], dtype: str | None
+) -> tuple[Any, ...]:
+    """The results of an operation whose operands are known.
+
+    Args:
+        fragment: an operation of the standard.
+        values: the arguments, by parameter; attributes are converted already.
+        dtype: the explicit data type of the invocation, or the one that its operands
+            have in common.
+
+    Raises:
+        InvalidGraphError: the arguments do not fit each other.
+        UsageError: the interpreter does not have the operation, or no value for it.
+    """
+    scratch = Emitter(OpSet())
+    given = {**fragment.defaults, **values}
+    operands = [given[p.name] for p in fragment.operands]
+    arrays = [
+        _arrays(p.type, value, dtype)
+        for p, value in zip(fragment.operands, operands, strict=True)
+    ]
+    for p, own in zip(fragment.operands, arrays, strict=True):
+        given[p.name] = _stand_ins(scratch, own)
+    scratch.emit_op(bind(fragment, given, None if fragment.deduces_dtype else dtype))
+    results = execute(scratch.operations[-1], arrays)
+    is_whole = fragment.name in _WHOLE and not any(map(_has_scalars, operands))
+    return tuple(_result(value, is_whole) for value in results)
+
+
+def _arrays(type_: Type, value: Any, dtype: str | None) -> Any:
+    """A known operand as an array, or a tuple of them; `dtype` is the generic data type."""
+    if isinstance(type_, ArrayType):
+        return tuple(_arrays(type_.item, item, dtype) for item in value)
+    assert isinstance(type_, TensorType)
+    wanted = dtype if type_.dtype == GENERIC else type_.dtype
+    return converted(value, wanted or dtype_of(value))
+
+
+def _stand_ins(scratch: Emitter, arrays: Any) -> Any:
+    """A tensor for each array."""
+    if isinstance(arrays, tuple):
+        return [_stand_ins(scratch, array) for array in arrays]
+    return scratch.tensor(dtype_of(arrays), arrays.shape, "known")
+
+
+def _has_scalars(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_scalars, value))
+    return dtype_of(value) == "scalar"
+
+
+def _result(value: Any, is_whole: bool) -> Any:
+    if isinstance(value, tuple):
+        return [_result(item, is_whole) for item in value]
+    array: Array = as_array(value)
+    if is_whole and array.dtype.kind == "f":
+        array = np.trunc(array).astype(np.int64)
+    return simple(array)

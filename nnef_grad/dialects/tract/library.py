@@ -1,0 +1,75 @@
+"""The operations that a document of tract's dialect may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from nnef_grad.language.library import (
+    Extended,
+    FragmentFile,
+    Library,
+    extras,
+    standard,
+)
+from nnef_grad.language.syntax import Fragment
+
+
+@lru_cache(maxsize=1)
+def tract_library() -> FragmentFile:
+    """The operations of tract's registries, from tract.nnef."""
+    return FragmentFile(Path(__file__).parent / "tract.nnef")
+
+
+@lru_cache(maxsize=1)
+def idioms() -> FragmentFile:
+    """The fragments that stand for operations of the standard, from idioms.nnef."""
+    return FragmentFile(Path(__file__).parent / "idioms.nnef")
+
+
+def idiom_of(fragment: Fragment) -> str | None:
+    """The operation of the standard that a fragment of a document is, if it is one."""
+    name = fragment.name
+    if name not in idioms() or idioms()[name] != fragment:
+        return None
+    return IDIOMS.get(name, name)
+
+
+# Those that have another name in the standard.
+IDIOMS = {"tract_gelu": "gelu"}
+
+
+@lru_cache(maxsize=1)
+def builtin() -> Library:
+    """What the bodies of tract.nnef may use."""
+    return Joined(tract_library(), extras(), standard())
+
+
+def own_library(fragments: Iterable[Fragment], known: Library) -> Library:
+    """What a document may use: its own fragments go first, also where the standard has an
+    operation of their name.
+    """
+    return Extended(fragments, Joined(tract_library(), known))
+
+
+class Joined(Library):
+    """Several libraries, of which the first goes first."""
+
+    def __init__(self, *libraries: Library) -> None:
+        self._libraries = libraries
+
+    def __getitem__(self, name: str) -> Fragment:
+        for library in self._libraries:
+            if name in library:
+                return library[name]
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in library for library in self._libraries)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for lib in self._libraries for name in lib))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))

@@ -1,0 +1,106 @@
+"""Inputs, variables and conversions: what has a data type."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.dialects.tract.step import Step, expansion
+from nnef_grad.dialects.tract.values import converted, dtype_of, is_known, simple
+from nnef_grad.graph.ir import Tensor
+from nnef_grad.language.labels import label_steps
+
+_INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "tdim")
+# The data types of NNEF by those of tract.
+DTYPES = {
+    **dict.fromkeys(("f16", "f32", "f64"), "scalar"),
+    **dict.fromkeys(_INTEGERS, "integer"),
+    "bool": "logical",
+}
+
+
+def data_type(step: Step, name: str) -> str:
+    """The data type of NNEF for one of tract."""
+    found = DTYPES.get(name.lower())
+    if found is None:
+        known = ", ".join(DTYPES)
+        step.refuse(f"there is no data type '{name}' in NNEF; there are {known}")
+    return found
+
+
+@expansion("tract_core_external")
+def external(step: Step, datum_type: str, shape: list[int]) -> Any:
+    """An input of a data type of tract."""
+    return _input(step, data_type(step, datum_type), shape)
+
+
+@expansion("external")
+def standard_external(step: Step, shape: list[int]) -> Any:
+    """An input of a data type of the standard."""
+    return _input(step, step.dtype or "scalar", shape)
+
+
+def _input(step: Step, dtype: str, shape: list[int]) -> Any:
+    whole = step.reading.shapes(step.hint, tuple(shape))
+    return step("external", dtype=dtype, shape=list(whole))
+
+
+# Larger tables would make the text unreadable.
+MOST = 10_000
+
+
+@expansion("variable")
+def variable(step: Step, shape: list[int], label: str) -> Any:
+    """A variable of the data type that its data have. Integers and truth values are
+    known: they are not trained, and not all runtimes have such variables.
+    """
+    stored, dtype = step.reading.stored, step.dtype or "scalar"
+    _check_label(step, label)
+    if stored is not None and label in stored:
+        header = stored.header(label)
+        dtype = header.items.dtype
+        is_table = dtype != "scalar" and prod(header.shape) <= MOST
+        if is_table and header.shape == tuple(shape):
+            return simple(converted(stored[label], dtype))
+    return step("variable", dtype=dtype, shape=shape, label=label)
+
+
+def _check_label(step: Step, label: str) -> None:
+    try:
+        label_steps(label)
+    except ValueError as error:
+        step.refuse(str(error))
+
+
+@expansion("tract_core_cast")
+def cast(step: Step, x: Any, to: str) -> Any:
+    """A conversion; scalars are truncated to integers."""
+    dtype = data_type(step, to)
+    if is_known(x):
+        return simple(converted(x, dtype))
+    if (x.dtype, dtype) == ("scalar", "integer"):
+        return step.expand("truncate", x)
+    return step.reading.cast(x, dtype, step.hint, step.span)
+
+
+@expansion("div")
+def divide(step: Step, x: Any, y: Any) -> Any:
+    """A quotient; that of integers is truncated."""
+    is_whole = all(dtype_of(value) == "integer" for value in (x, y))
+    made = step("div", x, y)
+    tensors = [value for value in (x, y) if isinstance(value, Tensor)]
+    return step.expand("truncate", made) if is_whole and tensors else made
+
+
+@expansion("copy")
+def copy(step: Step, x: Any) -> Any:
+    """The value itself."""
+    return x
+
+
+@expansion("tract_core_shape_of")
+def shape(step: Step, x: Any) -> Any:
+    """The shape, as known integers."""
+    return np.array(np.shape(x) if is_known(x) else x.shape, np.int64)

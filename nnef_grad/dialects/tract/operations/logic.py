@@ -1,0 +1,34 @@
+"""Bits, which are truth values here: NNEF does not have those of integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nnef_grad.dialects.tract.step import Step, expansion
+from nnef_grad.dialects.tract.values import dtype_of
+
+_LOGIC = {
+    "tract_core_bitand": "and",
+    "tract_core_bitor": "or",
+    "tract_core_bitnot": "not",
+}
+
+
+@expansion(*_LOGIC)
+def logic(step: Step, *operands: Any) -> Any:
+    """The logic of truth values; bits of integers are refused."""
+    _require_logical(step, operands)
+    return step(_LOGIC[step.name], *operands)
+
+
+@expansion("tract_core_bitxor", "tract_core_xor")
+def either(step: Step, x: Any, y: Any) -> Any:
+    """Whether just one of two truth values holds; bits of integers are refused."""
+    _require_logical(step, [x, y])
+    both = step("and", x, y, hint="both")
+    return step("and", step("or", x, y), step("not", both))
+
+
+def _require_logical(step: Step, operands: Any) -> None:
+    is_logical = all(dtype_of(x) == "logical" for x in operands)
+    step.require(is_logical, "bits of integers are not in NNEF: use comparisons")

@@ -1,0 +1,68 @@
+"""Reductions that the standard does not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.dialects.tract.step import Step, expansion
+from nnef_grad.dialects.tract.values import is_known, shape_of, simple
+
+
+@expansion("tract_core_product_reduce")
+def product(step: Step, x: Any, axes: list[int]) -> Any:
+    """The product along axes, by halves: the derivative of a factor is the product of the
+    others, also where one is zero.
+    """
+    if is_known(x):
+        return simple(np.prod(np.asarray(x), axis=tuple(axes), keepdims=True))
+    for axis in axes:
+        while (extent := shape_of(x)[axis]) > 1:
+            half = extent // 2
+            first = _part(step, x, axis, 0, half)
+            second = _part(step, x, axis, half, 2 * half)
+            made = step("mul", first, second, hint="product")
+            if extent % 2:
+                last = _part(step, x, axis, extent - 1, extent)
+                made = step("concat", [made, last], axis=axis)
+            x = made
+    return x
+
+
+def _part(step: Step, x: Any, axis: int, begin: int, end: int) -> Any:
+    return step("slice", x, hint="part", axes=[axis], begin=[begin], end=[end])
+
+
+_FIRST = {
+    "tract_core_argmax_reduce_last": "argmax_reduce",
+    "tract_core_argmin_reduce_last": "argmin_reduce",
+}
+
+
+@expansion(*_FIRST)
+def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
+    """The first one in the other order, counted from the end."""
+    step.require(len(axes) == 1, "there must be one axis")
+    (axis,) = axes
+    extent, far = shape_of(x)[axis], -(2**31) + 1
+    window: dict[str, Any] = {
+        "axes": axes,
+        "begin": [extent - 1],
+        "end": [far],
+        "stride": [-1],
+    }
+    turned = step("slice", x, **window)
+    found = step(_FIRST[step.name], turned, axes=axes)
+    number = step("sub", float(extent - 1), found)
+    return step("cast", number, dtype="integer")
+
+
+@expansion("tract_onnx_lrn")
+def local_response(
+    step: Step, x: Any, alpha: float, beta: float, bias: float, size: int
+) -> Any:
+    """Normalization across channels."""
+    window = [size if axis == 1 else 1 for axis in range(len(shape_of(x)))]
+    settings: dict[str, Any] = {"alpha": alpha, "beta": beta, "bias": bias}
+    return step("local_response_normalization", x, size=window, **settings)

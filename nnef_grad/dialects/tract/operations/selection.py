@@ -1,0 +1,187 @@
+"""Elements at indices. The standard reads rows at indices and writes none: the others are
+comparisons of the indices with all positions along an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.dialects.tract.step import Step, axis_of, expansion
+from nnef_grad.dialects.tract.values import dtype_of, is_known, shape_of
+
+# Each of the largest elements is a step of an unrolled loop.
+MOST = 128
+
+
+@expansion("tract_core_gather")
+def gather(step: Step, x: Any, indices: Any, axis: int, datum_type: str) -> Any:
+    """Rows at indices; known ones may count from the end."""
+    along = axis_of(axis, len(shape_of(x)))
+    if is_known(indices):
+        indices = np.mod(np.asarray(indices), shape_of(x)[along])
+        if is_known(x):
+            return _taken(x, indices, along)
+    return step("gather", x, indices, axis=along)
+
+
+def _taken(x: Any, indices: Any, axis: int) -> Any:
+    made = np.take(np.asarray(x), indices, axis)
+    return made if made.ndim else made.item()
+
+
+@expansion("tract_core_gather_elements")
+def gather_elements(step: Step, x: Any, indices: Any, axis: int) -> Any:
+    """The element of a row that an index names. Only as many rows as there are indices
+    are read.
+    """
+    shape = shape_of(x)
+    rank = len(shape)
+    along = axis_of(axis, rank)
+    extent, wanted = shape[along], shape_of(indices)
+    kept = [extent if a == along else n for a, n in enumerate(wanted)]
+    rows = x
+    if kept != list(shape):
+        window: dict[str, Any] = {
+            "axes": list(range(rank)),
+            "begin": [0] * rank,
+            "end": kept,
+        }
+        rows = step("slice", x, hint="rows", **window)
+    last = step.transposed(rows, _moved_last(along, rank), "last")
+    return step.expand(
+        "pick",
+        step("unsqueeze", last, hint="wide", axes=[along]),
+        _scalars(step, step("unsqueeze", indices, hint="indices", axes=[rank])),
+        step.positions(extent, rank, rank + 1),
+        extent=float(extent),
+        axis=rank,
+    )
+
+
+@expansion("tract_core_scatter_elements")
+def scatter_elements(
+    step: Step, x: Any, indices: Any, updates: Any, axis: int, reduction: str
+) -> Any:
+    """Updates in place of the elements that their indices name, or added to them."""
+    name = _put(step, reduction, "put", "put_sums")
+    shape, given = shape_of(x), shape_of(indices)
+    rank = len(shape)
+    along = axis_of(axis, rank)
+    extent, order = shape[along], _moved_last(along, rank)
+    wide = [n if a == along else shape[a] for a, n in enumerate(given)]
+    padding = [(0, made - n) for made, n in zip(wide, given, strict=True)]
+
+    def rows(value: Any, outside: float) -> Any:
+        """A row of indices or updates for each row of the operand, as a last axis."""
+        if any(after for _, after in padding):
+            value = step("pad", value, padding=padding, value=outside)
+        return step("unsqueeze", step.transposed(value, order), axes=[along])
+
+    return step.expand(
+        name,
+        x,
+        rows(_scalars(step, indices), -float(extent) - 1.0),
+        rows(updates, 0.0),
+        step.positions(extent, along, rank + 1),
+        extent=float(extent),
+        axis=rank,
+    )
+
+
+@expansion("tract_core_gather_nd")
+def gather_blocks(step: Step, x: Any, indices: Any, batch_dims: int) -> Any:
+    """The blocks at positions in the first axes, each a row of indices."""
+    shape, (*outer, depth) = shape_of(x), shape_of(indices)
+    first = batch_dims + depth
+    step.require(first <= len(shape), f"the operand has no {first} axes")
+    number = _block_numbers(step, indices, shape[batch_dims:first])
+    if batch_dims:
+        step.require(outer[:batch_dims] == list(shape[:batch_dims]), "batches differ")
+        own = prod(shape[batch_dims:first])
+        count = prod(shape[:batch_dims])
+        starts = own * np.arange(float(count)).reshape(
+            [*shape[:batch_dims], *(1,) * (len(outer) - batch_dims)]
+        )
+        number = step("add", number, starts, hint="number")
+    blocks = step.reshaped(x, [prod(shape[:first]), *shape[first:]], "blocks")
+    whole = _integers(step, number)
+    return step("gather", blocks, whole, axis=0)
+
+
+@expansion("tract_core_scatter_nd")
+def scatter_blocks(
+    step: Step, x: Any, indices: Any, updates: Any, reduction: str
+) -> Any:
+    """Updates in place of the blocks at positions in the first axes, or added to them."""
+    name = _put(step, reduction, "put_rows", "put_row_sums")
+    shape, (*outer, depth) = shape_of(x), shape_of(indices)
+    total, size, count = prod(shape[:depth]), prod(shape[depth:]), prod(outer)
+    number = _block_numbers(step, indices, shape[:depth])
+    made = step.expand(
+        name,
+        step.reshaped(x, [total, size], "blocks"),
+        step.reshaped(number, [1, count], "row"),
+        step.reshaped(updates, [count, size], "updates"),
+        step.positions(total, 0, 2),
+        extent=float(total),
+    )
+    return step.reshaped(made, shape)
+
+
+def _block_numbers(step: Step, indices: Any, places: Sequence[int]) -> Any:
+    """The numbers of blocks, counted in row-major order, as scalars. Indices may count
+    from the end.
+    """
+    shape = shape_of(indices)
+    depth, last = shape[-1], len(shape) - 1
+    step.require(len(places) == depth, f"{depth} indices are for other axes")
+    row = [1] * last + [depth]
+    number = _scalars(step, indices)
+    extents = np.array([float(n) for n in places]).reshape(row)
+    is_before = step("lt", number, 0.0)
+    positive = step("select", is_before, step("add", number, extents), number)
+    steps = [float(prod(places[axis + 1 :])) for axis in range(depth)]
+    parts = step("mul", positive, np.array(steps).reshape(row), hint="parts")
+    sums = step("sum_reduce", parts, hint="sums", axes=[last])
+    return step("squeeze", sums, hint="number", axes=[last])
+
+
+@expansion("tract_core_topk")
+def largest(step: Step, x: Any, k: int, axis: int, is_largest: bool) -> Any:
+    """The largest elements, or the smallest, one after the other, and their indices."""
+    step.require(k <= MOST, f"k must be at most {MOST}")
+    shape = shape_of(x)
+    along = axis_of(axis, len(shape))
+    positions = step.positions(shape[along], along, len(shape))
+    sign = 1.0 if is_largest else -1.0
+    return step.expand("top", x, positions, sign=sign, axis=along, count=k)
+
+
+def _put(step: Step, reduction: str, put: str, add: str) -> str:
+    """The fragment for a reduction."""
+    found = {"none": put, "add": add}.get(reduction)
+    if found is None:
+        step.refuse(f"reduction must be none or add, but is '{reduction}'")
+    return found
+
+
+def _scalars(step: Step, x: Any) -> Any:
+    """Integers as scalars, which NNEF computes with."""
+    if is_known(x):
+        return np.asarray(x, float)
+    return step.reading.materialize(x, "scalar", f"{step.hint}_indices", step.span)
+
+
+def _integers(step: Step, x: Any) -> Any:
+    if is_known(x):
+        return np.asarray(x).astype(np.int64)
+    return x if dtype_of(x) == "integer" else step("cast", x, dtype="integer")
+
+
+def _moved_last(axis: int, rank: int) -> list[int]:
+    """The axes of a rank, with one of them at the end."""
+    return [*range(axis), *range(axis + 1, rank), axis]

@@ -1,0 +1,96 @@
+"""Changes of shape, parts, and ranges of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.dialects.tract.step import Step, axis_of, expansion
+from nnef_grad.dialects.tract.values import dtype_of, shape_of
+
+_BORDERS = {"replicated": "replicate"}
+
+
+@expansion("tract_core_range")
+def numbers(step: Step, start: int, end: int, increment: int) -> Any:
+    """Integers from one number to another, without it."""
+    step.require(increment != 0, "the step must not be zero")
+    return np.arange(start, end, increment, dtype=np.int64)
+
+
+@expansion("tract_core_broadcast")
+def broadcast(step: Step, x: Any, shape: list[int]) -> Any:
+    """Repeats axes of extent 1, after adding axes at the front."""
+    whole = step.of_rank(x, len(shape))
+    pairs = list(zip(shape_of(whole), shape, strict=True))
+    fits = all(given in (1, made) or made == 1 for given, made in pairs)
+    given = list(shape_of(x))
+    step.require(fits, f"shape {given} cannot be broadcast to {list(shape)}")
+    repeats = [made if given == 1 else 1 for given, made in pairs]
+    return whole if {*repeats} <= {1} else step("tile", whole, repeats=repeats)
+
+
+@expansion("tract_core_downsample")
+def downsample(step: Step, x: Any, axis: int, stride: int, modulo: int) -> Any:
+    """Every element at a distance along an axis."""
+    step.require(stride > 0, "the stride must be positive")
+    end = shape_of(x)[axis]
+    return step("slice", x, axes=[axis], begin=[modulo], end=[end], stride=[stride])
+
+
+@expansion("tract_core_dyn_slice")
+def dynamic_slice(
+    step: Step, x: Any, start: int, end: int, length: int, axis: int
+) -> Any:
+    """A part of known bounds."""
+    extent = shape_of(x)[axis]
+    begin, last = (n + extent if n < 0 else n for n in (start, end))
+    step.require(0 <= begin < last <= extent, f"the bounds {start} and {end} are wrong")
+    return step("slice", x, axes=[axis], begin=[begin], end=[last])
+
+
+@expansion("pad")
+def pad(
+    step: Step, x: Any, padding: list[tuple[int, int]], border: str, value: float
+) -> Any:
+    """Padding, under tract's names of borders."""
+    name = _BORDERS.get(border, border)
+    return step("pad", x, padding=padding, border=name, value=value)
+
+
+@expansion("tract_core_trilu")
+def triangle(step: Step, x: Any, k: int, upper: bool) -> Any:
+    """A triangle of matrices, with zeros elsewhere: a choice, as the others may be
+    infinite.
+    """
+    shape = shape_of(x)
+    step.require(len(shape) >= 2, "the operand must have rank 2 at least")
+    rows, columns = np.indices(shape[-2:])
+    inside = columns - rows >= k if upper else columns - rows <= k
+    zero = {"scalar": 0.0, "integer": 0, "logical": False}[dtype_of(x)]
+    mask = inside.reshape((1,) * (len(shape) - 2) + inside.shape)
+    return step("select", mask, x, zero)
+
+
+@expansion("tract_core_one_hot")
+def one_hot(
+    step: Step, indices: Any, axis: int, extent: int, off: float, on: float
+) -> Any:
+    """A number at each index along a new axis, and another one elsewhere."""
+    rank = len(shape_of(indices)) + 1
+    along = axis_of(axis, rank)
+    wide = step("unsqueeze", indices, axes=[along])
+    number = step.reading.materialize(wide, "scalar", step.hint, step.span)
+    positions = step.positions(extent, along, rank)
+    values = {"extent": float(extent), "off": off, "on": on}
+    return step.expand("one_hot", number, positions, **values)
+
+
+@expansion("unsqueeze")
+def unsqueeze(step: Step, x: Any, axes: list[int]) -> Any:
+    """New axes, one after the other from the first: one that is named twice is two."""
+    made: list[int] = []
+    for axis in sorted(axes):
+        made = [*(place + (place >= axis) for place in made), axis]
+    return step("unsqueeze", x, axes=sorted(made))

@@ -1,0 +1,70 @@
+"""Convolutions and pools: what tract computes otherwise than the standard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nnef_grad.dialects.tract.step import Step, expansion
+from nnef_grad.dialects.tract.values import shape_of
+
+
+@expansion("conv")
+def conv(
+    step: Step, x: Any, weight: Any, bias: Any, border: str, *settings: Any
+) -> Any:
+    """A convolution, with the channels of the bias where the standard has them."""
+    names = ("padding", "stride", "dilation", "groups")
+    attributes = dict(zip(names, settings, strict=True))
+    return step("conv", x, weight, _row(step, bias), border=border, **attributes)
+
+
+@expansion("deconv")
+def deconv(
+    step: Step, x: Any, weight: Any, bias: Any, border: str, *settings: Any
+) -> Any:
+    """A transposed convolution, whose filter is that of the convolution."""
+    names = ("padding", "stride", "dilation", "output_shape", "groups")
+    attributes = dict(zip(names, settings, strict=True))
+    shape, rank = list(attributes["output_shape"]), len(shape_of(x))
+    if len(shape) == rank - 2:
+        batch, channels = shape_of(x)[0], shape_of(weight)[0]
+        attributes["output_shape"] = [batch, channels, *shape]
+    groups = attributes["groups"] or shape_of(weight)[0]
+    turned = _turned(step, weight, groups)
+    return step("deconv", x, turned, _row(step, bias), border=border, **attributes)
+
+
+def _turned(step: Step, weight: Any, groups: int) -> Any:
+    """The filter [out, in / groups, ...] as [in, out / groups, ...]."""
+    made, given, *size = shape_of(weight)
+    step.require(made % groups == 0, f"{groups} groups do not divide {made} channels")
+    if groups == 1:
+        return step.transposed(weight, [1, 0, *range(2, 2 + len(size))], "filter")
+    if given == 1 and made == groups:
+        return weight
+    parts = step.reshaped(weight, [groups, made // groups, given, *size], "groups")
+    order = [0, 2, 1, *range(3, 3 + len(size))]
+    moved = step.transposed(parts, order, "exchanged")
+    return step.reshaped(moved, [groups * given, made // groups, *size], "filter")
+
+
+def _row(step: Step, bias: Any) -> Any:
+    """The bias as a row of channels; a single number stays."""
+    shape = shape_of(bias)
+    several = [extent for extent in shape if extent > 1]
+    is_single = not several and len(shape) < 2
+    if not shape or (len(shape) == 2 and shape[0] == 1):
+        return bias
+    step.require(len(several) < 2, f"the bias of shape {list(shape)} is not a row")
+    if is_single:
+        return step.reshaped(bias, [1, 1], "bias")
+    return step.reshaped(bias, [1, *(several or [1])], "bias")
+
+
+@expansion("max_pool", "max_pool_with_index")
+def max_pool(step: Step, x: Any, size: list[int], border: str, *settings: Any) -> Any:
+    """A maximum over what is there, whatever the border is called."""
+    names = ("padding", "stride", "dilation")
+    attributes = dict(zip(names, settings, strict=True))
+    own = "ignore" if border == "constant" else border
+    return step(step.name, x, size=size, border=own, **attributes)

@@ -1,0 +1,276 @@
+"""A document of tract's dialect to a graph of standard operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.evaluation import NoValueError, hint_of, unpack
+from nnef_grad.dialects.tract.evaluation import Reading, Stored
+from nnef_grad.dialects.tract.header import read_header
+from nnef_grad.dialects.tract.values import dtype_of, is_known
+from nnef_grad.errors import (
+    InvalidGraphError,
+    NnefGradError,
+    Problem,
+    UsageError,
+    nested_too_deeply,
+    suggestion,
+)
+from nnef_grad.graph import names
+from nnef_grad.graph.ir import Graph, Shape, Tensor
+from nnef_grad.graph.passes import count_uses
+from nnef_grad.language import syntax
+from nnef_grad.language.check_document import EXTENSIONS, version_problems
+from nnef_grad.language.library import standard
+from nnef_grad.language.parser import parse_document
+from nnef_grad.language.typecheck import identifiers
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.source import Source
+
+PROPERTIES = "tract_core_properties"
+EXTERNALS = ("external", "tract_core_external")
+
+
+class Given(NamedTuple):
+    """What a reader knows beside the text.
+
+    Attributes:
+        symbols: the numbers of symbols.
+        stored: the data of the variables, if there are any.
+        shapes: gives the shape of an external from its name and its declared shape.
+        extents: the extents that the caller gives an external, by its name and axis;
+            None where it gives none.
+        compounds: the standard operations whose bodies are put in their place.
+    """
+
+    symbols: Mapping[str, int]
+    stored: Stored | None
+    shapes: Callable[[str, Shape], Shape]
+    extents: Callable[[str, int], int | None]
+    compounds: Collection[str] = ()
+
+
+def read_graph(
+    source: Source, opset: OpSet, given: Given
+) -> tuple[Graph, syntax.Document]:
+    """The graph of a document, and its syntax tree.
+
+    Raises:
+        NnefGradError: the text is no document, or something in it cannot be read; the
+            error reports all problems that do not follow from others.
+    """
+    header = read_header(source)
+    document = parse_document(source, header.text)
+    problems = list(version_problems(document))
+    if problems:
+        raise InvalidGraphError.collect(problems)
+    # tract takes a name in the shape of an input for a symbol too.
+    opened = (symbol.name for *_, symbol in _open_extents(document.graph))
+    symbols = header.symbols.union(opened)
+    _refuse_unknown(given.symbols, symbols)
+    bodiless = [f for f in document.fragments if f.body is None]
+    emitter = Emitter(opset.extended(bodiless))
+    reading = Reading(
+        emitter,
+        document,
+        {**dict.fromkeys(symbols), **_symbols(document, given)},
+        given.stored,
+        given.shapes,
+        given.compounds,
+    )
+    reading.warnings += _ignored(document)
+    graph = _GraphBody(document, reading).graph()
+    notes = (*header.notes, *_properties(document))
+    return replace(graph, notes=notes), document
+
+
+def _refuse_unknown(given: Mapping[str, int], symbols: Collection[str]) -> None:
+    for name in given:
+        if name not in symbols:
+            near = suggestion(name, [*symbols])
+            raise UsageError(f"the document has no symbol '{name}'{near}")
+
+
+def _ignored(document: syntax.Document) -> Iterator[Problem]:
+    """The extension lines that neither the standard nor tract knows."""
+    for extension in document.extensions:
+        if extension.name not in EXTENSIONS:
+            message = f"extension '{extension.name}' is ignored"
+            yield Problem(message, extension.span)
+
+
+def _properties(document: syntax.Document) -> Iterator[str]:
+    """The metadata of the document, as lines."""
+    for fragment in document.fragments:
+        for statement in fragment.body or () if fragment.name == PROPERTIES else ():
+            items = getattr(statement.value, "items", ())
+            yield from (f"{PROPERTIES}: {_pair(item)}" for item in items)
+
+
+def _pair(item: syntax.Expression) -> str:
+    words = [getattr(part, "value", part.span.text) for part in item.items]  # type: ignore[union-attr]
+    return " = ".join("".join(filter(str.isprintable, str(word))) for word in words)
+
+
+# ---- Symbols ----
+
+
+def _symbols(document: syntax.Document, given: Given) -> dict[str, int]:
+    """The numbers of symbols: those that the caller gives, and the extents that it gives
+    inputs which have a symbol there.
+
+    Raises:
+        InvalidGraphError: a symbol would have two numbers.
+    """
+    found = dict(given.symbols)
+    for name, axis, symbol in _open_extents(document.graph):
+        extent = given.extents(name, axis)
+        if extent is None:
+            continue
+        if found.setdefault(symbol.name, extent) != extent:
+            message = f"'{symbol.name}' is {found[symbol.name]}, but extent {axis} of"
+            raise InvalidGraphError(f"{message} '{name}' is {extent}", symbol.span)
+    return found
+
+
+def _open_extents(
+    graph: syntax.GraphDefinition,
+) -> Iterator[tuple[str, int, syntax.Identifier]]:
+    """The names in the shapes of inputs: the input, the axis and the name."""
+    for statement in graph.body:
+        value = statement.value
+        if not isinstance(value, syntax.Invocation):
+            continue
+        if value.name not in EXTERNALS:
+            continue
+        for argument in value.values:
+            items = argument.items if isinstance(argument, syntax.Array) else ()
+            for axis, item in enumerate(items):
+                if isinstance(item, syntax.Identifier):
+                    yield hint_of(statement.target), axis, item
+
+
+# ---- The graph ----
+
+
+class _GraphBody:
+    """The statements of a graph. The last tensor that a name is assigned to has the name.
+
+    A statement that fails leaves its names without a value, and statements that read them
+    are skipped: one run finds all problems that do not follow from others.
+    """
+
+    def __init__(self, document: syntax.Document, reading: Reading) -> None:
+        self.definition = document.graph
+        self.declared = frozenset(f.name for f in document.fragments)
+        self.reading = reading
+        self.scope: dict[str, Any] = {}
+        self.problems: list[Problem] = []
+        # The place of the statement that assigns each name last.
+        self.last = {
+            identifier.name: place
+            for place, statement in enumerate(self.definition.body)
+            for identifier in identifiers(statement.target)
+        }
+
+    def graph(self) -> Graph:
+        """The graph, with the names of the document."""
+        for place, statement in enumerate(self.definition.body):
+            self._run(place, statement)
+        self._check_interface()
+        if self.problems:
+            raise InvalidGraphError.collect(self.problems)
+        emitter = self.reading.emitter
+        outputs = tuple(map(self._output, self.definition.results))
+        graph = Graph(
+            self.definition.name,
+            tuple(self.scope[p.name] for p in self.definition.parameters),
+            outputs,
+            tuple(emitter.operations),
+            declared=self.declared - {*standard()},
+            warnings=tuple(sorted(self.reading.warnings, key=Problem.position)),
+        )
+        graph = _without_numbers(graph, self.reading.numbers)
+        if emitter.hints:
+            reserved = [*self.scope, *self.declared]
+            names.assign_names(graph, emitter.hints, emitter.pinned, reserved)
+        return graph
+
+    def _run(self, place: int, statement: syntax.Assignment) -> None:
+        failed = True
+        try:
+            self._assign(place, statement)
+            failed = False
+        except NoValueError:
+            pass
+        except RecursionError:
+            self.problems += nested_too_deeply(statement.span).problems
+        except NnefGradError as error:
+            self.problems += error.problems
+        if failed:
+            found = {i.name for i in identifiers(statement.target)}
+            self.reading.failed |= found - self.scope.keys()
+
+    def _assign(self, place: int, statement: syntax.Assignment) -> None:
+        target = statement.target
+        self._check_external(statement)
+        value = self.reading.evaluate(statement.value, self.scope, hint_of(target))
+        emitter = self.reading.emitter
+        for name, part in unpack(target, value):
+            if isinstance(part, Tensor) and part.name not in emitter.pinned:
+                is_last = self.last[name] == place
+                if is_last and part.name in emitter.hints:
+                    emitter.pinned[part.name] = name
+            self.scope[name] = part
+
+    def _check_external(self, statement: syntax.Assignment) -> None:
+        value = statement.value
+        is_external = isinstance(value, syntax.Invocation) and value.name in EXTERNALS
+        inputs = {p.name for p in self.definition.parameters}
+        for identifier in identifiers(statement.target):
+            if is_external and identifier.name not in inputs:
+                what = f"external '{identifier.name}' is not an input of the graph"
+                message = f"{what}: name it in the signature"
+                raise InvalidGraphError(message, identifier.span)
+
+    def _check_interface(self) -> None:
+        """Inputs and outputs must have values, unless these have failed."""
+        failed = self.reading.failed
+        for p in self.definition.parameters:
+            if p.name not in self.scope and p.name not in failed:
+                what = f"input '{p.name}' of the graph is not defined"
+                message = f"{what}: give it an external operation"
+                self.problems.append(Problem(message, p.span))
+        for r in self.definition.results:
+            if r.name not in self.scope and r.name not in failed:
+                message = f"output '{r.name}' of the graph is not assigned"
+                self.problems.append(Problem(message, r.span))
+
+    def _output(self, result: syntax.Identifier) -> Tensor:
+        """An output, which must have its name: a copy if the tensor has another one."""
+        value = self.scope[result.name]
+        if not isinstance(value, Tensor):
+            if not is_known(value):
+                message = f"output '{result.name}' of the graph is not a tensor"
+                raise InvalidGraphError(message, result.span)
+            dtype = dtype_of(value)
+            value = self.reading.materialize(value, dtype, result.name, result.span)
+        tensor = self.reading.emitter.pin_name(value, result.name)
+        self.scope[result.name] = tensor
+        return tensor
+
+
+def _without_numbers(graph: Graph, read: Collection[str]) -> Graph:
+    """The graph without the variables that were read as numbers and nothing else."""
+    uses = count_uses(graph)
+    kept = [
+        op
+        for op in graph.operations
+        if op.name != "variable"
+        or op.outputs[0].name not in read
+        or uses[op.outputs[0]]
+    ]
+    return replace(graph, operations=tuple(kept))

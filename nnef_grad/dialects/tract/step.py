@@ -1,0 +1,134 @@
+"""The view of an invocation that the functions in operations/ get.
+
+A function is called with the step and a value for each parameter of the operation, in
+declared order. It returns the value of the result, or a tuple of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import numpy as np
+
+from nnef_grad.dialects.tract.values import Array, dtype_of, shape_of
+from nnef_grad.errors import InvalidGraphError, Problem
+from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.source import Span
+
+if TYPE_CHECKING:
+    from nnef_grad.dialects.tract.evaluation import Reading
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+EXPANSIONS: dict[str, Callable[..., Any]] = {}
+
+
+def expansion(*names: str) -> Callable[[Function], Function]:
+    """Enters the function that expands the operations with these names."""
+
+    def enter(function: Function) -> Function:
+        EXPANSIONS.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+class Step:
+    """An invocation, and methods to emit what takes its place.
+
+    Attributes:
+        reading: the document that is read.
+        name: the name of the operation.
+        hint: what its first result should be called.
+        span: its place in the document.
+        dtype: the data type that it gives, if any.
+    """
+
+    def __init__(
+        self, reading: Reading, name: str, hint: str, span: Span, dtype: str | None
+    ) -> None:
+        self.reading = reading
+        self.name = name
+        self.hint = hint
+        self.span = span
+        self.dtype = dtype
+
+    def __call__(
+        self,
+        name: str,
+        *operands: Any,
+        hint: str | None = None,
+        dtype: str | None = None,
+        **attributes: Any,
+    ) -> Any:
+        """Emits an operation of the standard, or computes it where it is known. Operands
+        are in declared order.
+        """
+        word = self.hint if hint is None else f"{self.hint}_{hint}"
+        return self.reading.standard(name, operands, attributes, dtype, word, self.span)
+
+    def expand(self, name: str, *operands: Any, **attributes: Any) -> Any:
+        """The results of a fragment of the library, which is replaced by its body."""
+        return self.reading.library(name, operands, attributes, self.hint, self.span)
+
+    def constant(self, array: Array, dtype: str | None = None) -> Any:
+        """A known array as a tensor of the graph."""
+        return self.reading.materialize(
+            array, dtype or dtype_of(array), f"{self.hint}_constant", self.span
+        )
+
+    def tensor(self, value: Any) -> Any:
+        """A value as an operand: a known one becomes a literal or a constant."""
+        return self.reading.materialize(value, dtype_of(value), self.hint, self.span)
+
+    def refuse(self, message: str) -> NoReturn:
+        """Raises an error at the operation."""
+        raise InvalidGraphError(f"{self.name}: {message}", self.span)
+
+    def require(self, condition: bool, message: str) -> None:
+        """Raises an error at the operation, unless a condition holds."""
+        if not condition:
+            self.refuse(message)
+
+    def warn(self, message: str) -> None:
+        """Adds a warning at the operation."""
+        self.reading.warnings.append(Problem(message, self.span))
+
+    # ---- Changes of shape, where they are needed ----
+
+    def reshaped(self, x: Any, shape: Sequence[int], hint: str | None = None) -> Any:
+        """The value with another shape."""
+        same = tuple(shape) == shape_of(x)
+        return x if same else self("reshape", x, hint=hint, shape=list(shape))
+
+    def transposed(self, x: Any, axes: Sequence[int], hint: str | None = None) -> Any:
+        """The value with its axes in another order."""
+        axes = list(axes)
+        same = axes == sorted(axes)
+        return x if same else self("transpose", x, hint=hint, axes=axes)
+
+    def of_rank(self, x: Any, rank: int) -> Any:
+        """The value with as many axes of extent 1 before its own as are missing."""
+        missing = list(range(rank - len(shape_of(x))))
+        return self("unsqueeze", x, axes=missing) if missing else x
+
+    def positions(self, extent: int, axis: int, rank: int) -> Any:
+        """The numbers of all places along an axis, as scalars."""
+        shape = [extent if a == axis else 1 for a in range(rank)]
+        return self.constant(np.arange(float(extent)).reshape(shape), "scalar")
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis as a number that is not negative."""
+    return axis + rank if axis < 0 else axis
+
+
+def shape_without(shape: Shape, axis: int) -> list[int]:
+    """The extents of the other axes."""
+    return [*shape[:axis], *shape[axis + 1 :]]
+
+
+def is_tensor(value: object) -> bool:
+    """Whether a value is one of the graph."""
+    return isinstance(value, Tensor)

@@ -1,0 +1,101 @@
+"""The values of expressions in tract's dialect.
+
+    Value ::= Tensor | Known | string | [Value, ...]
+    Known ::= logical | integer | scalar | an array of numpy, of rank 1 at least
+
+A known value is one that is computed when the document is read: a number, a shape, a table.
+Where a tensor of the graph is wanted it becomes a literal or a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnef_grad.graph.ir import Shape, Tensor
+
+Array = npt.NDArray[Any]
+
+# NNEF cannot write what is infinite.
+LARGEST = float(np.finfo(np.float32).max)
+
+_DTYPES = {"b": "logical", "i": "integer", "u": "integer", "f": "scalar"}
+_NUMPY: dict[str, npt.DTypeLike] = {
+    "logical": np.bool_,
+    "integer": np.int64,
+    "scalar": np.float64,
+}
+
+
+def is_known(value: object) -> bool:
+    """Whether a value is known when the document is read; text is not a value here."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_known, value))
+    return isinstance(value, (bool, int, float, np.ndarray))
+
+
+def as_array(value: Any) -> Array:
+    """A known value as an array."""
+    return np.asarray(value)
+
+
+def simple(array: Array) -> Any:
+    """The array, or its number where it has no axes."""
+    return array if array.ndim else array.item()
+
+
+def shape_of(value: Any) -> Shape:
+    """The shape of a tensor or of a known value."""
+    return value.shape if isinstance(value, Tensor) else as_array(value).shape
+
+
+def dtype_of(value: Any) -> str:
+    """The data type of a tensor or of a known value."""
+    if isinstance(value, Tensor):
+        return value.dtype
+    return _DTYPES[as_array(value).dtype.kind]
+
+
+def common_dtype(values: Iterable[Any]) -> str:
+    """The data type of several values that must have one: that of the first tensor, or
+    the one that holds all numbers.
+    """
+    found = list(values)
+    for value in found:
+        if isinstance(value, Tensor):
+            return value.dtype
+    kinds = {dtype_of(value) for value in found}
+    return next((k for k in ("scalar", "integer") if k in kinds), "logical")
+
+
+def converted(value: Any, dtype: str) -> Array:
+    """A known value as an array of a data type. Infinities become the largest number."""
+    array = as_array(value)
+    if dtype == "integer" and array.dtype.kind == "f":
+        array = np.trunc(array)
+    made = array.astype(_NUMPY[dtype])
+    return np.clip(made, -LARGEST, LARGEST) if dtype == "scalar" else made
+
+
+def described(value: Any) -> str:
+    """A value, in a few words."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)}"
+    if isinstance(value, str):
+        return f"'{value}'"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(described, value))}]"
+    if isinstance(value, np.ndarray):
+        return str(value.tolist())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def items_of(value: Any) -> Sequence[Any]:
+    """The items of an array, known or not; one value alone is an array of one."""
+    if isinstance(value, np.ndarray):
+        found: list[Any] = value.tolist()
+        return found
+    return value if isinstance(value, (list, tuple)) else [value]

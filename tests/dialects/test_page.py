@@ -1,0 +1,126 @@
+"""The page about dialects, which is made of their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.dialect_models import models
+
+from nnef_grad.dialects.tract.library import IDIOMS, idioms, tract_library
+from nnef_grad.dialects.tract.operations import EXPANSIONS
+from nnef_grad.dialects.tract.operations.loops import LONGEST
+from nnef_grad.dialects.tract.tables import LANGUAGE, OPERATIONS, REFUSED
+
+PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
+HEAD = """# Dialects
+
+nnef-grad reads one dialect of NNEF: what [tract](https://github.com/sonos/tract) reads and
+[torch-to-nnef](https://github.com/sonos/torch-to-nnef) writes. A document is of the dialect if it has a line such as
+`extension tract_registry tract_core;`, or if it is told to be (`--dialect tract`, `dialect="tract"`); `--dialect nnef` reads any document
+strictly. The graph that comes out has operations of the standard only, so that everything else works as ever: every option, every target,
+derivatives of any order. Whatever has no dialect is read as strictly as before.
+
+A document of the dialect is evaluated: its declarations do not say what types its values have. What follows from shapes and numbers is
+computed while it is read, and what follows from tensors becomes operations. `nnef_grad.load` reads the data of the model as well, because
+some attributes are in data files.
+
+Extents with symbols, such as `B` or `2 * S + 1`, become numbers: `--symbol B=8`, or `--batch` and `--input-shape`, which give the symbols in
+the shapes of inputs theirs.
+
+This page is made of the tables of the dialect in
+[`nnef_grad/dialects/tract/`](../nnef_grad/dialects/tract); a test holds it. Other tests run every operation in tract itself, and compare.
+
+"""
+NOTES = f"""## What is approximated, and what is bounded
+
+- `tract_core_erf`, which the standard cannot say, is a rational function times an exponential: off by 6e-9, its derivative by 6e-7, which
+  is what single precision has; its second derivative by 2e-5. The fragment `tract_gelu` becomes `gelu`, which is exact at any order.
+- `tract_core_scan` is unrolled, up to {LONGEST:,} steps.
+- Elements at computed indices are compared with all positions along an axis: the standard gathers rows, and scatters nothing. The
+  indices of `tract_core_scatter_elements` and `tract_core_scatter_nd` must differ where the reduction is `none`.
+- `tract_core_topk` has up to 128 elements.
+
+"""
+
+
+def page() -> str:
+    return HEAD + "\n".join([*language(), *standard(), *own(), ""]) + NOTES + refused()
+
+
+def language() -> Iterator[str]:
+    yield "## The language\n"
+    yield "| what | for example | is read as |\n|---|---|---|"
+    yield from (f"| {d.what} | `{d.example}` | {d.reading} |" for d in LANGUAGE)
+    yield ""
+
+
+def standard() -> Iterator[str]:
+    yield "## Operations of the standard that differ\n"
+    yield "| operation | in tract |\n|---|---|"
+    yield from (f"| `{name}` | {text} |" for name, text in OPERATIONS.items())
+    yield "\nFragments of torch-to-nnef that are operations of the standard, to the letter, are these:"
+    pairs = (f"`{name}` is `{IDIOMS.get(name, name)}`" for name in idioms())
+    yield f"{', '.join(pairs)}.\n"
+
+
+def own() -> Iterator[str]:
+    yield "## Operations of tract's registries\n"
+    yield "| operation | is read as |\n|---|---|"
+    for name, fragment in tract_library().items():
+        yield f"| `{name}({', '.join(p.name for p in fragment.parameters)})` | {_how(name)} |"
+    yield ""
+
+
+def _how(name: str) -> str:
+    function = EXPANSIONS.get(name)
+    if function is None:
+        return "its body in [`tract.nnef`](../nnef_grad/dialects/tract/tract.nnef)"
+    lines = " ".join((function.__doc__ or "").split())
+    return lines.rstrip(".")
+
+
+def refused() -> str:
+    rows = "".join(f"| `{name}` | {why} |\n" for name, why in REFUSED.items())
+    return (
+        f"## What is refused\n\n| operation | why, and what to do |\n|---|---|\n{rows}"
+    )
+
+
+def test_the_page_is_that_of_the_tables(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--rewrite-cases"):
+        PAGE.write_text(page(), "utf-8")
+    assert PAGE.read_text("utf-8") == page()
+
+
+# The model, or the test of test_reading.py, that has each difference of the language.
+COVERED = {
+    "extension lines of tract": "test_metadata_are_comments",
+    "symbols as extents": "test_a_symbol_gets_a_number",
+    "other extension lines": "test_what_is_ignored_is_a_warning",
+    "fragments and operator expressions without their extension lines": "fragments",
+    "metadata": "test_metadata_are_comments",
+    "fragments named like operations of the standard": "redefined",
+    "attributes without keyword": "positional_attributes",
+    "keywords that are no parameter": "ignored_keyword",
+    "one value in the place of an array": "positional_attributes",
+    "arrays in the place of tuples": "lists_for_tuples",
+    "integers in the place of scalars": "test_integers_in_the_place_of_scalars",
+    "literals in the place of tensors": "literal_as_tensor",
+    "a name that is assigned twice": "name_twice",
+    "variables without axes as attributes": "number_from_data",
+    "variables of integers and truth values": "integer_variable",
+    "integers and truth values in arithmetic": "integers_in_arithmetic",
+    "infinity": "infinity",
+}
+
+
+def test_every_difference_of_the_language_has_a_test() -> None:
+    tests = (Path(__file__).parent / "test_reading.py").read_text("utf-8")
+    known = {model.name for model in models()}
+    assert [*COVERED] == [difference.what for difference in LANGUAGE]
+    missing = [
+        n for n in COVERED.values() if n not in known and f"def {n}(" not in tests
+    ]
+    assert missing == []

@@ -1,0 +1,331 @@
+"""The language of tract's dialect: how it is recognised, symbols, metadata, messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from support.dialect_models import write_model
+
+import nnef_grad
+from nnef_grad.cli import main
+from nnef_grad.dialects import DIALECTS
+from nnef_grad.dialects.tract.library import IDIOMS, idioms
+from nnef_grad.errors import NnefGradError, UsageError
+from nnef_grad.options import OPTIONS
+
+HEAD = "version 1.0;\nextension tract_registry tract_core;\n"
+
+
+def document(
+    statements: str, *, head: str = HEAD, inputs: str = "x", more: str = ""
+) -> str:
+    lines = "".join(
+        f"    {name} = tract_core_external(shape = [2, 3], datum_type = 'f32');\n"
+        for name in inputs.split(", ")
+    )
+    graph = f"graph net({inputs}) -> (y)\n{{\n{lines}    {statements}\n}}\n"
+    return f"{head}{more}{graph}"
+
+
+def error_of(text: str, **options: object) -> NnefGradError:
+    with pytest.raises(NnefGradError) as caught:
+        nnef_grad.loads(text, **options)  # type: ignore[arg-type]
+    return caught.value
+
+
+def place_of(error: NnefGradError) -> str:
+    """What the caret is under."""
+    assert error.span is not None
+    return error.span.text
+
+
+# ---- Which dialect ----
+
+
+def test_a_document_is_of_the_dialect_that_it_names() -> None:
+    graph = nnef_grad.loads(document("y = leaky_relu(x, 0.1);"))
+    assert graph.operations[-1].name == "leaky_relu"
+
+
+def test_strict_reading_of_the_same_document() -> None:
+    error = error_of(document("y = relu(x);"), dialect="nnef")
+    assert "extension 'tract_registry' is not supported" in str(error)
+    assert place_of(error) == "tract_registry"
+
+
+def test_a_document_without_the_line_is_strict_unless_it_is_told() -> None:
+    text = document("y = tract_core_erf(x);", head="version 1.0;\n")
+    assert "no operation 'tract_core_external'" in str(error_of(text))
+    assert nnef_grad.loads(text, dialect="tract").outputs[0].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "version 1.0;\n# extension tract_registry tract_core;\n",
+        "version 1.0; # a; extension tract_registry tract_core;\n",
+    ],
+)
+def test_a_line_in_a_comment_names_no_dialect(head: str) -> None:
+    error = error_of(document("y = relu(x);", head=head))
+    assert "no operation 'tract_core_external'" in str(error)
+
+
+def test_a_document_in_one_line() -> None:
+    text = document("y = relu(x);").replace("\n", " ")
+    assert nnef_grad.loads(text).outputs[0].name == "y"
+
+
+def test_there_is_no_such_dialect() -> None:
+    with pytest.raises(UsageError, match="did you mean 'tract'"):
+        nnef_grad.loads(document("y = relu(x);"), dialect="trac")
+
+
+def test_the_options_name_the_dialects() -> None:
+    (option,) = (o for group in OPTIONS.values() for o in group if o.name == "dialect")
+    assert tuple(option.type.choices) == DIALECTS  # type: ignore[attr-defined]
+
+
+# ---- Metadata ----
+
+PROPERTIES = """fragment tract_core_properties() -> (properties: (string, tensor<scalar>)[])
+{
+  properties = [("torch_version", "2.13.0"), ("scale", 2.0)];
+}
+"""
+
+
+def test_metadata_are_comments() -> None:
+    head = f"{HEAD}extension tract_assert B >= 1;\n"
+    graph = nnef_grad.loads(document("y = relu(x);", head=head, more=PROPERTIES))
+    assert graph.notes == (
+        "tract_assert B >= 1",
+        "tract_core_properties: torch_version = 2.13.0",
+        "tract_core_properties: scale = 2.0",
+    )
+    assert "# tract_core_properties: scale = 2.0" in nnef_grad.dumps(graph)
+    assert "extension" not in nnef_grad.dumps(graph)
+
+
+def test_what_is_ignored_is_a_warning() -> None:
+    head = f"{HEAD}extension vendor_thing;\n"
+    graph = nnef_grad.loads(document("y = sigmoid(x, axes = [1]);", head=head))
+    assert [w.message for w in graph.warnings] == [
+        "extension 'vendor_thing' is ignored",
+        "'sigmoid' has no parameter 'axes': it is ignored",
+    ]
+    assert graph.warnings[1].span is not None
+    assert graph.warnings[1].span.line == 7
+
+
+# ---- Symbols ----
+
+DYNAMIC = document("y = reshape(x, shape = [B * 3, -1]);").replace("[2, 3]", "[B, 6]")
+DYNAMIC = DYNAMIC.replace(HEAD, f"{HEAD}extension tract_symbol B;\n")
+
+
+@pytest.mark.parametrize(
+    "options", [{"symbols": {"B": 4}}, {"batch": 4}, {"input_shapes": {"x": (4, 6)}}]
+)
+def test_a_symbol_gets_a_number(options: dict[str, object]) -> None:
+    graph = nnef_grad.loads(DYNAMIC, **options)  # type: ignore[arg-type]
+    assert graph.inputs[0].shape == (4, 6)
+    assert graph.outputs[0].shape == (12, 2)
+
+
+def test_a_symbol_without_a_number() -> None:
+    error = error_of(DYNAMIC)
+    assert [p.message for p in error.problems] == ["symbol 'B' has no number"]
+    assert place_of(error) == "B"
+    assert error.span is not None
+    assert (error.span.line, error.span.column) == (6, 38)
+
+
+def test_the_command_names_the_options(tmp_path: Path) -> None:
+    path = tmp_path / "model.nnef"
+    path.write_text(DYNAMIC)
+    result = CliRunner().invoke(main, [str(path)])
+    assert result.exit_code == 2
+    advice = "symbol 'B' has no number: give it one with --symbol, or by --batch or"
+    assert advice in result.stderr
+    result = CliRunner().invoke(main, [str(path), "--symbol", "B=4", "-q"])
+    assert result.exit_code == 0
+    assert "shape = [4, 6]" in result.stdout
+    for wrong in ("B", "B=x", "B=0", "=3"):
+        result = CliRunner().invoke(main, [str(path), "--symbol", wrong])
+        assert result.exit_code == 2, wrong
+
+
+def test_a_symbol_has_one_number() -> None:
+    error = error_of(DYNAMIC, symbols={"B": 4}, batch=5)
+    assert "'B' is 4, but extent 0 of 'x' is 5" in error.message
+
+
+def test_there_is_no_such_symbol() -> None:
+    assert "no symbol 'b'" in error_of(DYNAMIC, symbols={"b": 4}).message
+    undeclared = DYNAMIC.replace("extension tract_symbol B;\n", "")
+    assert nnef_grad.loads(undeclared, batch=4).inputs[0].shape == (4, 6)
+    assert error_of(undeclared).message == "symbol 'B' has no number"
+    strict = (
+        "version 1.0; graph g(x) -> (y) { x = external(shape = [1]); y = relu(x); }"
+    )
+    assert "no symbols" in error_of(strict, symbols={"B": 1}).message
+
+
+# ---- Mistakes ----
+
+
+@pytest.mark.parametrize(
+    ("statements", "message", "place"),
+    [
+        ("y = rleu(x);", "no operation 'rleu'; did you mean 'relu'?", "rleu"),
+        ("y = relu(z);", "'z' is not defined", "z"),
+        ("y = relu();", "'relu' needs 'x'", "relu"),
+        ("y = relu(x, 1, 2);", "too many arguments: 'relu' has 1 parameter", "1"),
+        ("y = relu(x, x = x);", "argument 'x' of 'relu' is given twice", "x"),
+        ("y = softmax(x, 5);", "softmax: 'axes' must be in 0..1", "softmax"),
+        ("y = reshape(x, shape = ['a']);", "wants integer[], got ['a']", "['a']"),
+        ("y = reshape(x, shape = [x]);", "not known when the document is read", "[x]"),
+        ("y = relu('a');", "argument 'x' of 'relu' wants tensor<scalar>, got 'a'", "'a'"),
+        ("y = tract_core_fft(x);", "'tract_core_fft' is not read: NNEF has no complex", "tract_core_fft"),
+        ("y = tract_core_bitand(x, x);", "bits of integers are not in NNEF", "tract_core_bitand"),
+        ("y = tract_core_cast(x, to = 'c64');", "there is no data type 'c64'", "tract_core_cast"),
+        ("y = tract_core_scan(body = 'b', scan = [('a', x, 0, 1)], full = [], state = [], output = [('c', 'full', 0, 1)]);", "the document has no fragment 'b'", "tract_core_scan"),
+        ("y = tract_core_einsum([x, x], expr = 'ij,jk->ik');", "'j' is 3 and 2", "tract_core_einsum"),
+        ("y = variable(label = '../x', shape = [2]);", "leads out of the folder", "variable"),
+        ("z = relu(x);", "output 'y' of the graph is not assigned", "y"),
+        ("y = tract_core_topk(x, 200, axis = 1, largest = true);", "k must be at most 128", "tract_core_topk"),
+        ("y = tract_core_resize(x, [1.5, 1.0]);", "scale the spatial axes by whole numbers", "tract_core_resize"),
+        ("n = relu(z); y = relu(n);", "'z' is not defined", "z"),
+    ],
+)  # fmt: skip
+def test_a_mistake(statements: str, message: str, place: str) -> None:
+    error = error_of(document(statements))
+    (problem,) = error.problems
+    assert message in problem.message
+    assert place_of(error) == place
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    error = error_of(document("y = rleu(x); z = relu(w); v = relu(y);"))
+    assert [p.message for p in error.problems] == [
+        "there is no operation 'rleu'; did you mean 'relu'?",
+        "'w' is not defined",
+    ]
+
+
+def test_a_mistake_in_a_fragment_shows_its_caller() -> None:
+    more = "fragment twice(x: tensor<scalar>) -> (y: tensor<scalar>) { y = rleu(x); }\n"
+    error = error_of(document("y = twice(x);", more=more))
+    assert place_of(error) == "rleu"
+    assert error.span is not None
+    assert [caller.text for caller in error.span.callers] == ["twice"]
+
+
+def test_fragments_in_a_circle() -> None:
+    more = "fragment f(x: tensor<scalar>) -> (y: tensor<scalar>) { y = f(x); }\n"
+    assert "more than 50 deep" in str(error_of(document("y = f(x);", more=more)))
+
+
+def test_a_long_loop_is_refused() -> None:
+    more = "fragment b(a: tensor<scalar>) -> (c: tensor<scalar>) { c = exp(a); }\n"
+    statement = "y = tract_core_scan(body = 'b', scan = [('a', x, 0, 1)], full = [], state = [], output = [('c', 'full', 0, 1)]);"
+    text = document(statement, more=more).replace("[2, 3]", "[1001, 3]")
+    assert "1001 steps are more than 1000" in error_of(text).message
+
+
+def test_a_syntax_error_has_its_place() -> None:
+    error = error_of(document("y = relu(x;"))
+    assert error.span is not None
+    assert (error.span.line, error.span.column) == (6, 15)
+
+
+# ---- Data ----
+
+
+def test_a_number_in_data_is_no_variable(tmp_path: Path) -> None:
+    statements = "e = variable<scalar>(label = 'e', shape = []);\n    y = tract_core_rms_norm(x, axis = 1, eps = e);"
+    folder = write_model(
+        tmp_path / "model", document(statements), {"e": np.array(1e-5)}
+    )
+    graph = nnef_grad.load(folder)
+    assert graph.variables == ()
+    assert "1e-05" in nnef_grad.dumps(graph)
+    error = error_of(document(statements))
+    assert "read the folder or the archive with its data" in error.message
+    assert place_of(error) == "e"
+
+
+def test_a_number_that_is_an_operand_stays_a_variable(tmp_path: Path) -> None:
+    statements = "e = variable<scalar>(label = 'e', shape = []);\n    y = mul(leaky_relu(x, e), e);"
+    data = {"e": np.array(0.25, np.float32)}
+    folder = write_model(tmp_path / "model", document(statements), data)
+    assert [v.name for v in nnef_grad.load(folder).variables] == ["e"]
+
+
+def test_large_tables_stay_variables(tmp_path: Path) -> None:
+    statements = "i = variable<scalar>(label = 'i', shape = [20000]);\n    y = tract_core_gather(x, i, axis = 0);"
+    data = {"i": np.zeros(20000, np.int64)}
+    folder = write_model(tmp_path / "model", document(statements), data)
+    graph = nnef_grad.load(folder)
+    assert [(v.name, v.dtype) for v in graph.variables] == [("i", "integer")]
+
+
+def test_the_last_value_has_the_name() -> None:
+    graph = nnef_grad.loads(document("y = relu(x); y = neg(y);"))
+    assert graph.outputs[0].name == "y"
+    assert [op.name for op in graph.operations] == ["external", "relu", "neg"]
+
+
+def test_an_output_that_is_another_tensor_is_a_copy() -> None:
+    graph = nnef_grad.loads(document("y = tract_core_cast(x, to = 'f32');"))
+    assert [op.name for op in graph.operations] == ["external", "copy"]
+
+
+def test_rules_of_the_user_apply() -> None:
+    rules = nnef_grad.loads_rules(
+        "fragment gate( x: tensor<scalar> ) -> ( y: tensor<scalar> );\n"
+        "fragment gate_shape( x: tensor<scalar> ) -> ( y: tensor<scalar> ) { y = x; }\n"
+        "fragment gate_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = 2.0 * dy; }\n"
+    )
+    graph = nnef_grad.loads(document("y = gate(x);"), rules=rules)
+    assert graph.operations[-1].name == "gate"
+    nnef_grad.differentiate(graph, rules=rules)
+
+
+def test_compound_operations_are_kept_unless_they_are_expanded() -> None:
+    text = document("y = softmax(x, 1);")
+    assert len(nnef_grad.loads(text).operations) == 2
+    assert len(nnef_grad.loads(text, expand=["softmax"]).operations) > 4
+
+
+# ---- Idioms ----
+
+
+@pytest.mark.parametrize("name", [*idioms()])
+def test_a_fragment_that_is_an_operation_of_the_standard(name: str) -> None:
+    fragment = idioms()[name].span.source.text
+    text = document(f"y = {name}(x);", more=fragment)
+    graph = nnef_grad.loads(text)
+    standard = IDIOMS.get(name, name)
+    assert [op.name for op in graph.operations] == ["external", standard]
+    body = nnef_grad.loads(text, expand=[standard])
+    values = {"x": np.linspace(-3.0, 3.0, 6).reshape(2, 3)}
+    ours, theirs = (nnef_grad.evaluate(g, values)["y"] for g in (graph, body))
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_a_fragment_that_is_almost_one() -> None:
+    fragment = idioms()["silu"].span.source.text.replace("sigmoid(", "tanh(")
+    graph = nnef_grad.loads(document("y = silu(x);", more=fragment))
+    assert [op.name for op in graph.operations] == ["external", "tanh", "mul"]
+
+
+def test_integers_in_the_place_of_scalars() -> None:
+    graph = nnef_grad.loads(document("y = add(mul(x, 2), leaky_relu(x, 1));"))
+    operands = [op.operands for op in graph.operations if op.name == "mul"]
+    assert operands == [(graph.inputs[0], 2.0)]
+    assert type(operands[0][1]) is float
