@@ -271,6 +271,6 @@ def _without_numbers(graph: Graph, read: Collection[str]) -> Graph:
         for op in graph.operations
         if op.name != "variable"
         or op.outputs[0].name not in read
-        or uses[op.outputs[0]]
+        or uses[op.outputs[0].name]
     ]
     return replace(graph, operations=tuple(kept))

@@ -19,7 +19,7 @@ from support.training_steps import Evaluated
 from .optimizers import torch_settings
 from .steps import RATE, RandomStep
 
-TOLERANCE = 1e-6
+TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _compared(step: RandomStep) -> Outcome:
         fed = {name: value.numpy() for name, value in feeds.items()}
         reports = ours(fed, learning_rate=rate, loss_scale=64.0)
         found = torch.tensor(reports[made.outputs[0]])
-        worst = max(worst, _error(found, torch.tensor(expected)))
+        worst = max(worst, _error(found, found.new_tensor(expected)))
         for label, value in peer.parameters.items():
             if label not in ours.values:
                 continue  # the losses do not depend on it
