@@ -10,7 +10,7 @@ import numpy as np
 from nnef_grad.build.arguments import bind
 from nnef_grad.build.arithmetic import compute
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import _VISIT, Evaluator, NoValueError, Scope
+from nnef_grad.build.evaluation import VISIT, Evaluator, NoValueError, Scope
 from nnef_grad.dialects.tract.arguments import Fitting, match
 from nnef_grad.dialects.tract.folding import fold
 from nnef_grad.dialects.tract.library import builtin, idiom_of, own_library
@@ -354,7 +354,7 @@ class Reading(Evaluator):
 
 
 _OWN_VISIT: dict[type, Callable[..., Any]] = {
-    **_VISIT,
+    **VISIT,
     syntax.Identifier: Reading._identifier,
     syntax.Operator: Reading._operator,
     syntax.Invocation: Reading._invocation,
