@@ -304,6 +304,25 @@ def test_compound_operations_are_kept_unless_they_are_expanded() -> None:
     assert len(nnef_grad.loads(text, expand=["softmax"]).operations) > 4
 
 
+def test_inputs_of_the_standard_have_symbols_too() -> None:
+    text = document("y = relu(x);").replace(
+        "tract_core_external(shape = [2, 3], datum_type = 'f32')",
+        "external<integer>(shape = [N, 3])",
+    )
+    (x,) = nnef_grad.loads(text, batch=5).inputs
+    assert (x.dtype, x.shape) == ("integer", (5, 3))
+
+
+def test_a_linear_layer_of_rank_3_is_one_product() -> None:
+    statements = (
+        "w = variable<scalar>(label = 'w', shape = [1, 5, 3]);\n    y = linear(x, w);"
+    )
+    text = document(statements).replace("[2, 3]", "[2, 4, 3]")
+    graph = nnef_grad.loads(text)
+    (product,) = (op for op in graph.operations if op.name == "linear")
+    assert [t.shape for t in product.inputs] == [(8, 3), (5, 3)]
+
+
 # ---- Idioms ----
 
 
