@@ -125,7 +125,7 @@ class Evaluator:
         return {r.name: scope[r.name] for r in fragment.results}
 
     def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
-        return _VISIT[type(expression)](self, expression, scope, hint)
+        return VISIT[type(expression)](self, expression, scope, hint)
 
     def _part(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
         """The value of a part of an expression, which adds a word to the hint."""
@@ -267,7 +267,7 @@ class Evaluator:
         return convert(node.name, value, node.argument.span)
 
 
-_VISIT: dict[type, Callable[..., Any]] = {
+VISIT: dict[type, Callable[..., Any]] = {
     syntax.Literal: Evaluator._literal,
     syntax.Identifier: Evaluator._identifier,
     syntax.Array: Evaluator._array,

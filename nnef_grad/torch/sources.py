@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, Union
 
+from nnef_grad.dialects import STANDARD, dialect_of
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.passes import replace_variables
@@ -13,7 +14,13 @@ from nnef_grad.graph.printer import print_graph
 from nnef_grad.graph.quantization import print_quantization
 from nnef_grad.interop import TorchModel
 from nnef_grad.interpreter.feeds import Data
-from nnef_grad.model import Shapes, declared_variables, from_source, save_source
+from nnef_grad.model import (
+    Shapes,
+    declared_variables,
+    from_container,
+    from_source,
+    save_source,
+)
 from nnef_grad.source import Source
 from nnef_grad.storage import containers
 from nnef_grad.storage.data import VariableData, arrays_of
@@ -81,6 +88,11 @@ def read(model: Model, data: Data | None) -> Given:
         parameters = set(model.parameters.values())
         return Given(_printed(model.graph), model.data, parameters, model.trainable)
     container = containers.open_container(model)
+    if dialect_of(container.graph(), None) != STANDARD:
+        # What it computes with while it is read is known here only.
+        graph = from_container(container)
+        known = arrays_of(declared_variables(graph), VariableData(container))
+        return Given(_printed(graph), known)
     source = ModelSource(container.graph(), container.quantization())
     declared = declared_variables(source.graph())
     return Given(source, arrays_of(declared, VariableData(container)))

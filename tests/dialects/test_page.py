@@ -111,7 +111,7 @@ COVERED = {
     "a name that is assigned twice": "name_twice",
     "variables without axes as attributes": "number_from_data",
     "variables of integers and truth values": "integer_variable",
-    "integers and truth values in arithmetic": "integers_in_arithmetic",
+    "integers in arithmetic": "integer_division",
     "infinity": "infinity",
 }
 

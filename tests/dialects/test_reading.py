@@ -199,6 +199,8 @@ def test_there_is_no_such_symbol() -> None:
         ("z = relu(x);", "output 'y' of the graph is not assigned", "y"),
         ("y = tract_core_topk(x, 200, axis = 1, largest = true);", "k must be at most 128", "tract_core_topk"),
         ("y = tract_core_resize(x, [1.5, 1.0]);", "scale the spatial axes by whole numbers", "tract_core_resize"),
+        ("[y] = relu(x);", "expect several results, but this is a tensor of shape [2, 3]", "[y]"),
+        ("y = [1, 2] * 0.5;", "this has no value: TypeError: can't multiply", "[1, 2] * 0.5"),
         ("n = relu(z); y = relu(n);", "'z' is not defined", "z"),
     ],
 )  # fmt: skip
@@ -302,6 +304,25 @@ def test_compound_operations_are_kept_unless_they_are_expanded() -> None:
     assert len(nnef_grad.loads(text, expand=["softmax"]).operations) > 4
 
 
+def test_inputs_of_the_standard_have_symbols_too() -> None:
+    text = document("y = relu(x);").replace(
+        "tract_core_external(shape = [2, 3], datum_type = 'f32')",
+        "external<integer>(shape = [N, 3])",
+    )
+    (x,) = nnef_grad.loads(text, batch=5).inputs
+    assert (x.dtype, x.shape) == ("integer", (5, 3))
+
+
+def test_a_linear_layer_of_rank_3_is_one_product() -> None:
+    statements = (
+        "w = variable<scalar>(label = 'w', shape = [1, 5, 3]);\n    y = linear(x, w);"
+    )
+    text = document(statements).replace("[2, 3]", "[2, 4, 3]")
+    graph = nnef_grad.loads(text)
+    (product,) = (op for op in graph.operations if op.name == "linear")
+    assert [t.shape for t in product.inputs] == [(8, 3), (5, 3)]
+
+
 # ---- Idioms ----
 
 
@@ -329,3 +350,36 @@ def test_integers_in_the_place_of_scalars() -> None:
     operands = [op.operands for op in graph.operations if op.name == "mul"]
     assert operands == [(graph.inputs[0], 2.0)]
     assert type(operands[0][1]) is float
+
+
+# ---- What reads models ----
+
+
+def test_a_module_of_torch_reads_the_dialect(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from nnef_grad.torch import Module
+
+    statements = (
+        "w = variable<scalar>(label = 'w', shape = [4, 3]);\n"
+        "    e = variable<scalar>(label = 'e', shape = []);\n"
+        "    y = tract_core_rms_norm(linear(x, w, 0.0), axis = 1, eps = e);"
+    )
+    weight = np.linspace(-1.0, 1.0, 12, dtype=np.float32).reshape(4, 3)
+    data = {"w": weight, "e": np.array(0.5)}
+    folder = write_model(tmp_path / "model", document(statements), data)
+    x = torch.linspace(-1.0, 2.0, 6).reshape(2, 3)
+    made = Module(folder)(x)
+    product = x @ torch.tensor(weight).T
+    expected = product / torch.sqrt((product**2).mean(1, keepdim=True) + 0.5)
+    torch.testing.assert_close(made, expected)
+
+
+def test_a_training_step_of_an_export(tmp_path: Path) -> None:
+    statements = (
+        "w = variable<scalar>(label = 'w', shape = [4, 3]);\n    y = linear(x, w, 0.0);"
+    )
+    data = {"w": np.ones((4, 3), np.float32)}
+    folder = write_model(tmp_path / "model", document(statements), data)
+    graph = nnef_grad.load(folder)
+    step = nnef_grad.training_step(graph, loss="mean_squared_error", optimizer="sgd")
+    assert "linear" in nnef_grad.dumps(step.graph)

@@ -13,6 +13,7 @@ from nnef_grad.graph.ir import Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.matching import refuse_missing
 from nnef_grad.language.types import (
+    MAX_INTEGER,
     ArrayType,
     Primitive,
     TensorType,
@@ -149,30 +150,36 @@ def _operand(value: Any) -> Any:
     """A tensor, or a known value: an array of numbers is a constant."""
     if isinstance(value, list) and is_known(value):
         try:
-            return np.array(value)
+            array = np.array(value)
         except ValueError:
             raise MisfitError from None
+        if array.dtype.kind not in "bif":
+            raise MisfitError
+        return array
     if isinstance(value, Tensor) or is_known(value):
         return value
     raise MisfitError
 
 
 def _scalar(value: Any) -> float:
-    if isinstance(value, str):
-        raise MisfitError
-    return float(value)
+    return float(_a_number(value))
 
 
 def _integer(value: Any) -> int:
-    if isinstance(value, str) or int(value) != value:
+    number = _a_number(value)
+    if abs(number) > MAX_INTEGER or int(number) != number:
         raise MisfitError
-    return int(value)
+    return int(number)
 
 
 def _logical(value: Any) -> bool:
-    if isinstance(value, str):
+    return bool(_a_number(value))
+
+
+def _a_number(value: Any) -> Any:
+    if not isinstance(value, (bool, int, float)):
         raise MisfitError
-    return bool(value)
+    return value
 
 
 def _string(value: Any) -> str:

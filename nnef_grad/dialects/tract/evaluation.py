@@ -10,9 +10,9 @@ import numpy as np
 from nnef_grad.build.arguments import bind
 from nnef_grad.build.arithmetic import compute
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import _VISIT, Evaluator, NoValueError, Scope
+from nnef_grad.build.evaluation import VISIT, Evaluator, NoValueError, Scope
 from nnef_grad.dialects.tract.arguments import Fitting, match
-from nnef_grad.dialects.tract.folding import fold
+from nnef_grad.dialects.tract.folding import WHOLE, fold
 from nnef_grad.dialects.tract.library import builtin, idiom_of, own_library
 from nnef_grad.dialects.tract.operations import EXPANSIONS
 from nnef_grad.dialects.tract.step import Step
@@ -285,7 +285,15 @@ class Reading(Evaluator):
             span=place,
         )
         parts = [list(r) if isinstance(r, tuple) else r for r in results]
+        if fragment.name in WHOLE and all(map(_is_whole, operands)):
+            return self._whole(fragment.name, parts[0], hint, place)
         return parts[0] if len(parts) == 1 else tuple(parts)
+
+    def _whole(self, name: str, result: Any, hint: str, place: Span) -> Any:
+        """The result of an operation on integers, which NNEF computes in scalars."""
+        if name == "div":
+            return self.library("truncate", [result], {}, hint, place)
+        return self.cast(result, "integer", hint, place)
 
     def _operand(
         self, type_: Any, value: Any, generic: str | None, hint: str, place: Span
@@ -354,7 +362,7 @@ class Reading(Evaluator):
 
 
 _OWN_VISIT: dict[type, Callable[..., Any]] = {
-    **_VISIT,
+    **VISIT,
     syntax.Identifier: Reading._identifier,
     syntax.Operator: Reading._operator,
     syntax.Invocation: Reading._invocation,
@@ -363,6 +371,10 @@ _OWN_VISIT: dict[type, Callable[..., Any]] = {
 
 def _tensors_of(type_: Any, value: Any) -> Sequence[Any]:
     return items_of(value) if isinstance(type_, ArrayType) else [value]
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, list) and dtype_of(value) == "integer"
 
 
 def _check_results(fragment: syntax.Fragment, place: Span) -> None:

@@ -23,8 +23,8 @@ from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
 from nnef_grad.ops.opset import OpSet
 
-# The results of these are whole numbers where their operands are.
-_WHOLE = frozenset(
+# The results of these are integers where their operands are; a quotient is truncated.
+WHOLE = frozenset(
     {
         "add", "sub", "mul", "div", "neg", "abs", "sign", "min", "max", "pad", "sqr",
         "sum_reduce", "min_reduce", "max_reduce", "floor", "ceil", "round",
@@ -58,7 +58,7 @@ def fold(
         given[p.name] = _stand_ins(scratch, own)
     scratch.emit_op(bind(fragment, given, None if fragment.deduces_dtype else dtype))
     results = execute(scratch.operations[-1], arrays)
-    is_whole = fragment.name in _WHOLE and not any(map(_has_scalars, operands))
+    is_whole = fragment.name in WHOLE and not any(map(_has_scalars, operands))
     return tuple(_result(value, is_whole) for value in results)
 
 

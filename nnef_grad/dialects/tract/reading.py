@@ -10,12 +10,13 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import NoValueError, hint_of, unpack
 from nnef_grad.dialects.tract.evaluation import Reading, Stored
 from nnef_grad.dialects.tract.header import read_header
-from nnef_grad.dialects.tract.values import dtype_of, is_known
+from nnef_grad.dialects.tract.values import described, dtype_of, is_known
 from nnef_grad.errors import (
     InvalidGraphError,
     NnefGradError,
     Problem,
     UsageError,
+    brief,
     nested_too_deeply,
     suggestion,
 )
@@ -210,6 +211,10 @@ class _GraphBody:
             self.problems += nested_too_deeply(statement.span).problems
         except NnefGradError as error:
             self.problems += error.problems
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # No types are checked before: an expression of the wrong one is evaluated.
+            message = f"this has no value: {type(error).__name__}: {error}"
+            self.problems.append(Problem(brief(message), statement.value.span))
         if failed:
             found = {i.name for i in identifiers(statement.target)}
             self.reading.failed |= found - self.scope.keys()
@@ -219,6 +224,12 @@ class _GraphBody:
         self._check_external(statement)
         value = self.reading.evaluate(statement.value, self.scope, hint_of(target))
         emitter = self.reading.emitter
+        is_one = isinstance(target, syntax.Identifier)
+        if not is_one and not isinstance(value, (list, tuple)):
+            message = (
+                f"the names expect several results, but this is {described(value)}"
+            )
+            raise InvalidGraphError(message, target.span)
         for name, part in unpack(target, value):
             if isinstance(part, Tensor) and part.name not in emitter.pinned:
                 is_last = self.last[name] == place

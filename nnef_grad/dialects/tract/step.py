@@ -13,7 +13,6 @@ import numpy as np
 
 from nnef_grad.dialects.tract.values import Array, dtype_of, shape_of
 from nnef_grad.errors import InvalidGraphError, Problem
-from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.source import Span
 
 if TYPE_CHECKING:
@@ -113,22 +112,14 @@ class Step:
         missing = list(range(rank - len(shape_of(x))))
         return self("unsqueeze", x, axes=missing) if missing else x
 
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis as a number that is not negative, checked."""
+        self.require(
+            -rank <= axis < rank, f"there is no axis {axis}, the rank is {rank}"
+        )
+        return axis % rank
+
     def positions(self, extent: int, axis: int, rank: int) -> Any:
         """The numbers of all places along an axis, as scalars."""
         shape = [extent if a == axis else 1 for a in range(rank)]
         return self.constant(np.arange(float(extent)).reshape(shape), "scalar")
-
-
-def axis_of(axis: int, rank: int) -> int:
-    """An axis as a number that is not negative."""
-    return axis + rank if axis < 0 else axis
-
-
-def shape_without(shape: Shape, axis: int) -> list[int]:
-    """The extents of the other axes."""
-    return [*shape[:axis], *shape[axis + 1 :]]
-
-
-def is_tensor(value: object) -> bool:
-    """Whether a value is one of the graph."""
-    return isinstance(value, Tensor)

@@ -95,7 +95,9 @@ LANGUAGE = (
         "constants, of the type that their data have",
     ),
     Difference(
-        "integers and truth values in arithmetic", "y = add(i, j);", "cast to scalars"
+        "integers in arithmetic",
+        "y = div(i, j);",
+        "cast to scalars, and the result back; a quotient is truncated",
     ),
     Difference(
         "infinity",

@@ -73,10 +73,9 @@ def common_dtype(values: Iterable[Any]) -> str:
 
 def converted(value: Any, dtype: str) -> Array:
     """A known value as an array of a data type. Infinities become the largest number."""
-    array = as_array(value)
-    if dtype == "integer" and array.dtype.kind == "f":
-        array = np.trunc(array)
-    made = array.astype(_NUMPY[dtype])
+    # Numbers become integers by truncation, whatever those are that do not fit.
+    with np.errstate(invalid="ignore"):
+        made = as_array(value).astype(_NUMPY[dtype])
     return np.clip(made, -LARGEST, LARGEST) if dtype == "scalar" else made
 
 

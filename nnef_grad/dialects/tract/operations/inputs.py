@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import converted, dtype_of, is_known, simple
-from nnef_grad.graph.ir import Tensor
+from nnef_grad.dialects.tract.values import converted, is_known, simple
 from nnef_grad.language.labels import label_steps
 
 _INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "tdim")
@@ -83,21 +82,6 @@ def cast(step: Step, x: Any, to: str) -> Any:
     if (x.dtype, dtype) == ("scalar", "integer"):
         return step.expand("truncate", x)
     return step.reading.cast(x, dtype, step.hint, step.span)
-
-
-@expansion("div")
-def divide(step: Step, x: Any, y: Any) -> Any:
-    """A quotient; that of integers is truncated."""
-    is_whole = all(dtype_of(value) == "integer" for value in (x, y))
-    made = step("div", x, y)
-    tensors = [value for value in (x, y) if isinstance(value, Tensor)]
-    return step.expand("truncate", made) if is_whole and tensors else made
-
-
-@expansion("copy")
-def copy(step: Step, x: Any) -> Any:
-    """The value itself."""
-    return x
 
 
 @expansion("tract_core_shape_of")

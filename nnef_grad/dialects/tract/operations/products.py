@@ -14,9 +14,10 @@ from nnef_grad.dialects.tract.values import shape_of
 @expansion("linear")
 def linear(step: Step, x: Any, weight: Any, bias: Any) -> Any:
     """A linear layer, for operands of more than two axes on one matrix of rows."""
-    shape, (*batch, out, inner) = shape_of(x), shape_of(weight)
-    if len(shape) == 2:
+    shape = shape_of(x)
+    if len(shape) <= 2 or len(shape_of(weight)) < 2:
         return step("linear", x, weight, bias)
+    *batch, out, inner = shape_of(weight)
     bias_shape = shape_of(bias)
     is_row = not bias_shape or bias_shape == (*(1,) * (len(shape) - 1), out)
     is_one = {*batch} <= {1} and is_row and len(shape) == len(batch) + 2

@@ -15,6 +15,7 @@ def product(step: Step, x: Any, axes: list[int]) -> Any:
     """The product along axes, by halves: the derivative of a factor is the product of the
     others, also where one is zero.
     """
+    axes = [step.axis(axis, len(shape_of(x))) for axis in axes]
     if is_known(x):
         return simple(np.prod(np.asarray(x), axis=tuple(axes), keepdims=True))
     for axis in axes:
@@ -44,7 +45,7 @@ _FIRST = {
 def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
     """The first one in the other order, counted from the end."""
     step.require(len(axes) == 1, "there must be one axis")
-    (axis,) = axes
+    axis = step.axis(axes[0], len(shape_of(x)))
     extent, far = shape_of(x)[axis], -(2**31) + 1
     window: dict[str, Any] = {
         "axes": axes,

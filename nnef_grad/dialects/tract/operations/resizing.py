@@ -28,9 +28,10 @@ def resize(
 ) -> Any:
     """Upsampling of the spatial axes, by a whole factor each."""
     shape = shape_of(x)
+    given = f"there must be {len(shape)} scales or extents"
+    step.require(len(sizes or scales) == len(shape), given)
     if not sizes:
         sizes = [int(n * scale) for n, scale in zip(shape, scales, strict=True)]
-    step.require(len(sizes) == len(shape), f"there must be {len(shape)} extents")
     pairs = list(zip(shape, sizes, strict=True))
     if all(given == made for given, made in pairs):
         return x

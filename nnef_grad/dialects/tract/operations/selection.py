@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.dialects.tract.step import Step, axis_of, expansion
+from nnef_grad.dialects.tract.step import Step, expansion
 from nnef_grad.dialects.tract.values import dtype_of, is_known, shape_of
 
 # Each of the largest elements is a step of an unrolled loop.
@@ -20,7 +20,7 @@ MOST = 128
 @expansion("tract_core_gather")
 def gather(step: Step, x: Any, indices: Any, axis: int, datum_type: str) -> Any:
     """Rows at indices; known ones may count from the end."""
-    along = axis_of(axis, len(shape_of(x)))
+    along = step.axis(axis, len(shape_of(x)))
     if is_known(indices):
         indices = np.mod(np.asarray(indices), shape_of(x)[along])
         if is_known(x):
@@ -40,7 +40,7 @@ def gather_elements(step: Step, x: Any, indices: Any, axis: int) -> Any:
     """
     shape = shape_of(x)
     rank = len(shape)
-    along = axis_of(axis, rank)
+    along = step.axis(axis, rank)
     extent, wanted = shape[along], shape_of(indices)
     kept = [extent if a == along else n for a, n in enumerate(wanted)]
     rows = x
@@ -70,7 +70,7 @@ def scatter_elements(
     name = _put(step, reduction, "put", "put_sums")
     shape, given = shape_of(x), shape_of(indices)
     rank = len(shape)
-    along = axis_of(axis, rank)
+    along = step.axis(axis, rank)
     extent, order = shape[along], _moved_last(along, rank)
     wide = [n if a == along else shape[a] for a, n in enumerate(given)]
     padding = [(0, made - n) for made, n in zip(wide, given, strict=True)]
@@ -155,7 +155,7 @@ def largest(step: Step, x: Any, k: int, axis: int, is_largest: bool) -> Any:
     """The largest elements, or the smallest, one after the other, and their indices."""
     step.require(k <= MOST, f"k must be at most {MOST}")
     shape = shape_of(x)
-    along = axis_of(axis, len(shape))
+    along = step.axis(axis, len(shape))
     positions = step.positions(shape[along], along, len(shape))
     sign = 1.0 if is_largest else -1.0
     return step.expand("top", x, positions, sign=sign, axis=along, count=k)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.dialects.tract.step import Step, axis_of, expansion
+from nnef_grad.build.arithmetic import MAX_ITEMS
+from nnef_grad.dialects.tract.step import Step, expansion
 from nnef_grad.dialects.tract.values import dtype_of, shape_of
 
 _BORDERS = {"replicated": "replicate"}
@@ -16,6 +17,8 @@ _BORDERS = {"replicated": "replicate"}
 def numbers(step: Step, start: int, end: int, increment: int) -> Any:
     """Integers from one number to another, without it."""
     step.require(increment != 0, "the step must not be zero")
+    count = len(range(start, end, increment))
+    step.require(count <= MAX_ITEMS, f"{count} numbers are more than {MAX_ITEMS}")
     return np.arange(start, end, increment, dtype=np.int64)
 
 
@@ -35,6 +38,7 @@ def broadcast(step: Step, x: Any, shape: list[int]) -> Any:
 def downsample(step: Step, x: Any, axis: int, stride: int, modulo: int) -> Any:
     """Every element at a distance along an axis."""
     step.require(stride > 0, "the stride must be positive")
+    axis = step.axis(axis, len(shape_of(x)))
     end = shape_of(x)[axis]
     return step("slice", x, axes=[axis], begin=[modulo], end=[end], stride=[stride])
 
@@ -44,6 +48,7 @@ def dynamic_slice(
     step: Step, x: Any, start: int, end: int, length: int, axis: int
 ) -> Any:
     """A part of known bounds."""
+    axis = step.axis(axis, len(shape_of(x)))
     extent = shape_of(x)[axis]
     begin, last = (n + extent if n < 0 else n for n in (start, end))
     step.require(0 <= begin < last <= extent, f"the bounds {start} and {end} are wrong")
@@ -79,7 +84,7 @@ def one_hot(
 ) -> Any:
     """A number at each index along a new axis, and another one elsewhere."""
     rank = len(shape_of(indices)) + 1
-    along = axis_of(axis, rank)
+    along = step.axis(axis, rank)
     wide = step("unsqueeze", indices, axes=[along])
     number = step.reading.materialize(wide, "scalar", step.hint, step.span)
     positions = step.positions(extent, along, rank)

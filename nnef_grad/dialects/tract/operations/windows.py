@@ -36,6 +36,7 @@ def deconv(
 
 def _turned(step: Step, weight: Any, groups: int) -> Any:
     """The filter [out, in / groups, ...] as [in, out / groups, ...]."""
+    step.require(len(shape_of(weight)) >= 2, "the filter must have rank 2 at least")
     made, given, *size = shape_of(weight)
     step.require(made % groups == 0, f"{groups} groups do not divide {made} channels")
     if groups == 1:
