@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 
 import nnef_grad
+from nnef_grad.build import bindings, shape_inference
 
 OPERATORS = "extension KHR_enable_operator_expressions;"
 FRAGMENTS = "extension KHR_enable_fragment_definitions;"
@@ -103,9 +104,18 @@ def steps(text: str) -> int:
 
 
 @pytest.mark.parametrize("make", SIZED.values(), ids=SIZED)
-def test_the_work_grows_no_faster_than_the_document(make: Callable[[int], str]) -> None:
+def test_the_work_grows_no_faster_than_the_document(
+    make: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps(make(3))
-    assert steps(make(800)) <= 2.15 * steps(make(400))
+    found = []
+    for size in (800, 400):
+        # Neither finds what the other has left in the process.
+        monkeypatch.setattr(bindings, "_checked", {})
+        monkeypatch.setattr(shape_inference, "_standard", {})
+        found.append(steps(make(size)))
+    larger, smaller = found
+    assert larger <= 2.15 * smaller
 
 
 def test_the_work_for_literals_is_not_done_one_by_one() -> None:
