@@ -199,6 +199,8 @@ def test_there_is_no_such_symbol() -> None:
         ("z = relu(x);", "output 'y' of the graph is not assigned", "y"),
         ("y = tract_core_topk(x, 200, axis = 1, largest = true);", "k must be at most 128", "tract_core_topk"),
         ("y = tract_core_resize(x, [1.5, 1.0]);", "scale the spatial axes by whole numbers", "tract_core_resize"),
+        ("y = tract_core_scatter_nd(x, [[1], [-1]], x, reduction = 'none');", "indices must differ", "tract_core_scatter_nd"),
+        ("y = tract_core_scatter_elements(x, [[1, 1], [0, 1]], slice(x, axes = [1], begin = [0], end = [2]), axis = 1);", "indices must differ", "tract_core_scatter_elements"),
         ("[y] = relu(x);", "expect several results, but this is a tensor of shape [2, 3]", "[y]"),
         ("y = [1, 2] * 0.5;", "this has no value: TypeError: can't multiply", "[1, 2] * 0.5"),
         ("n = relu(z); y = relu(n);", "'z' is not defined", "z"),

@@ -72,6 +72,9 @@ def scatter_elements(
     rank = len(shape)
     along = step.axis(axis, rank)
     extent, order = shape[along], _moved_last(along, rank)
+    if is_known(indices) and reduction == "none":
+        places = np.sort(np.mod(np.asarray(indices), extent), along)
+        _refuse_repeated(step, np.diff(places, axis=along).all())
     wide = [n if a == along else shape[a] for a, n in enumerate(given)]
     padding = [(0, made - n) for made, n in zip(wide, given, strict=True)]
 
@@ -121,6 +124,8 @@ def scatter_blocks(
     shape, (*outer, depth) = shape_of(x), shape_of(indices)
     total, size, count = prod(shape[:depth]), prod(shape[depth:]), prod(outer)
     number = _block_numbers(step, indices, shape[:depth])
+    if is_known(number) and reduction == "none":
+        _refuse_repeated(step, np.diff(np.sort(np.ravel(number))).all())
     made = step.expand(
         name,
         step.reshaped(x, [total, size], "blocks"),
@@ -167,6 +172,11 @@ def _put(step: Step, reduction: str, put: str, add: str) -> str:
     if found is None:
         step.refuse(f"reduction must be none or add, but is '{reduction}'")
     return found
+
+
+def _refuse_repeated(step: Step, differ: Any) -> None:
+    """Of several updates of one element the last one counts, and here they are added."""
+    step.require(bool(differ), "indices must differ, unless the reduction is add")
 
 
 def _scalars(step: Step, x: Any) -> Any:
