@@ -318,7 +318,6 @@ TRANSFORMERS = {
     "xlm_roberta": net("XLMRobertaModel", _COMMON),
     "xlnet": net("XLNetModel", {"vocab_size": 50, "d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32}),
     "yolos": net("YolosModel", {**_IMAGE, "image_size": [16, 16], "num_detection_tokens": 3}, image),
-    "yoso": net("YosoModel", _COMMON, use_expectation=True),
 }
 # fmt: on
 
