@@ -167,8 +167,9 @@ OPTIONS: Groups = {
             "--target",
             "nnef-grad model/ --target tract -o model_bwd/",
             "Write a form that these runtimes support and compute correctly: khronos is "
-            "the PyTorch interpreter and nnef.Session, portable is all of them.",
-            **one_of("nnef", "khronos", "tract", "onnx", "portable"),
+            "the PyTorch interpreter and nnef.Session, tract-standard is tract without "
+            "operations of its own, portable is all of them.",
+            **one_of("nnef", "khronos", "tract", "tract-standard", "onnx", "portable"),
         ),
         Option(
             "--force",

@@ -154,7 +154,7 @@ STEP_OPTIONS: Groups = {
             "--target",
             "nnef-grad-step model/ -o step/ --loss huber --target onnx",
             "Write a form that these runtimes support and compute correctly.",
-            **one_of("nnef", "khronos", "tract", "onnx", "portable"),
+            **one_of("nnef", "khronos", "tract", "tract-standard", "onnx", "portable"),
         ),
         _SHARED["force"].again("nnef-grad-step model/ -o step/ --loss huber --force"),
     ],

@@ -201,7 +201,7 @@ def test_the_help_lists_every_option_in_its_group(command: str) -> None:
         ("nnef-grad model.nnef --wrt x,hi", ["x,hidden"]),
         ("nnef-grad model/ --stop i", ["inputs"]),
         ("nnef-grad none.nnef --wrt x", []),
-        ("nnef-grad model.nnef --target tr", ["tract"]),
+        ("nnef-grad model.nnef --target tr", ["tract", "tract-standard"]),
     ],
 )
 def test_completion(words: str, found: list[str], folder: Path) -> None:

@@ -25,10 +25,13 @@ def print_graph(graph: Graph) -> str:
 
 def _document(graph: Graph) -> Iterator[str]:
     yield "version 1.0;"
-    if graph.fragments:
+    declared = [f for f in graph.fragments if f.registry is None]
+    if declared:
         yield "extension KHR_enable_fragment_definitions;"
+    for registry in sorted({f.registry for f in graph.fragments if f.registry}):
+        yield f"extension tract_registry {registry};"
     yield ""
-    for fragment in graph.fragments:
+    for fragment in declared:
         yield f"{print_declaration(fragment)};"
         yield ""
     yield from (f"# {note}".rstrip() for note in graph.notes)

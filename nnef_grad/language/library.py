@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,11 +20,13 @@ class FragmentFile(Library):
 
     A graph uses a few of the standard's operations: reading all of them would take
     longer than compiling it. A definition begins with the word `fragment` at the
-    beginning of a line, and no other line does.
+    beginning of a line, and no other line does. An operation is declared by the one of
+    the registries that its name begins with.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, registries: Sequence[str] = ()) -> None:
         self.path = path
+        self._registries = registries
         self._source = Source(path.name, path.read_text("utf-8"))
         found = list(re.finditer(r"^fragment (\w+)", self._source.text, re.MULTILINE))
         ends = [match.start() for match in found[1:]] + [len(self._source.text)]
@@ -40,8 +43,16 @@ class FragmentFile(Library):
 
     def __getitem__(self, name: str) -> Fragment:
         if name not in self._parsed:
-            (self._parsed[name],) = parse_fragments(self._source, *self._places[name])
+            (found,) = parse_fragments(self._source, *self._places[name])
+            registry = self._registry(name)
+            self._parsed[name] = (
+                replace(found, registry=registry) if registry else found
+            )
         return self._parsed[name]
+
+    def _registry(self, name: str) -> str | None:
+        declaring = (r for r in self._registries if name.startswith(f"{r}_"))
+        return next(declaring, None)
 
     def __contains__(self, name: object) -> bool:
         return name in self._places

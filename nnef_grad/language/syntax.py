@@ -239,13 +239,15 @@ class Fragment(Named):
     """The declaration of an operation, and its body where it is compound.
 
     `generic` is None, or `?` where the invocation must determine the data type, or the
-    default data type of `?`.
+    default data type of `?`. `registry` is the registry of a runtime that declares it; None
+    for the operations of the standard, of documents and of users.
     """
 
     generic: str | None
     parameters: tuple[Parameter, ...]
     results: tuple[Result, ...]
     body: tuple[Assignment, ...] | None
+    registry: str | None = None
 
     @cached_property
     def operands(self) -> tuple[Parameter, ...]:

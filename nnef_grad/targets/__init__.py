@@ -51,8 +51,9 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "nnef": (),
     "khronos": ("session", "interpreter"),
     "tract": ("tract",),
+    "tract-standard": ("tract-standard",),
     "onnx": ("onnx",),
-    "portable": ("session", "interpreter", "tract", "onnx"),
+    "portable": ("session", "interpreter", "tract-standard", "onnx"),
 }
 
 
@@ -76,7 +77,8 @@ def lower(graph: Graph, target: str) -> Lowered:
     Args:
         graph: a flat graph.
         target: one of TARGETS: "nnef" for the graph as it is; "khronos" for the PyTorch
-            interpreter of nnef_tools and for nnef.Session; "tract"; "onnx" for ONNX
+            interpreter of nnef_tools and for nnef.Session; "tract", with operations of
+            its own registry; "tract-standard" for tract without these; "onnx" for ONNX
             Runtime by the converter of nnef_tools; "portable" for all of them.
 
     Raises:

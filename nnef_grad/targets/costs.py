@@ -53,19 +53,22 @@ class Speeds(NamedTuple):
     operation: float
 
 
+_TRACT = Speeds(14, 16, 200, 32, 120, 3_100, 16, 200, 110, 430, 34, 70, 2_000, 500)
+
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
     "interpreter": Speeds(
         24, 15, 400, 15, 26, 700, 19, 580, 100, 100, 70, 10, 460, 20_000
     ),
-    "tract": Speeds(14, 16, 200, 32, 120, 3_100, 16, 200, 110, 430, 34, 70, 2_000, 500),
+    "tract": _TRACT,
+    "tract-standard": _TRACT,
     "onnx": Speeds(6, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 5_000),
 }
 
 # What depends on data alone, they compute when a model is loaded.
-FOLDING = {"tract", "onnx"}
+FOLDING = {"tract", "tract-standard", "onnx"}
 # They collect the elements of the windows of a convolution, and multiply matrices.
-COLLECTING = {"tract", "onnx"}
+COLLECTING = FOLDING
 
 
 def data_of(operations: Iterable[Operation]) -> set[str]:

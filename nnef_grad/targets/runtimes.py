@@ -19,17 +19,22 @@ from nnef_grad.targets.conditions import Condition
 
 
 class Runtime(NamedTuple):
-    """A runtime, or several that are used together: its name in the table, and what
-    messages call it.
+    """A runtime, or several that are used together.
+
+    Attributes:
+        name: its name in the table.
+        title: what messages call it.
+        registries: those whose operations it may be given, beside the standard's.
     """
 
     name: str
     title: str
+    registries: frozenset[str] = frozenset()
 
     def lacks(self, operation: Operation) -> bool:
         """Whether the operation, as it is set, must not reach the runtime."""
         if operation.name not in standard():
-            return True
+            return operation.definition.registry not in self.registries
         facts = LACKING.get(operation.name, ())
         return any(self.name in names and holds(operation) for names, holds in facts)
 
@@ -40,7 +45,8 @@ KHRONOS = Runtime("khronos", "the Khronos runtimes")
 RUNTIMES: dict[str, Runtime] = {
     "session": KHRONOS,
     "interpreter": KHRONOS,
-    "tract": Runtime("tract", "tract"),
+    "tract": Runtime("tract", "tract", frozenset({"tract_core"})),
+    "tract-standard": Runtime("tract", "tract"),
     "onnx": Runtime("onnx", "ONNX Runtime"),
 }
 
@@ -54,10 +60,12 @@ class CommonSubset:
 
     Attributes:
         runtimes: these runtimes.
+        registries: those whose operations all of them may be given.
     """
 
     def __init__(self, runtimes: Collection[Runtime]) -> None:
         self.runtimes = runtimes
+        self.registries = frozenset.intersection(*(r.registries for r in runtimes))
         names = {runtime.name for runtime in runtimes}
         self._exceptions = {
             operation: [
@@ -73,9 +81,10 @@ class CommonSubset:
         """Whether a runtime lacks the operation, as it is set."""
         if id(operation) in self._found:
             return False
+        if operation.name not in standard():
+            return operation.definition.registry not in self.registries
         exceptions = self._exceptions.get(operation.name, ())
-        is_standard = operation.name in standard()
-        if not is_standard or any(holds(operation) for holds in exceptions):
+        if any(holds(operation) for holds in exceptions):
             return True
         self._found[id(operation)] = operation
         return False
