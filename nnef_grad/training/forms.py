@@ -21,7 +21,6 @@ from nnef_grad.storage.containers import APPLY
 from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.output import ModelFormat, format_of
 from nnef_grad.targets import lower
-from nnef_grad.training.draft import label_of, variables_of
 
 Form = Literal["variables", "inputs"]
 Array = Any
@@ -125,7 +124,7 @@ def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
 
 def _refuse_missing(step: Step) -> None:
     """Raises `UsageError` where a step has no value to begin with."""
-    declared = {label_of(op) for op in variables_of(step.graph)}
+    declared = {*step.graph.labels.values()}
     fed = {name for name in step.labels if name in step.inputs}
     missing = [name for name in (*declared, *fed) if name not in step.data]
     if missing:
@@ -151,7 +150,7 @@ def as_step(
         form: the form.
         target: the target that the graph is lowered for.
     """
-    labels = {op.outputs[0].name: label_of(op) for op in variables_of(plan.graph)}
+    labels = plan.graph.labels
     graph, state = (_with_inputs if form == "inputs" else _with_updates)(plan)
     lowered = lower(graph, target)
     # A target may change names.
