@@ -255,17 +255,24 @@ def _with_inputs(plan: Plan) -> tuple[Graph, dict[str, str]]:
     )
     inputs = (*graph.inputs, *fed)
     state = {variable.name: new.name for variable, new in carried}
-    graph = replace(
-        graph, inputs=inputs, operations=operations, notes=_notes(graph, state)
-    )
+    # Inputs have no labels: the notes alone say whose values the model is to get.
+    labels = {v.name: graph.labels[v.name] for v, _ in carried if v not in plan.zeros}
+    notes = _notes(graph, state, labels)
+    graph = replace(graph, inputs=inputs, operations=operations, notes=notes)
     return put_inputs_first(graph), state
 
 
-def _notes(graph: Graph, state: Mapping[str, str]) -> tuple[str, ...]:
-    """The notes of a graph, and what becomes of state."""
+def _notes(
+    graph: Graph, state: Mapping[str, str], labels: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The notes of a graph, and what becomes of state, with the labels that are known."""
+    named = {old: f", '{label}'" for old, label in labels.items()}
     return (
         *graph.notes,
-        *(f"  {new}: the new value of {old}" for old, new in state.items()),
+        *(
+            f"  {new}: the new value of {old}{named.get(old, '')}"
+            for old, new in state.items()
+        ),
     )
 
 
@@ -296,7 +303,7 @@ def _with_updates(plan: Plan) -> tuple[Graph, dict[str, str]]:
         graph,
         outputs=outputs,
         operations=(*graph.operations, *updates),
-        notes=_notes(graph, state),
+        notes=_notes(graph, state, {}),
     )
     verify(graph)
     return graph, state
