@@ -197,7 +197,8 @@ def _values(
         if variable in plan.zeros:
             found[place] = np.zeros(variable.shape, np.float32)
         elif label in data:
-            found[place] = _fitting(variable, label, data[label])
+            value = _fitting(variable, label, data[label])
+            found[place] = _at_least_single(value) if is_input else value
     return found
 
 
@@ -208,6 +209,12 @@ def _fitting(variable: Tensor, label: str, value: Array) -> Array:
         what = f"variable '{label}' of shape {list(variable.shape)}"
         raise UsageError(f"{what} is given data of shape {shape}")
     return value
+
+
+def _at_least_single(value: Array) -> Array:
+    """The value of an input: an array of half precision would be one of another type."""
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype == np.float16 else value
 
 
 def in_inputs(step: Step) -> Step:

@@ -68,7 +68,7 @@ DOCUMENTS: dict[str, tuple[str, Mapping[str, Any], set[str]]] = {
         {"mask": np.array([[True, False, True, True]]), "scale": (4,)},
         {"scale"},
     ),
-    "a_table_of_half_precision": (
+    "half_precision": (
         """
     w = variable<scalar>(label = 'fc.weight', shape = [3, 4]);
     b = variable<scalar>(label = 'fc.bias', shape = [3]);
@@ -141,6 +141,7 @@ def in_tract(
     runnable = model.into_runnable()
     stored = nnef_grad.load_data(folder)
     state = {name: stored[name] for name in step.state}
+    assert all(value.dtype == types[name] for name, value in state.items())
     losses = []
     for batch in feeds:
         fed = {**batch, "learning_rate": np.float32(RATE), **state}
@@ -247,3 +248,39 @@ def test_the_head_and_the_whole_network(
     for label, parameter in trained.items():
         wanted = parameter.detach()
         np.testing.assert_allclose(values[label], wanted, atol=TOLERANCE)
+
+
+def test_the_statistics_of_a_batch(tmp_path: Path) -> None:
+    """Exports have them in the shape [1, channels, 1, 1]."""
+    needs("tract")
+    random = np.random.default_rng(0)
+    labels = ("mean", "variance", "offset", "scale")
+    values = {k: random.random((1, 3, 1, 1)).astype("f4") + 0.5 for k in labels}
+    declared = "".join(
+        f"    {k} = variable<scalar>(label = 'bn.{k}', shape = [1, 3, 1, 1]);\n"
+        for k in labels
+    )
+    text = (
+        f"{HEAD}\ngraph network(x) -> (y)\n{{\n"
+        "    x = tract_core_external(shape = [4, 3, 2, 2], datum_type = 'f32');\n"
+        f"{declared}    y = batch_normalization(x, {', '.join(labels)}, epsilon = 1e-5);\n}}\n"
+    )
+    write_model(tmp_path / "model", text, {f"bn.{k}": v for k, v in values.items()})
+    step = step_for_tract(tmp_path / "model", batch_statistics=0.1)
+    feeds = [*batches(step)]
+    losses, found = in_tract(step, tmp_path / "step", feeds)
+    mean, variance, offset, scale = (
+        torch.tensor(v.reshape(3), dtype=torch.float64) for v in values.values()
+    )
+    trained = [offset.requires_grad_(), scale.requires_grad_()]
+    optimizer = torch.optim.SGD(trained, lr=RATE)
+    for batch, loss in zip(feeds, losses, strict=True):
+        optimizer.zero_grad()
+        x, target = (torch.tensor(v) for v in batch.values())
+        y = F.batch_norm(x, mean, variance, scale, offset, training=True)
+        F.mse_loss(y, target).backward()
+        assert loss == pytest.approx(F.mse_loss(y, target).item(), rel=TOLERANCE)
+        optimizer.step()
+    for label, wanted in zip(labels, (mean, variance, offset, scale), strict=True):
+        value = found[f"bn.{label}"].reshape(3)
+        np.testing.assert_allclose(value, wanted.detach(), rtol=TOLERANCE)
