@@ -102,7 +102,7 @@ def _tensor_split(
     (given,) = named.values() if places is None else (places,)
     cuts = given.tolist() if isinstance(given, Tensor) else given
     parts = np.array_split(np.arange(int(input.shape[dim])), cuts)
-    return input.split([len(part) for part in parts], dim)
+    return tuple(input.split([len(part) for part in parts], dim))
 
 
 @replaces(Tensor.unfold)

@@ -319,7 +319,6 @@ TRANSFORMERS = {
     "xlnet": net("XLNetModel", {"vocab_size": 50, "d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32}),
     "xmod": net("XmodModel", _COMMON, languages=["en"], default_language="en"),
     "yolos": net("YolosModel", {**_IMAGE, "image_size": [16, 16], "num_detection_tokens": 3}, image),
-    "yoso": net("YosoModel", _COMMON, use_expectation=True),
 }
 # fmt: on
 
