@@ -1,7 +1,8 @@
 """Measures, and prints the comparisons.
 
 `make bench` measures everything, and writes bench/results.json, docs/speed.md and its
-figure. A part of it only prints:
+figure. With `--write`, a part of it replaces what was measured of that part before; without,
+it prints:
 
     python -m bench --only onnx --models 'resnet|vgg' --batch 1 --runs 5
 """
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     found = run(options.only, settings_of(options))
     if options.write:
-        report.save(found, RESULTS)
+        report.save(report.read(RESULTS).updated(found), RESULTS)
         publish(report.read(RESULTS))
 
 
@@ -51,7 +52,8 @@ def run(parts: Sequence[str], settings: Settings) -> report.Report:
             skipped += [found] if isinstance(found, Skipped) else []
             print(*report.lines(found), sep="\n", flush=True)
     print(report.summary(rows))
-    return report.report(settings, rows, skipped)
+    how = report.circumstances(settings)
+    return report.Report(dict.fromkeys(parts, how), rows, skipped)
 
 
 def brief() -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from bench.comparisons import COMPARISONS, Comparison, Outcome, outcomes, shown
-from bench.report import Report
+from bench.report import Circumstances, Report
 from bench.rows import Row
 
 HEAD = """# How fast the graphs are
@@ -18,8 +18,6 @@ a - b is their difference. A goal that was missed is **bold**.
 
 This page is written by `make bench`, from [`bench/results.json`](../bench/results.json);
 [`bench/README.md`](../bench/README.md) says how to run parts of it.
-
-{circumstances}
 
 ![The ratios, with their goals](speed.svg)
 """
@@ -87,16 +85,22 @@ the peak of memory of a process that compiles the long chain, lowered for all ru
 
 def page(report: Report) -> str:
     """The whole page."""
-    head = HEAD.format(circumstances=circumstances(report))
-    parts = [text + "\n" + table(part, report) for part, text in PARTS.items()]
-    return "\n".join([head, missed(report), *parts, left_out(report)]).rstrip() + "\n"
+    parts = [f"{text}\n{measured(part, report)}" for part, text in PARTS.items()]
+    return "\n".join([HEAD, missed(report), *parts, left_out(report)]).rstrip() + "\n"
 
 
-def circumstances(report: Report) -> str:
-    versions = ", ".join(f"{name} {v}" for name, v in report.versions.items())
+def measured(part: str, report: Report) -> str:
+    """How a part was measured, and its tables."""
+    if part not in report.parts:
+        return "Not measured.\n"
+    return f"{circumstances(report.parts[part])}\n\n{table(part, report)}"
+
+
+def circumstances(how: Circumstances) -> str:
+    versions = ", ".join(f"{name} {v}" for name, v in how.versions.items())
     return (
-        f"Measured on {report.date}: {report.machine}; {report.threads} threads;\n"
-        f"float32; at most {report.runs} runs of each program; {versions}."
+        f"Measured on {how.date}: {how.machine}; {how.threads} threads;\n"
+        f"float32; at most {how.runs} runs of each program; {versions}."
     )
 
 
@@ -138,7 +142,7 @@ def table(part: str, report: Report) -> str:
         _table(runtime, [row for row in rows if row.runtime == runtime])
         for runtime in runtimes
     ]
-    return "\n".join(tables) if tables else "Not measured in this run.\n"
+    return "\n".join(tables)
 
 
 def _table(runtime: str, rows: Sequence[Row]) -> str:

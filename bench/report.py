@@ -22,8 +22,8 @@ DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Report:
-    """A whole run of the benchmark.
+class Circumstances:
+    """How a part was measured.
 
     Attributes:
         date: of the run, as in 2026-01-31.
@@ -31,8 +31,6 @@ class Report:
         versions: of what is no runtime.
         threads: how many a program had.
         runs: how often each program was run, at most.
-        rows: what was measured.
-        skipped: what could not be measured.
     """
 
     date: str
@@ -40,25 +38,42 @@ class Report:
     versions: dict[str, str]
     threads: int
     runs: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was measured, perhaps in several runs of the benchmark.
+
+    Attributes:
+        parts: how each part was measured.
+        rows: what was measured.
+        skipped: what could not be measured.
+    """
+
+    parts: dict[str, Circumstances]
     rows: list[Row]
     skipped: list[Skipped]
 
+    def updated(self, newer: Report) -> Report:
+        """This, with the parts of another run in place of its own."""
+        return Report(
+            {**self.parts, **newer.parts},
+            [row for row in self.rows if row.part not in newer.parts] + newer.rows,
+            [s for s in self.skipped if s.part not in newer.parts] + newer.skipped,
+        )
 
-def report(
-    settings: Settings, rows: Sequence[Row], skipped: Sequence[Skipped]
-) -> Report:
-    versions = {
-        "nnef-grad": nnef_grad.__version__,
-        "Python": platform.python_version(),
-    }
-    return Report(
+
+def circumstances(settings: Settings) -> Circumstances:
+    """Those of a run today, on this machine."""
+    return Circumstances(
         date=date.today().isoformat(),
         machine=machine(),
-        versions=versions,
+        versions={
+            "nnef-grad": nnef_grad.__version__,
+            "Python": platform.python_version(),
+        },
         threads=settings.threads,
         runs=settings.runs,
-        rows=[*rows],
-        skipped=[*skipped],
     )
 
 
@@ -81,11 +96,12 @@ def _processor() -> str:
 def save(written: Report, path: Path) -> None:
     """Writes a report as JSON, a line for each row."""
     fields = asdict(written)
-    rows, skipped = fields.pop("rows"), fields.pop("skipped")
+    parts = (f'"{part}": {json.dumps(how)}' for part, how in fields["parts"].items())
     lines = [
-        f"{json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()
+        '"parts": {\n' + ",\n".join(parts) + "\n}",
+        _list("rows", [_rounded(row) for row in fields["rows"]]),
+        _list("skipped", fields["skipped"]),
     ]
-    lines += [_list("rows", [_rounded(row) for row in rows]), _list("skipped", skipped)]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 
@@ -105,9 +121,11 @@ def _rounded(value: Any) -> Any:
 
 def read(path: Path) -> Report:
     fields = json.loads(path.read_text("utf-8"))
-    rows = [Row(**row) for row in fields.pop("rows")]
-    skipped = [Skipped(**item) for item in fields.pop("skipped")]
-    return Report(**fields, rows=rows, skipped=skipped)
+    return Report(
+        {part: Circumstances(**how) for part, how in fields["parts"].items()},
+        [Row(**row) for row in fields["rows"]],
+        [Skipped(**item) for item in fields["skipped"]],
+    )
 
 
 # ---- The terminal ----

@@ -16,6 +16,7 @@ from bench.comparisons import COMPARISONS, PACKAGES, outcomes
 from bench.page import page
 from bench.parts import onnx
 from bench.processes import FailedError, ask, shortened
+from bench.report import Report
 from bench.rows import Row, Skipped
 from bench.settings import Settings
 from bench.timing import LEAST_RUNS, interleaved
@@ -175,16 +176,28 @@ def test_programs_with_other_results_are_not_compared() -> None:
     assert verdicts == ["other results"] * 2
 
 
-def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+def report_of(rows: list[Row]) -> Report:
+    how = report.circumstances(Settings())
     skipped = Skipped("real", "the whole part", "not installed: timm")
-    written = report.report(Settings(), [row()], [skipped])
+    return Report({"khronos": how, "real": how}, rows, [skipped])
+
+
+def test_a_part_that_is_measured_again_replaces_what_it_was() -> None:
+    first, other = report_of([row()]), row(part="tract")
+    again = Report({"tract": first.parts["real"]}, [other], [])
+    both = first.updated(again)
+    assert (both.rows, both.skipped) == ([row(), other], first.skipped)
+    assert both.updated(report_of([])).rows == [other]
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+    written = report_of([row()])
     report.save(written, tmp_path / "results.json")
     assert report.read(tmp_path / "results.json") == written
 
 
 def test_the_page_says_what_was_missed_and_left_out() -> None:
-    skipped = Skipped("real", "the whole part", "not installed: timm")
-    written = page(report.report(Settings(), [row()], [skipped]))
+    written = page(report_of([row()]))
     assert "1 of 2 goals are met" in written
     assert "| lstm | 1 | 0.50 | **1.50** | backward 2e+03, autograd 4e+03 |" in written
     assert "- real: the whole part: not installed: timm" in written
