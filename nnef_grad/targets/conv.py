@@ -17,6 +17,7 @@ from nnef_grad.ops.windows import Windows, windows_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.borders import crop, join_zeros
 from nnef_grad.targets.registry import lowering
+from nnef_grad.targets.shape import one_by_one
 from nnef_grad.targets.windows import (
     are_side_by_side,
     skipping_axes,
@@ -150,12 +151,18 @@ def _transposed(emit: Emitter, w: Tensor, groups: int) -> Tensor:
 
 
 def _turned(emit: Emitter, w: Tensor) -> Tensor:
-    """The filter turned around in space: the response to a single 1, as large as the
-    filter is; its filters are all the planes.
+    """The filter turned around in space. One that is computed is the response to a single
+    1, as large as the filter is; its filters are all the planes. Of a variable the parts
+    are taken one by one: tract folds slices of any variable, and other operations on a
+    large one only if nothing else reads it.
     """
     filters, channels, *size = w.shape
     if prod(size) == 1:
         return w
+    producer = emit.producer(w)
+    if producer is not None and producer.name == "variable":
+        places = {2 + axis: range(n - 1, -1, -1) for axis, n in enumerate(size)}
+        return one_by_one(emit, w, places)
     impulse = emit("constant", shape=[1] * w.rank, value=[1.0], hint="impulse")
     planes = reshaped(emit, w, (filters * channels, 1, *size), hint="planes")
     padding = [(extent - 1, extent - 1) for extent in size]
