@@ -39,6 +39,7 @@ from nnef_grad.interpreter import (
     sampling,
     shape,
     tensors,
+    tract_core,
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds
