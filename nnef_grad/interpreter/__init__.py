@@ -76,6 +76,7 @@ __all__ = [
     "shape",
     "step",
     "tensors",
+    "tract_core",
     "with_bodies",
 ]
 

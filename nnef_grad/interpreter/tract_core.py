@@ -10,13 +10,15 @@ from nnef_grad.interpreter.registry import Array, enter_all, evaluation
 from nnef_grad.interpreter.repeat import gather
 from nnef_grad.interpreter.tensors import cast
 
-_TYPES: dict[str, npt.DTypeLike] = {"f32": np.float64, "i64": np.int64, "bool": np.bool_}
+_TYPES: dict[str, npt.DTypeLike] = {
+    "f32": np.float64,
+    "i64": np.int64,
+    "bool": np.bool_,
+}
 
 
 @evaluation("tract_core_scatter_nd")
-def scatter_nd(
-    input: Array, indices: Array, updates: Array, reduction: str
-) -> Array:
+def scatter_nd(input: Array, indices: Array, updates: Array, reduction: str) -> Array:
     """The updates, added to the blocks that the rows of indices name."""
     assert reduction == "add"
     sums = input.copy()

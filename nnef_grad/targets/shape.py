@@ -163,8 +163,9 @@ def _mirrored(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
 def one_by_one(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
     """Slices of one element each, joined in their order: only numbers can be padded."""
     for axis, taken in positions.items():
-        layers = list(_layers(emit, x, axis, taken))
-        x = emit("concat", layers, axis=axis, hint="in_order")
+        first, *others = _layers(emit, x, axis, taken)
+        joined = [first, *others]
+        x = emit("concat", joined, axis=axis, hint="in_order") if others else first
     return x
 
 

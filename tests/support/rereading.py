@@ -26,7 +26,9 @@ def reread(lowered: Lowered, variables: Mapping[str, Any] | None = None) -> Grap
     graph = lowered.graph
     if not any(fragment.registry for fragment in graph.fragments):
         return graph
-    labels = {op.attributes["label"]: op for op in graph.operations if op.name == "variable"}
+    labels = {
+        op.attributes["label"]: op for op in graph.operations if op.name == "variable"
+    }
     zeros = {label: np.zeros(op.outputs[0].shape) for label, op in labels.items()}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model"

@@ -14,7 +14,6 @@ from support.runtimes import consumers_of, needs
 from support.stored_models import run
 
 
-
 def compile_to(output: Path, model: Path, target: str) -> Path:
     result = run(model, "-o", output, "--target", target)
     assert result.exit_code == 0, result.output

@@ -160,7 +160,14 @@ def test_constants_have_data_before_a_training(tmp_path: Path) -> None:
     assert list(nnef_grad.load_data(out)) == ["constants/1"]
     labels = [v.label for v in declared_variables(nnef_grad.load(out))]
     assert labels == ["bias", "constants/1"]
-    again = [str(out), "--target", "tract-standard", "-o", str(tmp_path / "again"), "--check"]
+    again = [
+        str(out),
+        "--target",
+        "tract-standard",
+        "-o",
+        str(tmp_path / "again"),
+        "--check",
+    ]
     result = CliRunner().invoke(main, again)
     assert result.exit_code == 0, result.stderr
     assert "warning: the model has no data for its variables" in result.stderr
