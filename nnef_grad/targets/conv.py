@@ -149,8 +149,8 @@ def turned_filter(
     shape = (channels * groups, filters // groups, *map(len, kept))
     producer = emit.producer(w)
     if producer is None or producer.name != "constant":
-        turned = _turned(emit, w, kept)
-        return _exchanged(emit, turned, groups, turned.shape, shape)
+        given = (filters, channels, *map(len, kept))
+        return _exchanged(emit, _turned(emit, w, kept), groups, given, shape)
     value = producer.attributes["value"]
     if len(value) > 1:
         parts = np.reshape(value, (groups, filters // groups, channels, *size))

@@ -169,15 +169,17 @@ def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 @form("conv", _FEW_PLACES & _SINGLE_FILTERS)
 def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With one filter for each group there is no matrix."""
+    """With one filter for each group there is no matrix. Spatial axes stay: sums along
+    several axes are faster than those along one that is as long.
+    """
     x, windows = _padded(emit, op)
-    w, groups = op.inputs[1], groups_of(op)
-    shape = (groups, prod(w.shape[1:]))
-    rows, each = reshaped(emit, w, shape, "rows"), []
+    w, groups, each = op.inputs[1], groups_of(op), []
+    axes = [axis for axis in range(1, w.rank) if w.shape[axis] > 1] or [1]
     for window in _windows(emit, x, windows, first=2):
-        lines = reshaped(emit, window, shape, "lines")
-        products = emit("mul", rows, lines, hint="products")
-        each.append(emit("sum_reduce", products, axes=[1], hint="sum"))
+        elements = reshaped(emit, window, w.shape, "elements")
+        products = emit("mul", w, elements, hint="products")
+        total = emit("sum_reduce", products, axes=axes, hint="total")
+        each.append(reshaped(emit, total, (groups, 1), "sum"))
     return [reshaped(emit, _joined(emit, each, 1), op.outputs[0].shape)]
 
 
@@ -269,21 +271,19 @@ def _taps(axis: AxisWindows, phase: int) -> _Taps | None:
     """None where no window reaches an element of the phase.
 
     The element at stride * m + phase is the sum over the positions k in the windows at
-    m + offset, where stride * offset = phase + begin - dilation * k.
+    m + offset, where stride * offset = phase - begin - dilation * k.
     """
-    offsets = {
-        k: (phase - axis.begin - axis.dilation * k) // axis.stride
-        for k in reversed(range(axis.size))
-        if (phase - axis.begin - axis.dilation * k) % axis.stride == 0
-    }
+    distances = ((k, phase - axis.begin - axis.dilation * k) for k in range(axis.size))
+    offsets = {k: n // axis.stride for k, n in distances if n % axis.stride == 0}
     if not offsets:
         return None
+    (low, *_), (*_, high) = offsets, offsets
+    first, end = offsets[high], offsets[low] + -(-axis.up // axis.stride)
+    if end <= 0 or first >= axis.down:
+        return None
     common = gcd(axis.stride, axis.dilation)
-    (first, *_), (*_, last) = offsets, offsets
-    kept = range(last, first + 1, axis.stride // common)
-    count = -(-axis.up // axis.stride)
-    padding = -offsets[first], count + offsets[last] - axis.down
-    return _Taps(kept, padding, axis.dilation // common)
+    kept = range(low, high + 1, axis.stride // common)
+    return _Taps(kept, (-first, end - axis.down), axis.dilation // common)
 
 
 def _phase(

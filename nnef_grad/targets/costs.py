@@ -55,7 +55,7 @@ class Speeds(NamedTuple):
     operation: float
 
 
-_TRACT = Speeds(14, 16, 200, 32, 120, 3_100, 16, 200, 110, 430, 34, 70, 2_000, 500)
+_TRACT = Speeds(14, 16, 200, 32, 120, 3_100, 16, 200, 110, 430, 34, 30, 2_000, 500)
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
