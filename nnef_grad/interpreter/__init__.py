@@ -39,6 +39,7 @@ from nnef_grad.interpreter import (
     sampling,
     shape,
     tensors,
+    tract_core,
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds
@@ -75,6 +76,7 @@ __all__ = [
     "shape",
     "step",
     "tensors",
+    "tract_core",
     "with_bodies",
 ]
 

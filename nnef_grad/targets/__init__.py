@@ -34,6 +34,7 @@ from nnef_grad.targets import (  # noqa: F401  # noqa: F401
     pool,
     reduce,
     shape,
+    tract_core,
 )
 from nnef_grad.targets import fusion_workarounds as workarounds
 from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
@@ -116,16 +117,19 @@ class _Pass(NamedTuple):
         runtimes: the names of the runtimes that want it, in a string.
         operations: those that it replaces; None if it may change any.
         change: the pass.
+        registry: the one whose operations it emits, if any: all runtimes must have it.
     """
 
     runtimes: str
     operations: Set[str] | None
     change: Callable[[Graph], Graph]
+    registry: str | None = None
 
 
 # Before all others, in every round, and when there is nothing else to do.
 _FIRST = (_Pass(ALL, {"cast"}, floor_casts),)
 _ALWAYS = (
+    _Pass("tract", None, tract_core.put_own, tract_core.REGISTRY),
     _Pass("tract", {"cast"}, move_casts_up),
     _Pass("tract onnx", {*LAYERS, "batch_normalization"}, workarounds.add_biases),
 )
@@ -161,8 +165,10 @@ def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Gra
     """
     wanting = {runtime.name for runtime in common.runtimes}
     there = {op.name for op in graph.operations}
-    for runtimes, operations, change in passes:
+    for runtimes, operations, change, registry in passes:
         is_wanted = not wanting.isdisjoint(runtimes.split())
+        if registry is not None and registry not in common.registries:
+            continue
         if is_wanted and (operations is None or not there.isdisjoint(operations)):
             graph = change(graph)
             there = {op.name for op in graph.operations}

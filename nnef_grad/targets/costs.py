@@ -8,6 +8,7 @@ bench/forms.py, with two threads; only their ratios matter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from math import prod
 from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation
@@ -15,6 +16,7 @@ from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.costs import bytes_moved, multiply_adds
 from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.traits import DATA, FED, PRODUCTS, RESHAPING
+from nnef_grad.ops.windows import windows_of
 
 
 class Speeds(NamedTuple):
@@ -53,7 +55,7 @@ class Speeds(NamedTuple):
     operation: float
 
 
-_TRACT = Speeds(14, 16, 200, 32, 120, 3_100, 16, 200, 110, 430, 34, 70, 2_000, 500)
+_TRACT = Speeds(14, 16, 200, 32, 120, 3_100, 16, 200, 110, 430, 34, 30, 2_000, 500)
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
@@ -69,6 +71,8 @@ SPEEDS: dict[str, Speeds] = {
 FOLDING = {"tract", "tract-standard", "onnx"}
 # They collect the elements of the windows of a convolution, and multiply matrices.
 COLLECTING = FOLDING
+# A deconvolution is a convolution for them, with zeros between the elements.
+SPREADING = {"tract", "tract-standard"}
 
 
 def data_of(operations: Iterable[Operation]) -> set[str]:
@@ -104,6 +108,8 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
         total[_kind_of_memory(op)] += bytes_moved(op) / 1000
         if op.name in PRODUCTS:
             slowness = _slowness(op) if runtime in COLLECTING else 1.0
+            if op.name == "deconv" and runtime in SPREADING:
+                slowness *= prod(windows_of(op).stride)
             total[_kind_of_product(op, data)] += multiply_adds(op) * slowness / 1000
     return total
 
