@@ -24,9 +24,9 @@ from nnef_grad.autodiff.minimum_cut import minimum_cut
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.loops import external
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
-from nnef_grad.language.library import standard
 from nnef_grad.ops.costs import byte_size
 from nnef_grad.ops.traits import COPYING, RESHAPING, SOURCES
 
@@ -188,20 +188,13 @@ def _backward(
         replace(
             whole,
             outputs=tuple(t for t in whole.outputs if t.name in results),
-            operations=(*map(_external, saved), *made),
+            operations=(*map(external, saved), *made),
             notes=(*whole.notes, *(f"  {t.name}: input, saved" for t in saved)),
         )
     )
     read = {tensor for op in half.operations for tensor in op.inputs}
     inputs = (t for t in whole.inputs if t in read or t.name in seeds)
     return _finished(replace(half, inputs=(*saved, *inputs)))
-
-
-def _external(tensor: Tensor) -> Operation:
-    """What introduces a tensor as an input."""
-    return Operation(
-        standard()["external"], (), {"shape": tensor.shape}, (tensor,), tensor.dtype
-    )
 
 
 def _finished(graph: Graph) -> Graph:

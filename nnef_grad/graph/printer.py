@@ -5,10 +5,11 @@ Operands are positional, attributes have their keyword, and defaults are left ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from textwrap import wrap
 
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.loops import SCAN, Loop, loop_of, loops_in, with_named_bodies
 from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
 from nnef_grad.language.types import GENERIC, ArrayType, TupleType, Type
@@ -18,49 +19,74 @@ def print_graph(graph: Graph) -> str:
     """The text of a flat document.
 
     The operations of a derivative are grouped under a comment that shows the forward
-    operation.
+    operation. The body of a loop is a fragment.
     """
-    return "\n".join(_document(graph)) + "\n"
+    return "\n".join(_document(with_named_bodies(graph))) + "\n"
 
 
 def _document(graph: Graph) -> Iterator[str]:
     yield "version 1.0;"
-    declared = [f for f in graph.fragments if f.registry is None]
-    if declared:
+    bodies = {loop.body.name: loop.body for loop in loops_in(graph)}
+    fragments = {f.name: f for g in (graph, *bodies.values()) for f in g.fragments}
+    declared = [f for f in fragments.values() if f.registry is None]
+    if declared or bodies:
         yield "extension KHR_enable_fragment_definitions;"
-    for registry in sorted({f.registry for f in graph.fragments if f.registry}):
+    for registry in sorted({f.registry for f in fragments.values() if f.registry}):
         yield f"extension tract_registry {registry};"
     yield ""
     for fragment in declared:
         yield f"{print_declaration(fragment)};"
         yield ""
+    for body in bodies.values():
+        yield from _definition("fragment", body, _declared, "external")
+        yield ""
+    yield from _definition("graph", graph, _name)
+
+
+def _definition(
+    word: str, graph: Graph, shown: Callable[[Tensor], str], left_out: str = ""
+) -> Iterator[str]:
+    """A graph, or the body of a loop, whose inputs have no operations there."""
     yield from (f"# {note}".rstrip() for note in graph.notes)
-    yield from _signature(graph)
+    yield from _signature(f"{word} {graph.name}", graph, shown)
     yield "{"
     origin: Operation | None = None
     for operation in graph.operations:
+        if operation.name == left_out:
+            continue
         if operation.origin is not origin:
             origin = operation.origin
             yield ""
             if origin is not None:
                 yield f"{INDENT}# {print_operation(origin)}"
-        yield f"{INDENT}{print_operation(operation)};"
+        yield f"{INDENT}{_statement(operation)};"
     yield "}"
 
 
-def _signature(graph: Graph) -> Iterator[str]:
+def _signature(
+    head: str, graph: Graph, shown: Callable[[Tensor], str]
+) -> Iterator[str]:
     """The signature of the graph, wrapped if it is long: real networks have many
     gradients.
     """
-    inputs, outputs = _names(graph.inputs), _names(graph.outputs)
-    line = f"graph {graph.name}( {inputs} ) -> ( {outputs} )"
+    inputs = ", ".join(map(shown, graph.inputs))
+    outputs = ", ".join(map(shown, graph.outputs))
+    line = f"{head}( {inputs} ) -> ( {outputs} )"
     if len(line) <= WIDTH:
         yield line
         return
-    yield f"graph {graph.name}("
+    yield f"{head}("
     yield from _wrap(f"{inputs} )")
     yield "-> ("
     yield from _wrap(f"{outputs} )")
+
+
+def _name(tensor: Tensor) -> str:
+    return tensor.name
+
+
+def _declared(tensor: Tensor) -> str:
+    return f"{tensor.name}: tensor<{tensor.dtype}>"
 
 
 def _wrap(words: str) -> list[str]:
@@ -87,9 +113,49 @@ def _parameter(parameter: Parameter) -> str:
 
 def print_operation(operation: Operation) -> str:
     """An assignment, without the semicolon."""
+    results, arguments = _sides(operation)
+    return f"{results}({', '.join(arguments)})"
+
+
+def _statement(operation: Operation) -> str:
+    """An assignment as a statement: that of a loop has a line for each argument."""
+    if operation.name != SCAN:
+        return print_operation(operation)
+    results, arguments = _sides(operation)
+    return f",\n{INDENT}{INDENT}".join([f"{results}({arguments[0]}", *arguments[1:]]) + ")"
+
+
+def _sides(operation: Operation) -> tuple[str, list[str]]:
+    """The results with the name of the operation, and its arguments."""
     results = ", ".join(map(_result, operation.results))
-    arguments = ", ".join((*_operands(operation), *_attributes(operation)))
-    return f"{results} = {operation.name}{_dtype(operation)}({arguments})"
+    if operation.name == SCAN:
+        arguments = _scan(loop_of(operation), operation.inputs)
+    else:
+        arguments = [*_operands(operation), *_attributes(operation)]
+    return f"{results} = {operation.name}{_dtype(operation)}", arguments
+
+
+def _scan(loop: Loop, operands: tuple[Tensor, ...]) -> list[str]:
+    """The arguments of a loop: what enters its body where, and what becomes of its results."""
+    names = map(_name, operands)
+    given = dict(zip(loop.body.inputs, names, strict=True))
+    output = loop.body.outputs
+    scanned = zip(loop.parts, loop.scanned, strict=True)
+    states = zip(loop.state_inputs, loop.next_values, strict=True)
+    lists = {
+        "scan": [f"'{t.name}', {given[t]}, {w.axis}, {w.direction}" for t, w in scanned],
+        "full": [f"'{t.name}', {given[t]}" for t in loop.full],
+        "state": [f"'{t.name}', {given[t]}, '{new.name}'" for t, new in states],
+        "output": [
+            *(f"'{t.name}', 'last', 0, 1" for t in loop.next_values),
+            *(f"'{output[i].name}', 'full', {w.axis}, {w.direction}" for i, w in loop.collected),
+        ],
+    }
+    named = (
+        f"{name} = [{', '.join(f'({item})' for item in items)}]"
+        for name, items in lists.items()
+    )
+    return [f"body = '{loop.body.name}'", *named]
 
 
 def _names(tensors: tuple[Tensor, ...]) -> str:
