@@ -25,6 +25,7 @@ from nnef_grad.autodiff.backward import (
     wrt_tensors,
 )
 from nnef_grad.autodiff.confine import Confinement
+from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.traces import Traces
@@ -154,7 +155,8 @@ class _Sweep:
                 if derivation.decompose is not None
             }
             if not bodies:
-                return graph, activity
+                own = partial(differentiate, rules=self.rules)
+                return linearized(graph, activity, self.rules, own, self.supply)
             body = partial(_body, bodies)
             graph = inline(graph, body, self.rules.opset, named)
 
