@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
@@ -21,9 +21,10 @@ import numpy as np
 import onnx
 import torch
 from torch import nn
+from torch.autograd.function import BackwardCFunction
 from torch.utils import _pytree as pytree
 
-from nnef_grad.errors import NnefGradError, UnsupportedError, UsageError
+from nnef_grad.errors import NnefGradError, Problem, UnsupportedError, UsageError
 from nnef_grad.interop.khronos import Array, Model
 from nnef_grad.interop.onnx_files import conversion, reading
 from nnef_grad.interop.onnx_files.refusals import reason
@@ -125,6 +126,7 @@ class Call(nn.Module):  # type: ignore[misc]
 
     Attributes:
         inputs: the tensors among the arguments, by name. Others are part of the call.
+        own_derivatives: functions whose derivatives the module gives itself, after a call.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class Call(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.module, self.training = module, module.training
+        self.own_derivatives: list[str] = []
         parameters = signature(module.forward)
         try:
             if isinstance(given, Mapping):
@@ -161,11 +164,22 @@ class Call(nn.Module):  # type: ignore[misc]
         self._bound.arguments = pytree.tree_unflatten(leaves, self._structure)
         with Replacements():
             result = self.module(*self._bound.args, **self._bound.kwargs)
-        return tuple(
-            leaf
-            for leaf in pytree.tree_leaves(result)
-            if isinstance(leaf, torch.Tensor)
-        )
+        leaves = pytree.tree_leaves(result)
+        tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        self.own_derivatives = _own_derivatives(tensors)
+        return tensors
+
+
+def _own_derivatives(results: Iterable[torch.Tensor]) -> list[str]:
+    """The functions of `torch.autograd.Function` that results are computed with."""
+    found, queue = {}, [result.grad_fn for result in results]
+    while queue:
+        node = queue.pop()
+        if node is not None and node not in found:
+            found[node] = type(node)
+            queue.extend(before for before, _ in node.next_functions)
+    kinds = (kind for kind in found.values() if issubclass(kind, BackwardCFunction))
+    return sorted({kind.__name__.removesuffix("Backward") for kind in kinds})
 
 
 def _step(key: Any) -> str:
@@ -316,7 +330,12 @@ def convert(model: Any, call: Call, batch: int | None) -> Model:
         for name, x in call.inputs.items()
         if batch is not None and x.ndim and name in {v.name for v in model.graph.input}
     }
-    return conversion.convert(reading.complete(model, shapes, kind), kind)
+    graph, data = conversion.convert(reading.complete(model, shapes, kind), kind)
+    if not call.own_derivatives:
+        return Model(graph, data)
+    named = ", ".join(map(repr, call.own_derivatives))
+    message = f"the derivative of what {named} computes is taken, not its own backward function"
+    return Model(replace(graph, warnings=(*graph.warnings, Problem(message))), data)
 
 
 def refuse_lost(model: Any, marks: Sequence[Mark], found: Sequence[Mark]) -> None:

@@ -91,7 +91,18 @@ def _matrix_transpose(input: Tensor) -> Tensor:
     return input.transpose(-2, -1)
 
 
-# ---- Windows ----
+# ---- Parts and windows ----
+
+
+@replaces(torch.tensor_split, Tensor.tensor_split)
+def _tensor_split(
+    input: Tensor, places: Any = None, dim: int = 0, **named: Any
+) -> tuple[Tensor, ...]:
+    """The exporter makes a loop of it, and crashes on what reads the parts."""
+    (given,) = named.values() if places is None else (places,)
+    cuts = given.tolist() if isinstance(given, Tensor) else given
+    parts = np.array_split(np.arange(int(input.shape[dim])), cuts)
+    return tuple(input.split([len(part) for part in parts], dim))
 
 
 @replaces(Tensor.unfold)

@@ -210,6 +210,8 @@ NODES = [
         node("ScatterElements", 18, (3, 4), integers(0, -1, 2, 1).reshape(2, 2), (2, 2), axis=axis, reduction=how)
         for axis, how in ((1, "none"), (-1, "add"), (0, "add"))
     ),
+    node("GatherND", 13, (3, 4), integers(0, 1, 2, -1, 0, 1).reshape(3, 2)),
+    node("GatherND", 13, (3, 4, 2), integers(0, -1, 1, 0).reshape(2, 2, 1)),
     *(
         node("ScatterND", 18, (3, 4), integers(*index).reshape(shape), updates, reduction=how)
         for how in ("none", "add")

@@ -304,6 +304,31 @@ def test_results_that_are_known() -> None:
         np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-6)
 
 
+class Clipped(torch.autograd.Function):  # type: ignore[misc]
+    """A function with a derivative of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return dy.clamp(-1, 1)
+
+
+class Own(nn.Linear):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return Clipped.apply(super().forward(x))
+
+
+def test_derivatives_of_the_module_are_named() -> None:
+    graph = exported(Own(3, 2), [normal(2, 3)]).graph
+    assert [warning.message for warning in graph.warnings] == [
+        "the derivative of what 'Clipped' computes is taken, not its own backward function"
+    ]
+    assert not exported(nn.Linear(3, 2), [normal(2, 3)]).graph.warnings
+
+
 def test_another_batch() -> None:
     module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
     model = interop.from_torch(module, [normal(2, 2, 4, 4)], batch=5)

@@ -46,7 +46,8 @@ _LIMITS = """\
 | what | why | instead |
 |---|---|---|
 | `tensor.detach()` between a parameter and an output | NNEF has no operation that returns its operand and has no derivative; it is refused, with its line | leave it out, and name the tensor in `differentiate(stop=...)` |
-| a backward function of one's own (`torch.autograd.Function`), `torch.no_grad()` inside the network | the exporter sees what is computed, and no gradients: what the forward function computes is differentiated | |
+| a backward function of one's own (`torch.autograd.Function`), as YOSO has | the exporter sees what is computed: this is differentiated, and a warning of the graph names the function | |
+| `torch.no_grad()` inside the network, around what depends on parameters | the exporter does not see it | name the tensor in `differentiate(stop=...)` |
 | a mixture of experts that sorts its words | the shapes depend on values | `model.set_experts_implementation("batched_mm")` |
 | random numbers that the network draws | a graph computes the same in each run | pass them as an argument, such as `noise` |
 | tensors that a module keeps from one call to the next, as LeViT of transformers does with its biases | they are constants of the trace | clear them before |

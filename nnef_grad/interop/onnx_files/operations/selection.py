@@ -82,6 +82,21 @@ def _reduction(node: Node) -> str:
     return reduction
 
 
+@conversion("GatherND")
+def gather_blocks(node: Node, x: Tensor, indices: Tensor) -> None:
+    """The blocks that rows of indices name: positions in the first axes."""
+    node.require(node.get("batch_dims", 0) == 0, "batch_dims must be 0")
+    value, depth = constant(indices), indices.shape[-1]
+    if value is None:
+        raise ValueError("its indices must be known before the model is run")
+    places, rest = x.shape[:depth], x.shape[depth:]
+    taken = np.ravel_multi_index(
+        tuple(np.moveaxis(np.mod(value, places), -1, 0)), places
+    )
+    blocks = node.reshaped(x, [prod(places), *rest])
+    node.emit("gather", blocks, node.literal(taken, np.int64), axis=0)
+
+
 @conversion("ScatterND")
 def scatter_blocks(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> None:
     """Updates in place of the blocks that their indices name, or added to them. A row
