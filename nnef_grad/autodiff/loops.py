@@ -12,16 +12,17 @@ it has a derivative again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from nnef_grad.autodiff.activity import Activity, find_activity
 from nnef_grad.autodiff.backward import Backward
+from nnef_grad.autodiff.loop_draft import LoopDraft
+from nnef_grad.autodiff.loop_sums import plan_sums
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.split import Cut, backward_half, find_cut
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.loops import emit_loop
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import (
     SCAN,
@@ -29,11 +30,9 @@ from nnef_grad.graph.loops import (
     Loop,
     Way,
     changed,
-    external,
     loop_of,
 )
-from nnef_grad.graph.names import NameSupply, assign_names, substitute
-from nnef_grad.graph.passes import put_inputs_first
+from nnef_grad.graph.names import NameSupply, assign_names
 from nnef_grad.ops.loops import loop_shape
 from nnef_grad.ops.opset import OpSet
 
@@ -62,6 +61,8 @@ def linearized(
     for operation, derivation in activity.operations:
         if operation.name == SCAN:
             active = _active(operation, activity.tensors, rules)
+            if not active.inputs:
+                continue
             reverse = _Reverse(loop_of(operation), active, differentiate)
             saving = _with_results(operation, reverse.loop, supply)
             richer[operation.outputs] = saving
@@ -118,7 +119,9 @@ def _active(operation: Operation, active: set[str], rules: Rules) -> _Active:
         if not further:
             break
         seeded.update(dict.fromkeys(further))
-    return _Active([t for t in body.inputs if t in moving and t.name in flows], [*seeded])
+    return _Active(
+        [t for t in body.inputs if t in moving and t.name in flows], [*seeded]
+    )
 
 
 # ---- The loop that saves ----
@@ -156,9 +159,7 @@ def _saving(loop: Loop, cut: Cut) -> tuple[Loop, list[_Saved]]:
             collected.append(Collected(outputs.index(part), Way(axis)))
         place = known[0] if known else len(collected) - 1
         saved.append(_Saved(tensor, place, is_row))
-    body = replace(
-        loop.body, outputs=tuple(outputs), operations=tuple(emit.operations)
-    )
+    body = replace(loop.body, outputs=tuple(outputs), operations=tuple(emit.operations))
     assign_names(body, emit.hints, emit.pinned, {*body.tensors})
     return replace(loop, body=body, collected=tuple(collected)), saved
 
@@ -212,7 +213,7 @@ class _Reverse:
         self, emit: Emitter, operation: Operation, *received: Tensor | None
     ) -> list[Tensor | None]:
         """The gradients of the operands, from those of the results."""
-        draft = _Draft(self._half, self._backward.seeds.values())
+        draft = LoopDraft(self._half, self._backward.seeds.values())
         self._take_known(draft, operation)
         carried = self._take_seeds(draft, received)
         draft.append(op for op in self._half.operations if op.name != "external")
@@ -220,16 +221,17 @@ class _Reverse:
         for state, (inside, first) in carried.items():
             made = gradients.get(state)
             draft.carry(inside, first, made or draft.emit("mul", inside, 0.0))
-        for tensor in self.loop.full:
-            if tensor in gradients:
-                draft.add_up(gradients[tensor])
         ways = dict(zip(self.loop.parts, self.loop.scanned, strict=True))
         for tensor, way in ways.items():
             if tensor in gradients:
                 draft.collect(gradients[tensor], way.reversed)
+        sums = plan_sums(
+            draft, [gradients[t] for t in self.loop.full if t in gradients]
+        )
         results = draft.emitted(emit)
+        results.update((name, total(emit, results)) for name, total in sums.items())
         return [
-            results.get(gradients[t].name) if t in gradients else None
+            results[gradients[t].name] if t in gradients else None
             for t in self.loop.body.inputs
         ]
 
@@ -239,7 +241,7 @@ class _Reverse:
         names = self._backward.gradients
         return {t: made[names[t.name]] for t in self._active.inputs}
 
-    def _take_known(self, draft: _Draft, operation: Operation) -> None:
+    def _take_known(self, draft: LoopDraft, operation: Operation) -> None:
         """Gives the body what the loop that saves has seen, and has saved."""
         loop = self.loop
         given = dict(zip(loop.body.inputs, operation.inputs, strict=True))
@@ -257,7 +259,7 @@ class _Reverse:
             scan(tensor, whole, loop.collected[place].way.reversed)
 
     def _take_seeds(
-        self, draft: _Draft, received: Sequence[Tensor | None]
+        self, draft: LoopDraft, received: Sequence[Tensor | None]
     ) -> dict[Tensor, tuple[Tensor, Tensor | None]]:
         """Gives the body the gradients of its outputs: sums of those of the next step and
         those of what was collected.
@@ -283,116 +285,6 @@ class _Reverse:
                 draft.scan(inside, gradient, way.reversed)
                 sources[made].append(inside)
         inputs = {t.name: t for t in self._half.inputs}
-        for output, seed in self._backward.seeds.items():
-            draft.sum(inputs[seed], sources[loop.body.tensors[output]])
+        for made in sources:
+            draft.sum(inputs[self._backward.seeds[made.name]], sources[made])
         return carried
-
-
-class _Draft:
-    """A loop that is put together around the second half of a derivative.
-
-    Attributes:
-        emit: emits the operations of its body.
-    """
-
-    def __init__(self, half: Graph, seeds: Collection[str]) -> None:
-        self.emit = Emitter(OpSet().extended(half.fragments))
-        self._half = half
-        self._supply = NameSupply(half.tensors.keys() - {*seeds})
-        # What stands for a tensor of the half.
-        self._replaced: dict[Tensor, Tensor] = {}
-        self._full: list[tuple[Tensor, Tensor]] = []
-        self._states: list[tuple[Tensor, Tensor | None, Tensor]] = []
-        self._scanned: list[tuple[Tensor, Tensor, Way]] = []
-        self._collected: list[tuple[Tensor, Way]] = []
-        # The names of the results.
-        self._names: list[str] = []
-
-    def tensor(self, wish: str, like: Tensor) -> Tensor:
-        """A new input of the body, like another tensor."""
-        return self._input(replace(like, name=self._supply.fresh(wish)))
-
-    def _input(self, tensor: Tensor) -> Tensor:
-        if not self.emit.knows(tensor):
-            self.emit.append(external(tensor))
-        return tensor
-
-    def see(self, inside: Tensor, whole: Tensor) -> None:
-        """Lets the body see a tensor whole."""
-        self._full.append((self._input(inside), whole))
-
-    def scan(self, inside: Tensor, whole: Tensor, way: Way) -> None:
-        """Lets the body see a part of a tensor."""
-        self._scanned.append((self._input(inside), whole, way))
-
-    def scan_rows(self, inside: Tensor, whole: Tensor, way: Way) -> None:
-        """Lets the body see a row of a tensor, without the axis of the rows."""
-        like = replace(inside, shape=(1, *inside.shape))
-        row = self.tensor(f"{inside.name}_row", like)
-        self._replaced[inside] = self.emit("squeeze", row, axes=[0], hint=inside.name)
-        self.scan(row, whole, way)
-
-    def sum(self, tensor: Tensor, sources: Sequence[Tensor]) -> None:
-        """Puts a sum in the place of a tensor of the half."""
-        total = sources[0] if sources else None
-        for source in sources[1:]:
-            total = self.emit("add", total, source, hint=tensor.name)
-        if total is None:
-            total = self.emit("constant", shape=tensor.shape, value=(0.0,))
-        self._replaced[tensor] = total
-
-    def append(self, operations: Iterable[Operation]) -> None:
-        """Appends operations of the half."""
-        for operation in operations:
-            self.emit.append(substitute(operation, self._replaced))
-
-    def carry(self, inside: Tensor, first: Tensor | None, new: Tensor) -> None:
-        """Makes an input a state, whose first value is zeros if it is not given."""
-        self._states.append((inside, first, new))
-        self._names.append(new.name)
-
-    def add_up(self, gradient: Tensor) -> None:
-        """Adds a tensor up, over all steps."""
-        before = self.tensor(f"{gradient.name}_before", gradient)
-        total = self.emit("add", before, gradient, hint=f"{gradient.name}_sum")
-        self._states.append((before, None, total))
-        self._names.append(gradient.name)
-
-    def collect(self, gradient: Tensor, way: Way) -> None:
-        """Puts a tensor of all steps side by side."""
-        self._collected.append((gradient, way))
-        self._names.append(gradient.name)
-
-    def emitted(self, emit: Emitter) -> dict[str, Tensor]:
-        """Emits the loop, and returns its results, by the names of what is carried, added
-        up or collected.
-        """
-        inputs = [t for t, *_ in (*self._full, *self._states, *self._scanned)]
-        outputs = [new for _, _, new in self._states]
-        outputs += [part for part, _ in self._collected]
-        body = Graph(
-            self._half.name,
-            tuple(inputs),
-            tuple(outputs),
-            tuple(self.emit.operations),
-            notes=self._half.notes,
-        )
-        assign_names(body, self.emit.hints, self.emit.pinned, self._supply.taken)
-        count = len(self._states)
-        loop = Loop(
-            put_inputs_first(body),
-            count,
-            tuple(way for *_, way in self._scanned),
-            tuple(Collected(count + i, way) for i, (_, way) in enumerate(self._collected)),
-        )
-        operands = [
-            *(whole for _, whole in self._full),
-            *(first or _zeros(emit, t) for t, first, _ in self._states),
-            *(whole for _, whole, _ in self._scanned),
-        ]
-        results = emit_loop(emit, loop, operands, tuple(self._names))
-        return dict(zip(self._names, results, strict=True))
-
-
-def _zeros(emit: Emitter, like: Tensor) -> Tensor:
-    return emit("constant", shape=like.shape, value=(0.0,), hint="zeros")

@@ -209,9 +209,7 @@ def backward_half(graph: Graph, backward: Backward, cut: Cut) -> Graph:
     """The operations that lead from the saved tensors to the gradients."""
     whole, saved, computed = backward.graph, cut.saved, set(cut.saved)
     made = [
-        op
-        for op in (*graph.operations, *cut.added)
-        if computed.isdisjoint(op.outputs)
+        op for op in (*graph.operations, *cut.added) if computed.isdisjoint(op.outputs)
     ]
     results, seeds = set(backward.gradients.values()), set(backward.seeds.values())
     half = prune(
@@ -224,9 +222,7 @@ def backward_half(graph: Graph, backward: Backward, cut: Cut) -> Graph:
     )
     read = {tensor for op in half.operations for tensor in op.inputs}
     inputs = (
-        t
-        for t in whole.inputs
-        if (t in read or t.name in seeds) and t not in computed
+        t for t in whole.inputs if (t in read or t.name in seeds) and t not in computed
     )
     return _finished(replace(half, inputs=(*saved, *inputs)))
 

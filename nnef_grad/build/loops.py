@@ -10,7 +10,6 @@ from nnef_grad.build.arguments import Call, map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.loops import (
-    LOOP,
     Loop,
     Way,
     declaration,
@@ -42,7 +41,7 @@ def emit_loop(
         span: the place in the source.
     """
     loop, operands = hoisted(emit, loop, operands)
-    call = Call(declaration(loop), tuple(operands), {LOOP: loop}, None)
+    call = Call(declaration(loop), tuple(operands), {"loop": loop}, None)
     results: Any = emit.emit_op(call, hints=hints, span=span)
     return results  # type: ignore[no-any-return]
 
@@ -160,7 +159,9 @@ def _whole(emit: Emitter, result: Tensor, value: Any) -> Any:
     return emit("constant", shape=result.shape, value=(value,), dtype=result.dtype)
 
 
-def _pairs(results: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[Tensor, Any]]:
+def _pairs(
+    results: Sequence[Any], values: Sequence[Any]
+) -> Iterator[tuple[Tensor, Any]]:
     for result, value in zip(results, values, strict=True):
         if isinstance(result, tuple):
             yield from _pairs(result, value)

@@ -26,8 +26,6 @@ from nnef_grad.source import Source, Span
 
 SCAN = "tract_core_scan"
 REGISTRY = "tract_core"
-# The one attribute of the operation.
-LOOP = "loop"
 
 
 class Way(NamedTuple):
@@ -118,7 +116,7 @@ def _content(body: Graph) -> object:
 
 def loop_of(operation: Operation) -> Loop:
     """The loop that an operation is."""
-    loop = operation.settings[LOOP]
+    loop = operation.attributes["loop"]
     assert isinstance(loop, Loop)
     return loop
 
@@ -147,7 +145,7 @@ def declaration(loop: Loop) -> Fragment:
         Parameter(t.name, types.TensorType(t.dtype), None, span=span)
         for t in loop.body.inputs
     ]
-    attribute = Parameter(LOOP, types.STRING, None, span=span)
+    attribute = Parameter("loop", types.STRING, None, span=span)
     results = tuple(
         Declared(t.name, types.TensorType(t.dtype), span=span) for t in loop.made
     )
@@ -166,7 +164,7 @@ def changed(
     return Operation(
         declaration(loop),
         tuple(operands),
-        {LOOP: loop},  # type: ignore[typeddict-unknown-key]
+        {"loop": loop},
         tuple(results),
         None,
         operation.span,
@@ -215,7 +213,9 @@ def with_named_bodies(graph: Graph) -> Graph:
     loops = [*loops_in(graph)]
     if not loops:
         return graph
-    operations = {op.name for g in (graph, *(l.body for l in loops)) for op in g.operations}
+    operations = {
+        op.name for g in (graph, *(loop.body for loop in loops)) for op in g.operations
+    }
     return _with_names(graph, NameSupply({*standard(), *operations}), {})
 
 

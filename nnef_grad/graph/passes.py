@@ -68,9 +68,7 @@ def _narrowed(operation: Operation, needed: Collection[str]) -> Operation:
         return operation
     inputs = tuple(compress(loop.body.inputs, used))
     fewer = tuple(
-        op
-        for op in body.operations
-        if op.name != "external" or op.outputs[0] in inputs
+        op for op in body.operations if op.name != "external" or op.outputs[0] in inputs
     )
     other = Loop(
         replace(body, inputs=inputs, operations=fewer),

@@ -122,7 +122,9 @@ def _statement(operation: Operation) -> str:
     if operation.name != SCAN:
         return print_operation(operation)
     results, arguments = _sides(operation)
-    return f",\n{INDENT}{INDENT}".join([f"{results}({arguments[0]}", *arguments[1:]]) + ")"
+    return (
+        f",\n{INDENT}{INDENT}".join([f"{results}({arguments[0]}", *arguments[1:]]) + ")"
+    )
 
 
 def _sides(operation: Operation) -> tuple[str, list[str]]:
@@ -143,12 +145,17 @@ def _scan(loop: Loop, operands: tuple[Tensor, ...]) -> list[str]:
     scanned = zip(loop.parts, loop.scanned, strict=True)
     states = zip(loop.state_inputs, loop.next_values, strict=True)
     lists = {
-        "scan": [f"'{t.name}', {given[t]}, {w.axis}, {w.direction}" for t, w in scanned],
+        "scan": [
+            f"'{t.name}', {given[t]}, {w.axis}, {w.direction}" for t, w in scanned
+        ],
         "full": [f"'{t.name}', {given[t]}" for t in loop.full],
         "state": [f"'{t.name}', {given[t]}, '{new.name}'" for t, new in states],
         "output": [
             *(f"'{t.name}', 'last', 0, 1" for t in loop.next_values),
-            *(f"'{output[i].name}', 'full', {w.axis}, {w.direction}" for i, w in loop.collected),
+            *(
+                f"'{output[i].name}', 'full', {w.axis}, {w.direction}"
+                for i, w in loop.collected
+            ),
         ],
     }
     named = (

@@ -22,7 +22,9 @@ def loop_shape(*operands: Shape, loop: Loop) -> Shapes:
         *(_part(s, way) for s, way in zip(operands[whole:], loop.scanned, strict=True)),
     ]
     for given, wanted in zip(seen, loop.body.inputs, strict=True):
-        message = f"'{wanted.name}' has shape {list(given)} in place of {list(wanted.shape)}"
+        message = (
+            f"'{wanted.name}' has shape {list(given)} in place of {list(wanted.shape)}"
+        )
         require(given == wanted.shape, message)
     for state, new in zip(loop.state_inputs, loop.next_values, strict=True):
         require(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.dialect_models import models
 
+from nnef_grad.build.loops import LONGEST
 from nnef_grad.dialects.tract.library import IDIOMS, idioms, tract_library
 from nnef_grad.dialects.tract.operations import EXPANSIONS
-from nnef_grad.dialects.tract.operations.loops import LONGEST
 from nnef_grad.dialects.tract.tables import LANGUAGE, OPERATIONS, REFUSED
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"

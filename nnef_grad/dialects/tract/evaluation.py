@@ -11,8 +11,8 @@ import numpy as np
 from nnef_grad.build.arguments import bind
 from nnef_grad.build.arithmetic import compute
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.loops import LONGEST
 from nnef_grad.build.evaluation import VISIT, Evaluator, NoValueError, Scope
+from nnef_grad.build.loops import LONGEST
 from nnef_grad.dialects.tract.arguments import Fitting, match
 from nnef_grad.dialects.tract.folding import WHOLE, fold
 from nnef_grad.dialects.tract.library import builtin, idiom_of, own_library
@@ -195,7 +195,9 @@ class Reading(Evaluator):
         hint: str,
         place: Span,
     ) -> Any:
-        results = self.results_of(fragment, values, self.naming_of(fragment, hint), place)
+        results = self.results_of(
+            fragment, values, self.naming_of(fragment, hint), place
+        )
         found = tuple(results.values())
         return found[0] if len(found) == 1 else found
 

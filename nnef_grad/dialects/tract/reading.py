@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.loops import LONGEST
 from nnef_grad.build.evaluation import NoValueError, hint_of, unpack
+from nnef_grad.build.loops import LONGEST
 from nnef_grad.dialects.tract.evaluation import Reading, Stored
 from nnef_grad.dialects.tract.header import read_header
 from nnef_grad.dialects.tract.values import described, dtype_of, is_known

@@ -163,7 +163,9 @@ class _Kept:
         states = sorted(wanted.state, key=lambda line: names.index(line[0]))
         self.states = {name: self._tensor(x) for name, x, _ in states}
         self.next = {result: name for name, _, result in states}
-        self.scanned = {name: (self._tensor(x), a, c) for name, x, a, c in wanted.scanned}
+        self.scanned = {
+            name: (self._tensor(x), a, c) for name, x, a, c in wanted.scanned
+        }
         self.output = wanted.output
         # The last of what is no state is the end of all of it.
         self.gathered = {
@@ -227,9 +229,7 @@ class _Kept:
                 for name, way in self.gathered.items()
             ]
         outputs = tuple(dict.fromkeys([*new, *parts]))
-        body = Graph(
-            self.fragment.name, inputs, outputs, tuple(emitter.operations)
-        )
+        body = Graph(self.fragment.name, inputs, outputs, tuple(emitter.operations))
         names = [t.name for t in inputs] + [r.name for r in self.fragment.results]
         assign_names(body, emitter.hints, emitter.pinned, names)
         places = [
@@ -239,9 +239,7 @@ class _Kept:
         ways = (Way(a, 1 if c > 0 else -1) for _, a, c in self.scanned.values())
         return Loop(body, len(self.states), tuple(ways), tuple(places))
 
-    def _inputs(
-        self, emitter: Emitter
-    ) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+    def _inputs(self, emitter: Emitter) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
         """The inputs of the body, and the values of its parameters."""
         whole = {**self.full, **self.states}
         inputs = [Tensor(name, x.dtype, x.shape) for name, x in whole.items()]
@@ -272,7 +270,9 @@ class _Kept:
         self.parts[name] = part.shape
         if part.shape[axis : axis + 1] == (1,):
             return part
-        row: Tensor = emitter("reshape", part, shape=_with_axis(part.shape, axis), hint=f"{name}_row")
+        row: Tensor = emitter(
+            "reshape", part, shape=_with_axis(part.shape, axis), hint=f"{name}_row"
+        )
         return row
 
     # Results
