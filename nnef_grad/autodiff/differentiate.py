@@ -43,6 +43,7 @@ from nnef_grad.errors import (
     located,
 )
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.names import NameSupply
 
 # The most elements of a matrix that the gradient of a gather has without a warning.
@@ -295,6 +296,7 @@ class _Sweep:
             self.reductions,
             tuple(output.name for output in self.outputs),
             tuple(tensor.name for tensor in self.stopped),
+            tuple(op for op in self.graph.operations if op.name == SCAN),
         )
 
     def _result(self, target: Tensor, name: str) -> Tensor:

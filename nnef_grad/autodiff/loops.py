@@ -179,7 +179,7 @@ def _with_results(operation: Operation, loop: Loop, supply: NameSupply) -> Opera
     whole = loop_shape(*(t.shape for t in operation.inputs), loop=loop)
     shapes = whole if isinstance(whole, list) else [whole]
     further = (
-        Tensor(supply.fresh(f"{known[0].name}_{made.name}"), made.dtype, shape)
+        Tensor(supply.fresh(f"{made.name}_steps"), made.dtype, shape)
         for made, shape in [*zip(loop.made, shapes, strict=True)][len(known) :]
     )
     return changed(operation, loop, operation.inputs, (*known, *further))

@@ -25,7 +25,7 @@ from nnef_grad.autodiff.minimum_cut import minimum_cut
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.loops import external
+from nnef_grad.graph.loops import SCAN, external
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.costs import byte_size
@@ -74,6 +74,7 @@ def split(graph: Graph, backward: Backward) -> Split:
         UsageError: the backward graph is that of another graph.
     """
     _refuse_another(graph.name, graph.tensors, backward)
+    graph = _with_loops(graph, backward.loops)
     cut = find_cut(graph, backward)
     return Split(
         _forward(graph, cut.movable, cut.saved),
@@ -116,6 +117,18 @@ def find_cut(graph: Graph, backward: Backward, lost: Collection[Tensor] = ()) ->
     movable = [op for op in added if late.isdisjoint(op.outputs)]
     fixed = [op for op in added if not late.isdisjoint(op.outputs)]
     return Cut(added, movable, _saved(graph, movable, fixed, lost))
+
+
+def _with_loops(graph: Graph, loops: Sequence[Operation]) -> Graph:
+    """The graph with loops that collect more in the place of its own."""
+    if not loops:
+        return graph
+    richer = {op.outputs[0]: op for op in loops}
+    operations = (
+        richer.get(op.outputs[0], op) if op.name == SCAN else op
+        for op in graph.operations
+    )
+    return replace(graph, operations=tuple(operations))
 
 
 def _refuse_another(name: str, known: Mapping[str, Tensor], backward: Backward) -> None:

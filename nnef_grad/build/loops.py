@@ -10,6 +10,7 @@ from nnef_grad.build.arguments import Call, map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.loops import (
+    SCAN,
     Loop,
     Way,
     declaration,
@@ -21,6 +22,8 @@ from nnef_grad.source import Span
 
 # A graph that is longer would take minutes to load.
 LONGEST = 1000
+# So many steps one after the other are about as fast as a loop, where there are loops.
+SHORT = 16
 
 
 def emit_loop(
@@ -115,6 +118,11 @@ def _hints(operation: Operation) -> tuple[str, ...]:
 
 
 # ---- Steps one after the other ----
+
+
+def is_short(operation: Operation) -> bool:
+    """Whether an operation is a loop whose steps may be put one after the other."""
+    return operation.name == SCAN and steps_of(operation) <= LONGEST
 
 
 def unrolled(emit: Emitter, operation: Operation) -> Sequence[Operand]:

@@ -5,11 +5,10 @@ Operands are positional, attributes have their keyword, and defaults are left ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from textwrap import wrap
+from collections.abc import Callable, Iterator, Sequence
 
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.loops import SCAN, Loop, loop_of, loops_in, with_named_bodies
+from nnef_grad.graph.loops import SCAN, loop_of, loops_in, with_named_bodies
 from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
 from nnef_grad.language.types import GENERIC, ArrayType, TupleType, Type
@@ -58,8 +57,8 @@ def _definition(
             origin = operation.origin
             yield ""
             if origin is not None:
-                yield f"{INDENT}# {print_operation(origin)}"
-        yield f"{INDENT}{_statement(operation)};"
+                yield _comment(origin)
+        yield from _statement(operation)
     yield "}"
 
 
@@ -69,16 +68,15 @@ def _signature(
     """The signature of the graph, wrapped if it is long: real networks have many
     gradients.
     """
-    inputs = ", ".join(map(shown, graph.inputs))
-    outputs = ", ".join(map(shown, graph.outputs))
-    line = f"{head}( {inputs} ) -> ( {outputs} )"
+    inputs, outputs = [*map(shown, graph.inputs)], [*map(shown, graph.outputs)]
+    line = f"{head}( {', '.join(inputs)} ) -> ( {', '.join(outputs)} )"
     if len(line) <= WIDTH:
         yield line
         return
     yield f"{head}("
-    yield from _wrap(f"{inputs} )")
+    yield from _wrap(inputs, INDENT, " )")
     yield "-> ("
-    yield from _wrap(f"{outputs} )")
+    yield from _wrap(outputs, INDENT, " )")
 
 
 def _name(tensor: Tensor) -> str:
@@ -89,9 +87,15 @@ def _declared(tensor: Tensor) -> str:
     return f"{tensor.name}: tensor<{tensor.dtype}>"
 
 
-def _wrap(words: str) -> list[str]:
-    lines = wrap(words, WIDTH - len(INDENT), break_long_words=False)
-    return [INDENT + line for line in lines]
+def _wrap(items: Sequence[str], indent: str, end: str) -> list[str]:
+    """The items in lines, between commas; no item is broken."""
+    lines = [indent]
+    for item in items:
+        word = f"{item}, " if item is not items[-1] else f"{item}{end}"
+        if lines[-1] != indent and len(lines[-1] + word.rstrip()) > WIDTH:
+            lines.append(indent)
+        lines[-1] += word
+    return [line.rstrip() for line in lines]
 
 
 def print_declaration(fragment: Fragment) -> str:
@@ -113,56 +117,67 @@ def _parameter(parameter: Parameter) -> str:
 
 def print_operation(operation: Operation) -> str:
     """An assignment, without the semicolon."""
-    results, arguments = _sides(operation)
-    return f"{results}({', '.join(arguments)})"
-
-
-def _statement(operation: Operation) -> str:
-    """An assignment as a statement: that of a loop has a line for each argument."""
-    if operation.name != SCAN:
-        return print_operation(operation)
-    results, arguments = _sides(operation)
-    return (
-        f",\n{INDENT}{INDENT}".join([f"{results}({arguments[0]}", *arguments[1:]]) + ")"
-    )
-
-
-def _sides(operation: Operation) -> tuple[str, list[str]]:
-    """The results with the name of the operation, and its arguments."""
     results = ", ".join(map(_result, operation.results))
     if operation.name == SCAN:
-        arguments = _scan(loop_of(operation), operation.inputs)
-    else:
-        arguments = [*_operands(operation), *_attributes(operation)]
-    return f"{results} = {operation.name}{_dtype(operation)}", arguments
+        lists = (f"{name} = [{', '.join(x)}]" for name, x in _lists(operation).items())
+        return f"{results} = {_call_of_loop(operation)}, {', '.join(lists)})"
+    arguments = ", ".join((*_operands(operation), *_attributes(operation)))
+    return f"{results} = {operation.name}{_dtype(operation)}({arguments})"
 
 
-def _scan(loop: Loop, operands: tuple[Tensor, ...]) -> list[str]:
-    """The arguments of a loop: what enters its body where, and what becomes of its results."""
-    names = map(_name, operands)
-    given = dict(zip(loop.body.inputs, names, strict=True))
-    output = loop.body.outputs
+# ---- Loops ----
+
+
+def _statement(operation: Operation) -> Iterator[str]:
+    """An assignment in lines; a loop has many arguments."""
+    if operation.name != SCAN:
+        yield f"{INDENT}{print_operation(operation)};"
+        return
+    *names, last = map(_name, operation.outputs)
+    yield from _wrap([*names, f"{last} = {_call_of_loop(operation)},"], INDENT, "")
+    *arguments, end = (
+        _wrap([f"{name} = [{', '.join(items[:1])}", *items[1:]], 2 * INDENT, "]")
+        for name, items in _lists(operation).items()
+    )
+    for lines in arguments:
+        yield from (*lines[:-1], f"{lines[-1]},")
+    yield from (*end[:-1], f"{end[-1]});")
+
+
+def _call_of_loop(operation: Operation) -> str:
+    return f"{SCAN}(body = '{loop_of(operation).body.name}'"
+
+
+def _lists(operation: Operation) -> dict[str, list[str]]:
+    """The other arguments of a loop: what enters its body where, and what becomes of what
+    that makes.
+    """
+    loop = loop_of(operation)
+    given = dict(zip(loop.body.inputs, map(_name, operation.inputs), strict=True))
     scanned = zip(loop.parts, loop.scanned, strict=True)
     states = zip(loop.state_inputs, loop.next_values, strict=True)
-    lists = {
+    made = zip(loop.made[loop.states :], loop.collected, strict=True)
+    return {
         "scan": [
-            f"'{t.name}', {given[t]}, {w.axis}, {w.direction}" for t, w in scanned
+            f"('{t.name}', {given[t]}, {w.axis}, {w.direction})" for t, w in scanned
         ],
-        "full": [f"'{t.name}', {given[t]}" for t in loop.full],
-        "state": [f"'{t.name}', {given[t]}, '{new.name}'" for t, new in states],
+        "full": [f"('{t.name}', {given[t]})" for t in loop.full],
+        "state": [f"('{t.name}', {given[t]}, '{new.name}')" for t, new in states],
         "output": [
-            *(f"'{t.name}', 'last', 0, 1" for t in loop.next_values),
-            *(
-                f"'{output[i].name}', 'full', {w.axis}, {w.direction}"
-                for i, w in loop.collected
-            ),
+            *(f"('{t.name}', 'last', 0, 1)" for t in loop.next_values),
+            *(f"('{t.name}', 'full', {w.axis}, {w.direction})" for t, (_, w) in made),
         ],
     }
-    named = (
-        f"{name} = [{', '.join(f'({item})' for item in items)}]"
-        for name, items in lists.items()
-    )
-    return [f"body = '{loop.body.name}'", *named]
+
+
+def _comment(operation: Operation) -> str:
+    """The operation that others are the derivative of, in a line."""
+    if operation.name == SCAN:
+        return f"{INDENT}# {operation.outputs[0].name}, ... = {_call_of_loop(operation)}, ...)"
+    return f"{INDENT}# {print_operation(operation)}"
+
+
+# ---- Operands and attributes ----
 
 
 def _names(tensors: tuple[Tensor, ...]) -> str:

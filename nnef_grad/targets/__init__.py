@@ -19,9 +19,9 @@ from typing import NamedTuple
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.collector import collector_paused
-from nnef_grad.errors import Problem, UnsupportedError, UsageError
+from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.loops import REGISTRY, loops_in, with_bodies
+from nnef_grad.graph.loops import REGISTRY, SCAN, loops_in, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.ops.traits import DATA, LAYERS
 
@@ -41,9 +41,9 @@ from nnef_grad.targets import fusion_workarounds as workarounds
 from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
 from nnef_grad.targets.forms import choose_forms
 from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
-from nnef_grad.targets.loops import put_constants_before_loops
+from nnef_grad.targets.loops import put_constants_before_loops, put_steps
 from nnef_grad.targets.registry import find_lowering, refusal
-from nnef_grad.targets.runtimes import ALL, RUNTIMES, CommonSubset, Runtime
+from nnef_grad.targets.runtimes import ALL, RUNTIMES, STANDARD, CommonSubset, Runtime
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import Data, put_literals, store_constants
 
@@ -94,7 +94,7 @@ def lower(graph: Graph, target: str) -> Lowered:
         raise UsageError(f"the target is one of {names}, and not '{target}'")
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in TARGETS[target]))
     if not runtimes:
-        return Lowered(graph)
+        return Lowered(_without_loops(graph))
     common = CommonSubset(runtimes)
     if REGISTRY in common.registries:
         body = partial(_in_rounds, target=target, common=common, last=_LAST)
@@ -144,6 +144,15 @@ _LAST = (
 )
 # The inputs of the body of a loop stay what they are.
 _OF_INPUTS = (_Pass("tract", {"cast"}, make_inputs_scalar),)
+
+
+def _without_loops(graph: Graph) -> Graph:
+    """The graph as the standard has it, with steps in the place of loops."""
+    graph = put_steps(graph)
+    long = [op for op in graph.operations if op.name == SCAN]
+    if long:
+        raise UnsupportedError.collect([_problem(op, [STANDARD]) for op in long])
+    return graph
 
 
 def _in_rounds(
@@ -214,4 +223,5 @@ def _problem(operation: Operation, runtimes: Sequence[Runtime]) -> Problem:
     name = next(integers, None)
     described = f"'{operation.name}'" + (f" of the integers '{name}'" if name else "")
     message = f"{lacking} cannot run {described}{refusal(operation)}"
-    return Problem(message, operation.span)
+    remedy: Remedy | None = "unroll" if operation.name == SCAN else None
+    return Problem(message, operation.span, remedy)

@@ -6,21 +6,22 @@ from collections.abc import Sequence
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import put_bodies
-from nnef_grad.build.loops import LONGEST, emit_loop, hoisted, unrolled
+from nnef_grad.build.loops import emit_loop, hoisted, is_short, unrolled
 from nnef_grad.graph.ir import Graph, Operand, Operation
-from nnef_grad.graph.loops import SCAN, loop_of, steps_of
+from nnef_grad.graph.loops import SCAN, loop_of
 from nnef_grad.targets.registry import lowering
-
-
-def is_short(op: Operation) -> bool:
-    """Whether the steps of a loop may be put one after the other."""
-    return steps_of(op) <= LONGEST
 
 
 @lowering(SCAN, applies=is_short)
 def scan_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """Its steps."""
     return unrolled(emit, op)
+
+
+def put_steps(graph: Graph) -> Graph:
+    """The graph with steps in the place of loops, unless they are long."""
+    forms = [scan_lowered if is_short(op) else None for op in graph.operations]
+    return put_bodies(graph, forms)
 
 
 def put_constants_before_loops(graph: Graph) -> Graph:

@@ -42,6 +42,9 @@ class Runtime(NamedTuple):
 # nnef.Session, and the PyTorch interpreter of nnef_tools
 KHRONOS = Runtime("khronos", "the Khronos runtimes")
 
+# Whatever reads NNEF, and nothing else.
+STANDARD = Runtime("standard", "the standard")
+
 RUNTIMES: dict[str, Runtime] = {
     "session": KHRONOS,
     "interpreter": KHRONOS,
