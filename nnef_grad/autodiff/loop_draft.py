@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -15,10 +16,18 @@ from nnef_grad.graph.names import NameSupply, assign_names, substitute
 from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.ops.opset import OpSet
 
-# What is found of the results of a loop, which it has not been emitted for yet.
-Stack = Callable[[Mapping[str, Tensor]], Tensor]
-# From the last step to the first.
-ALONG_STEPS = Way(0, -1)
+
+class Stack(NamedTuple):
+    """The values of a tensor of the body at all steps, in the order of the loop, one after
+    the other along an axis.
+
+    Attributes:
+        find: finds it, given the results of the loop, which is not emitted yet.
+        axis: the axis.
+    """
+
+    find: Callable[[Mapping[str, Tensor]], Tensor]
+    axis: int
 
 
 class _State(NamedTuple):
@@ -44,9 +53,10 @@ class LoopDraft:
         emit: emits the operations of its body.
     """
 
-    def __init__(self, half: Graph, seeds: Collection[str]) -> None:
+    def __init__(self, half: Graph, seeds: Collection[str], way: Way) -> None:
         self.emit = Emitter(OpSet().extended(half.fragments))
         self._half = half
+        self._way = way
         self._supply = NameSupply(half.tensors.keys() - {*seeds})
         # What stands for a tensor of the half.
         self._replaced: dict[Tensor, Tensor] = {}
@@ -75,9 +85,11 @@ class LoopDraft:
 
     def scan_rows(self, inside: Tensor, whole: Tensor, way: Way) -> None:
         """Lets the body see a row of a tensor, without the axis of the rows."""
-        like = replace(inside, shape=(1, *inside.shape))
+        shape = (*inside.shape[: way.axis], 1, *inside.shape[way.axis :])
+        like = replace(inside, shape=shape)
         row = self.tensor(f"{inside.name}_row", like)
-        self._replaced[inside] = self.emit("squeeze", row, axes=[0], hint=inside.name)
+        part = self.emit("squeeze", row, axes=[way.axis], hint=inside.name)
+        self._replaced[inside] = part
         self.scan(row, whole, way)
 
     def sum(self, tensor: Tensor, sources: Sequence[Tensor]) -> None:
@@ -109,19 +121,17 @@ class LoopDraft:
         self._collected[gradient.name] = gradient, way
 
     def stacked(self, tensor: Tensor) -> Stack | None:
-        """The values of a tensor of the body at all steps, from the last to the first, one
-        after the other along axis 0, if the loop sees or collects them.
-        """
+        """The values of a tensor at all steps, if the loop sees or collects them."""
         tensor = self._replaced.get(tensor, tensor)
         made = self.emit.producer(tensor)
         is_part = made is not None and made.name == "squeeze"
         row = made.inputs[0] if made is not None and is_part else tensor
         for inside, whole, way in self._scanned:
-            if inside in (tensor, row) and way == ALONG_STEPS:
-                return lambda results: whole
+            if inside in (tensor, row) and way.direction == self._way.direction:
+                return Stack(partial(_known, whole), way.axis)
         for name, (part, way) in self._collected.items():
-            if part == tensor and way == ALONG_STEPS:
-                return itemgetter(name)
+            if part == tensor and way.direction == self._way.direction:
+                return Stack(itemgetter(name), way.axis)
         return None
 
     def stack(self, tensor: Tensor) -> Stack | None:
@@ -132,13 +142,12 @@ class LoopDraft:
         if known is not None or made is None or made.name == "external":
             return known
         gathered = {part for part, _ in self._collected.values()}
-        is_whole = tensor.shape[:1] == (1,) and tensor not in gathered
-        part = tensor
-        if not is_whole:
-            part = self.emit("unsqueeze", tensor, axes=[0], hint=f"{tensor.name}_row")
+        part, axis = tensor, min(self._way.axis, tensor.rank)
+        if tensor in gathered or not self._way.fits(tensor.shape):
+            part = self.emit("unsqueeze", part, axes=[axis], hint=f"{part.name}_row")
         name = f"{tensor.name}_steps"
-        self._collected[name] = part, ALONG_STEPS
-        return itemgetter(name)
+        self._collected[name] = part, Way(axis, self._way.direction)
+        return Stack(itemgetter(name), axis)
 
     def emitted(self, emit: Emitter) -> dict[str, Tensor]:
         """Emits the loop, and returns its results, by the names of what is carried, added
@@ -176,6 +185,11 @@ class LoopDraft:
         ]
         names = (*(state.name for state in self._states), *self._collected)
         return dict(zip(names, emit_loop(emit, loop, operands, names), strict=True))
+
+
+def _known(whole: Tensor, results: Mapping[str, Tensor]) -> Tensor:
+    """What is known before the loop is emitted."""
+    return whole
 
 
 def _zeros(emit: Emitter, like: Tensor) -> Tensor:

@@ -51,15 +51,21 @@ def _summed(stack: Stack, shape: Shape, axes: Iterable[int]) -> Total:
     summed = [0, *(axis + 1 for axis in axes)]
 
     def total(emit: Emitter, results: Mapping[str, Tensor]) -> Tensor:
-        whole = stack(results)
-        rows = reshaped(emit, whole, (_steps(whole, shape), *shape), hint="steps")
+        rows = _rows(emit, stack, results, shape)
         return emit("squeeze", emit("sum_reduce", rows, axes=summed), axes=[0])
 
     return total
 
 
-def _steps(whole: Tensor, part: Shape) -> int:
-    return prod(whole.shape) // prod(part)
+def _rows(
+    emit: Emitter, stack: Stack, results: Mapping[str, Tensor], part: Shape
+) -> Tensor:
+    """The values at all steps, side by side along a new first axis."""
+    whole, axis = stack.find(results), stack.axis
+    if axis:
+        others = [other for other in range(whole.rank) if other != axis]
+        whole = emit("transpose", whole, axes=[axis, *others], hint="steps")
+    return reshaped(emit, whole, (whole.shape[0], *part), hint="steps")
 
 
 def _sum_later(draft: LoopDraft, op: Operation) -> Total | None:
@@ -80,7 +86,7 @@ def _multiply_later(draft: LoopDraft, op: Operation) -> Total | None:
 
     def total(emit: Emitter, results: Mapping[str, Tensor]) -> Tensor:
         columns = [
-            _columns(emit, stack(results), tensor.shape[-2:], is_last)
+            _columns(emit, _rows(emit, stack, results, tensor.shape[-2:]), is_last)
             for stack, tensor, is_last in zip(stacks, op.inputs, lasts, strict=True)
             if stack is not None
         ]
@@ -90,14 +96,12 @@ def _multiply_later(draft: LoopDraft, op: Operation) -> Total | None:
     return None if None in stacks else total
 
 
-def _columns(emit: Emitter, whole: Tensor, matrix: Shape, is_last: bool) -> Tensor:
+def _columns(emit: Emitter, rows: Tensor, is_last: bool) -> Tensor:
     """Matrices below each other, as one whose rows are summed; these were the last axis."""
-    count = _steps(whole, matrix)
     if is_last:
-        rows = reshaped(emit, whole, (count, *matrix), hint="steps")
-        whole = emit("transpose", rows, axes=[0, 2, 1])
-        matrix = matrix[::-1]
-    return reshaped(emit, whole, (count * matrix[0], matrix[1]), hint="rows")
+        rows = emit("transpose", rows, axes=[0, 2, 1])
+    count, height, width = rows.shape
+    return reshaped(emit, rows, (count * height, width), hint="rows")
 
 
 def _apply_later(draft: LoopDraft, op: Operation) -> Total | None:

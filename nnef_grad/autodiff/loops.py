@@ -28,7 +28,6 @@ from nnef_grad.graph.loops import (
     SCAN,
     Collected,
     Loop,
-    Way,
     changed,
     loop_of,
 )
@@ -150,13 +149,13 @@ def _saving(loop: Loop, cut: Cut) -> tuple[Loop, list[_Saved]]:
     saved = []
     for tensor in cut.saved:
         known = [i for i, one in enumerate(collected) if outputs[one.output] == tensor]
-        is_row = not known and 1 not in tensor.shape
+        is_row = not known and not loop.way.fits(tensor.shape)
         if not known:
-            part = _part(emit, tensor, loop.body.inputs)
+            part = _part(emit, tensor, loop, is_row)
             if part not in outputs:
                 outputs.append(part)
-            axis = 0 if is_row else tensor.shape.index(1)
-            collected.append(Collected(outputs.index(part), Way(axis)))
+            way = loop.way.in_rank(len(part.shape))
+            collected.append(Collected(outputs.index(part), way))
         place = known[0] if known else len(collected) - 1
         saved.append(_Saved(tensor, place, is_row))
     body = replace(loop.body, outputs=tuple(outputs), operations=tuple(emit.operations))
@@ -164,11 +163,12 @@ def _saving(loop: Loop, cut: Cut) -> tuple[Loop, list[_Saved]]:
     return replace(loop, body=body, collected=tuple(collected)), saved
 
 
-def _part(emit: Emitter, tensor: Tensor, inputs: Sequence[Tensor]) -> Tensor:
-    """What is collected of a tensor: one with an axis of extent 1 that is no input."""
-    if 1 not in tensor.shape:
-        return emit("unsqueeze", tensor, axes=[0], hint=f"{tensor.name}_row")
-    if tensor in inputs:
+def _part(emit: Emitter, tensor: Tensor, loop: Loop, is_row: bool) -> Tensor:
+    """What is collected of a tensor: one with the axis of the loop that is no input."""
+    if is_row:
+        axis = min(loop.way.axis, tensor.rank)
+        return emit("unsqueeze", tensor, axes=[axis], hint=f"{tensor.name}_row")
+    if tensor in loop.body.inputs:
         return emit("copy", tensor, hint=f"{tensor.name}_before")
     return tensor
 
@@ -213,7 +213,8 @@ class _Reverse:
         self, emit: Emitter, operation: Operation, *received: Tensor | None
     ) -> list[Tensor | None]:
         """The gradients of the operands, from those of the results."""
-        draft = LoopDraft(self._half, self._backward.seeds.values())
+        seeds = self._backward.seeds.values()
+        draft = LoopDraft(self._half, seeds, self.loop.way.reversed)
         self._take_known(draft, operation)
         carried = self._take_seeds(draft, received)
         draft.append(op for op in self._half.operations if op.name != "external")

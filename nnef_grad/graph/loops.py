@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Result, Shape, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language import types
 from nnef_grad.language.library import standard
@@ -43,6 +43,14 @@ class Way(NamedTuple):
     def reversed(self) -> Way:
         """The same way from the other end."""
         return Way(self.axis, -self.direction)
+
+    def fits(self, part: Shape) -> bool:
+        """Whether a part has an element along the axis."""
+        return part[self.axis : self.axis + 1] == (1,)
+
+    def in_rank(self, rank: int) -> Way:
+        """The same way, along the last axis where there are fewer."""
+        return Way(min(self.axis, rank - 1), self.direction)
 
 
 class Collected(NamedTuple):
@@ -76,6 +84,13 @@ class Loop:
     def __repr__(self) -> str:
         """Equal for equal loops, as operations that compute the same are found by it."""
         return repr((_content(self.body), self.states, self.scanned, self.collected))
+
+    @property
+    def way(self) -> Way:
+        """How its steps go, as far as one can say: the way of the first that is scanned.
+        What else is collected goes so too, as runtimes move work out of a loop.
+        """
+        return self.scanned[0]
 
     @property
     def full(self) -> tuple[Tensor, ...]:

@@ -58,7 +58,7 @@ def _definition(
             yield ""
             if origin is not None:
                 yield _comment(origin)
-        yield from _statement(operation)
+        yield from _statement(operation, is_body=bool(left_out))
     yield "}"
 
 
@@ -128,8 +128,10 @@ def print_operation(operation: Operation) -> str:
 # ---- Loops ----
 
 
-def _statement(operation: Operation) -> Iterator[str]:
-    """An assignment in lines; a loop has many arguments."""
+def _statement(operation: Operation, *, is_body: bool) -> Iterator[str]:
+    """An assignment in lines; a loop has many arguments. One in the body of another loop
+    would keep its states between the steps of that.
+    """
     if operation.name != SCAN:
         yield f"{INDENT}{print_operation(operation)};"
         return
@@ -139,6 +141,9 @@ def _statement(operation: Operation) -> Iterator[str]:
         _wrap([f"{name} = [{', '.join(items[:1])}", *items[1:]], 2 * INDENT, "]")
         for name, items in _lists(operation).items()
     )
+    if is_body:
+        arguments.append(end)
+        end = [f"{2 * INDENT}reset_every_turn = true"]
     for lines in arguments:
         yield from (*lines[:-1], f"{lines[-1]},")
     yield from (*end[:-1], f"{end[-1]});")

@@ -19,9 +19,13 @@ def scan_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 def put_steps(graph: Graph) -> Graph:
-    """The graph with steps in the place of loops, unless they are long."""
-    forms = [scan_lowered if is_short(op) else None for op in graph.operations]
-    return put_bodies(graph, forms)
+    """The graph with steps in the place of loops, of those inside of others too, unless
+    they are long.
+    """
+    while any(map(is_short, graph.operations)):
+        forms = [scan_lowered if is_short(op) else None for op in graph.operations]
+        graph = put_bodies(graph, forms)
+    return graph
 
 
 def put_constants_before_loops(graph: Graph) -> Graph:

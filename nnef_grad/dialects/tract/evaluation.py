@@ -56,6 +56,7 @@ class Reading(Evaluator):
         stored: the data of the variables, if there are any.
         shapes: gives the shape of an external from its name and its declared shape.
         unroll: how many steps a loop may have at most that is not kept as a loop.
+        is_in_loop: whether the body of a loop is read.
         numbers: the variables that were read as numbers.
         failed: the names whose statements have failed.
     """
@@ -80,6 +81,7 @@ class Reading(Evaluator):
         self.shapes = shapes
         self.compounds = compounds
         self.unroll = unroll
+        self.is_in_loop = False
         self.warnings: list[Problem] = []
         self.numbers: set[str] = set()
         self.failed: set[str] = set()
@@ -226,6 +228,15 @@ class Reading(Evaluator):
             return self.instantiate(fragment, given, naming, place)
         finally:
             self.scope_library = outer
+
+    @contextmanager
+    def in_loop(self) -> Iterator[None]:
+        """Reads the body of a loop for a while."""
+        outer, self.is_in_loop = self.is_in_loop, True
+        try:
+            yield
+        finally:
+            self.is_in_loop = outer
 
     @contextmanager
     def emitting(self, emitter: Emitter) -> Iterator[None]:

@@ -48,14 +48,17 @@ def scan(
 ) -> Any:
     """The results of a loop: what each step makes, side by side, or the last of it."""
     step.require(skip == 0, "no steps can be skipped: it is read as a whole")
+    message = "in a loop it keeps its states from turn to turn, unless reset_every_turn"
+    step.require(reset_every_turn or not step.reading.is_in_loop, message)
     fragment = _body(step, body)
     count = _count(step, scanned)
     wanted = Scan(scanned, full, state, output)
     _check(step, fragment, wanted)
-    if count <= step.reading.unroll:
-        results = _unrolled(step, fragment, wanted, count)
-    else:
-        results = _Kept(step, fragment, wanted).results(count)
+    with step.reading.in_loop():
+        if count <= step.reading.unroll:
+            results = _unrolled(step, fragment, wanted, count)
+        else:
+            results = _Kept(step, fragment, wanted).results(count)
     return results[0] if len(results) == 1 else results
 
 
