@@ -21,7 +21,7 @@ from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.loop_draft import LoopDraft
 from nnef_grad.autodiff.loop_sums import plan_sums
 from nnef_grad.autodiff.rules import Derivation, Rules
-from nnef_grad.autodiff.split import Cut, backward_half, find_cut
+from nnef_grad.autodiff.split import Cut, backward_half, find_cut, with_loops_of
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import (
@@ -204,6 +204,8 @@ class _Reverse:
             wrt=[t.name for t in active.inputs],
             outputs=[t.name for t in active.outputs],
         )
+        # It may have loops itself.
+        loop = replace(loop, body=with_loops_of(loop.body, self._backward))
         cut = find_cut(loop.body, self._backward, loop.state_inputs)
         self._half = backward_half(loop.body, self._backward, cut)
         self._results = len(loop.made)

@@ -74,7 +74,7 @@ def split(graph: Graph, backward: Backward) -> Split:
         UsageError: the backward graph is that of another graph.
     """
     _refuse_another(graph.name, graph.tensors, backward)
-    graph = _with_loops(graph, backward.loops)
+    graph = with_loops_of(graph, backward)
     cut = find_cut(graph, backward)
     return Split(
         _forward(graph, cut.movable, cut.saved),
@@ -119,11 +119,11 @@ def find_cut(graph: Graph, backward: Backward, lost: Collection[Tensor] = ()) ->
     return Cut(added, movable, _saved(graph, movable, fixed, lost))
 
 
-def _with_loops(graph: Graph, loops: Sequence[Operation]) -> Graph:
-    """The graph with loops that collect more in the place of its own."""
-    if not loops:
+def with_loops_of(graph: Graph, backward: Backward) -> Graph:
+    """The forward graph with loops that collect what its backward graph needs."""
+    if not backward.loops:
         return graph
-    richer = {op.outputs[0]: op for op in loops}
+    richer = {op.outputs[0]: op for op in backward.loops}
     operations = (
         richer.get(op.outputs[0], op) if op.name == SCAN else op
         for op in graph.operations

@@ -136,6 +136,11 @@ def loop_of(operation: Operation) -> Loop:
     return loop
 
 
+def operations_in(operation: Operation) -> tuple[Operation, ...]:
+    """The operations of the body of a loop."""
+    return loop_of(operation).body.operations
+
+
 def steps_of(operation: Operation) -> int:
     """How many steps a loop takes."""
     loop = loop_of(operation)

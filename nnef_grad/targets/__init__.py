@@ -21,7 +21,7 @@ from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.loops import REGISTRY, SCAN, loops_in, with_bodies
+from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.ops.traits import DATA, LAYERS
 
@@ -101,9 +101,7 @@ def lower(graph: Graph, target: str) -> Lowered:
         graph = put_constants_before_loops(with_bodies(graph, body))
     graph = _in_rounds(graph, target, common, (*_LAST, *_OF_INPUTS))
     graph, data = store_constants(graph, common.lacks)
-    whole = [*graph.operations]
-    whole += (op for loop in loops_in(graph) for op in loop.body.operations)
-    lacking = list(compress(whole, common.lacking(whole)))
+    lacking = list(compress(graph.operations, common.lacking(graph.operations)))
     if lacking:
         raise UnsupportedError.collect([_problem(op, runtimes) for op in lacking])
     graph = put_inputs_first(graph)

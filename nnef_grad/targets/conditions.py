@@ -281,9 +281,13 @@ def bias_not_by_channel(op: Operation) -> bool:
 
 @Condition
 def collecting_several_ways(op: Operation) -> bool:
-    """A part that is collected is made of one that is collected another way."""
+    """Parts are collected from both ends, or one is made of another that is collected along
+    another axis.
+    """
     loop = loop_of(op)
     collected = {loop.body.outputs[one.output]: one.way for one in loop.collected}
+    if len({way.direction for way in collected.values()}) > 1:
+        return True
     # The ways of what each tensor of the body is made of.
     ways: dict[Tensor, set[Way]] = {}
     for inner in loop.body.operations:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation
-from nnef_grad.graph.loops import SCAN
+from nnef_grad.graph.loops import SCAN, operations_in
 from nnef_grad.language.library import standard
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
@@ -36,6 +36,8 @@ class Runtime(NamedTuple):
         """Whether the operation, as it is set, must not reach the runtime."""
         registry = operation.definition.registry
         if operation.name not in standard() and registry not in self.registries:
+            return True
+        if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
             return True
         facts = LACKING.get(operation.name, ())
         return any(self.name in names and holds(operation) for names, holds in facts)
@@ -88,6 +90,8 @@ class CommonSubset:
             return False
         registry = operation.definition.registry
         if operation.name not in standard() and registry not in self.registries:
+            return True
+        if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
             return True
         exceptions = self._exceptions.get(operation.name, ())
         if any(holds(operation) for holds in exceptions):

@@ -191,7 +191,8 @@ class _Kept:
         hint, reading = self.step.hint, self.step.reading
         hints = [f"{hint}_{name}_last" for name in self.next]
         hints += [f"{hint}_{name}" for name in self.gathered]
-        made = emit_loop(reading.emitter, loop, operands, tuple(hints), self.step.span)
+        names = tuple(hints) if len(hints) > 1 else (hint,)
+        made = emit_loop(reading.emitter, loop, operands, names, self.step.span)
         last = dict(zip(self.next, made, strict=False))
         whole = dict(zip(self.gathered, made[len(last) :], strict=True))
         return tuple(
