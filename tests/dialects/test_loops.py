@@ -4,10 +4,13 @@ in the interpreter and in tract.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from support import recurrent
 from support.dialect_models import (
     Array,
     Model,
@@ -18,7 +21,8 @@ from support.dialect_models import (
 from support.runtimes import Stored, compare, needs, run
 
 import nnef_grad
-from nnef_grad.graph.ir import Graph
+from nnef_grad.autodiff.loop_draft import LoopDraft
+from nnef_grad.graph.ir import Graph, Tensor
 
 LOOPS = [model for model in models() if "tract_core_scan(" in model.text]
 every_loop = pytest.mark.parametrize("model", LOOPS, ids=[m.name for m in LOOPS])
@@ -160,3 +164,68 @@ def test_jacobians(model: Model, tmp_path: Path) -> None:
         for graph in (loop, steps)
     )
     assert_alike(found, wanted)
+
+
+# ---- Against torch ----
+
+NETWORKS = [
+    (kind, layers, ways)
+    for kind in ("RNN", "GRU", "LSTM")
+    for layers, ways in ((1, 1), (2, 1), (2, 2))
+]
+
+
+def network(
+    kind: str, layers: int, ways: int
+) -> tuple[str, dict[str, Array], dict[str, Array], dict[str, Array]]:
+    """A recurrent network: the text, the data, the inputs with a random cotangent, and the
+    gradients by torch.
+    """
+    shape, hidden = (6, 2, 3), 4
+    text, names = recurrent.document(kind, shape, hidden, layers, ways)
+    theirs = recurrent.module(kind, shape[2], hidden, layers, ways)
+    parameters = dict(theirs.named_parameters())
+    gates = recurrent.GATES[kind]
+    random = np.random.default_rng(0)
+    x = torch.tensor(random.standard_normal(shape), requires_grad=True)
+    y, _ = theirs(x)
+    cotangent = random.standard_normal(tuple(y.shape))
+    y.backward(torch.tensor(cotangent))
+    data, wanted = {}, {"grad_x": x.grad.numpy()}
+    for name in names:
+        parameter = parameters[name.rpartition("_")[0]]
+        data[name] = recurrent.gate(parameter, name, gates)
+        wanted[f"grad_{name}"] = recurrent.gate(parameter.grad, name, gates)
+    return text, data, {"x": x.detach().numpy(), "grad_y": cotangent}, wanted
+
+
+@pytest.mark.parametrize(("kind", "layers", "ways"), NETWORKS)
+def test_a_recurrent_network(kind: str, layers: int, ways: int, tmp_path: Path) -> None:
+    text, data, fed, wanted = network(kind, layers, ways)
+    loop = nnef_grad.loads(text, unroll=1)
+    backward = nnef_grad.differentiate(loop).graph
+    assert_alike(nnef_grad.evaluate(backward, fed, data), wanted)
+    needs("tract")
+    lowered = nnef_grad.lower(backward, "tract")
+    scans = [op for op in lowered.graph.operations if op.name == "tract_core_scan"]
+    assert len(scans) == 2 * layers * ways
+    stored = {**data, **lowered.data}
+    stored = {label: np.asarray(a, np.float32) for label, a in stored.items()}
+    nnef_grad.save(lowered.graph, tmp_path / "model/", data=stored)
+    single = {name: a.astype("f4") for name, a in fed.items()}
+    (outcome,) = run("tract", [Stored(tmp_path / "model", single)])
+    verdict = compare(outcome, wanted, 1e-5)
+    assert verdict.word == "ok", verdict.detail
+
+
+def test_an_error_in_the_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, data, fed, wanted = network("GRU", 1, 1)
+    right = LoopDraft.sum
+
+    def wrong(draft: LoopDraft, tensor: Tensor, sources: Sequence[Tensor]) -> None:
+        right(draft, tensor, [draft.emit("mul", source, 1.001) for source in sources])
+
+    monkeypatch.setattr(LoopDraft, "sum", wrong)
+    backward = nnef_grad.differentiate(nnef_grad.loads(text, unroll=1)).graph
+    with pytest.raises(AssertionError):
+        assert_alike(nnef_grad.evaluate(backward, fed, data), wanted)
