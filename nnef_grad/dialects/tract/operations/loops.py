@@ -46,7 +46,7 @@ def scan(
     reset_every_turn: bool,
     external_state: bool,
 ) -> Any:
-    """The results of a loop: what each step makes, side by side, or the last of it."""
+    """Its steps, one after the other, if they are few; a loop, otherwise"""
     step.require(skip == 0, "no steps can be skipped: it is read as a whole")
     message = "in a loop it keeps its states from turn to turn, unless reset_every_turn"
     step.require(reset_every_turn or not step.reading.is_in_loop, message)
