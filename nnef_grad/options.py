@@ -209,9 +209,9 @@ OPTIONS: Groups = {
         ),
         Option(
             "--unroll",
-            "nnef-grad recurrent/ --target tract --unroll 4 -o recurrent_bwd/",
+            "nnef-grad recurrent/ --target tract --unroll 16 -o recurrent_bwd/",
             "Put the steps of a loop of tract's dialect one after the other, if they are N "
-            "at most: 16 for the target tract, which runs loops, 1,000 for others, if not "
+            "at most: 4 for the target tract, which runs loops, 1,000 for others, if not "
             "given.",
             type=click.IntRange(min=0),
             metavar="N",

@@ -23,7 +23,7 @@ from nnef_grad.source import Span
 # A graph that is longer would take minutes to load.
 LONGEST = 1000
 # So many steps one after the other are about as fast as a loop, where there are loops.
-SHORT = 16
+SHORT = 4
 
 
 def emit_loop(
