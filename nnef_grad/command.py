@@ -14,6 +14,7 @@ from typing import Any
 import nnef_grad
 from nnef_grad import console
 from nnef_grad.autodiff.backward import Wrt
+from nnef_grad.build.loops import LONGEST, SHORT
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables, from_container, from_source
@@ -44,6 +45,7 @@ _ADVICE = {
     "lenient": ", or read it with --lenient",
     "overwrite": ": use --force to replace it",
     "symbol": ": give it one with --symbol, or by --batch or --input-shape",
+    "unroll": ": read it with --unroll N, for so many steps",
     "smaller": ": try a smaller --batch or --input-shape, or allow it by --check-memory",
 }
 
@@ -72,6 +74,7 @@ def compile_model(
     lenient: bool,
     dialect: str | None,
     symbol: tuple[str, ...],
+    unroll: int | None,
     target: str,
     check: bool,
     check_seed: int,
@@ -96,6 +99,7 @@ def compile_model(
             lenient=lenient,
             dialect=dialect,
             symbols=symbol,
+            unroll=unroll_of(unroll, target),
         )
     with progress.stage("differentiating"):
         backward = _differentiation(jacobian, seed)(
@@ -164,13 +168,23 @@ def read_model(
     return from_container(container, **options)
 
 
+def unroll_of(given: int | None, target: str) -> int:
+    """How many steps a loop may have to be put as its steps: where there are loops, those
+    of long ones take longer to load.
+    """
+    if given is not None:
+        return given
+    return SHORT if target == "tract" else LONGEST
+
+
 def _lower(
     backward: nnef_grad.Backward, target: str, output: str
 ) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
     """The backward graph lowered for a target, and the data of the constants that
     became variables.
     """
-    if target == "nnef":
+    has_loops = any(fragment.registry for fragment in backward.graph.fragments)
+    if target == "nnef" and not has_loops:
         # Importing the lowerings, and numpy with them, takes longer than compiling.
         return backward, {}
     lowered = nnef_grad.lower(backward.graph, target)

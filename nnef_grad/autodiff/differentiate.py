@@ -25,6 +25,7 @@ from nnef_grad.autodiff.backward import (
     wrt_tensors,
 )
 from nnef_grad.autodiff.confine import Confinement
+from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.traces import Traces
@@ -42,6 +43,7 @@ from nnef_grad.errors import (
     located,
 )
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.names import NameSupply
 
 # The most elements of a matrix that the gradient of a gather has without a warning.
@@ -154,7 +156,8 @@ class _Sweep:
                 if derivation.decompose is not None
             }
             if not bodies:
-                return graph, activity
+                own = partial(differentiate, rules=self.rules)
+                return linearized(graph, activity, self.rules, own, self.supply)
             body = partial(_body, bodies)
             graph = inline(graph, body, self.rules.opset, named)
 
@@ -293,6 +296,7 @@ class _Sweep:
             self.reductions,
             tuple(output.name for output in self.outputs),
             tuple(tensor.name for tensor in self.stopped),
+            tuple(op for op in self.graph.operations if op.name == SCAN),
         )
 
     def _result(self, target: Tensor, name: str) -> Tensor:

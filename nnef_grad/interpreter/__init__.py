@@ -23,11 +23,13 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import UsageError
+from nnef_grad.graph import loops as graph_loops
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.interpreter import (
     conv,
     elementwise,
     join,
+    loops,
     matrix,
     normalize,
     parts,
@@ -63,6 +65,7 @@ __all__ = [
     "evaluate",
     "execute",
     "join",
+    "loops",
     "matrix",
     "normalize",
     "parts",
@@ -152,6 +155,8 @@ def with_bodies(graph: Graph, rules: Rules) -> Graph:
         is_compound = operation.definition.body is not None
         return instantiate_body if is_compound and not is_known else None
 
+    # Those of loops are other graphs.
+    graph = graph_loops.with_bodies(graph, lambda loop: with_bodies(loop, rules))
     # Bodies may contain operations with bodies. They share no tensor of the graph, though
     # they compute the same: when the check moves it, the body must not move.
     own = frozenset(graph.tensors.values())

@@ -234,11 +234,19 @@ def test_fragments_in_a_circle() -> None:
     assert "more than 50 deep" in str(error_of(document("y = f(x);", more=more)))
 
 
-def test_a_long_loop_is_refused() -> None:
+def test_a_long_loop_stays_one() -> None:
     more = "fragment b(a: tensor<scalar>) -> (c: tensor<scalar>) { c = exp(a); }\n"
     statement = "y = tract_core_scan(body = 'b', scan = [('a', x, 0, 1)], full = [], state = [], output = [('c', 'full', 0, 1)]);"
     text = document(statement, more=more).replace("[2, 3]", "[1001, 3]")
-    assert "1001 steps are more than 1000" in error_of(text).message
+    graph = nnef_grad.loads(text)
+    assert graph.operations[-1].name == "tract_core_scan"
+    unrolled = nnef_grad.loads(text, unroll=1001)
+    assert "tract_core_scan" not in nnef_grad.dumps(unrolled)
+    for target, name in (("nnef", "the standard"), ("onnx", "ONNX Runtime")):
+        with pytest.raises(nnef_grad.UnsupportedError) as caught:
+            nnef_grad.lower(graph, target)
+        what = "cannot run 'tract_core_scan' of more than 1,000 steps"
+        assert f"{name} {what}" in str(caught.value)
 
 
 def test_a_syntax_error_has_its_place() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from nnef_grad.build.arguments import bind
 from nnef_grad.build.arithmetic import compute
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import VISIT, Evaluator, NoValueError, Scope
+from nnef_grad.build.loops import LONGEST
 from nnef_grad.dialects.tract.arguments import Fitting, match
 from nnef_grad.dialects.tract.folding import WHOLE, fold
 from nnef_grad.dialects.tract.library import builtin, idiom_of, own_library
@@ -53,6 +55,8 @@ class Reading(Evaluator):
         symbols: the numbers of symbols; None for one that has none.
         stored: the data of the variables, if there are any.
         shapes: gives the shape of an external from its name and its declared shape.
+        unroll: how many steps a loop may have at most that is not kept as a loop.
+        is_in_loop: whether the body of a loop is read.
         numbers: the variables that were read as numbers.
         failed: the names whose statements have failed.
     """
@@ -65,6 +69,7 @@ class Reading(Evaluator):
         stored: Stored | None,
         shapes: Callable[[str, Shape], Shape],
         compounds: Collection[str] = (),
+        unroll: int = LONGEST,
     ) -> None:
         super().__init__(emitter)
         self.fragments = {f.name: f for f in document.fragments}
@@ -75,6 +80,8 @@ class Reading(Evaluator):
         self.stored = stored
         self.shapes = shapes
         self.compounds = compounds
+        self.unroll = unroll
+        self.is_in_loop = False
         self.warnings: list[Problem] = []
         self.numbers: set[str] = set()
         self.failed: set[str] = set()
@@ -190,32 +197,55 @@ class Reading(Evaluator):
         hint: str,
         place: Span,
     ) -> Any:
-        results = self.results_of(fragment, values, hint, place)
+        results = self.results_of(
+            fragment, values, self.naming_of(fragment, hint), place
+        )
         found = tuple(results.values())
         return found[0] if len(found) == 1 else found
+
+    @staticmethod
+    def naming_of(fragment: syntax.Fragment, hint: str) -> Callable[[str], str]:
+        """What the values of a body that is expanded are called."""
+        own = fragment.results[0].name if len(fragment.results) == 1 else None
+        return lambda name: hint if name == own else f"{hint}_{name}"
 
     def results_of(
         self,
         fragment: syntax.Fragment,
         values: Mapping[str, Any],
-        hint: str,
+        naming: Callable[[str], str],
         place: Span,
     ) -> dict[str, Any]:
-        """The results of the body of a fragment, by name."""
+        """The results of the body of a fragment, by name; `naming` gives what its values
+        should be called.
+        """
         _check_results(fragment, place)
         outer = self.scope_library
         if fragment is not self.fragments.get(fragment.name):
             self.scope_library = builtin()
-        own = fragment.results[0].name if len(fragment.results) == 1 else None
         try:
-            return self.instantiate(
-                fragment,
-                {**fragment.defaults, **values},
-                lambda name: hint if name == own else f"{hint}_{name}",
-                place,
-            )
+            given = {**fragment.defaults, **values}
+            return self.instantiate(fragment, given, naming, place)
         finally:
             self.scope_library = outer
+
+    @contextmanager
+    def in_loop(self) -> Iterator[None]:
+        """Reads the body of a loop for a while."""
+        outer, self.is_in_loop = self.is_in_loop, True
+        try:
+            yield
+        finally:
+            self.is_in_loop = outer
+
+    @contextmanager
+    def emitting(self, emitter: Emitter) -> Iterator[None]:
+        """Emits to another graph for a while."""
+        outer, self.emitter = self.emitter, emitter
+        try:
+            yield
+        finally:
+            self.emitter = outer
 
     # ---- What operations become ----
 
