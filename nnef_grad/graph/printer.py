@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.symbols import symbols
 from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
 from nnef_grad.language.types import GENERIC, ArrayType, TupleType, Type
@@ -30,6 +31,8 @@ def _document(graph: Graph) -> Iterator[str]:
         yield "extension KHR_enable_fragment_definitions;"
     for registry in sorted({f.registry for f in graph.fragments if f.registry}):
         yield f"extension tract_registry {registry};"
+    for symbol in symbols(graph):
+        yield f"extension tract_symbol {symbol};"
     yield ""
     for fragment in declared:
         yield f"{print_declaration(fragment)};"

@@ -19,6 +19,7 @@ from itertools import product
 from math import prod
 
 from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped, transposed
@@ -226,7 +227,7 @@ def pixel_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     (x, w), groups, (y,) = op.inputs[:2], groups_of(op), op.outputs
     batch, filters = x.shape[:2]
     each, channels = filters // groups, w.shape[1]
-    outer = tuple(extent for extent in (batch, groups) if extent > 1)
+    outer = tuple(extent for extent in (batch, groups) if extent != 1)
     columns = reshaped(emit, x, (*outer, each, prod(x.shape[2:])), "columns")
     inner: Shape = (groups,) if groups > 1 else ()
     rows = reshaped(emit, w, (*inner, each, channels), "rows")
@@ -250,7 +251,11 @@ def _are_rows(op: Operation) -> bool:
     """Whether an operation multiplies rows with rows."""
     flags = op.attributes["transposeA"], op.attributes["transposeB"]
     (y,) = op.outputs
-    return flags == (False, True) and y.rank == 2 and prod(y.shape) <= _LARGEST_RESULT
+    return (
+        flags == (False, True)
+        and y.rank == 2
+        and nominal(prod(y.shape)) <= _LARGEST_RESULT
+    )
 
 
 @form("matmul", _are_rows)

@@ -27,6 +27,7 @@ from nnef_grad.dialects.tract.values import (
     simple,
 )
 from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
+from nnef_grad.graph.extents import Extent, symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
@@ -92,25 +93,19 @@ class Reading(Evaluator):
         if name in self.failed:
             raise NoValueError(name)
         if name in self.symbols:
-            return self._symbol(name, node.span)
+            number = self.symbols[name]
+            return symbol(name) if number is None else number
         if name in NUMBERS:
             return NUMBERS[name]
         near = suggestion(name, [*scope, *self.symbols])
         raise InvalidGraphError(f"'{name}' is not defined{near}", self.place(node.span))
-
-    def _symbol(self, name: str, span: Span) -> int:
-        number = self.symbols[name]
-        if number is None:
-            message = f"symbol '{name}' has no number"
-            raise InvalidGraphError(message, self.place(span), remedy="symbol")
-        return number
 
     def _operator(self, node: syntax.Operator, scope: Scope, hint: str) -> Any:
         values = [self._part(operand, scope, hint) for operand in node.operands]
         if any(isinstance(value, (Tensor, np.ndarray)) for value in values):
             name = OPERATIONS[node.symbol, len(values)]
             return self.standard(name, values, {}, None, hint, node.span)
-        if {*map(type, values)} == {int, float}:
+        if {*map(type, values)} in ({int, float}, {Extent, float}):
             values = list(map(float, values))
         return compute(node.symbol, values, node.span)
 

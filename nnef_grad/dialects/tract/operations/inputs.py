@@ -9,6 +9,7 @@ import numpy as np
 
 from nnef_grad.dialects.tract.step import Step, expansion
 from nnef_grad.dialects.tract.values import converted, is_known, simple
+from nnef_grad.graph.extents import symbols_of
 from nnef_grad.language.labels import label_steps
 
 _INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "tdim")
@@ -87,4 +88,5 @@ def cast(step: Step, x: Any, to: str) -> Any:
 @expansion("tract_core_shape_of")
 def shape(step: Step, x: Any) -> Any:
     """The shape, as known integers."""
-    return np.array(np.shape(x) if is_known(x) else x.shape, np.int64)
+    extents = np.shape(x) if is_known(x) else x.shape
+    return np.array(extents, object if symbols_of(extents) else np.int64)
