@@ -24,6 +24,13 @@ def print_graph(graph: Graph) -> str:
     return "\n".join(_document(graph)) + "\n"
 
 
+def is_of_dialect(graph: Graph) -> bool:
+    """Whether the text of a graph is a document of tract's dialect: it has symbols, or
+    operations of tract's registries.
+    """
+    return bool(symbols(graph)) or any(f.registry for f in graph.fragments)
+
+
 def _document(graph: Graph) -> Iterator[str]:
     yield "version 1.0;"
     declared = [f for f in graph.fragments if f.registry is None]

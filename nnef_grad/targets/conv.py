@@ -141,7 +141,7 @@ def _transposed(emit: Emitter, w: Tensor, groups: int) -> Tensor:
     shape = (channels * groups, filters // groups, *size)
     producer = emit.producer(w)
     if producer is None or producer.name != "constant":
-        return _exchanged(emit, _turned(emit, w), groups, w.shape, shape)
+        return exchanged(emit, _turned(emit, w), groups, w.shape, shape)
     value = producer.attributes["value"]
     if len(value) > 1:
         parts = np.reshape(value, (groups, filters // groups, channels, prod(size)))
@@ -162,7 +162,7 @@ def _turned(emit: Emitter, w: Tensor) -> Tensor:
     return emit("conv", impulse, planes, padding=padding, hint="turned")
 
 
-def _exchanged(
+def exchanged(
     emit: Emitter, w: Tensor, groups: int, shape: Shape, exchanged: Shape
 ) -> Tensor:
     """A filter, in whatever shape, of which the filters of a group and its channels
