@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
 from nnef_grad.ops.conv import groups_of
@@ -42,7 +43,10 @@ def _deconvolution(emit: Emitter, op: Operation) -> Sequence[Result]:
     return op.results
 
 
+_OVER_ZEROS = when.reading & when.other_than(border="ignore")
 _SPELLINGS: dict[str, tuple[Callable[..., Sequence[Result]], Condition]] = {
     "deconv": (_deconvolution, when.always),
-    "max_pool": (max_pool_lowered, when.reading & when.other_than(border="ignore")),
+    # Indices and samples are the standard's.
+    "max_pool_with_index": (instantiate_body, _OVER_ZEROS),
+    "max_pool": (max_pool_lowered, _OVER_ZEROS),
 }
