@@ -41,7 +41,7 @@ from nnef_grad.errors import (
     UsageError,
     located,
 )
-from nnef_grad.graph.extents import nominal
+from nnef_grad.graph.extents import OpenExtentError, nominal
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply
 
@@ -189,7 +189,10 @@ class _Sweep:
         self.emit.origin = operation
         self.emit.naming = partial(_step_name, operation)
         with located(operation.span):
-            found = self._pulled_back(operation, derivation, received)
+            try:
+                found = self._pulled_back(operation, derivation, received)
+            except OpenExtentError as error:
+                raise error.of(operation.name, operation.span) from None
         for operand, gradient in found:
             if operand.name in self.activity.tensors:
                 self._accumulate(operand, gradient, operation)

@@ -29,14 +29,24 @@ Symbols = tuple[str, ...]
 
 
 class OpenExtentError(InvalidGraphError):
-    """The number of an extent with symbols is needed."""
+    """The number of an extent with symbols is needed.
+
+    Attributes:
+        is_named: whether the message names the operation that needs it, in the document.
+    """
+
+    is_named = False
 
     def __init__(self, need: str, span: Span | None = None) -> None:
         super().__init__(need, span, remedy="symbol")
 
     def of(self, operation: str, span: Span | None) -> OpenExtentError:
         """The error of an operation that needs the number, at its place."""
-        return OpenExtentError(f"{operation}: {self.message}", span)
+        if self.is_named:
+            return self
+        named = OpenExtentError(f"{operation}: {self.message}", span)
+        named.is_named = span is not None
+        return named
 
 
 class Extent:
@@ -129,23 +139,18 @@ class Extent:
     def __lt__(self, other: object) -> Any:
         if not isinstance(other, _NUMBERS):
             return NotImplemented
-        least, most = _bounds(self - other)
-        if most is not None and most < 0:
-            return True
-        if least is not None and least >= 0:
-            return False
-        raise OpenExtentError(f"whether {self} is less than {other} is not known")
-
-    def __ge__(self, other: object) -> Any:
-        less = self.__lt__(other)
-        return less if less is NotImplemented else not less
+        return _is_less(self, other, f"{self} is less than {other}")
 
     def __gt__(self, other: object) -> Any:
-        return -self < -other if isinstance(other, _NUMBERS) else NotImplemented
+        if not isinstance(other, _NUMBERS):
+            return NotImplemented
+        return _is_less(other, self, f"{self} is greater than {other}")
+
+    def __ge__(self, other: object) -> Any:
+        return not self < other
 
     def __le__(self, other: object) -> Any:
-        more = self.__gt__(other)
-        return more if more is NotImplemented else not more
+        return not self > other
 
     def __bool__(self) -> bool:
         least, most = _bounds(self)
@@ -266,6 +271,15 @@ def _is_between(rest: Dimension, by: Dimension) -> bool:
         return 0 <= rest < by
     except OpenExtentError:
         return False
+
+
+def _is_less(one: Any, other: Any, words: str) -> bool:
+    least, most = _bounds(one - other)
+    if most is not None and most < 0:
+        return True
+    if least is not None and least >= 0:
+        return False
+    raise OpenExtentError(f"whether {words} is not known")
 
 
 def _bounds(extent: Dimension) -> tuple[int | None, int | None]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nnef_grad.build.arguments import bind
+from nnef_grad.build.arguments import bind, freeze
 from nnef_grad.build.arithmetic import compute
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import VISIT, Evaluator, NoValueError, Scope
@@ -23,16 +23,19 @@ from nnef_grad.dialects.tract.values import (
     converted,
     dtype_of,
     is_known,
+    is_open,
     items_of,
     simple,
 )
 from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
-from nnef_grad.graph.extents import Extent, symbol
+from nnef_grad.graph.extents import Extent, has_symbols, symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
 from nnef_grad.language.operators import OPERATIONS
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType
+from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.tensors import number
 from nnef_grad.source import Span
 
 
@@ -261,7 +264,9 @@ class Reading(Evaluator):
                 if p.name in values and p in fragment.operands
                 for item in _tensors_of(p.type, values[p.name])
             )
-        if operands and all(map(is_known, operands)) and fragment.name in standard():
+        is_computed = operands and all(map(is_known, operands))
+        is_open_shape = _has_open_attributes(fragment, values)
+        if is_computed and not is_open_shape and fragment.name in standard():
             with located(place):
                 results = fold(fragment, values, generic)
             return results[0] if len(results) == 1 else results
@@ -305,6 +310,8 @@ class Reading(Evaluator):
         """A value as an operand of a data type: a tensor or a literal."""
         if isinstance(value, Tensor):
             return self.cast(value, dtype, hint, span)
+        if dtype == "scalar" and is_open(value):
+            return self._numbers(as_array(value))
         array = converted(value, dtype)
         if not array.ndim:
             return simple(array)
@@ -312,6 +319,16 @@ class Reading(Evaluator):
         items = array.reshape(-1)[: 1 if is_uniform else None].tolist()
         attributes = {"shape": list(array.shape), "value": items}
         return self._emit(standard()["constant"], attributes, dtype, hint, span)
+
+    def _numbers(self, extents: Any) -> Any:
+        """Extents with symbols as scalars."""
+        emit = self.emitter
+        found = [number(emit, extent) for extent in extents.flat]
+        if not extents.ndim:
+            return found[0]
+        items = [emit("unsqueeze", item, axes=[0], hint="item") for item in found]
+        row = emit("concat", items, axis=0, hint="numbers")
+        return reshaped(emit, row, extents.shape)
 
     def cast(self, x: Tensor, dtype: str, hint: str, span: Span) -> Any:
         """A tensor as one of another data type. Whole numbers stay what they are."""
@@ -366,6 +383,12 @@ _OWN_VISIT: dict[type, Callable[..., Any]] = {
 
 def _tensors_of(type_: Any, value: Any) -> Sequence[Any]:
     return items_of(value) if isinstance(type_, ArrayType) else [value]
+
+
+def _has_open_attributes(fragment: syntax.Fragment, values: Mapping[str, Any]) -> bool:
+    """Whether the shape of the result has symbols that no operand has."""
+    given = (values[p.name] for p in fragment.attributes if p.name in values)
+    return any(has_symbols(freeze(value)) for value in given)
 
 
 def _is_whole(value: Any) -> bool:

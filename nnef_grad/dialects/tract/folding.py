@@ -16,6 +16,7 @@ from nnef_grad.dialects.tract.values import (
     as_array,
     converted,
     dtype_of,
+    is_open,
     simple,
 )
 from nnef_grad.graph.extents import Extent
@@ -77,11 +78,9 @@ def _arrays(type_: Type, value: Any, dtype: str | None) -> Any:
 
 
 def _has_symbols(value: Any) -> bool:
-    return (
-        any(map(_has_symbols, value))
-        if isinstance(value, tuple)
-        else value.dtype == object
-    )
+    if isinstance(value, tuple):
+        return any(map(_has_symbols, value))
+    return is_open(value)
 
 
 def _of_extents(operation: Operation, arrays: list[Any]) -> Any:

@@ -50,6 +50,11 @@ def as_array(value: Any) -> Array:
     return np.asarray(value)
 
 
+def is_open(value: Any) -> bool:
+    """Whether there are extents with symbols in a known value."""
+    return as_array(value).dtype.kind == "O"
+
+
 def simple(array: Array) -> Any:
     """The array, or its number where it has no axes."""
     return array if array.ndim else array.item()
@@ -82,7 +87,7 @@ def common_dtype(values: Iterable[Any]) -> str:
 def converted(value: Any, dtype: str) -> Array:
     """A known value as an array of a data type. Infinities become the largest number."""
     array = as_array(value)
-    if array.dtype.kind == "O" and dtype == "integer":
+    if dtype == "integer" and is_open(array):
         return array
     # Numbers become integers by truncation, whatever those are that do not fit.
     with np.errstate(invalid="ignore"):

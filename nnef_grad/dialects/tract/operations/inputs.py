@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import converted, is_known, simple
+from nnef_grad.dialects.tract.values import converted, is_known, is_open, simple
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.language.labels import label_steps
 
@@ -78,6 +78,8 @@ def _check_label(step: Step, label: str) -> None:
 def cast(step: Step, x: Any, to: str) -> Any:
     """A conversion; scalars are truncated to integers."""
     dtype = data_type(step, to)
+    if is_known(x) and is_open(x):
+        return step.reading.materialize(x, dtype, step.hint, step.span)
     if is_known(x):
         return simple(converted(x, dtype))
     if (x.dtype, dtype) == ("scalar", "integer"):
