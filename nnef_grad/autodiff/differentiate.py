@@ -42,6 +42,7 @@ from nnef_grad.errors import (
     UsageError,
     located,
 )
+from nnef_grad.graph.extents import OpenExtentError, nominal
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.names import NameSupply
@@ -108,7 +109,7 @@ def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape) -> list[Tensor]:
     rank = len(shape)
     extended = shape + (1,) * (gradient.rank - rank)
     pairs = enumerate(zip(gradient.shape, extended, strict=True))
-    axes = [axis for axis, (whole, part) in pairs if whole > 1 and part == 1]
+    axes = [axis for axis, (whole, part) in pairs if whole != 1 and part == 1]
     steps = [gradient]
     if axes:
         steps.append(emit("sum_reduce", steps[-1], axes=axes))
@@ -191,7 +192,10 @@ class _Sweep:
         self.emit.origin = operation
         self.emit.naming = partial(_step_name, operation)
         with located(operation.span):
-            found = self._pulled_back(operation, derivation, received)
+            try:
+                found = self._pulled_back(operation, derivation, received)
+            except OpenExtentError as error:
+                raise error.of(operation.name, operation.span) from None
         for operand, gradient in found:
             if operand.name in self.activity.tensors:
                 self._accumulate(operand, gradient, operation)
@@ -324,7 +328,7 @@ def _large_matrices(graph: Graph) -> Iterator[str]:
     """A warning for each gather whose gradient needs memory that a runtime may not have."""
     for op in graph.operations:
         is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
-        if not is_onehot or prod(op.outputs[0].shape) <= MAX_ELEMENTS:
+        if not is_onehot or nominal(prod(op.outputs[0].shape)) <= MAX_ELEMENTS:
             continue
         if op.origin and op.origin.name == "gather":
             (table, *_), (onehot,) = op.origin.inputs, op.outputs

@@ -9,6 +9,7 @@ from typing import Any
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import InvalidGraphError, located
+from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import assign_names, step_names
 from nnef_grad.ops.opset import OpSet
@@ -74,7 +75,10 @@ def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
     emitter.naming = step_names(f"{subject}_{{}}", own)
     emitter.origin = operation.origin
     with located(operation.span):
-        values = build(emitter, operation)
+        try:
+            values = build(emitter, operation)
+        except OpenExtentError as error:
+            raise error.of(operation.name, operation.span) from None
     for result, value in zip(operation.results, values, strict=True):
         parts = (
             zip(result, value, strict=True)

@@ -24,6 +24,8 @@ from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Value
 from nnef_grad.source import Span
 
+# An extent may have symbols (extents.py). Most have none, and are taken for integers by
+# what computes with them.
 Shape = tuple[int, ...]
 
 

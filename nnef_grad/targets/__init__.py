@@ -20,10 +20,13 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
+from nnef_grad.graph.extents import OpenExtentError, symbols_of
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.graph.symbols import symbols
 from nnef_grad.ops.traits import DATA, LAYERS
+from nnef_grad.source import Span
 
 # Importing the families enters their lowerings.
 from nnef_grad.targets import (  # noqa: F401  # noqa: F401
@@ -97,6 +100,8 @@ def lower(graph: Graph, target: str) -> Lowered:
     if not runtimes:
         return Lowered(_without_loops(graph))
     common = CommonSubset(runtimes)
+    if not common.registries:
+        _refuse_symbols(graph, runtimes)
     if REGISTRY in common.registries:
         body = partial(_in_rounds, target=target, common=common, last=_LAST)
         graph = put_constants_before_loops(with_bodies(graph, body))
@@ -203,8 +208,17 @@ def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Gra
 
 def _lowering(operation: Operation) -> Decompose | None:
     """Puts other operations in the place of one that a runtime lacks."""
-    form = find_lowering(operation)
+    try:
+        form = find_lowering(operation)
+    except OpenExtentError as error:
+        raise error.of(operation.name, _place(operation)) from None
     return None if form is None else partial(_filled, form)
+
+
+def _place(operation: Operation) -> Span | None:
+    """That of an operation, or of the one whose derivative it is part of."""
+    origin = operation.origin
+    return operation.span or (None if origin is None else origin.span)
 
 
 def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Operand]:
@@ -216,6 +230,19 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
         fill(emit, value, result.shape) if isinstance(result, Tensor) else value
         for value, result in pairs
     ]
+
+
+def _refuse_symbols(graph: Graph, runtimes: Sequence[Runtime]) -> None:
+    """Raises `UnsupportedError` where an extent has no number."""
+    open_names = symbols(graph)
+    lacking = " and ".join(runtime.title for runtime in runtimes)
+    if open_names:
+        message = (
+            f"{lacking} cannot run the extent '{open_names[0]}', which has no number"
+        )
+        inputs = (op for op in graph.operations if op.name == "external")
+        place = next(op.span for op in inputs if symbols_of(op.outputs[0].shape))
+        raise UnsupportedError(message, place, remedy="symbol")
 
 
 def _problem(operation: Operation, runtimes: Sequence[Runtime]) -> Problem:

@@ -20,7 +20,9 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.ops.windows import AxisWindows, Windows, windows_of
@@ -249,7 +251,7 @@ def convolution_for_each_phase(emit: Emitter, op: Operation) -> Sequence[Tensor]
         for place, part in parts.items():
             lines.setdefault(place[:axis], []).append(part)
         parts = {key: interleaved(emit, line, 2 + axis) for key, line in lines.items()}
-    inside = {2 + axis: range(up) for axis, up in enumerate(windows.up)}
+    inside = {2 + axis: Positions(0, up) for axis, up in enumerate(windows.up)}
     return [take(emit, parts[()], inside)]
 
 
@@ -262,7 +264,7 @@ class _Taps(NamedTuple):
         dilation: the distance of the elements that are read.
     """
 
-    kept: range
+    kept: Positions
     padding: tuple[int, int]
     dilation: int
 
@@ -282,7 +284,7 @@ def _taps(axis: AxisWindows, phase: int) -> _Taps | None:
     if end <= 0 or first >= axis.down:
         return None
     common = gcd(axis.stride, axis.dilation)
-    kept = range(low, high + 1, axis.stride // common)
+    kept = Positions(low, high + 1, axis.stride // common)
     return _Taps(kept, (-first, end - axis.down), axis.dilation // common)
 
 
@@ -321,7 +323,7 @@ def pixel_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     (x, w), groups, (y,) = op.inputs[:2], groups_of(op), op.outputs
     batch, filters = x.shape[:2]
     each, channels = filters // groups, w.shape[1]
-    outer = tuple(extent for extent in (batch, groups) if extent > 1)
+    outer = tuple(extent for extent in (batch, groups) if extent != 1)
     columns = reshaped(emit, x, (*outer, each, prod(x.shape[2:])), "columns")
     inner: Shape = (groups,) if groups > 1 else ()
     rows = reshaped(emit, w, (*inner, each, channels), "rows")
@@ -345,7 +347,11 @@ def _are_rows(op: Operation) -> bool:
     """Whether an operation multiplies rows with rows."""
     flags = op.attributes["transposeA"], op.attributes["transposeB"]
     (y,) = op.outputs
-    return flags == (False, True) and y.rank == 2 and prod(y.shape) <= _LARGEST_RESULT
+    return (
+        flags == (False, True)
+        and y.rank == 2
+        and nominal(prod(y.shape)) <= _LARGEST_RESULT
+    )
 
 
 @form("matmul", _are_rows)

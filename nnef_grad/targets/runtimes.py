@@ -25,7 +25,8 @@ class Runtime(NamedTuple):
     Attributes:
         name: its name in the table.
         title: what messages call it.
-        registries: those whose operations it may be given, beside the standard's.
+        registries: those whose operations it may be given, beside the standard's; where
+            there are any, it may be given extents with symbols as well.
     """
 
     name: str
@@ -183,7 +184,7 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("pad", ALL, when.cropping | when.with_border("reflect-even", "ignore")),
     ("pad", "khronos", when.beside_space),
     ("pad", "khronos", when.repeating & when.other_than(value=0.0)),
-    ("pad", "tract", when.with_border("replicate")),
+    ("pad", "tract", when.with_border("replicate") | when.open_padding),
     # Filters. tract takes elements that a stride skips out of what is before the
     # convolution, and fails if that is a reshape. It leaves out the padding of a filter
     # of one element, if a matrix product follows. It takes the filter of a deconvolution

@@ -26,8 +26,10 @@ A document of the dialect is evaluated: its declarations do not say what types i
 computed while it is read, and what follows from tensors becomes operations. `nnef_grad.load` reads the data of the model as well, because
 some attributes are in data files.
 
-Extents with symbols, such as `B` or `2 * S + 1`, become numbers: `--symbol B=8`, or `--batch` and `--input-shape`, which give the symbols in
-the shapes of inputs theirs.
+Extents with symbols, such as `B` or `2 * S + 1`, stay what they are, through derivatives of any order: one backward graph serves every
+batch, and `--target tract` writes it. A symbol stands for any number from 1 on. Where an operation needs the number (to split a batch in two,
+say), the message names it; other targets need it always. `--symbol B=8` gives it, and so do `--batch` and `--input-shape`, for the symbols in
+the shapes of inputs.
 
 [tract.md](tract.md) goes from a PyTorch module to gradients and training steps that tract runs.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnef_grad.dialects.tract.values import described, is_known, items_of
 from nnef_grad.errors import InvalidGraphError, brief
+from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.matching import refuse_missing
@@ -153,7 +154,7 @@ def _operand(value: Any) -> Any:
             array = np.array(value)
         except ValueError:
             raise MisfitError from None
-        if array.dtype.kind not in "bif":
+        if array.dtype.kind not in "bifO":
             raise MisfitError
         return array
     if isinstance(value, Tensor) or is_known(value):
@@ -165,7 +166,9 @@ def _scalar(value: Any) -> float:
     return float(_a_number(value))
 
 
-def _integer(value: Any) -> int:
+def _integer(value: Any) -> Any:
+    if isinstance(value, Extent):
+        return value
     number = _a_number(value)
     if abs(number) > MAX_INTEGER or int(number) != number:
         raise MisfitError
@@ -177,7 +180,7 @@ def _logical(value: Any) -> bool:
 
 
 def _a_number(value: Any) -> Any:
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float, Extent)):
         raise MisfitError
     return value
 

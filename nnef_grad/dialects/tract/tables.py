@@ -35,7 +35,7 @@ LANGUAGE = (
     Difference(
         "symbols as extents",
         "extension tract_symbol B;",
-        "numbers, which the caller gives",
+        "symbols, as far as no operation needs the number, or numbers that the caller gives",
     ),
     Difference(
         "other extension lines", "extension vendor_thing;", "ignored, with a warning"

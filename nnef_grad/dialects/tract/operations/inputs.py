@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import converted, is_known, simple
+from nnef_grad.dialects.tract.values import converted, is_known, is_open, simple
+from nnef_grad.graph.extents import symbols_of
 from nnef_grad.language.labels import label_steps
 
 _INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "tdim")
@@ -77,6 +78,8 @@ def _check_label(step: Step, label: str) -> None:
 def cast(step: Step, x: Any, to: str) -> Any:
     """A conversion; scalars are truncated to integers."""
     dtype = data_type(step, to)
+    if is_known(x) and is_open(x):
+        return step.reading.materialize(x, dtype, step.hint, step.span)
     if is_known(x):
         return simple(converted(x, dtype))
     if (x.dtype, dtype) == ("scalar", "integer"):
@@ -87,4 +90,5 @@ def cast(step: Step, x: Any, to: str) -> Any:
 @expansion("tract_core_shape_of")
 def shape(step: Step, x: Any) -> Any:
     """The shape, as known integers."""
-    return np.array(np.shape(x) if is_known(x) else x.shape, np.int64)
+    extents = np.shape(x) if is_known(x) else x.shape
+    return np.array(extents, object if symbols_of(extents) else np.int64)
