@@ -176,7 +176,7 @@ def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """
     x, windows = _padded(emit, op)
     w, groups, each = op.inputs[1], groups_of(op), []
-    axes = [axis for axis in range(1, w.rank) if w.shape[axis] > 1] or [1]
+    axes = [axis for axis in range(1, w.rank) if w.shape[axis] != 1] or [1]
     for window in _windows(emit, x, windows, first=2):
         elements = reshaped(emit, window, w.shape, "elements")
         products = emit("mul", w, elements, hint="products")
@@ -309,7 +309,7 @@ def _phase(
         crop(emit, x, (*UNPADDED, *padding), hint="cropped"),
         turned_filter(emit, w, groups, [tap.kept for tap in reached]),
         padding=[(max(p, 0), max(q, 0)) for p, q in padding],
-        dilation=[tap.dilation if len(tap.kept) > 1 else 1 for tap in reached],
+        dilation=[tap.dilation if tap.kept.count > 1 else 1 for tap in reached],
         groups=groups,
         hint="phase",
     )
