@@ -18,12 +18,14 @@ from nnef_grad.dialects.tract.operations import EXPANSIONS
 from nnef_grad.dialects.tract.step import Step
 from nnef_grad.dialects.tract.tables import NUMBERS, REFUSED
 from nnef_grad.dialects.tract.values import (
+    Array,
     as_array,
     common_dtype,
     converted,
     dtype_of,
     is_known,
     items_of,
+    shape_of,
     simple,
 )
 from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
@@ -257,6 +259,7 @@ class Reading(Evaluator):
         place: Span,
     ) -> Any:
         """Emits an operation as it is, or computes it if all its operands are known."""
+        values = _with_axes(fragment, values)
         operands = [values[p.name] for p in fragment.operands if p.name in values]
         generic = dtype
         if generic is None and fragment.deduces_dtype:
@@ -337,22 +340,23 @@ class Reading(Evaluator):
 
     # ---- Numbers ----
 
-    def number_of(self, tensor: Tensor, span: Span) -> Any:
-        """The number that a variable of one element holds; None for another tensor.
+    def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
+        """The numbers that a variable holds; None for another tensor.
 
         Raises:
             InvalidGraphError: the document has no data.
         """
         made = self.emitter.producer(tensor)
-        if made is None or made.name != "variable" or np.prod(tensor.shape) != 1:
+        is_list = len(tensor.shape) <= 1 or np.prod(tensor.shape) == 1
+        if made is None or made.name != "variable" or not is_list:
             return None
         label = str(made.attributes["label"])
         if self.stored is None or label not in self.stored:
-            message = f"the number in variable '{label}' is needed to read the document"
+            message = f"the data of variable '{label}' is needed to read the document"
             advice = "read the folder or the archive with its data"
             raise InvalidGraphError(f"{message}: {advice}", span)
         self.numbers.add(tensor.name)
-        return as_array(self.stored[label]).reshape(()).item()
+        return as_array(self.stored[label]).reshape(-1)
 
     def place(self, span: Span) -> Span:
         """The place of a part of the body that is expanded, with its caller."""
@@ -367,6 +371,18 @@ _OWN_VISIT: dict[type, Callable[..., Any]] = {
     syntax.Operator: Reading._operator,
     syntax.Invocation: Reading._invocation,
 }
+
+
+def _with_axes(
+    fragment: syntax.Fragment, values: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The arguments of an operation, with axes that are counted from the beginning."""
+    axes = values.get("axes", [])
+    if fragment.name == "unsqueeze" or min(axes, default=0) >= 0:
+        return values
+    rank = len(shape_of(values[fragment.operands[0].name]))
+    made = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
+    return {**values, "axes": made}
 
 
 def _tensors_of(type_: Any, value: Any) -> Sequence[Any]:

@@ -53,7 +53,9 @@ MOST = 10_000
 @expansion("variable")
 def variable(step: Step, shape: list[int], label: str) -> Any:
     """A variable of the data type that its data have. Integers and truth values are
-    known: they are not trained, and not all runtimes have such variables.
+    known: they are not trained, and not all runtimes have such variables. So is a single
+    number of double precision: a number of the Python code, which torch-to-nnef writes
+    as a variable.
     """
     stored, dtype = step.reading.stored, step.dtype or "scalar"
     _check_label(step, label)
@@ -61,7 +63,8 @@ def variable(step: Step, shape: list[int], label: str) -> Any:
         header = stored.header(label)
         dtype = header.items.dtype
         is_table = dtype != "scalar" and prod(header.shape) <= MOST
-        if is_table and header.shape == tuple(shape):
+        is_number = dtype == "scalar" and not header.shape and header.bits == 64
+        if (is_table or is_number) and header.shape == tuple(shape):
             return simple(converted(stored[label], dtype))
     return step("variable", dtype=dtype, shape=shape, label=label)
 

@@ -42,6 +42,8 @@ def gather_elements(step: Step, x: Any, indices: Any, axis: int) -> Any:
     rank = len(shape)
     along = step.axis(axis, rank)
     extent, wanted = shape[along], shape_of(indices)
+    ranks = f"the operand has rank {rank}, and the indices have rank {len(wanted)}"
+    step.require(len(wanted) == rank, ranks)
     kept = [extent if a == along else n for a, n in enumerate(wanted)]
     rows = x
     if kept != list(shape):
