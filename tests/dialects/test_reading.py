@@ -298,6 +298,17 @@ def test_axes_that_are_counted_from_the_end() -> None:
     assert "'axes' must be in 0..1 for rank 2, but are [-3]" in error.message
 
 
+def test_infinite_data_that_are_cast_to_integers(tmp_path: Path) -> None:
+    statements = (
+        "v = variable<scalar>(label = 'v', shape = [2, 3]);\n    i = tract_core_cast(v, to = 'i64');\n"
+        "    near = lt(i, 0);\n    y = mul(x, tract_core_cast(select(near, 2, i), to = 'f32'));"
+    )
+    data = {"v": np.array([[-np.inf, 1, 2], [3, 4, 5]], np.float32)}
+    folder = write_model(tmp_path / "model", document(statements), data)
+    made = nnef_grad.evaluate(nnef_grad.load(folder), {"x": np.ones((2, 3))})
+    np.testing.assert_array_equal(made["y"], [[2, 1, 2], [3, 4, 5]])
+
+
 def test_a_number_that_is_an_operand_stays_a_variable(tmp_path: Path) -> None:
     statements = "e = variable<scalar>(label = 'e', shape = []);\n    y = mul(leaky_relu(x, e), e);"
     data = {"e": np.array(0.25, np.float32)}

@@ -346,17 +346,29 @@ class Reading(Evaluator):
         Raises:
             InvalidGraphError: the document has no data.
         """
-        made = self.emitter.producer(tensor)
+        label = self._label(tensor)
         is_list = len(tensor.shape) <= 1 or np.prod(tensor.shape) == 1
-        if made is None or made.name != "variable" or not is_list:
+        if label is None or not is_list:
             return None
-        label = str(made.attributes["label"])
-        if self.stored is None or label not in self.stored:
+        data = self.data_of(tensor)
+        if data is None:
             message = f"the data of variable '{label}' is needed to read the document"
             advice = "read the folder or the archive with its data"
             raise InvalidGraphError(f"{message}: {advice}", span)
-        self.numbers.add(tensor.name)
-        return as_array(self.stored[label]).reshape(-1)
+        return data.reshape(-1)
+
+    def data_of(self, value: Any) -> Array | None:
+        """The data of a variable; None for another value, and if there is no data."""
+        label = self._label(value)
+        if label is None or self.stored is None or label not in self.stored:
+            return None
+        self.numbers.add(value.name)
+        return as_array(self.stored[label])
+
+    def _label(self, value: Any) -> str | None:
+        made = self.emitter.producer(value) if isinstance(value, Tensor) else None
+        is_variable = made is not None and made.name == "variable"
+        return str(made.attributes["label"]) if made and is_variable else None
 
     def place(self, span: Span) -> Span:
         """The place of a part of the body that is expanded, with its caller."""

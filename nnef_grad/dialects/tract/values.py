@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.language.types import MAX_INTEGER
 
 Array = npt.NDArray[Any]
 
@@ -72,10 +73,13 @@ def common_dtype(values: Iterable[Any]) -> str:
 
 
 def converted(value: Any, dtype: str) -> Array:
-    """A known value as an array of a data type. Infinities become the largest number."""
-    # Numbers become integers by truncation, whatever those are that do not fit.
-    with np.errstate(invalid="ignore"):
-        made = as_array(value).astype(_NUMPY[dtype])
+    """A known value as an array of a data type. Numbers become integers by truncation.
+    Infinities, and what does not fit, become the largest number.
+    """
+    array = as_array(value)
+    if dtype == "integer" and array.dtype.kind == "f":
+        array = np.nan_to_num(np.clip(array, -MAX_INTEGER, MAX_INTEGER))
+    made = array.astype(_NUMPY[dtype])
     return np.clip(made, -LARGEST, LARGEST) if dtype == "scalar" else made
 
 

@@ -80,11 +80,22 @@ def _check_label(step: Step, label: str) -> None:
 def cast(step: Step, x: Any, to: str) -> Any:
     """A conversion; scalars are truncated to integers."""
     dtype = data_type(step, to)
+    x = _table(step, x) if dtype == "integer" else x
     if is_known(x):
         return simple(converted(x, dtype))
     if (x.dtype, dtype) == ("scalar", "integer"):
         return step.expand("truncate", x)
     return step.reading.cast(x, dtype, step.hint, step.span)
+
+
+def _table(step: Step, x: Any) -> Any:
+    """A variable with infinities, which no operation could cast, as its known data. The
+    elements are those that a selection leaves out.
+    """
+    numbers = step.reading.data_of(x)
+    if numbers is None or numbers.size > MOST or np.isfinite(numbers).all():
+        return x
+    return numbers
 
 
 @expansion("tract_core_shape_of")
