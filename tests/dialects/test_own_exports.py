@@ -62,6 +62,7 @@ def test_it_computes_what_torch_computes(name: str, exports: Exports) -> None:
         ("portable", "interpreter"),
     ],
 )
+@pytest.mark.one_in(4)
 def test_gradients_in_a_runtime(
     name: str, target: str, runtime: str, exports: Exports, tmp_path: Path
 ) -> None:

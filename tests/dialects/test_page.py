@@ -40,6 +40,8 @@ NOTES = f"""## What is approximated, and what is bounded
 - `tract_core_scan` is unrolled, up to {LONGEST:,} steps.
 - Elements at computed indices are compared with all positions along an axis: the standard gathers rows, and scatters nothing. The
   indices of `tract_core_scatter_elements` and `tract_core_scatter_nd` must differ where the reduction is `none`.
+- `tract_core_grid_sample` has a weight of each element for each point, along each axis: extents are multiplied by the number of points. It
+  is bilinear or nearest.
 - `tract_core_topk` has up to 128 elements.
 
 """

@@ -207,6 +207,8 @@ def test_there_is_no_such_symbol() -> None:
         ("y = tract_core_gather_elements(x, [0, 1], axis = 1);", "the operand has rank 2, and the indices have rank 1", "tract_core_gather_elements"),
         ("y = tract_core_scatter_nd(x, [[1], [-1]], x, reduction = 'none');", "indices must differ", "tract_core_scatter_nd"),
         ("y = tract_core_scatter_elements(x, [[1, 1], [0, 1]], slice(x, axes = [1], begin = [0], end = [2]), axis = 1);", "indices must differ", "tract_core_scatter_elements"),
+        ("y = tract_core_scatter_elements(x, [[0], [0], [0]], x, axis = 1);", "indices of shape [3, 1] are not in [2, 3]", "tract_core_scatter_elements"),
+        ("y = tract_core_scatter_elements(x, [[0], [1]], x, axis = 1, reduction = 'add');", "there must be an update for each index", "tract_core_scatter_elements"),
         ("[y] = relu(x);", "expect several results, but this is a tensor of shape [2, 3]", "[y]"),
         ("y = [1, 2] * 0.5;", "this has no value: TypeError: can't multiply", "[1, 2] * 0.5"),
         ("n = relu(z); y = relu(n);", "'z' is not defined", "z"),
@@ -279,6 +281,9 @@ def test_numbers_in_data_are_no_variable(tmp_path: Path) -> None:
     error = error_of(document(statements))
     assert "read the folder or the archive with its data" in error.message
     assert place_of(error) == "s"
+    (folder / "s.dat").unlink()
+    with pytest.raises(NnefGradError, match="document: there is none"):
+        nnef_grad.load(folder)
 
 
 def test_a_number_of_python_is_no_variable(tmp_path: Path) -> None:

@@ -354,7 +354,8 @@ class Reading(Evaluator):
         if data is None:
             message = f"the data of variable '{label}' is needed to read the document"
             advice = "read the folder or the archive with its data"
-            raise InvalidGraphError(f"{message}: {advice}", span)
+            found = advice if self.stored is None else "there is none"
+            raise InvalidGraphError(f"{message}: {found}", span)
         return data.reshape(-1)
 
     def data_of(self, value: Any) -> Array | None:

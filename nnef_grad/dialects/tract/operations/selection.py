@@ -73,6 +73,12 @@ def scatter_elements(
     shape, given = shape_of(x), shape_of(indices)
     rank = len(shape)
     along = step.axis(axis, rank)
+    fits = len(given) == rank and all(
+        n <= made or a == along
+        for a, (n, made) in enumerate(zip(given, shape, strict=False))
+    )
+    step.require(fits, f"indices of shape {list(given)} are not in {list(shape)}")
+    step.require(shape_of(updates) == given, "there must be an update for each index")
     extent, order = shape[along], _moved_last(along, rank)
     if is_known(indices) and reduction == "none":
         places = np.sort(np.mod(np.asarray(indices), extent), along)
