@@ -41,7 +41,9 @@ NOTES = f"""## What is approximated, and what is bounded
 - Elements at computed indices are compared with all positions along an axis: the standard gathers rows, and scatters nothing. The
   indices of `tract_core_scatter_elements` and `tract_core_scatter_nd` must differ where the reduction is `none`.
 - `tract_core_grid_sample` has a weight of each element for each point, along each axis: extents are multiplied by the number of points. It
-  is bilinear or nearest.
+  is bicubic where there are zeros around the image.
+- Numbers of half and of double precision are scalars: a runtime computes with its own precision. What PyTorch calls `detach` is in no
+  document: gradients go through it.
 - `tract_core_topk` has up to 128 elements.
 
 """

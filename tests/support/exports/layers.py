@@ -86,6 +86,7 @@ RESIZING = (
     function("aligned_to_size", lambda a: f.interpolate(a, size=(5, 7), mode="bilinear", align_corners=True), x(1, 2, 3, 4)),
     function("grid_sample", lambda a, g: f.grid_sample(a, g.tanh(), align_corners=False), x(1, 2, 4, 4), x(1, 3, 3, 2)),
     function("grid_sample_border", lambda a, g: f.grid_sample(a, 1.3 * g, padding_mode="border", align_corners=True), x(2, 2, 4, 5), x(2, 3, 3, 2)),
+    function("grid_sample_cubic", lambda a, g: f.grid_sample(a, 0.5 * g.tanh(), mode="bicubic", align_corners=False), x(1, 2, 4, 4), x(1, 3, 3, 2)),
     function("spatial_transformer", lambda t, a: f.grid_sample(a, f.affine_grid(t, [1, 2, 4, 4], align_corners=False), align_corners=False), x(1, 2, 3), x(1, 2, 4, 4)),
     layer("pixel_shuffle", lambda: Seq(nn.Conv2d(2, 8, 3, padding=1), nn.PixelShuffle(2)), x(1, 2, 4, 4)),
     layer("pixel_unshuffle", lambda: nn.PixelUnshuffle(2), x(1, 2, 4, 4)),

@@ -90,7 +90,11 @@ def _multiplied(step: Step, x: Any, matrix: Array, axis: int) -> Any:
 
 # ---- Grids ----
 
-_MODES = {"bilinear": "linear_weights", "nearest": "nearest_weights"}
+_MODES = {
+    "bilinear": "linear_weights",
+    "nearest": "nearest_weights",
+    "bicubic": "cubic_weights",
+}
 _BORDERS = ("zeros", "border", "reflection")
 
 
@@ -104,6 +108,8 @@ def grid_sample(
     step.require(mode in _MODES, f"mode must be one of {', '.join(_MODES)}")
     names = ", ".join(_BORDERS)
     step.require(border in _BORDERS, f"padding_mode must be one of {names}")
+    is_clear = mode != "bicubic" or border == "zeros"
+    step.require(is_clear, "bicubic samples must have zeros around the image")
     (batch, channels, *extents), points = shape_of(x), shape_of(grid)
     rank = len(extents)
     fits = len(points) == rank + 2 and (points[0], points[-1]) == (batch, rank)

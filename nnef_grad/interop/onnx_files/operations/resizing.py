@@ -108,7 +108,10 @@ def _multiplied(node: Node, x: Tensor, weights: Array, axis: int) -> Tensor:
 def grid_sample(node: Node, x: Tensor, grid: Tensor) -> None:
     """Samples of images at the points of a grid from -1 to 1."""
     mode = node.get("mode", "linear").removeprefix("bi")
-    node.require(mode in ("linear", "nearest"), "mode must be linear or nearest")
+    node.require(
+        mode != "cubic" or node.get("padding_mode", "zeros") == "zeros",
+        "cubic samples must have zeros around the image",
+    )
     node.require(x.rank == 4, "it must have two spatial axes")
     batch, channels, *extents = x.shape
     count = grid.shape[1] * grid.shape[2]
