@@ -5,14 +5,14 @@ it shows runs. `--rewrite-cases` brings it up to date.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from support.pages import invoke, run_examples, runs, up_to_date
 
 import nnef_grad
 from nnef_grad import interop
@@ -30,11 +30,6 @@ PAGE = ROOT / "docs" / "training.md"
 SAMPLE = ROOT / "samples" / "mlp.nnef"
 TABLES = re.compile(r"(<!-- (losses|optimizers) -->\n)(?:\|.*\n)*")
 SHOWN = re.compile(r"(<!-- (head|errors) of: (.*?) -->\n```\n)(.*?)(```\n)", re.DOTALL)
-EXAMPLES = re.compile(
-    r"(?:<!-- file: (?P<file>\S+) -->\n```|```(?P<language>python|sh))\n"
-    r"(?P<text>.*?)```\n",
-    re.DOTALL,
-)
 
 # What the fragments do not say: the formula of each loss, and its name in torch.
 LOSSES = {
@@ -204,41 +199,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def command(text: str) -> Result:
-    return CliRunner().invoke(main, shlex.split(text))
-
-
 @pytest.mark.usefixtures("folder")
 def test_the_page_is_up_to_date(request: pytest.FixtureRequest) -> None:
-    text = PAGE.read_text("utf-8")
-    current = TABLES.sub(lambda m: m[1] + table(m[2]), text)
-    current = SHOWN.sub(lambda m: m[1] + SHOW[m[2]](command(m[3])) + m[5], current)
-    if request.config.getoption("--rewrite-cases"):
-        PAGE.write_text(current, "utf-8")
-    else:
-        assert current == text
+    def change(text: str) -> str:
+        text = TABLES.sub(lambda m: m[1] + table(m[2]), text)
+        return SHOWN.sub(lambda m: m[1] + SHOW[m[2]](invoke(main, m[3])) + m[5], text)
+
+    up_to_date(PAGE, change, request)
 
 
 def test_the_examples_of_the_page_run(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names: dict[str, object] = {}
-    for example in EXAMPLES.finditer(PAGE.read_text("utf-8")):
-        if example["file"]:
-            (folder / example["file"]).write_text(example["text"], "utf-8")
-        elif example["language"] == "python":
-            exec(example["text"], names)
-        else:
-            run_commands(example["text"])
+    run_examples(PAGE, folder, {"nnef-grad-step": runs(main)})
     assert "100 0." in capsys.readouterr().out
     trained = nnef_grad.load_data(folder / "trained")
     assert sorted(trained) == sorted(nnef_grad.load_data(folder / "model"))
-
-
-def run_commands(text: str) -> None:
-    """Runs lines such as `nnef-grad-step model/ --loss huber`."""
-    for line in text.splitlines():
-        program, _, arguments = line.partition(" ")
-        assert program == "nnef-grad-step"
-        result = command(arguments)
-        assert result.exit_code == 0, result.stderr

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any, Union
 
 from nnef_grad.errors import UsageError, suggestion
@@ -13,7 +15,6 @@ from nnef_grad.graph.names import substitute
 from nnef_grad.graph.printer import print_value
 from nnef_grad.language.labels import is_constant
 from nnef_grad.language.types import SCALAR
-from nnef_grad.training.draft import label_of, variables_of
 from nnef_grad.training.losses import matrices
 from nnef_grad.training.optimizers import LEARNING_RATE
 from nnef_grad.training.recipes import OPTIMIZER, Recipe, read_recipe, with_settings
@@ -43,9 +44,8 @@ def share_labels(graph: Graph) -> Graph:
     """The graph with one variable for those that share their data, by their label."""
     first: dict[str, Tensor] = {}
     others: dict[Tensor, Any] = {}
-    for variable in variables_of(graph):
-        (tensor,) = variable.outputs
-        known = first.setdefault(label_of(variable).lower(), tensor)
+    for tensor, label in zip(graph.variables, graph.labels.values(), strict=True):
+        known = first.setdefault(label.lower(), tensor)
         if known is not tensor:
             others[tensor] = known
     if not others:
@@ -84,7 +84,7 @@ def chosen(
         UsageError: nothing is left to train, or a pattern fits no variable.
         NnefGradError: the optimizer or a group is faulty.
     """
-    labels = {op.outputs[0].name: label_of(op) for op in variables_of(graph)}
+    labels = graph.labels
     reached = _reached(graph, losses)
     parameters = [
         tensor.name
@@ -167,9 +167,19 @@ def _matching(
             if fnmatchcase(label, pattern) or fnmatchcase(name, pattern)
         ]
         if not found:
-            near = suggestion(pattern, [*labels.values()])
+            near = suggestion(pattern, [*labels.values(), *_modules(labels.values())])
             raise UsageError(f"no {what} has the label or name '{pattern}'{near}")
         yield from found
+
+
+def _modules(labels: Iterable[str]) -> list[str]:
+    """The patterns of what labels have in common: `layer1/*`, `head.*`."""
+    beginnings = (_OF_MODULES.finditer(label) for label in labels)
+    return [*dict.fromkeys(f"{m.string[: m.end()]}*" for m in chain(*beginnings))]
+
+
+# In labels of NNEF, and in those of PyTorch.
+_OF_MODULES = re.compile("[/.]")
 
 
 def _by_group(
