@@ -42,7 +42,25 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Exports:
 
 @every_module
 def test_it_computes_what_torch_computes(name: str, exports: Exports) -> None:
-    own = exports(name)
+    compare_with_torch(exports(name))
+
+
+# Modules whose inputs have one batch, of a size that the export leaves open.
+OPEN = (
+    "mlp", "conv2d", "depthwise", "deconv2d", "max_pool_dilated", "global_average", "up_bilinear",
+    "layer_norm", "gelu", "lstm_with_head", "scales", "log_sum_exp", "gather",
+    "embedding", "attention", "residual", "inverted_residual", "unet", "vision_transformer",
+    "encoder", "gpt", "llama_block", "conformer", "autoencoder", "mixer",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_batch_of_another_size(name: str, tmp_path: Path) -> None:
+    compare_with_torch(export(MODULES[name], tmp_path, batch="B"))
+
+
+def compare_with_torch(own: Export) -> None:
+    """Compares the results and the gradients of the interpreter with those of torch."""
     forward = {n: a for n, a in own.inputs.items() if n.startswith("x")}
     expected = {**own.results, **own.gradients}
     computed = {**nnef_grad.evaluate(own.graph, forward, own.data), **own.computed}

@@ -56,21 +56,30 @@ class Export(NamedTuple):
         return nnef_grad.evaluate(self.backward, self.inputs, self.data)
 
 
-def export(exported: Exported, folder: Path) -> Export:
-    """Exports a module with random parameters, reads it, and differentiates both."""
+def export(exported: Exported, folder: Path, batch: str = "") -> Export:
+    """Exports a module with random parameters, reads it, and differentiates both.
+
+    Args:
+        exported: the module.
+        folder: where it is written.
+        batch: a symbol for the first extent of all inputs, which is then read as one
+            more than it was when the module was exported.
+    """
     torch.manual_seed(0)
     module = exported.make().eval()
     _fill(module)
-    values = exported.values()
-    path = _written(module, values, folder, exported.target)
-    graph = nnef_grad.load(path)
+    with warnings.catch_warnings():
+        # Of torch, about how it computes; each is said once.
+        warnings.simplefilter("ignore")
+        path = _written(module, exported, folder, batch)
+    values = exported.values(more=1 if batch else 0)
+    symbols = {batch: len(values[0])} if batch else None
+    graph = nnef_grad.load(path, symbols=symbols)
     backward = nnef_grad.differentiate(graph, wrt="all").graph
     return _beside_torch(path, graph, backward, module.double(), values)
 
 
-def _written(
-    module: nn.Module, values: list[Tensor], folder: Path, version: str
-) -> Path:
+def _written(module: nn.Module, exported: Exported, folder: Path, batch: str) -> Path:
     """The folder of the model. Where the program of tract would be, which torch-to-nnef
     downloads in order to check what it has written, is a script that knows its version.
     """
@@ -78,25 +87,28 @@ def _written(
         "torch_to_nnef", reason="torch-to-nnef: install the extra 'dialect'"
     )
     program = folder / "tract"
-    program.write_text(f"#!/bin/sh\necho tract {version}\n")
+    program.write_text(f"#!/bin/sh\necho tract {exported.target}\n")
     program.chmod(0o755)
-    target = t2n.TractNNEF(version, check_io=False, specific_tract_binary_path=program)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return Path(
-            t2n.export_model_to_nnef(
-                deepcopy(module),  # whose parameters get names
-                tuple(values),
-                str(folder / "model.nnef"),
-                target,
-                input_names=[f"x{place}" for place in range(len(values))],
-                output_names=[
-                    f"y{place}" for place in range(len(_flat(module(*values))))
-                ],
-                compression_level=None,
-                log_level=logging.CRITICAL,
-            )
-        )
+    values = exported.values()
+    inputs = [f"x{place}" for place in range(len(values))]
+    outputs = [f"y{place}" for place in range(len(_flat(module(*values))))]
+    target = t2n.TractNNEF(
+        exported.target,
+        check_io=False,
+        specific_tract_binary_path=program,
+        dynamic_axes={name: {0: batch} for name in inputs} if batch else None,
+    )
+    written = t2n.export_model_to_nnef(
+        deepcopy(module),  # whose parameters get names
+        tuple(values),
+        str(folder / "model.nnef"),
+        target,
+        input_names=inputs,
+        output_names=outputs,
+        compression_level=None,
+        log_level=logging.CRITICAL,
+    )
+    return Path(written)
 
 
 # ---- Parameters that can be told apart ----

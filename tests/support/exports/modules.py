@@ -55,10 +55,15 @@ class Exported(NamedTuple):
     inputs: tuple[Input, ...]
     target: str = "0.23.8"
 
-    def values(self) -> list[Tensor]:
-        """A value for each input."""
+    def values(self, more: int = 0) -> list[Tensor]:
+        """A value for each input, whose first extents are greater by a number."""
         random = torch.Generator().manual_seed(1)
-        return [one.value(random) for one in self.inputs]
+        return [_grown(one, more).value(random) for one in self.inputs]
+
+
+def _grown(one: Input, more: int) -> Input:
+    batch, *rest = one.shape
+    return one._replace(shape=(batch + more, *rest))
 
 
 class Function(nn.Module):
