@@ -45,6 +45,10 @@ NOTES = f"""## What is approximated, and what is bounded
   `--unroll N` (`unroll=N` of `load`). What is longer stays a loop.
 - Elements at computed indices are compared with all positions along an axis: the standard gathers rows, and scatters nothing. The
   indices of `tract_core_scatter_elements` and `tract_core_scatter_nd` must differ where the reduction is `none`.
+- `tract_core_grid_sample` has a weight of each element for each point, along each axis: extents are multiplied by the number of points. It
+  is bicubic where there are zeros around the image.
+- Numbers of half and of double precision are scalars: a runtime computes with its own precision. What PyTorch calls `detach` is in no
+  document: gradients go through it.
 - `tract_core_topk` has up to 128 elements.
 
 ## Loops
@@ -130,7 +134,9 @@ COVERED = {
     "integers in the place of scalars": "test_integers_in_the_place_of_scalars",
     "literals in the place of tensors": "literal_as_tensor",
     "a name that is assigned twice": "name_twice",
-    "variables without axes as attributes": "number_from_data",
+    "variables as attributes": "number_from_data",
+    "variables of one number in double precision": "test_a_number_of_python_is_no_variable",
+    "axes that are counted from the end": "test_axes_that_are_counted_from_the_end",
     "variables of integers and truth values": "integer_variable",
     "integers in arithmetic": "integer_division",
     "infinity": "infinity",

@@ -20,6 +20,7 @@ from nnef_grad.dialects.tract.operations import EXPANSIONS
 from nnef_grad.dialects.tract.step import Step
 from nnef_grad.dialects.tract.tables import NUMBERS, REFUSED
 from nnef_grad.dialects.tract.values import (
+    Array,
     as_array,
     common_dtype,
     converted,
@@ -27,6 +28,7 @@ from nnef_grad.dialects.tract.values import (
     is_known,
     is_open,
     items_of,
+    shape_of,
     simple,
 )
 from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
@@ -285,6 +287,7 @@ class Reading(Evaluator):
         place: Span,
     ) -> Any:
         """Emits an operation as it is, or computes it if all its operands are known."""
+        values = _with_axes(fragment, values)
         operands = [values[p.name] for p in fragment.operands if p.name in values]
         generic = dtype
         if generic is None and fragment.deduces_dtype:
@@ -379,22 +382,36 @@ class Reading(Evaluator):
 
     # ---- Numbers ----
 
-    def number_of(self, tensor: Tensor, span: Span) -> Any:
-        """The number that a variable of one element holds; None for another tensor.
+    def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
+        """The numbers that a variable holds; None for another tensor.
 
         Raises:
             InvalidGraphError: the document has no data.
         """
-        made = self.emitter.producer(tensor)
-        if made is None or made.name != "variable" or np.prod(tensor.shape) != 1:
+        label = self._label(tensor)
+        is_list = len(tensor.shape) <= 1 or np.prod(tensor.shape) == 1
+        if label is None or not is_list:
             return None
-        label = str(made.attributes["label"])
-        if self.stored is None or label not in self.stored:
-            message = f"the number in variable '{label}' is needed to read the document"
+        data = self.data_of(tensor)
+        if data is None:
+            message = f"the data of variable '{label}' is needed to read the document"
             advice = "read the folder or the archive with its data"
-            raise InvalidGraphError(f"{message}: {advice}", span)
-        self.numbers.add(tensor.name)
-        return as_array(self.stored[label]).reshape(()).item()
+            found = advice if self.stored is None else "there is none"
+            raise InvalidGraphError(f"{message}: {found}", span)
+        return data.reshape(-1)
+
+    def data_of(self, value: Any) -> Array | None:
+        """The data of a variable; None for another value, and if there is no data."""
+        label = self._label(value)
+        if label is None or self.stored is None or label not in self.stored:
+            return None
+        self.numbers.add(value.name)
+        return as_array(self.stored[label])
+
+    def _label(self, value: Any) -> str | None:
+        made = self.emitter.producer(value) if isinstance(value, Tensor) else None
+        is_variable = made is not None and made.name == "variable"
+        return str(made.attributes["label"]) if made and is_variable else None
 
     def place(self, span: Span) -> Span:
         """The place of a part of the body that is expanded, with its caller."""
@@ -409,6 +426,18 @@ _OWN_VISIT: dict[type, Callable[..., Any]] = {
     syntax.Operator: Reading._operator,
     syntax.Invocation: Reading._invocation,
 }
+
+
+def _with_axes(
+    fragment: syntax.Fragment, values: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The arguments of an operation, with axes that are counted from the beginning."""
+    axes = values.get("axes", [])
+    if fragment.name == "unsqueeze" or min(axes, default=0) >= 0:
+        return values
+    rank = len(shape_of(values[fragment.operands[0].name]))
+    made = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
+    return {**values, "axes": made}
 
 
 def _tensors_of(type_: Any, value: Any) -> Sequence[Any]:
