@@ -1,0 +1,132 @@
+"""The pages of the documentation: all that they show runs, and is what is printed.
+`--rewrite-cases` brings them up to date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from support.pages import BLOCK, ROOT, Session
+
+import nnef_grad
+from nnef_grad import interop
+
+DOCS = ROOT / "docs"
+SAMPLE = ROOT / "samples" / "mlp.nnef"
+
+
+def trained(folder: Path) -> None:
+    """The models of the pages about training: the perceptron with data."""
+    graph = nnef_grad.load(SAMPLE)
+    generator = np.random.default_rng(0)
+    data = {
+        str(op.attributes["label"]): generator.standard_normal(
+            op.outputs[0].shape, dtype=np.float32
+        )
+        for op in graph.operations
+        if op.name == "variable"
+    }
+    nnef_grad.save(graph, folder / "model", data=data)
+    nnef_grad.save(graph, folder / "model.nnef.tgz", data=data)
+    nnef_grad.save(graph, folder / "quantized", data=data)
+    entry = '"hidden": linear_quantize(min = 0.0, max = 6.0, bits = 8);\n'
+    (folder / "quantized" / "graph.quant").write_text(entry, "utf-8")
+    interop.to_onnx(graph, folder / "model.onnx", data)
+
+
+def samples(folder: Path) -> None:
+    """Nothing but the samples."""
+
+
+class Page(NamedTuple):
+    """What following a page takes.
+
+    Attributes:
+        needs: the packages that have to be installed.
+        begin: makes what the reader has already.
+        says: what Python prints, among other things.
+    """
+
+    needs: tuple[str, ...] = ()
+    begin: Callable[[Path], None] = samples
+    says: tuple[str, ...] = ()
+
+
+PLAIN = Page()
+ONNX = Page(needs=("onnx", "onnxruntime"))
+TRAINED = ONNX._replace(begin=trained)
+PAGES: dict[str, Page] = {
+    "README.md": Page(needs=("onnx",)),
+    "CONTRIBUTING.md": PLAIN,
+    "SECURITY.md": PLAIN,
+    **dict.fromkeys(
+        (
+            *("docs/index.md", "docs/interface.md", "docs/broadcasting.md"),
+            *("docs/architecture.md", "docs/conventions.md", "docs/onnx.md"),
+            *("docs/distributed.md", "docs/api/compiler.md", "docs/api/errors.md"),
+            *("docs/api/interop.md", "docs/api/torch.md", "docs/api/training.md"),
+            *("docs/tutorials/first-gradient.md", "docs/tutorials/own-rule.md"),
+            *("docs/tutorials/second-order.md", "docs/how-to/check.md"),
+            *("docs/how-to/cost.md", "docs/how-to/errors.md"),
+            *("docs/how-to/exports.md", "docs/how-to/fragments.md"),
+            "docs/how-to/runtimes.md",
+        ),
+        PLAIN,
+    ),
+    "docs/tutorials/from-pytorch.md": Page(needs=("onnx",)),
+    "docs/tutorials/onnx-runtime.md": ONNX,
+    "docs/tutorials/training.md": ONNX,
+    "docs/tutorials/tract.md": Page(needs=("tract",)),
+    "docs/how-to/converters.md": Page(needs=("nnef",)),
+    "docs/how-to/models-with-data.md": TRAINED,
+    "docs/how-to/pytorch-module.md": TRAINED,
+    "docs/training.md": TRAINED._replace(says=("\n100 0.",)),
+}
+# Pages that are made of tables of the code, whose own tests hold them.
+MADE = {
+    *("command-line.md", "operations.md", "runtimes.md", "differences.md"),
+    *("dialects.md", "models.md", "speed.md"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_can_be_followed(
+    name: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = PAGES[name]
+    for package in page.needs:
+        pytest.importorskip(package)
+    (tmp_path / "samples").symlink_to(ROOT / "samples")
+    page.begin(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    session = Session(tmp_path)
+    text = (ROOT / name).read_text("utf-8")
+    current = session.follow(text)
+    if request.config.getoption("--rewrite-cases"):
+        (ROOT / name).write_text(current, "utf-8")
+    else:
+        assert current == text
+    for expected in page.says:
+        assert expected in session.everything
+
+
+def test_every_page_is_followed_by_a_test() -> None:
+    pages = {str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md")}
+    assert pages - {f"docs/{name}" for name in MADE} == {
+        name for name in PAGES if name.startswith("docs/")
+    }
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_snippet_is_hidden_from_the_tests(name: str) -> None:
+    rest = BLOCK.sub("", (ROOT / name).read_text("utf-8"))
+    assert "```" not in rest
+    assert not re.search(r"^\n {4}(?! )", rest, re.MULTILINE), "an indented block"
