@@ -173,40 +173,70 @@ def broadcast(colors: Colors) -> str:
 
 # ---- The pipeline ----
 
-# What a stage makes, which room makes it of what comes before, and what is done.
+# What a stage makes; which room makes it of what comes before, and how. The model is above
+# its gradients: forward to the right, backward to the left.
 STAGES = (
     ("text", "model.nnef", "", ""),
-    ("syntax tree", "well typed", "language/", "parse, check"),
-    ("flat graph", "every shape known", "build/", "evaluate"),
+    ("syntax tree", "names and types checked", "language/", "parse, check"),
+    ("flat graph", "every shape is known", "build/", "evaluate, emit"),
     ("backward graph", "standard NNEF", "autodiff/", "differentiate"),
-    ("lowered graph", "what a runtime has", "targets/", "lower"),
+    ("lowered graph", "what a runtime supports", "targets/", "lower"),
     ("text", "model_bwd.nnef", "graph/", "print"),
 )
-STAGE = (128, 56)
-GAP = 82
+STAGE = (176, 58)
+GAP, DROP = 112, 74
 
 
 def pipeline(colors: Colors) -> str:
     """The stages of the compiler, from text to text."""
     width, height = STAGE
-    top = 40
 
-    def shapes() -> Shapes:
-        for i, (name, note, room, verb) in enumerate(STAGES):
-            x = 10 + i * (width + GAP)
-            color = colors.backward if i >= BACKWARD else colors.forward
-            yield box(x, top, width, height, color, color)
-            yield text(x + width / 2, top + 24, name, colors.on_fill, size=14)
-            yield text(x + width / 2, top + 42, note, colors.on_fill, size=11)
-            if room:
-                yield from arrow(
-                    x - GAP + 6, top + height / 2, x - 6, top + height / 2, colors.faint
+    def place(stage: int) -> tuple[int, int]:
+        column = stage if stage < BACKWARD else len(STAGES) - 1 - stage
+        return 10 + column * (width + GAP), 10 + (stage >= BACKWARD) * (height + DROP)
+
+    def stages() -> Shapes:
+        for i, (name, note, _, _) in enumerate(STAGES):
+            (x, y), color = (
+                place(i),
+                colors.backward if i >= BACKWARD else colors.forward,
+            )
+            yield box(x, y, width, height, color, color)
+            yield text(x + width / 2, y + 25, name, colors.on_fill, size=15)
+            yield text(x + width / 2, y + 44, note, colors.on_fill, size=12)
+
+    def steps() -> Shapes:
+        for i, (_, _, room, verb) in enumerate(STAGES[1:], start=1):
+            (x1, y1), (x2, y2) = place(i - 1), place(i)
+            if y1 < y2:
+                middle = x1 + width / 2
+                yield from arrow(middle, y1 + height + 5, middle, y2 - 5, colors.faint)
+                yield text(
+                    middle - 10,
+                    y2 - DROP / 2,
+                    room,
+                    colors.text,
+                    mono=True,
+                    anchor="end",
                 )
-                yield text(x - GAP / 2, top + 18, room, colors.text, size=11, mono=True)
-                yield text(x - GAP / 2, top + 46, verb, colors.faint, size=11)
+                yield text(
+                    middle + 10, y2 - DROP / 2, verb, colors.faint, anchor="start"
+                )
+                continue
+            start, end = (
+                (x1 + width + 5, x2 - 5) if x1 < x2 else (x1 - 5, x2 + width + 5)
+            )
+            y, middle = y1 + height / 2, (start + end) / 2
+            yield from arrow(start, y, end, y, colors.faint)
+            yield text(middle, y - 9, room, colors.text, mono=True)
+            yield text(middle, y + 19, verb, colors.faint, size=12)
 
-    total = len(STAGES) * (width + GAP) - GAP + 20
-    return svg(total, 136, "The pipeline, from text to text", list(shapes()))
+    title = (
+        "Text is parsed and checked, built into a flat graph, differentiated, lowered for a"
+        " runtime, and printed"
+    )
+    size = 3 * width + 2 * GAP + 20, 2 * height + DROP + 20
+    return svg(*size, title, [*stages(), *steps()])
 
 
 # The first stage of the backward graph.
