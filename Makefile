@@ -6,6 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MINUTES ?= 1
 GRAPHS ?= 1000
+STEPS ?= 500
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
 SITE := $(VENV)/.docs
@@ -64,8 +65,10 @@ bench: $(PEERS) ## Measure speed and memory, and write docs/speed.md
 fuzz: $(READY) ## Fuzz the compiler; MINUTES=1 by default
 	$(BIN)/python -m fuzz.fuzz --minutes $(MINUTES)
 
-random: $(READY) ## Compare gradients of random graphs with torch, or in the runtimes of a TARGET; GRAPHS=1000
+# In the runtimes of a target there are no training steps to compare.
+random: $(READY) ## Compare random graphs and training steps with torch, or graphs in the runtimes of a TARGET; GRAPHS=1000 STEPS=500
 	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m support.random_graphs --graphs $(GRAPHS) $(TARGET:%=--target %)
+	$(if $(TARGET),,cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m support.random_steps --steps $(STEPS))
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -54,6 +54,7 @@ def make_step(
     rules: str | None,
     lenient: bool,
     dialect: str | None,
+    symbol: tuple[str, ...],
     format: str,
     quiet: bool,
 ) -> None:
@@ -70,6 +71,7 @@ def make_step(
             rules=own_rules,
             lenient=lenient,
             dialect=dialect,
+            symbols=symbol,
         )
     data: Mapping[str, Any] = {}
     if container is not None and not _is_text(out):

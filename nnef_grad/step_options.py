@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from nnef_grad.options import FLAG, OPTIONS, PATH, Groups, Option, one_of
+from nnef_grad.options import FLAG, OPTIONS, PATH, Groups, Option
 
 _POSITIVE = {"type": click.FloatRange(min=0, min_open=True), "metavar": "X"}
 _PATTERNS = {"metavar": "NAMES", "multiple": True}
@@ -150,22 +150,20 @@ STEP_OPTIONS: Groups = {
             "updates; or inputs and outputs, the default of other targets than nnef.",
             type=click.Choice(("variables", "inputs")),
         ),
-        Option(
-            "--target",
-            "nnef-grad-step model/ -o step/ --loss huber --target onnx",
-            "Write a form that these runtimes support and compute correctly.",
-            **one_of("nnef", "khronos", "tract", "tract-standard", "onnx", "portable"),
+        _SHARED["target"].again(
+            "nnef-grad-step model/ -o step/ --loss huber --target onnx"
         ),
         _SHARED["force"].again("nnef-grad-step model/ -o step/ --loss huber --force"),
     ],
     "How to read MODEL": [
-        _SHARED[name].again(f"nnef-grad-step model/ -o step/ --loss huber {example}")
+        _SHARED[name].again(f"nnef-grad-step {example} --loss huber")
         for name, example in (
-            ("input_shape", "--input-shape x=8,3"),
-            ("batch", "--batch 8"),
-            ("rules", "--rules rules.nnef"),
-            ("lenient", "--lenient"),
-            ("dialect", "--dialect nnef"),
+            ("input_shape", "model/ -o step/ --input-shape x=8,3"),
+            ("batch", "model/ -o step/ --batch 8"),
+            ("dialect", "dynamic.nnef --dialect tract --batch 8"),
+            ("symbol", "dynamic.nnef --symbol B=8"),
+            ("rules", "model/ -o step/ --rules rules.nnef"),
+            ("lenient", "model/ -o step/ --lenient"),
         )
     ],
     "Messages": [

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import NamedTuple
 
 import numpy as np
@@ -39,8 +40,37 @@ def trained(folder: Path) -> None:
     interop.to_onnx(graph, folder / "model.onnx", data)
 
 
-def samples(folder: Path) -> None:
-    """Nothing but the samples."""
+TONES = ROOT / "samples" / "exported" / "tones"
+
+
+def heard(folder: Path) -> None:
+    """The network of the page about tract, and what its device has heard."""
+    copytree(TONES, folder / "tones")
+    random = np.random.default_rng(0)
+    pitches = random.integers(4, size=(100, 32))
+    turns = (pitches + 1)[:, :, None, None] * 0.11 * np.arange(64)
+    sounds = np.sin(2 * np.pi * turns).astype(np.float32)
+    targets = np.eye(4, dtype=np.float32)[pitches]
+    np.savez(folder / "heard.npz", sounds=sounds, targets=targets)
+
+
+def has_learned(folder: Path, printed: str) -> None:
+    """The last layer has changed, and the loss is small."""
+    before, after = nnef_grad.load_data(TONES), nnef_grad.load_data(folder / "tones")
+    changed = {label for label in before if (before[label] != after[label]).any()}
+    assert changed == {"head.weight", "head.bias"}
+    assert float(printed.removeprefix("loss ")) < 0.1
+
+
+def is_trained(folder: Path, printed: str) -> None:
+    """A hundred steps were made, and all variables were written."""
+    assert "\n100 0." in printed
+    written = nnef_grad.load_data(folder / "trained")
+    assert sorted(written) == sorted(nnef_grad.load_data(folder / "model"))
+
+
+def nothing(folder: Path, printed: str = "") -> None:
+    """The samples are all that is needed, and the page says what comes out."""
 
 
 class Page(NamedTuple):
@@ -49,12 +79,14 @@ class Page(NamedTuple):
     Attributes:
         needs: the packages that have to be installed.
         begin: makes what the reader has already.
-        says: what Python prints, among other things.
+        end: tests what has come out, by the folder and by what was printed.
+        without: the modules that programs of the page cannot import.
     """
 
     needs: tuple[str, ...] = ()
-    begin: Callable[[Path], None] = samples
-    says: tuple[str, ...] = ()
+    begin: Callable[[Path], None] = nothing
+    end: Callable[[Path, str], None] = nothing
+    without: tuple[str, ...] = ()
 
 
 PLAIN = Page()
@@ -85,7 +117,8 @@ PAGES: dict[str, Page] = {
     "docs/how-to/converters.md": Page(needs=("nnef",)),
     "docs/how-to/models-with-data.md": TRAINED,
     "docs/how-to/pytorch-module.md": TRAINED,
-    "docs/training.md": TRAINED._replace(says=("\n100 0.",)),
+    "docs/training.md": TRAINED._replace(end=is_trained),
+    "docs/tract.md": Page(("tract",), heard, has_learned, ("nnef_grad", "torch")),
 }
 # Pages that are made of tables of the code, whose own tests hold them.
 MADE = {
@@ -107,15 +140,14 @@ def test_a_page_can_be_followed(
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     page.begin(tmp_path)
     monkeypatch.chdir(tmp_path)
-    session = Session(tmp_path)
+    session = Session(tmp_path, page.without)
     text = (ROOT / name).read_text("utf-8")
     current = session.follow(text)
     if request.config.getoption("--rewrite-cases"):
         (ROOT / name).write_text(current, "utf-8")
     else:
         assert current == text
-    for expected in page.says:
-        assert expected in session.everything
+    page.end(tmp_path, session.everything)
 
 
 def test_every_page_is_followed_by_a_test() -> None:

@@ -46,11 +46,7 @@ def write_backward(net: str, batch: int, folder: Path) -> dict[str, Any]:
     named = {"net": net, "batch": batch, "file": str(exported)}
     parameters = ask("torch_export", named)["parameters"]
     graph, data = from_onnx(exported)
-    tensors = {
-        str(op.attributes["label"]): op.outputs[0].name
-        for op in graph.operations
-        if op.name == "variable"
-    }
+    tensors = {label: name for name, label in graph.labels.items()}
     found = [name for name in parameters if name in tensors]
     backward = nnef_grad.differentiate(graph, wrt=[tensors[name] for name in found])
     to_onnx(backward.graph, file, data)

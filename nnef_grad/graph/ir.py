@@ -220,6 +220,17 @@ class Graph:
         )
 
     @property
+    def labels(self) -> dict[str, str]:
+        """The label of each variable, by its name. In what torch-to-nnef has exported,
+        labels are the names that PyTorch has: `fc1_weight` is `fc1.weight`.
+        """
+        return {
+            op.outputs[0].name: op.attributes["label"]
+            for op in self.operations
+            if op.name == "variable"
+        }
+
+    @property
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor of the graph, by its name."""
         return {t.name: t for op in self.operations for t in op.outputs}

@@ -124,7 +124,7 @@ def from_torch(
     graph, data = torch_export.convert(model, call, batch)
     found = _recognised(graph, data, marks)
     torch_export.refuse_lost(model, marks, [mark for mark, _ in found.values()])
-    labels = _labels(graph)
+    labels = graph.labels
     for variable, (mark, layout) in found.items():
         data[labels[variable]] = layout.to_variable(mark.values)
     return TorchModel(
@@ -147,17 +147,12 @@ def _recognised(
     """What is known of each variable that has the values of a mark."""
     by_digest = {mark.digest: mark for mark in marks}
     found: Found = {}
-    for variable, label in _labels(graph).items():
+    for variable, label in graph.labels.items():
         mark = by_digest.get(digest(data[label]))
         layout = None if mark is None else _layout(mark.stand_in, data[label])
         if mark is not None and layout is not None:
             found[variable] = mark, layout
     return found
-
-
-def _labels(graph: Graph) -> dict[str, str]:
-    variables = (op for op in graph.operations if op.name == "variable")
-    return {op.outputs[0].name: str(op.attributes["label"]) for op in variables}
 
 
 def digest(values: Array) -> tuple[int, int]:

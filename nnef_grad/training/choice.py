@@ -13,7 +13,6 @@ from nnef_grad.graph.names import substitute
 from nnef_grad.graph.printer import print_value
 from nnef_grad.language.labels import is_constant
 from nnef_grad.language.types import SCALAR
-from nnef_grad.training.draft import label_of, variables_of
 from nnef_grad.training.losses import matrices
 from nnef_grad.training.optimizers import LEARNING_RATE
 from nnef_grad.training.recipes import OPTIMIZER, Recipe, read_recipe, with_settings
@@ -43,9 +42,8 @@ def share_labels(graph: Graph) -> Graph:
     """The graph with one variable for those that share their data, by their label."""
     first: dict[str, Tensor] = {}
     others: dict[Tensor, Any] = {}
-    for variable in variables_of(graph):
-        (tensor,) = variable.outputs
-        known = first.setdefault(label_of(variable).lower(), tensor)
+    for tensor, label in zip(graph.variables, graph.labels.values(), strict=True):
+        known = first.setdefault(label.lower(), tensor)
         if known is not tensor:
             others[tensor] = known
     if not others:
@@ -84,7 +82,7 @@ def chosen(
         UsageError: nothing is left to train, or a pattern fits no variable.
         NnefGradError: the optimizer or a group is faulty.
     """
-    labels = {op.outputs[0].name: label_of(op) for op in variables_of(graph)}
+    labels = graph.labels
     reached = _reached(graph, losses)
     parameters = [
         tensor.name

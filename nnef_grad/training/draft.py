@@ -35,7 +35,7 @@ class Draft:
         self.inputs = [*graph.inputs]
         self.made: list[Tensor] = []
         self._tensors = graph.tensors
-        self._labels = {label_of(op).lower() for op in variables_of(graph)}
+        self._labels = {label.lower() for label in graph.labels.values()}
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of a name in the graph that it was in the beginning."""
@@ -127,8 +127,3 @@ def _with_variables_first(graph: Graph) -> Graph:
 def variables_of(graph: Graph) -> list[Operation]:
     """The operations that declare variables."""
     return [op for op in graph.operations if op.name == "variable"]
-
-
-def label_of(variable: Operation) -> str:
-    """The label of a variable."""
-    return str(variable.attributes["label"])

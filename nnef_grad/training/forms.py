@@ -21,7 +21,6 @@ from nnef_grad.storage.containers import APPLY
 from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.output import ModelFormat, format_of
 from nnef_grad.targets import lower
-from nnef_grad.training.draft import label_of, variables_of
 
 Form = Literal["variables", "inputs"]
 Array = Any
@@ -125,7 +124,7 @@ def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
 
 def _refuse_missing(step: Step) -> None:
     """Raises `UsageError` where a step has no value to begin with."""
-    declared = {label_of(op) for op in variables_of(step.graph)}
+    declared = {*step.graph.labels.values()}
     fed = {name for name in step.labels if name in step.inputs}
     missing = [name for name in (*declared, *fed) if name not in step.data]
     if missing:
@@ -151,7 +150,7 @@ def as_step(
         form: the form.
         target: the target that the graph is lowered for.
     """
-    labels = {op.outputs[0].name: label_of(op) for op in variables_of(plan.graph)}
+    labels = plan.graph.labels
     graph, state = (_with_inputs if form == "inputs" else _with_updates)(plan)
     lowered = lower(graph, target)
     # A target may change names.
@@ -198,7 +197,8 @@ def _values(
         if variable in plan.zeros:
             found[place] = np.zeros(variable.shape, np.float32)
         elif label in data:
-            found[place] = _fitting(variable, label, data[label])
+            value = _fitting(variable, label, data[label])
+            found[place] = _at_least_single(value) if is_input else value
     return found
 
 
@@ -209,6 +209,12 @@ def _fitting(variable: Tensor, label: str, value: Array) -> Array:
         what = f"variable '{label}' of shape {list(variable.shape)}"
         raise UsageError(f"{what} is given data of shape {shape}")
     return value
+
+
+def _at_least_single(value: Array) -> Array:
+    """The value of an input: an array of half precision would be one of another type."""
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype == np.float16 else value
 
 
 def in_inputs(step: Step) -> Step:
@@ -256,17 +262,24 @@ def _with_inputs(plan: Plan) -> tuple[Graph, dict[str, str]]:
     )
     inputs = (*graph.inputs, *fed)
     state = {variable.name: new.name for variable, new in carried}
-    graph = replace(
-        graph, inputs=inputs, operations=operations, notes=_notes(graph, state)
-    )
+    # Inputs have no labels: the notes alone say whose values the model is to get.
+    labels = {v.name: graph.labels[v.name] for v, _ in carried if v not in plan.zeros}
+    notes = _notes(graph, state, labels)
+    graph = replace(graph, inputs=inputs, operations=operations, notes=notes)
     return put_inputs_first(graph), state
 
 
-def _notes(graph: Graph, state: Mapping[str, str]) -> tuple[str, ...]:
-    """The notes of a graph, and what becomes of state."""
+def _notes(
+    graph: Graph, state: Mapping[str, str], labels: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The notes of a graph, and what becomes of state, with the labels that are known."""
+    named = {old: f", '{label}'" for old, label in labels.items()}
     return (
         *graph.notes,
-        *(f"  {new}: the new value of {old}" for old, new in state.items()),
+        *(
+            f"  {new}: the new value of {old}{named.get(old, '')}"
+            for old, new in state.items()
+        ),
     )
 
 
@@ -297,7 +310,7 @@ def _with_updates(plan: Plan) -> tuple[Graph, dict[str, str]]:
         graph,
         outputs=outputs,
         operations=(*graph.operations, *updates),
-        notes=_notes(graph, state),
+        notes=_notes(graph, state, {}),
     )
     verify(graph)
     return graph, state

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from nnef_grad.graph.ir import Tensor
+from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.graph.names import step_names
+from nnef_grad.language.library import standard
+from nnef_grad.language.parser import parse_fragments
+from nnef_grad.language.syntax import Fragment
+from nnef_grad.source import Source
 from nnef_grad.training.draft import Draft
 
 Gradients = Mapping[str, Tensor]
@@ -19,6 +23,10 @@ Gradients = Mapping[str, Tensor]
 LARGEST = 3.4028234663852886e38
 # As in torch: a norm of zero divides nothing by zero.
 _SMALL = 1e-6
+# What the text says of the norm of all gradients, which are too many to be listed there.
+(_CLIP_NORM,) = parse_fragments(
+    Source("clip_norm", "fragment clip_norm( norm: scalar ) -> ( y: tensor<scalar> );")
+)
 
 
 class Clipping(NamedTuple):
@@ -65,16 +73,20 @@ def clipped(draft: Draft, gradients: Gradients, clipping: Clipping) -> Gradients
             name: _emit(draft, name, "mul", g, factor, word="clipped")
             for name, g in found.items()
         }
+    draft.emit.origin = None
     return found
 
 
 def _clamped(draft: Draft, name: str, gradient: Tensor, bound: float) -> Tensor:
+    operands = gradient, -bound, bound
+    _head(draft, standard()["clamp"], operands, f"clamped_{name}")
     below = _emit(draft, name, "min", gradient, bound, word="below")
     return draft.emit("max", below, -bound, hint="clamped")
 
 
 def _factor(draft: Draft, gradients: Gradients, bound: float) -> Tensor:
     """What makes the norm no larger than a bound, a tensor of rank 0."""
+    _head(draft, _CLIP_NORM, (), "factor", norm=bound)
     squares = []
     for name, gradient in gradients.items():
         square = _emit(draft, name, "sqr", gradient, word="square")
@@ -85,6 +97,18 @@ def _factor(draft: Draft, gradients: Gradients, bound: float) -> Tensor:
     divisor = emit("add", norm, _SMALL, hint="divisor")
     ratio = emit("div", bound, divisor, hint="ratio")
     return emit("min", ratio, 1.0, hint="factor")
+
+
+def _head(
+    draft: Draft,
+    definition: Fragment,
+    operands: tuple[Operand, ...],
+    result: str,
+    **attributes: Any,
+) -> None:
+    """Lists the operations that follow under an invocation, as if it were an operation."""
+    results = (Tensor(result, "scalar", ()),)
+    draft.emit.origin = Operation(definition, operands, attributes, results)  # type: ignore[arg-type]
 
 
 def _combined(

@@ -29,6 +29,8 @@ some attributes are in data files.
 Extents with symbols, such as `B` or `2 * S + 1`, become numbers: `--symbol B=8`, or `--batch` and `--input-shape`, which give the symbols in
 the shapes of inputs theirs.
 
+[tract.md](tract.md) goes from a PyTorch module to gradients and training steps that tract runs.
+
 This page is made of the tables of the dialect in
 [`nnef_grad/dialects/tract/`](../nnef_grad/dialects/tract); a test holds it. Other tests run every operation in tract itself, and compare.
 

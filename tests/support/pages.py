@@ -26,6 +26,7 @@ from nnef_grad import cli, fmt_cli, step_cli
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.source import Source
 from support.cases import split
+from support.processes import environment
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(
@@ -47,13 +48,15 @@ class Session:
 
     Attributes:
         folder: the working directory.
+        without: the modules that programs of the page cannot import.
         names: the names of the Python session.
         printed: what Python has printed since the page last showed it.
         everything: all that Python has printed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, without: Sequence[str] = ()) -> None:
         self.folder = folder
+        self.without = without
         self.names: dict[str, object] = {}
         self.printed = ""
         self.everything = ""
@@ -82,16 +85,20 @@ class Session:
         output = StringIO()
         with redirect_stdout(output):
             exec(compile(text, "<page>", "exec"), self.names)
-        self.printed += output.getvalue()
-        self.everything += output.getvalue()
+        self.hear(output.getvalue())
         return text
+
+    def hear(self, printed: str) -> None:
+        """What a program has printed."""
+        self.printed += printed
+        self.everything += printed
 
     def sh(self, text: str) -> str:
         for line in text.replace("\\\n", "").splitlines():
             program, *words = shlex.split(line, comments=True) or [""]
             assert not program or program in PROGRAMS, f"nobody would run {line}"
             if program:
-                PROGRAMS[program](words)
+                PROGRAMS[program](self, words)
         return text
 
     def console(self, text: str) -> str:
@@ -195,17 +202,20 @@ LANGUAGES: dict[str, Callable[[Session, str], str]] = {
 # ---- What a reader types into a shell ----
 
 
-def run(name: str) -> Callable[[Sequence[str]], None]:
+Program = Callable[[Session, Sequence[str]], None]
+
+
+def run(name: str) -> Program:
     """One of our commands."""
 
-    def command(words: Sequence[str]) -> None:
+    def command(session: Session, words: Sequence[str]) -> None:
         result = CliRunner().invoke(COMMANDS[name], words)
         assert result.exit_code == 0, result.stderr
 
     return command
 
 
-def install(words: Sequence[str]) -> None:
+def install(session: Session, words: Sequence[str]) -> None:
     """pip is not run: the extras have to exist."""
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     assert words[0] == "install"
@@ -214,30 +224,45 @@ def install(words: Sequence[str]) -> None:
             assert re.search(rf"^{extra} = \[", project, re.MULTILINE), extra
 
 
-def make(words: Sequence[str]) -> None:
+def make(session: Session, words: Sequence[str]) -> None:
     """The target has to exist: the tests are one."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for word in words:
         assert "=" in word or re.search(rf"^{word}:", makefile, re.MULTILINE), word
 
 
-def python(words: Sequence[str]) -> None:
-    """A module is run; a program is one of the samples, which have tests of their own."""
-    if words[0] == "-m" and words[1] != "venv":
-        done = subprocess.run(
-            [sys.executable, *words], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
+def python(session: Session, words: Sequence[str]) -> None:
+    """A module, or a program that the page has written."""
+    module, *arguments = words[1:] if words[0] == "-m" else words
+    as_module = "run_module" if words[0] == "-m" else "run_path"
+    program = PYTHON.format(session.without, [module, *arguments], as_module, module)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    session.hear(done.stdout)
 
 
-def files(words: Sequence[str]) -> None:
+PYTHON = """
+import runpy, sys
+sys.modules.update(dict.fromkeys({!r}, None))
+sys.argv = {!r}
+runpy.{}({!r}, run_name="__main__")
+"""
+
+
+def files(session: Session, words: Sequence[str]) -> None:
     """What would take long is not run: the files that it is given have to exist."""
     found = [word for word in words if word.startswith(("samples", "tests"))]
     assert found
     assert all((ROOT / name).exists() for name in found)
 
 
-PROGRAMS: dict[str, Callable[[Sequence[str]], None]] = {
+PROGRAMS: dict[str, Program] = {
     **{name: run(name) for name in COMMANDS},
     "pip": install,
     "make": make,

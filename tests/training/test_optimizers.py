@@ -169,7 +169,7 @@ DEFAULTS = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
 }
-HELPERS = {"moved", "with_decay"}
+HELPERS = {"adam_change", "moved", "with_decay"}
 
 
 @pytest.mark.parametrize("name", DEFAULTS)

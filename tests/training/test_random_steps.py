@@ -86,26 +86,26 @@ def first_failure(takes_part: Callable[[RandomStep], bool], tries: int = 15) -> 
 PLANTED = {
     "eps inside the root": (
         OPTIMIZER,
-        "scale = deviation / divisor + eps;",
-        "scale = sqrt(sqr(deviation / divisor) + eps);",
+        "scale = corrected + eps;",
+        "scale = sqrt(sqr(corrected) + eps);",
         "adam",
     ),
     "no correction of the second moment": (
         OPTIMIZER,
-        "scale = deviation / divisor + eps;",
-        "scale = deviation + eps;",
+        "corrected = deviation / divisor;",
+        "corrected = deviation;",
         "adam",
     ),
-    "the correction of the step before": (
+    "a correction that never ends": (
         OPTIMIZER,
-        "rate = learning_rate / new_correction1;",
-        "rate = learning_rate / (correction1 + 0.1);",
+        "rate = learning_rate / correction1;",
+        "rate = learning_rate / (correction1 + 0.001);",
         "adam",
     ),
     "decay after the step": (
         OPTIMIZER,
-        "kept = 1.0 - learning_rate * weight_decay;",
-        "kept = 1.0 - weight_decay;",
+        "lost = learning_rate * weight_decay;",
+        "lost = weight_decay;",
         "adamw",
     ),
     "nesterov without momentum": (
@@ -122,7 +122,7 @@ PLANTED = {
     ),
     "a centred variance that is not centred": (
         OPTIMIZER,
-        "new_square_average - sqr(new_average) if centered",
+        "new_square_average - squared_average if centered",
         "new_square_average if centered",
         "rmsprop",
     ),

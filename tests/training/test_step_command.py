@@ -15,11 +15,9 @@ from support.processes import environment
 from support.training_steps import MLP, random_data
 
 import nnef_grad
-from nnef_grad.options import Option
 from nnef_grad.step_cli import main
-from nnef_grad.step_options import STEP_OPTIONS
 
-# What the examples of the options are about.
+# What the commands read.
 MODEL = (
     MLP.replace("graph mlp", "graph net")
     .replace("5]", "3]")
@@ -28,7 +26,18 @@ MODEL = (
         "    logits = linear(hidden, weight2, bias2);\n    y = softmax(logits);\n",
     )
 )
-QUANTIZATION = '"hidden": linear_quantize(min = -1.0, max = 1.0, bits = 8);\n'
+DYNAMIC = """version 1.0;
+
+extension tract_registry tract_core;
+extension tract_symbol B;
+
+graph net( x ) -> ( y )
+{
+    x = tract_core_external(shape = [B, 3], datum_type = 'f32');
+    fc_weight = variable<scalar>(label = 'fc.weight', shape = [4, 3]);
+    y = linear(x, fc_weight, 0.0);
+}
+"""
 
 
 def run(*arguments: object, text: str = "") -> Result:
@@ -42,39 +51,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     graph = nnef_grad.loads(MODEL)
     data = {k: v.astype(np.float32) for k, v in random_data(graph).items()}
-    for name in ("model", "quantized"):
-        nnef_grad.save(graph, name, data=data)
-    Path("quantized/graph.quant").write_text(QUANTIZATION)
+    nnef_grad.save(graph, "model", data=data)
     Path("model.nnef").write_text(MODEL)
-    Path("rules.nnef").write_text(
-        "fragment tanh_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> )\n"
-        "-> ( dx: tensor<scalar> ) { dx = dy * (1.0 - y * y); }\n"
-    )
+    Path("dynamic.nnef").write_text(DYNAMIC)
     return tmp_path
-
-
-def options() -> list[Option]:
-    return [option for group in STEP_OPTIONS.values() for option in group]
-
-
-@pytest.mark.parametrize("option", options(), ids=lambda option: option.name)
-def test_the_example_of_an_option(option: Option) -> None:
-    """It runs, and has the option."""
-    assert any(name in shlex.split(option.example) for name in option.opts)
-    words = shlex.split(option.example.partition("|")[0])
-    assert words[0] == "nnef-grad-step"
-    result = run(*words[1:])
-    assert result.exit_code == 0, result.stderr
-
-
-def test_help_lists_every_option_in_its_group() -> None:
-    text = run("--help").stdout
-    groups = [*STEP_OPTIONS]
-    for group, after in zip(groups, [*groups[1:], None], strict=True):
-        section = text.partition(f"{group}:\n")[2]
-        section = section.partition(f"{after}:\n")[0] if after else section
-        for option in STEP_OPTIONS[group]:
-            assert all(name in section for name in option.opts)
 
 
 def test_the_examples_of_the_help_run() -> None:
@@ -198,6 +178,14 @@ def test_warnings_reach_stderr() -> None:
     assert "give the loss to 'logits'" in warning["message"]
 
 
+@pytest.mark.parametrize("words", ["--symbol B=5", "--batch 5", "--input-shape x=5,3"])
+def test_a_symbol_of_the_dialect(words: str) -> None:
+    result = run("dynamic.nnef", "--loss", "huber", *words.split())
+    assert result.exit_code == 0, result.stderr
+    assert "x = external(shape = [5, 3]);" in result.stdout
+    assert "fc_weight = variable(shape = [4, 3], label = 'fc.weight');" in result.stdout
+
+
 # ---- Mistakes ----
 
 
@@ -230,6 +218,12 @@ def files(folder: Path) -> dict[str, bytes]:
         ("model -o step --loss y=huber --output y", "without --output"),
         ("model -o none/step --loss huber", "cannot write"),
         ("model -o step --loss huber --input-shape x", "--input-shape expects"),
+        ("model -o step --loss huber --symbol B=2", "of the standard has no symbols"),
+        ("dynamic.nnef -o step.nnef --loss huber --symbol C=2", "has no symbol 'C'"),
+        (
+            "dynamic.nnef -o step.nnef --loss huber --symbol B",
+            "--symbol expects NAME=N",
+        ),
     ],
 )
 def test_a_mistake_has_one_message_and_writes_nothing(
