@@ -33,6 +33,8 @@ LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
 FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL
 )
+# A word below a line, which the style sheet draws: that of fonts is too short.
+WORD = re.compile(r"<mover>(<mrow><mtext>[^<]*</mtext></mrow><mo)")
 LANGUAGES = {".py": "python", ".nnef": "nnef", ".md": "markdown", ".lark": "text"}
 
 
@@ -143,7 +145,9 @@ def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
 
 def mathml(formula: re.Match[str]) -> str:
     display = "inline" if formula[2] == "(" else "block"
-    return str(convert(html.unescape(formula[3]), display=display))
+    drawn = convert(html.unescape(formula[3]), display=display)
+    drawn = WORD.sub(r'<mover class="over">\1', drawn)
+    return f'<{formula[1]} class="formula">{drawn}</{formula[1]}>'
 
 
 # ---- Every link ----

@@ -32,13 +32,19 @@ def test_an_operation_is_on_the_page(name: str) -> None:
 @pytest.mark.parametrize(
     ("body", "typeset"),
     [
-        ("dx = dy * (1.0 - y * y);", [r"\bar{x} = \bar{y} \, \left(1 - y \, y\right)"]),
+        (
+            "dx = dy * (1.0 - y * y);",
+            [r"\bar{x} = \bar{y} \cdot \left(1 - y \cdot y\right)"],
+        ),
         ("a = -x; dx = dy - a;", [r"\bar{x} = \bar{y} - \left(-x\right)"]),
         (
             "a = dy / x; dx = a - (y - x);",
             [r"\bar{x} = \frac{\bar{y}}{x} - \left(y - x\right)"],
         ),
-        ("a = x * y; dx = a + a * dy;", [r"a = x \, y", r"\bar{x} = a + a \, \bar{y}"]),
+        (
+            "a = x * y; dx = a + a * dy;",
+            [r"a = x \cdot y", r"\bar{x} = a + a \cdot \bar{y}"],
+        ),
         (
             "mask = x < 0.0; dx = select(mask, dy, 0.0);",
             [

@@ -108,7 +108,8 @@ class Writer:
 
     def name(self, name: str) -> str:
         if name in self.bars:
-            return rf"\bar{{{symbol(self.bars[name])}}}"
+            of = symbol(self.bars[name])
+            return rf"\overline{{{of}}}" if of.startswith(WORD) else rf"\bar{{{of}}}"
         return symbol(name)
 
     def write(self, expression: Expression) -> Written:
@@ -203,7 +204,7 @@ class Writer:
 SIGNS = {
     "+": (" + ", SUM, SUM),
     "-": (" - ", SUM, PRODUCT),
-    "*": (r" \, ", PRODUCT, PRODUCT),
+    "*": (r" \cdot ", PRODUCT, PRODUCT),
     "<": (" < ", LOOSE, SUM),
     ">": (" > ", LOOSE, SUM),
     "<=": (r" \le ", LOOSE, SUM),
@@ -241,6 +242,7 @@ CONSTANTS = {
     0.06649038006690545: r"\tfrac{1}{6\sqrt{2\pi}}",
     0.0001: "10^{-4}",
 }
+WORD = r"\text"
 GREEK = ("alpha", "beta", "epsilon", "lambda", "sigma")
 
 
@@ -250,4 +252,4 @@ def symbol(name: str) -> str:
         return name
     if name in GREEK:
         return f"\\{name}"
-    return rf"\text{{{name.replace('_', ' ')}}}"
+    return f"{WORD}{{{name.replace('_', ' ')}}}"

@@ -61,36 +61,40 @@ FORMULAS = {
         r" 0 & \text{otherwise} \end{cases}",
     ),
     "moments": (
-        r"\bar{x}_i = \frac{\bar{\text{mean}}}{n}"
-        r" + \frac{2 \, \bar{\text{variance}}}{n} \, \left(x_i - \text{mean}\right)",
+        r"\bar{x}_i = \frac{\overline{\text{mean}}}{n}"
+        r" + \frac{2 \cdot \overline{\text{variance}}}{n} \cdot \left(x_i - \text{mean}\right)",
     ),
     "conv": (
-        r"\bar{\text{input}} = \text{deconv}\left(\bar{\text{output}}, \text{filter}\right)",
-        r"\bar{\text{bias}} = \bar{\text{output}}",
+        r"\overline{\text{input}} = \text{deconv}\left(\overline{\text{output}}, \text{filter}\right)",
+        r"\overline{\text{bias}} = \overline{\text{output}}",
     ),
     "deconv": (
-        r"\bar{\text{input}} = \text{conv}\left(\bar{\text{output}}, \text{filter}\right)",
-        r"\bar{\text{bias}} = \bar{\text{output}}",
+        r"\overline{\text{input}} = \text{conv}\left(\overline{\text{output}}, \text{filter}\right)",
+        r"\overline{\text{bias}} = \overline{\text{output}}",
     ),
-    "box": (r"\bar{\text{input}} = \text{debox}\left(\bar{\text{output}}\right)",),
-    "debox": (r"\bar{\text{input}} = \text{box}\left(\bar{\text{output}}\right)",),
+    "box": (
+        r"\overline{\text{input}} = \text{debox}\left(\overline{\text{output}}\right)",
+    ),
+    "debox": (
+        r"\overline{\text{input}} = \text{box}\left(\overline{\text{output}}\right)",
+    ),
     "max_pool": (
-        r"\bar{\text{input}} = \text{desample}\left(\bar{\text{output}},"
+        r"\overline{\text{input}} = \text{desample}\left(\overline{\text{output}},"
         r" \text{argmax pool}\left(\text{input}\right)\right)",
     ),
     "max_pool_with_index": (
-        r"\bar{\text{input}} = \text{desample}\left(\bar{\text{output}},"
+        r"\overline{\text{input}} = \text{desample}\left(\overline{\text{output}},"
         r" \text{index}\right)",
     ),
     "avg_pool": (
-        r"\bar{\text{input}} = \text{debox}\left(\frac{\bar{\text{output}}}{n}\right)",
+        r"\overline{\text{input}} = \text{debox}\left(\frac{\overline{\text{output}}}{n}\right)",
     ),
     "sample": (
-        r"\bar{\text{input}} = \text{desample}\left(\bar{\text{output}},"
+        r"\overline{\text{input}} = \text{desample}\left(\overline{\text{output}},"
         r" \text{index}\right)",
     ),
     "desample": (
-        r"\bar{\text{input}} = \text{sample}\left(\bar{\text{output}}, \text{index}\right)",
+        r"\overline{\text{input}} = \text{sample}\left(\overline{\text{output}}, \text{index}\right)",
     ),
 }
 FORMULAS["min_reduce"] = FORMULAS["max_reduce"]
