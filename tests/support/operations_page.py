@@ -44,8 +44,8 @@ EACH = """
 ## Formulas and rules
 
 A bar marks a gradient: $\\bar{x}$ is what the rules call `dx`, the derivative of the outputs of
-the graph with respect to $x$. Products are element by element, except for those of matrices
-in `matmul` and `linear`. A rule knows nothing of broadcasting: where an operand was broadcast,
+the graph with respect to $x$. A dot is a product of elements; matrices side by side, in
+`matmul` and `linear`, are multiplied as matrices. A rule knows nothing of broadcasting: where an operand was broadcast,
 its gradient is summed afterwards. Where a rule is written in Python, an example shows what it
 emits.
 """
@@ -105,7 +105,7 @@ NOTES = {
     "max_reduce": "$k$ is the number of elements that share the maximum.",
     "min_reduce": "$k$ is the number of elements that share the minimum.",
     "moments": "$n$ is the number of elements of each mean.",
-    "box": "Of a mean, the gradient is divided by the volume of the window before.",
+    "box": "Of a mean, the gradient is first divided by the volume of the window.",
     "debox": "The result is divided by the volume of the window if the operation is.",
     "max_pool": "A maximum that lies in the border receives nothing.",
     "avg_pool": "$n$ is the number of elements of each window.",
