@@ -50,6 +50,7 @@ from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.runtimes import ALL, RUNTIMES, STANDARD, CommonSubset, Runtime
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import Data, put_literals, store_constants
+from nnef_grad.targets.weights import split_large_variables
 
 __all__ = ["TARGETS", "Lowered", "lower"]
 
@@ -142,6 +143,7 @@ _ALWAYS = (
 )
 _LAST = (
     _Pass("onnx", DATA, copy_outputs),
+    _Pass("tract", {"variable"}, split_large_variables),
     _Pass("tract", {"slice"}, workarounds.hold_steps),
     _Pass("tract", {"tile"}, workarounds.join_repeats),
     _Pass("tract", {"sub"}, workarounds.add_opposites),

@@ -34,7 +34,8 @@ class Speeds(NamedTuple):
             depthwise_deconvolution.
         transposition: bytes, where one axis moves past others; so are the next three.
         shuffle: a transposition in which more than one axis moves.
-        copies: elements that stay side by side.
+        copies: elements that stay side by side. With a stride, elements or long runs of
+            them take as long as a transposition, and short runs as a shuffle.
         arithmetic: element by element, and sums.
         outer: an outer product over more than two axes.
         operation: the time to begin with it.
@@ -56,7 +57,7 @@ class Speeds(NamedTuple):
     operation: float
 
 
-_TRACT = Speeds(14, 16, 200, 32, 120, 3_100, 16, 200, 110, 430, 34, 30, 2_000, 500)
+_TRACT = Speeds(14, 16, 200, 32, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 500)
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
@@ -123,6 +124,9 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
     return total
 
 
+# So many elements are copied faster as a run than one by one.
+_SHORT = 16
+
 _MEMORY = {
     **dict.fromkeys(("slice", "concat", "pad", "tile", "copy", *RESHAPING), "copies"),
     **dict.fromkeys(PRODUCTS, "copies"),
@@ -132,7 +136,15 @@ _MEMORY = {
 def _kind_of_memory(op: Operation) -> str:
     if op.name == "transpose":
         return "transposition" if _moves_one_axis(op) else "shuffle"
+    if op.name == "slice" and max(op.attributes["stride"], default=1) > 1:
+        return "shuffle" if _takes_short_runs(op) else "transposition"
     return _MEMORY.get(op.name, "outer" if outer_factors(op) else "arithmetic")
+
+
+def _takes_short_runs(op: Operation) -> bool:
+    """Whether elements that lie side by side stay so, by a few."""
+    (x,) = op.inputs
+    return 1 < prod(x.shape[max(op.attributes["axes"]) + 1 :]) < _SHORT
 
 
 def _moves_one_axis(op: Operation) -> bool:

@@ -570,11 +570,15 @@ def test_a_deconvolution_is_a_convolution_with_the_filter_turned_around() -> Non
 grad_x_elements = reshape(grad_y, shape = [12, 4, 1, 4, 1]);
 grad_x_padded = pad(grad_x_elements, padding = [(0, 0), (0, 0), (0, 1), (0, 0), (0, 1)]);
 grad_x_spread = reshape(grad_x_padded, shape = [2, 6, 8, 8]);
-grad_x_impulse = unsqueeze(1.0, axes = [0, 1, 2, 3]);
-grad_x_planes = reshape(w, shape = [24, 1, 3, 3]);
-grad_x_turned = conv(grad_x_impulse, grad_x_planes, padding = [(2, 2), (2, 2)]);
-grad_x_kernels = reshape(grad_x_turned, shape = [6, 4, 3, 3]);
-grad_x_exchanged = transpose(grad_x_kernels, axes = [1, 0, 2, 3]);
+grad_x_layer = slice(w, axes = [2], begin = [2], end = [3]);
+grad_x_layer_1 = slice(w, axes = [2], begin = [1], end = [2]);
+grad_x_layer_2 = slice(w, axes = [2], begin = [0], end = [1]);
+grad_x_in_order = concat([grad_x_layer, grad_x_layer_1, grad_x_layer_2], axis = 2);
+grad_x_layer_3 = slice(grad_x_in_order, axes = [3], begin = [2], end = [3]);
+grad_x_layer_4 = slice(grad_x_in_order, axes = [3], begin = [1], end = [2]);
+grad_x_layer_5 = slice(grad_x_in_order, axes = [3], begin = [0], end = [1]);
+grad_x_in_order_1 = concat([grad_x_layer_3, grad_x_layer_4, grad_x_layer_5], axis = 3);
+grad_x_exchanged = transpose(grad_x_in_order_1, axes = [1, 0, 2, 3]);
 grad_x = conv(grad_x_spread, grad_x_exchanged, padding = [(1, 1), (1, 1)]);"""
     )
 
