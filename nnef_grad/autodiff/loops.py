@@ -55,6 +55,8 @@ def linearized(
         differentiate: makes the backward graph of a body.
         supply: names the tensors that are collected besides.
     """
+    if all(operation.name != SCAN for operation, _ in activity.operations):
+        return graph, activity
     richer: dict[tuple[Tensor, ...], Operation] = {}
     operations: list[tuple[Operation, Derivation]] = []
     for operation, derivation in activity.operations:
@@ -68,8 +70,6 @@ def linearized(
             derivation = Derivation(vjp=reverse.pull_back, is_traced=False)
             operation = saving
         operations.append((operation, derivation))
-    if not richer:
-        return graph, activity
     whole = tuple(richer.get(op.outputs, op) for op in graph.operations)
     graph = replace(graph, operations=whole)
     return graph, Activity(activity.tensors, operations)

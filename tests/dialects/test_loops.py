@@ -5,11 +5,13 @@ in the interpreter and in tract.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from support import recurrent
 from support.dialect_models import (
     Array,
@@ -22,7 +24,9 @@ from support.runtimes import Stored, compare, needs, run
 
 import nnef_grad
 from nnef_grad.autodiff.loop_draft import LoopDraft
+from nnef_grad.cli import main
 from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.loops import loops_in
 
 LOOPS = [model for model in models() if "tract_core_scan(" in model.text]
 every_loop = pytest.mark.parametrize("model", LOOPS, ids=[m.name for m in LOOPS])
@@ -164,6 +168,66 @@ def test_jacobians(model: Model, tmp_path: Path) -> None:
         for graph in (loop, steps)
     )
     assert_alike(found, wanted)
+
+
+# ---- What is said of loops ----
+
+LONG = """version 1.0;
+extension tract_registry tract_core;
+
+fragment cell( a: tensor<scalar>, b: tensor<scalar> ) -> ( c: tensor<scalar>, n: tensor<scalar> )
+{
+    c = tanh(a + b);
+    n = exp(a);
+}
+
+graph net( x, h ) -> ( y )
+{
+    x = external(shape = [1001, 3]);
+    h = external(shape = [1, 3]);
+    y, z = tract_core_scan(body = 'cell', scan = [('a', x, 0, 1)], full = [], state = [('b', h, 'c')],
+        output = [('c', 'last', 0, 1), ('n', 'full', 0, 1)]);
+}
+"""
+
+
+def test_a_loop_costs_what_its_steps_do(tmp_path: Path) -> None:
+    (model,) = (model for model in LOOPS if model.name == "scan_cell")
+    loop, steps = map(nnef_grad.statistics, both(model, tmp_path))
+    assert loop.multiply_adds == steps.multiply_adds
+    assert not loop.uncounted
+
+
+def test_what_no_result_needs_is_left_out() -> None:
+    backward = nnef_grad.differentiate(nnef_grad.loads(LONG), wrt=["h"])
+    forward, back = loops_in(backward.graph)
+    names = [{op.name for op in loop.body.operations} for loop in (forward, back)]
+    assert "exp" not in names[0]
+    assert [t.name for t in back.made] == ["grad_b"]
+
+
+def test_a_loop_without_derivative_has_none() -> None:
+    """Gradients reach the loop, and no state or input of it moves what they come from."""
+    text = LONG.replace("c = tanh(a + b)", "c = floor(a + b)").replace("1001", "6")
+    backward = nnef_grad.differentiate(nnef_grad.loads(text, unroll=0), wrt=["x"])
+    assert "'x' does not influence 'y': its gradient is zeros" in backward.warnings
+
+
+def test_the_target_that_has_loops_keeps_them(tmp_path: Path) -> None:
+    path = tmp_path / "long.nnef"
+    path.write_text(LONG, "utf-8")
+    run_cli = partial(CliRunner().invoke, main)
+    words = [str(path), "-o", str(tmp_path / "out")]
+    result = run_cli([*words, "--target", "tract"])
+    assert result.exit_code == 0, result.stderr
+    made = (tmp_path / "out" / "graph.nnef").read_text("utf-8")
+    # The forward loop, the comment that names it, its derivative.
+    assert made.count("tract_core_scan(") == 3
+    for target in ("nnef", "portable"):
+        result = run_cli([*words, "--force", "--target", target])
+        assert result.exit_code == 2
+        assert "'tract_core_scan' of more than 1,000 steps" in result.stderr
+        assert "read it with --unroll N" in result.stderr
 
 
 # ---- Against torch ----
