@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation
+from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.language.library import standard
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
@@ -85,8 +86,9 @@ class CommonSubset:
         if operation.name not in standard():
             return operation.definition.registry not in self.registries
         exceptions = self._exceptions.get(operation.name, ())
-        if any(holds(operation) for holds in exceptions):
-            return True
+        with number_needed_by(operation):
+            if any(holds(operation) for holds in exceptions):
+                return True
         self._found[id(operation)] = operation
         return False
 
