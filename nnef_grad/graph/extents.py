@@ -211,7 +211,10 @@ def symbols_of(value: object) -> list[str]:
 
 def may_exceed(extent: Dimension, bound: Dimension) -> bool:
     """Whether an extent is greater than a bound for some numbers, as far as is known."""
-    _, most = _bounds(extent - bound)
+    difference = extent - bound
+    if not isinstance(difference, Extent):
+        return difference > 0
+    _, most = _bounds(difference)
     return most is None or most > 0
 
 

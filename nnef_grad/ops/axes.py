@@ -52,5 +52,10 @@ class Positions:
             return self.start
         return self.start + (self.count - 1) * self.step
 
+    def are_all(self, extent: int) -> bool:
+        """Whether they are all positions of an axis, in their order."""
+        is_forward = self.step == 1 or extent == 1
+        return is_forward and self.least == 0 and self.count == extent
+
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.start, self.stop, self.step))

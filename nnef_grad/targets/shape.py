@@ -123,7 +123,7 @@ def slice_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 def take(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
     """The elements at the positions along some axes."""
-    positions = {a: p for a, p in positions.items() if p != Positions(0, x.shape[a])}
+    positions = {a: p for a, p in positions.items() if not p.are_all(x.shape[a])}
     if not positions:
         return x
     if any(map(_is_backward, positions.values())):
