@@ -42,10 +42,11 @@ from nnef_grad.errors import (
     UsageError,
     located,
 )
-from nnef_grad.graph.extents import OpenExtentError, nominal
+from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.symbols import number_needed_by
 
 # The most elements of a matrix that the gradient of a gather has without a warning.
 MAX_ELEMENTS = 100_000_000
@@ -191,11 +192,8 @@ class _Sweep:
             return
         self.emit.origin = operation
         self.emit.naming = partial(_step_name, operation)
-        with located(operation.span):
-            try:
-                found = self._pulled_back(operation, derivation, received)
-            except OpenExtentError as error:
-                raise error.of(operation.name, operation.span) from None
+        with located(operation.span), number_needed_by(operation):
+            found = self._pulled_back(operation, derivation, received)
         for operand, gradient in found:
             if operand.name in self.activity.tensors:
                 self._accumulate(operand, gradient, operation)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import prod
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, NoReturn, Union
 
 from nnef_grad.errors import InvalidGraphError
@@ -85,21 +85,21 @@ class Extent:
 
     def __add__(self, other: object) -> Any:
         if not isinstance(other, _NUMBERS):
-            return NotImplemented
+            return self._with(other)
         return _sum([*self.terms.items(), *_terms(other).items()])
 
     def __neg__(self) -> Any:
         return _sum((symbols, -factor) for symbols, factor in self.terms.items())
 
     def __sub__(self, other: object) -> Any:
-        return self + (-other) if isinstance(other, _NUMBERS) else NotImplemented
+        return self + (-other) if isinstance(other, _NUMBERS) else self._with(other)
 
     def __rsub__(self, other: object) -> Any:
         return -self + other
 
     def __mul__(self, other: object) -> Any:
         if not isinstance(other, _NUMBERS):
-            return NotImplemented
+            return self._with(other)
         return _sum(
             (tuple(sorted(mine + theirs)), factor * times)
             for mine, factor in self.terms.items()
@@ -110,11 +110,13 @@ class Extent:
 
     def __divmod__(self, other: object) -> Any:
         if not isinstance(other, _NUMBERS):
-            return NotImplemented
+            return self._with(other)
         return _divided(self, other)
 
     def __rdivmod__(self, other: object) -> Any:
-        return _divided(other, self) if isinstance(other, Integral) else NotImplemented
+        return (
+            _divided(other, self) if isinstance(other, Integral) else self._with(other)
+        )
 
     def __floordiv__(self, other: object) -> Any:
         return divmod(self, other)[0]
@@ -138,12 +140,12 @@ class Extent:
 
     def __lt__(self, other: object) -> Any:
         if not isinstance(other, _NUMBERS):
-            return NotImplemented
+            return self._with(other)
         return _is_less(self, other, f"{self} is less than {other}")
 
     def __gt__(self, other: object) -> Any:
         if not isinstance(other, _NUMBERS):
-            return NotImplemented
+            return self._with(other)
         return _is_less(other, self, f"{self} is greater than {other}")
 
     def __ge__(self, other: object) -> Any:
@@ -162,6 +164,10 @@ class Extent:
 
     def _number(self) -> NoReturn:
         raise OpenExtentError(f"the extent {self} has no number")
+
+    def _with(self, other: object) -> Any:
+        """Arithmetic with a fraction needs the number; with others there is none."""
+        return self._number() if isinstance(other, Real) else NotImplemented
 
     __index__ = __int__ = __float__ = __trunc__ = _number
 

@@ -7,13 +7,31 @@ from dataclasses import replace
 from typing import Any
 
 from nnef_grad.errors import UsageError
-from nnef_grad.graph.extents import Extent, symbols_of
+from nnef_grad.graph.extents import Extent, OpenExtentError, symbols_of
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 
 
 def symbols(graph: Graph) -> list[str]:
     """The names of the symbols of a graph, sorted. All are in the shapes of its inputs."""
     return symbols_of(tuple(tensor.shape for tensor in graph.inputs))
+
+
+class number_needed_by:  # noqa: N801
+    """Names the operation in errors of extents that need a number, raised inside."""
+
+    __slots__ = ("_operation",)
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, OpenExtentError):
+            raise error.of(self._operation.name, self._operation.place) from None
 
 
 def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:

@@ -20,13 +20,12 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
-from nnef_grad.graph.extents import OpenExtentError, symbols_of
+from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
-from nnef_grad.graph.symbols import symbols
+from nnef_grad.graph.symbols import number_needed_by, symbols
 from nnef_grad.ops.traits import DATA, LAYERS
-from nnef_grad.source import Span
 
 # Importing the families enters their lowerings.
 from nnef_grad.targets import (  # noqa: F401  # noqa: F401
@@ -210,17 +209,9 @@ def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Gra
 
 def _lowering(operation: Operation) -> Decompose | None:
     """Puts other operations in the place of one that a runtime lacks."""
-    try:
+    with number_needed_by(operation):
         form = find_lowering(operation)
-    except OpenExtentError as error:
-        raise error.of(operation.name, _place(operation)) from None
     return None if form is None else partial(_filled, form)
-
-
-def _place(operation: Operation) -> Span | None:
-    """That of an operation, or of the one whose derivative it is part of."""
-    origin = operation.origin
-    return operation.span or (None if origin is None else origin.span)
 
 
 def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Operand]:

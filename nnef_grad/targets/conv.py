@@ -120,7 +120,7 @@ def turned_convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor
     """
     (x, w), groups = op.inputs[:2], groups_of(op)
     strides = zip(windows.stride, windows.down, strict=True)
-    factors = [1, 1, *(s if count > 1 else 1 for s, count in strides)]
+    factors = [1, 1, *(s if count != 1 else 1 for s, count in strides)]
     dilated = spread(emit, x, factors, zeros=True)
     padding = [
         (axis.reach - 1 + axis.begin, axis.up - extent - axis.begin)

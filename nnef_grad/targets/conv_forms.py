@@ -48,7 +48,9 @@ MOST_PHASES = 16
 
 # Without a bias, over one to three axes.
 _PLAIN = touching & ~biased & ~repeating & ~no_space & ~above_rank(5)
-_FEW_PLACES = _PLAIN & Condition(lambda op: prod(windows_of(op).down) <= MOST_PLACES)
+_FEW_PLACES = _PLAIN & Condition(
+    lambda op: nominal(prod(windows_of(op).down)) <= MOST_PLACES
+)
 _ONE_GROUP = Condition(lambda op: groups_of(op) == 1)
 _GROUPS = ~_ONE_GROUP
 _SEVERAL_AXES = Condition(lambda op: op.outputs[0].rank > 3)

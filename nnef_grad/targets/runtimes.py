@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation
 from nnef_grad.graph.loops import SCAN, operations_in
+from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.language.library import standard
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
@@ -95,8 +96,9 @@ class CommonSubset:
         if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
             return True
         exceptions = self._exceptions.get(operation.name, ())
-        if any(holds(operation) for holds in exceptions):
-            return True
+        with number_needed_by(operation):
+            if any(holds(operation) for holds in exceptions):
+                return True
         self._found[id(operation)] = operation
         return False
 

@@ -110,6 +110,9 @@ UNDECIDED: dict[str, Callable[[], Any]] = {
     "the quotient of S + 1 by 2 is not known": lambda: (S + 1) // 2,
     "the extent B has no number": lambda: range(B),
     "the extent 2*B has no number": lambda: 1.0 / (2 * B),
+    "the extent B + 1 has no number": lambda: (B + 1) - 0.5,
+    "the extent B + 2 has no number": lambda: np.float32(0.5) * (B + 2),
+    "the extent B + 3 has no number": lambda: B + 3 < 0.5,
     "the extent S has no number": lambda: float(S),
 }
 
