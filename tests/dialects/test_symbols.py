@@ -16,6 +16,7 @@ from nnef_grad.errors import NnefGradError, UsageError
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 from nnef_grad.runtimes import find_runtime
 from nnef_grad.targets import TARGETS, lower
+from nnef_grad.training import training_step
 
 HEAD = """\
 version 1.0;
@@ -255,3 +256,39 @@ def test_the_command_names_the_cure(tmp_path: Path) -> None:
     assert not out.exists()
     assert CliRunner().invoke(main, [*words, "--symbol", "B=2"]).exit_code == 0
     assert "shape = [2, 3]" in out.read_text()
+
+
+# ---- Training ----
+
+TONES = Path(__file__).parents[2] / "samples" / "exported" / "tones"
+
+
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [
+        ("softmax_cross_entropy", {}),
+        ("huber", {"batch_statistics": 0.1}),
+        ("mean_squared_error", {"clip_norm": 1.0, "l2": 0.1}),
+    ],
+)
+def test_one_step_for_every_batch(loss: str, options: dict[str, Any]) -> None:
+    random = np.random.default_rng(0)
+
+    def step(symbols: dict[str, int] | None) -> Any:
+        graph = nnef_grad.load(TONES, symbols=symbols)
+        data = nnef_grad.load_data(TONES)
+        settings = {"optimizer": "adam", "data": data, "state": "inputs", **options}
+        return training_step(graph, loss=loss, **settings)
+
+    whole = step(None)
+    run = find_runtime("tract").compile(whole.graph, whole.data)
+    for batch in BATCHES:
+        sized = step({"B": batch})
+        inputs = sized.graph.inputs
+        fed = {
+            t.name: np.abs(np.array(random.standard_normal(t.shape))) for t in inputs
+        }
+        wanted = nnef_grad.evaluate(sized.graph, fed, sized.data)
+        agree(nnef_grad.evaluate(whole.graph, fed, whole.data), wanted, 1e-12)
+        found = run([np.array(fed[t.name], np.float32) for t in whole.graph.inputs])
+        agree(dict(zip(wanted, found, strict=True)), wanted, 1e-4)
