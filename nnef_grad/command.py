@@ -14,12 +14,13 @@ from typing import Any
 import nnef_grad
 from nnef_grad import console
 from nnef_grad.autodiff.backward import Wrt
+from nnef_grad.build.loops import LONGEST, SHORT
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables, from_container, from_source
 from nnef_grad.progress import Progress
 from nnef_grad.storage.containers import Container, open_container
-from nnef_grad.storage.data import arrays_of
+from nnef_grad.storage.data import SinglePrecision, arrays_of
 from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
 
 WRONG_GRADIENT = 1
@@ -44,6 +45,7 @@ _ADVICE = {
     "lenient": ", or read it with --lenient",
     "overwrite": ": use --force to replace it",
     "symbol": ": give it one with --symbol, or by --batch or --input-shape",
+    "unroll": ": read it with --unroll N, for so many steps",
     "smaller": ": try a smaller --batch or --input-shape, or allow it by --check-memory",
 }
 
@@ -72,6 +74,7 @@ def compile_model(
     lenient: bool,
     dialect: str | None,
     symbol: tuple[str, ...],
+    unroll: int | None,
     target: str,
     check: bool,
     check_seed: int,
@@ -96,6 +99,7 @@ def compile_model(
             lenient=lenient,
             dialect=dialect,
             symbols=symbol,
+            unroll=unroll_of(unroll, target),
         )
     with progress.stage("differentiating"):
         backward = _differentiation(jacobian, seed)(
@@ -110,6 +114,9 @@ def compile_model(
     untrained = _is_untrained(graph, stored)
     with progress.stage("lowering"):
         backward, constants = _lower(backward, target, output)
+        if target != "nnef" and stored is not None:
+            made = SinglePrecision(stored, declared_variables(backward.graph))
+            constants = ChainMap({**constants}, made)  # type: ignore[arg-type]
     if stats is not None:
         _report_statistics(graph, backward, stats == "full", as_json=format == "json")
     if check:
@@ -164,13 +171,23 @@ def read_model(
     return from_container(container, **options)
 
 
+def unroll_of(given: int | None, target: str) -> int:
+    """How many steps a loop may have to be put as its steps: where there are loops, those
+    of long ones take longer to load.
+    """
+    if given is not None:
+        return given
+    return SHORT if target == "tract" else LONGEST
+
+
 def _lower(
     backward: nnef_grad.Backward, target: str, output: str
 ) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
     """The backward graph lowered for a target, and the data of the constants that
     became variables.
     """
-    if target == "nnef":
+    has_loops = any(fragment.registry for fragment in backward.graph.fragments)
+    if target == "nnef" and not has_loops:
         # Importing the lowerings, and numpy with them, takes longer than compiling.
         return backward, {}
     lowered = nnef_grad.lower(backward.graph, target)
@@ -204,7 +221,7 @@ def _write(
         console.print_result(nnef_grad.dumps(backward))
         return
     # The constants come first: an unused file of the model may have the same label.
-    found: Any = ChainMap(dict(constants), stored or {})  # type: ignore[arg-type]
+    found: Any = ChainMap(constants, stored or {})  # type: ignore[arg-type]
     data = None if _is_text(output) else found
     nnef_grad.save(backward, output, data=data, partial=partial, overwrite=force)
 

@@ -34,7 +34,7 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 # Lenient reading repairs known mistakes of exporters; overwriting replaces a file; a
 # smaller batch or input takes less memory; a symbol of a dialect needs a number.
-Remedy = Literal["lenient", "overwrite", "smaller", "symbol"]
+Remedy = Literal["lenient", "overwrite", "smaller", "symbol", "unroll"]
 
 
 class Problem(NamedTuple):
@@ -161,7 +161,8 @@ class located:  # noqa: N801
         self, kind: object, error: BaseException | None, trace: object
     ) -> None:
         if isinstance(error, InvalidGraphError) and error.span is None:
-            raise InvalidGraphError(error.message, self._span) from None
+            remedy = error.problems[0].remedy
+            raise InvalidGraphError(error.message, self._span, remedy=remedy) from None
 
 
 @contextmanager

@@ -11,12 +11,13 @@ from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rule_files import check_rules
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.builder import build_graph
+from nnef_grad.build.loops import LONGEST
 from nnef_grad.build.quantization import read_quantization
 from nnef_grad.collector import collector_paused
 from nnef_grad.dialects import TRACT, dialect_of
 from nnef_grad.errors import InvalidGraphError, UsageError, bounded_nesting, suggestion
 from nnef_grad.graph.ir import Graph, Shape
-from nnef_grad.graph.printer import print_graph
+from nnef_grad.graph.printer import is_of_dialect, print_graph
 from nnef_grad.graph.quantization import print_quantization
 from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
@@ -46,6 +47,7 @@ def load(
     lenient: bool = False,
     dialect: str | None = None,
     symbols: Mapping[str, int] | None = None,
+    unroll: int = LONGEST,
 ) -> Graph:
     """Reads a graph, with its quantization info. `load_data` reads the data of its
     variables.
@@ -69,6 +71,9 @@ def load(
             dialect become graphs of standard operations.
         symbols: the numbers of the symbols that a document of tract's dialect has for
             extents.
+        unroll: how many steps a loop of that dialect may have to be put as its steps, one
+            after the other: 1,000, if not given. A longer one stays a loop, which
+            `save` writes as one: only tract runs it.
 
     Returns:
         The flat graph, checked, with the shape of every tensor.
@@ -86,6 +91,7 @@ def load(
         lenient=lenient,
         dialect=dialect,
         symbols=symbols,
+        unroll=unroll,
     )
 
 
@@ -111,6 +117,7 @@ def loads(
     quant: str | None = None,
     dialect: str | None = None,
     symbols: Mapping[str, int] | None = None,
+    unroll: int = LONGEST,
 ) -> Graph:
     """Reads a graph from a string; `name` is its name in error messages, `quant` a
     string of quantization info. Otherwise as `load`.
@@ -127,12 +134,13 @@ def loads(
         lenient,
         dialect=dialect,
         symbols=symbols,
+        unroll=unroll,
     )
 
 
 def dumps(graph: Graph | Backward) -> str:
     """The text of a graph: a flat document of NNEF 1.0."""
-    return print_graph(_graph(graph))
+    return _text(_graph(graph))
 
 
 def save(
@@ -174,7 +182,7 @@ def save(
     declared = declared_variables(graph)
     if everything and data is not None:
         declared += undeclared(declared, data)
-    texts = print_graph(graph), quantization
+    texts = _text(graph), quantization
     _save_stored(path, texts, declared, data, partial, overwrite)
 
 
@@ -217,7 +225,7 @@ def save_several(
     for folder, (graph, data) in models.items():
         declared = declared_variables(graph)
         declared += undeclared(declared, data)
-        texts = print_graph(graph), None
+        texts = _text(graph), None
         for steps, part in _parts(path, texts, declared, data, False).items():
             place = (*filter(None, [folder]), *steps)
             if place in parts:
@@ -273,12 +281,22 @@ def _save_text(
 ) -> None:
     if data is not None:
         raise _no_data_in(path)
-    texts = {Path(path): print_graph(graph)}
+    texts = {Path(path): _text(graph)}
     beside = containers.quantization_path(path)
     if graph.quantization or beside.exists():
         # Old info would be about the tensors of another graph.
         texts[beside] = print_quantization(graph.quantization)
     write_texts(texts, overwrite=overwrite)
+
+
+def _text(graph: Graph) -> str:
+    """The text of a graph, which `load` reads as that graph."""
+    if is_of_dialect(graph):
+        # Importing the lowerings takes longer than compiling.
+        from nnef_grad.targets.dialect import in_dialect
+
+        graph = in_dialect(graph)
+    return print_graph(graph)
 
 
 def declared_variables(graph: Graph) -> list[Declared]:
@@ -307,6 +325,7 @@ def from_source(
     *,
     dialect: str | None = None,
     symbols: Mapping[str, int] | None = None,
+    unroll: int = LONGEST,
     stored: VariableData | None = None,
 ) -> Graph:
     """The checked flat graph of a source; see `load`. The data of its variables, `stored`,
@@ -320,7 +339,14 @@ def from_source(
         if dialect_of(source, dialect) == TRACT:
             from nnef_grad.dialects.tract.reading import Given, read_graph
 
-            given = Given(symbols or {}, stored, inputs.shape, inputs.extent, {*expand})
+            given = Given(
+                symbols or {},
+                stored,
+                inputs.shape,
+                inputs.extent,
+                {*expand},
+                unroll,
+            )
             graph, document = read_graph(source, rules.opset, given)
             _refuse_unknown(document, wanted)
         else:

@@ -208,6 +208,15 @@ OPTIONS: Groups = {
             multiple=True,
         ),
         Option(
+            "--unroll",
+            "nnef-grad recurrent/ --target tract --unroll 16 -o recurrent_bwd/",
+            "Put the steps of a loop of tract's dialect one after the other, if they are N "
+            "at most: 4 for the target tract, which runs loops, 1,000 for others, if not "
+            "given.",
+            type=click.IntRange(min=0),
+            metavar="N",
+        ),
+        Option(
             "--rules",
             "nnef-grad model.nnef --rules rules.nnef",
             "Read rules from FILE: fragments named <operation>_vjp.",

@@ -15,6 +15,7 @@ from nnef_grad.command import (
     render,
     report,
     split,
+    unroll_of,
 )
 from nnef_grad.errors import Problem, UsageError
 from nnef_grad.model import declared_variables
@@ -55,6 +56,7 @@ def make_step(
     lenient: bool,
     dialect: str | None,
     symbol: tuple[str, ...],
+    unroll: int | None,
     format: str,
     quiet: bool,
 ) -> None:
@@ -72,6 +74,7 @@ def make_step(
             lenient=lenient,
             dialect=dialect,
             symbols=symbol,
+            unroll=unroll_of(unroll, target),
         )
     data: Mapping[str, Any] = {}
     if container is not None and not _is_text(out):

@@ -14,7 +14,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.rule_results import counted
 from nnef_grad.build.simplify import restore
 from nnef_grad.errors import UsageError, suggestion
-from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import assign_names, substitute
 from nnef_grad.graph.passes import count_uses, prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
@@ -39,6 +39,8 @@ class Backward:
             way.
         outputs: the outputs that were differentiated.
         stopped: the tensors that were treated as constants.
+        loops: those of the forward graph that collect what their derivatives need; their
+            first results are those that they have there.
         is_jacobian: whether the results are whole Jacobians, in place of products with
             seeds.
     """
@@ -50,6 +52,7 @@ class Backward:
     reductions: int
     outputs: tuple[str, ...]
     stopped: tuple[str, ...] = ()
+    loops: tuple[Operation, ...] = ()
     is_jacobian: bool = False
 
     def __repr__(self) -> str:

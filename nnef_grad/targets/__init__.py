@@ -19,9 +19,12 @@ from typing import NamedTuple
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.collector import collector_paused
-from nnef_grad.errors import Problem, UnsupportedError, UsageError
+from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
+from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.graph.symbols import number_needed_by, symbols
 from nnef_grad.ops.traits import DATA, LAYERS
 
 # Importing the families enters their lowerings.
@@ -30,6 +33,7 @@ from nnef_grad.targets import (  # noqa: F401  # noqa: F401
     conv,
     conv_forms,
     elementwise,
+    loops,
     matrix,
     pool,
     reduce,
@@ -40,8 +44,9 @@ from nnef_grad.targets import fusion_workarounds as workarounds
 from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
 from nnef_grad.targets.forms import choose_forms
 from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
+from nnef_grad.targets.loops import put_constants_before_loops, put_steps
 from nnef_grad.targets.registry import find_lowering, refusal
-from nnef_grad.targets.runtimes import ALL, RUNTIMES, CommonSubset, Runtime
+from nnef_grad.targets.runtimes import ALL, RUNTIMES, STANDARD, CommonSubset, Runtime
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import Data, put_literals, store_constants
 from nnef_grad.targets.weights import split_large_variables
@@ -93,13 +98,14 @@ def lower(graph: Graph, target: str) -> Lowered:
         raise UsageError(f"the target is one of {names}, and not '{target}'")
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in TARGETS[target]))
     if not runtimes:
-        return Lowered(graph)
-    graph = choose_forms(prune(matrix.join_products(graph)), TARGETS[target])
-    kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
+        return Lowered(_without_loops(graph))
     common = CommonSubset(runtimes)
-    graph = _applied(_FIRST, graph, common)
-    while (changed := _round(graph, common, kept)) is not graph:
-        graph = changed
+    if not common.registries:
+        _refuse_symbols(graph, runtimes)
+    if REGISTRY in common.registries:
+        body = partial(_in_rounds, target=target, common=common, last=_LAST)
+        graph = put_constants_before_loops(with_bodies(graph, body))
+    graph = _in_rounds(graph, target, common, (*_LAST, *_OF_INPUTS))
     graph, data = store_constants(graph, common.lacks)
     lacking = list(compress(graph.operations, common.lacking(graph.operations)))
     if lacking:
@@ -142,12 +148,36 @@ _LAST = (
     _Pass("tract", {"sub"}, workarounds.add_opposites),
     _Pass("tract", {"sum_reduce", "mean_reduce"}, workarounds.split_sums),
     _Pass("onnx", {"pad"}, workarounds.hold_zeros),
-    _Pass("tract", {"cast"}, make_inputs_scalar),
     _Pass("tract", None, rename_misread),
 )
+# The inputs of the body of a loop stay what they are.
+_OF_INPUTS = (_Pass("tract", {"cast"}, make_inputs_scalar),)
 
 
-def _round(graph: Graph, common: CommonSubset, kept: Set[Tensor]) -> Graph:
+def _without_loops(graph: Graph) -> Graph:
+    """The graph as the standard has it, with steps in the place of loops."""
+    graph = put_steps(graph)
+    long = [op for op in graph.operations if op.name == SCAN]
+    if long:
+        raise UnsupportedError.collect([_problem(op, [STANDARD]) for op in long])
+    return graph
+
+
+def _in_rounds(
+    graph: Graph, target: str, common: CommonSubset, last: Sequence[_Pass]
+) -> Graph:
+    """The graph with operations that all runtimes have, but for constants."""
+    graph = choose_forms(prune(matrix.join_products(graph)), TARGETS[target])
+    kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
+    graph = _applied(_FIRST, graph, common)
+    while (changed := _round(graph, common, kept, last)) is not graph:
+        graph = changed
+    return graph
+
+
+def _round(
+    graph: Graph, common: CommonSubset, kept: Set[Tensor], last: Sequence[_Pass]
+) -> Graph:
     """The graph with operations replaced that a runtime lacks, once."""
     found = remove_copies(graph, kept)
     found = put_literals(found, common.lacks)
@@ -157,7 +187,7 @@ def _round(graph: Graph, common: CommonSubset, kept: Set[Tensor]) -> Graph:
         found, [_lowering(op) if is_lacking else None for op, is_lacking in lacking]
     )
     if found is graph:
-        found = _applied(_LAST, found, common)
+        found = _applied(last, found, common)
     return graph if found is graph else prune(found)
 
 
@@ -179,7 +209,8 @@ def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Gra
 
 def _lowering(operation: Operation) -> Decompose | None:
     """Puts other operations in the place of one that a runtime lacks."""
-    form = find_lowering(operation)
+    with number_needed_by(operation):
+        form = find_lowering(operation)
     return None if form is None else partial(_filled, form)
 
 
@@ -194,6 +225,19 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
     ]
 
 
+def _refuse_symbols(graph: Graph, runtimes: Sequence[Runtime]) -> None:
+    """Raises `UnsupportedError` where an extent has no number."""
+    open_names = symbols(graph)
+    lacking = " and ".join(runtime.title for runtime in runtimes)
+    if open_names:
+        message = (
+            f"{lacking} cannot run the extent '{open_names[0]}', which has no number"
+        )
+        inputs = (op for op in graph.operations if op.name == "external")
+        place = next(op.span for op in inputs if symbols_of(op.outputs[0].shape))
+        raise UnsupportedError(message, place, remedy="symbol")
+
+
 def _problem(operation: Operation, runtimes: Sequence[Runtime]) -> Problem:
     """The runtimes that still lack an operation, which may be one of the compiler's own,
     and why it has no other form.
@@ -203,4 +247,5 @@ def _problem(operation: Operation, runtimes: Sequence[Runtime]) -> Problem:
     name = next(integers, None)
     described = f"'{operation.name}'" + (f" of the integers '{name}'" if name else "")
     message = f"{lacking} cannot run {described}{refusal(operation)}"
-    return Problem(message, operation.span)
+    remedy: Remedy | None = "unroll" if operation.name == SCAN else None
+    return Problem(message, operation.span, remedy)

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
+from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.loops import Way, loop_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import (
     REPEATING,
@@ -21,7 +23,6 @@ from nnef_grad.ops.windows import (
 )
 from nnef_grad.targets.windows import (
     form_blocks,
-    is_still,
     moving_axes,
     skipping_axes,
 )
@@ -175,7 +176,11 @@ of_some_axes = other_than(axis_start=0) | other_than(axis_count=-1) & ~_to_rank
 _to_0 = Condition(lambda op: 0 in op.attributes["end"])
 open_ended = _to_0 & Condition(lambda op: {*op.attributes["stride"]} <= {1})
 # Padding is negative.
-cropping = Condition(lambda op: any(min(p) < 0 for p in op.attributes["padding"]))
+# tract wants the numbers of a padding.
+open_padding = Condition(lambda op: bool(symbols_of(op.attributes["padding"])))
+cropping = Condition(
+    lambda op: any(n < 0 for sides in op.attributes["padding"] for n in sides)
+)
 
 
 @Condition
@@ -196,7 +201,7 @@ def needless_stride(op: Operation) -> bool:
     if {*op.attributes["stride"]} <= {1}:
         return False
     taken = slice_positions(_operand(op), **op.settings).values()
-    return any(positions.step > 1 == len(positions) for positions in taken)
+    return any(positions.step > 1 == positions.count for positions in taken)
 
 
 @Condition
@@ -221,7 +226,7 @@ def _on_an_axis(holds: Callable[[AxisWindows], bool]) -> Condition:
 
 # Windows are not the elements one by one along batch or channels, or dilated.
 across = _windowed(
-    lambda windows: any(not is_still(c) or c.dilation > 1 for c in windows.axes[:2])
+    lambda windows: any(not c.is_still or c.dilation > 1 for c in windows.axes[:2])
 )
 # There are no axes after batch and channels.
 no_space = ~above_rank(2)
@@ -273,3 +278,36 @@ number_as_bias = biased & Condition(lambda op: _operand(op, 2) == ())
 def bias_not_by_channel(op: Operation) -> bool:
     """The bias has axes, and not just a number for each channel."""
     return _operand(op, 2) not in ((), (1, _result(op)[1]))
+
+
+# ---- Loops ----
+
+
+@Condition
+def collecting_several_ways(op: Operation) -> bool:
+    """Parts are collected from both ends, or one is made of another that is collected along
+    another axis.
+    """
+    loop = loop_of(op)
+    collected = {loop.body.outputs[one.output]: one.way for one in loop.collected}
+    if len({way.direction for way in collected.values()}) > 1:
+        return True
+    # The ways of what each tensor of the body is made of.
+    ways: dict[Tensor, set[Way]] = {}
+    for inner in loop.body.operations:
+        before = set[Way]().union(*(ways.get(x, ()) for x in inner.inputs))
+        for tensor in inner.outputs:
+            own = {collected[tensor]} if tensor in collected else set()
+            ways[tensor] = before | own
+    return any(ways[tensor] != {way} for tensor, way in collected.items())
+
+
+@Condition
+def making_constants(op: Operation) -> bool:
+    """What a step makes does not depend on any."""
+    loop = loop_of(op)
+    moving = {*loop.state_inputs, *loop.parts}
+    for inner in loop.body.operations:
+        if not moving.isdisjoint(inner.inputs):
+            moving.update(inner.outputs)
+    return not moving.issuperset(loop.body.outputs)

@@ -20,7 +20,9 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.ops.windows import AxisWindows, Windows, windows_of
@@ -46,7 +48,9 @@ MOST_PHASES = 16
 
 # Without a bias, over one to three axes.
 _PLAIN = touching & ~biased & ~repeating & ~no_space & ~above_rank(5)
-_FEW_PLACES = _PLAIN & Condition(lambda op: prod(windows_of(op).down) <= MOST_PLACES)
+_FEW_PLACES = _PLAIN & Condition(
+    lambda op: nominal(prod(windows_of(op).down)) <= MOST_PLACES
+)
 _ONE_GROUP = Condition(lambda op: groups_of(op) == 1)
 _GROUPS = ~_ONE_GROUP
 _SEVERAL_AXES = Condition(lambda op: op.outputs[0].rank > 3)
@@ -174,7 +178,7 @@ def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """
     x, windows = _padded(emit, op)
     w, groups, each = op.inputs[1], groups_of(op), []
-    axes = [axis for axis in range(1, w.rank) if w.shape[axis] > 1] or [1]
+    axes = [axis for axis in range(1, w.rank) if w.shape[axis] != 1] or [1]
     for window in _windows(emit, x, windows, first=2):
         elements = reshaped(emit, window, w.shape, "elements")
         products = emit("mul", w, elements, hint="products")
@@ -249,7 +253,7 @@ def convolution_for_each_phase(emit: Emitter, op: Operation) -> Sequence[Tensor]
         for place, part in parts.items():
             lines.setdefault(place[:axis], []).append(part)
         parts = {key: interleaved(emit, line, 2 + axis) for key, line in lines.items()}
-    inside = {2 + axis: range(up) for axis, up in enumerate(windows.up)}
+    inside = {2 + axis: Positions(0, up) for axis, up in enumerate(windows.up)}
     return [take(emit, parts[()], inside)]
 
 
@@ -262,7 +266,7 @@ class _Taps(NamedTuple):
         dilation: the distance of the elements that are read.
     """
 
-    kept: range
+    kept: Positions
     padding: tuple[int, int]
     dilation: int
 
@@ -282,7 +286,7 @@ def _taps(axis: AxisWindows, phase: int) -> _Taps | None:
     if end <= 0 or first >= axis.down:
         return None
     common = gcd(axis.stride, axis.dilation)
-    kept = range(low, high + 1, axis.stride // common)
+    kept = Positions(low, high + 1, axis.stride // common)
     return _Taps(kept, (-first, end - axis.down), axis.dilation // common)
 
 
@@ -307,7 +311,7 @@ def _phase(
         crop(emit, x, (*UNPADDED, *padding), hint="cropped"),
         turned_filter(emit, w, groups, [tap.kept for tap in reached]),
         padding=[(max(p, 0), max(q, 0)) for p, q in padding],
-        dilation=[tap.dilation if len(tap.kept) > 1 else 1 for tap in reached],
+        dilation=[tap.dilation if tap.kept.count > 1 else 1 for tap in reached],
         groups=groups,
         hint="phase",
     )
@@ -321,7 +325,7 @@ def pixel_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     (x, w), groups, (y,) = op.inputs[:2], groups_of(op), op.outputs
     batch, filters = x.shape[:2]
     each, channels = filters // groups, w.shape[1]
-    outer = tuple(extent for extent in (batch, groups) if extent > 1)
+    outer = tuple(extent for extent in (batch, groups) if extent != 1)
     columns = reshaped(emit, x, (*outer, each, prod(x.shape[2:])), "columns")
     inner: Shape = (groups,) if groups > 1 else ()
     rows = reshaped(emit, w, (*inner, each, channels), "rows")
@@ -345,7 +349,11 @@ def _are_rows(op: Operation) -> bool:
     """Whether an operation multiplies rows with rows."""
     flags = op.attributes["transposeA"], op.attributes["transposeB"]
     (y,) = op.outputs
-    return flags == (False, True) and y.rank == 2 and prod(y.shape) <= _LARGEST_RESULT
+    return (
+        flags == (False, True)
+        and y.rank == 2
+        and nominal(prod(y.shape)) <= _LARGEST_RESULT
+    )
 
 
 @form("matmul", _are_rows)

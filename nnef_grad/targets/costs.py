@@ -8,10 +8,11 @@ bench/forms.py, with two threads; only their ratios matter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
-from nnef_grad.graph.ir import Operation
+from nnef_grad.graph.extents import nominal, symbols_of
+from nnef_grad.graph.ir import Operation, shape_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.costs import bytes_moved, multiply_adds
 from nnef_grad.ops.elementwise import outer_factors
@@ -90,9 +91,16 @@ def data_of(operations: Iterable[Operation]) -> set[str]:
 
 def cost(operations: Sequence[Operation], runtime: str) -> float:
     """The nanoseconds that a runtime takes for operations, in their order."""
+    if any(map(_is_open_filter, operations)):
+        return inf
     speeds: dict[str, float] = SPEEDS[runtime]._asdict()
     kinds = work(operations, runtime).items()
     return sum(speeds[kind] * amount for kind, amount in kinds)
+
+
+def _is_open_filter(op: Operation) -> bool:
+    """Whether an operation has a filter whose extents have symbols: no runtime has it."""
+    return op.name in ("conv", "deconv") and bool(symbols_of(shape_of(op.operands[1])))
 
 
 def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
@@ -106,12 +114,13 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
         if op.name in FED or op.outputs[0].name in done:
             continue
         total["operation"] += 1.0
-        total[_kind_of_memory(op)] += bytes_moved(op) / 1000
+        total[_kind_of_memory(op)] += nominal(bytes_moved(op)) / 1000
         if op.name in PRODUCTS:
             slowness = _slowness(op) if runtime in COLLECTING else 1.0
             if op.name == "deconv" and runtime in SPREADING:
                 slowness *= prod(windows_of(op).stride)
-            total[_kind_of_product(op, data)] += multiply_adds(op) * slowness / 1000
+            count = nominal(multiply_adds(op))
+            total[_kind_of_product(op, data)] += count * slowness / 1000
     return total
 
 
@@ -141,7 +150,7 @@ def _takes_short_runs(op: Operation) -> bool:
 def _moves_one_axis(op: Operation) -> bool:
     """Whether the axes are in order but for one; an axis of extent 1 has no place."""
     (x,) = op.inputs
-    order = [axis for axis in op.attributes["axes"] if x.shape[axis] > 1]
+    order = [axis for axis in op.attributes["axes"] if x.shape[axis] != 1]
     others = (order[:i] + order[i + 1 :] for i in range(len(order)))
     return any(rest == sorted(rest) for rest in others)
 

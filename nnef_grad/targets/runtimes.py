@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation
+from nnef_grad.graph.loops import SCAN, operations_in
+from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.language.library import standard
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
@@ -24,7 +26,8 @@ class Runtime(NamedTuple):
     Attributes:
         name: its name in the table.
         title: what messages call it.
-        registries: those whose operations it may be given, beside the standard's.
+        registries: those whose operations it may be given, beside the standard's; where
+            there are any, it may be given extents with symbols as well.
     """
 
     name: str
@@ -33,14 +36,20 @@ class Runtime(NamedTuple):
 
     def lacks(self, operation: Operation) -> bool:
         """Whether the operation, as it is set, must not reach the runtime."""
-        if operation.name not in standard():
-            return operation.definition.registry not in self.registries
+        registry = operation.definition.registry
+        if operation.name not in standard() and registry not in self.registries:
+            return True
+        if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
+            return True
         facts = LACKING.get(operation.name, ())
         return any(self.name in names and holds(operation) for names, holds in facts)
 
 
 # nnef.Session, and the PyTorch interpreter of nnef_tools
 KHRONOS = Runtime("khronos", "the Khronos runtimes")
+
+# Whatever reads NNEF, and nothing else.
+STANDARD = Runtime("standard", "the standard")
 
 RUNTIMES: dict[str, Runtime] = {
     "session": KHRONOS,
@@ -81,11 +90,15 @@ class CommonSubset:
         """Whether a runtime lacks the operation, as it is set."""
         if id(operation) in self._found:
             return False
-        if operation.name not in standard():
-            return operation.definition.registry not in self.registries
-        exceptions = self._exceptions.get(operation.name, ())
-        if any(holds(operation) for holds in exceptions):
+        registry = operation.definition.registry
+        if operation.name not in standard() and registry not in self.registries:
             return True
+        if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
+            return True
+        exceptions = self._exceptions.get(operation.name, ())
+        with number_needed_by(operation):
+            if any(holds(operation) for holds in exceptions):
+                return True
         self._found[id(operation)] = operation
         return False
 
@@ -173,7 +186,7 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("pad", ALL, when.cropping | when.with_border("reflect-even", "ignore")),
     ("pad", "khronos", when.beside_space),
     ("pad", "khronos", when.repeating & when.other_than(value=0.0)),
-    ("pad", "tract", when.with_border("replicate")),
+    ("pad", "tract", when.with_border("replicate") | when.open_padding),
     # Filters. tract takes elements that a stride skips out of what is before the
     # convolution, and fails if that is a reshape. It leaves out the padding of a filter
     # of one element, if a matrix product follows. It takes the filter of a deconvolution
@@ -197,6 +210,9 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("debox", "khronos", _CROPPED | when.across | when.no_space),
     ("debox", "khronos", when.other_than(normalize=False)),
     ("debox", "tract onnx", when.always),
+    # Loops. What a step makes of what is collected as well is made after the loop, with the
+    # parts in the order of that; so is what is the same at each step, which fails.
+    (SCAN, "tract", when.collecting_several_ways | when.making_constants),
     # Sampling
     ("nearest_upsample", "khronos tract", when.always),
     ("multilinear_upsample", "khronos", when.above_rank(4) | when.not_by_two),

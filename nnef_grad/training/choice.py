@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any, Union
 
 from nnef_grad.errors import UsageError, suggestion
@@ -165,9 +167,19 @@ def _matching(
             if fnmatchcase(label, pattern) or fnmatchcase(name, pattern)
         ]
         if not found:
-            near = suggestion(pattern, [*labels.values()])
+            near = suggestion(pattern, [*labels.values(), *_modules(labels.values())])
             raise UsageError(f"no {what} has the label or name '{pattern}'{near}")
         yield from found
+
+
+def _modules(labels: Iterable[str]) -> list[str]:
+    """The patterns of what labels have in common: `layer1/*`, `head.*`."""
+    beginnings = (_OF_MODULES.finditer(label) for label in labels)
+    return [*dict.fromkeys(f"{m.string[: m.end()]}*" for m in chain(*beginnings))]
+
+
+# In labels of NNEF, and in those of PyTorch.
+_OF_MODULES = re.compile("[/.]")
 
 
 def _by_group(
