@@ -22,9 +22,11 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import SHAPES
-from nnef_grad.ops.repeat import gather_shape
+from nnef_grad.ops.repeat import gather_shape, one_hot
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.targets.conditions import Condition, always
+from nnef_grad.targets.conditions import Condition, always, set_to
+from nnef_grad.targets.registry import lowering
+from nnef_grad.targets.shape import fill
 
 Function = TypeVar("Function", bound=Decompose)
 
@@ -189,3 +191,33 @@ def cubed(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """By products: tract takes a logarithm for other powers than the second."""
     x = op.operands[0]
     return [emit("mul", emit("mul", x, x, hint="squared"), x)]
+
+
+# ---- What they are where the registry is not ----
+
+
+@lowering("tract_core_cast")
+def cast_again(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The type is that of the result."""
+    return [emit("cast", op.operands[0], dtype=op.dtype)]
+
+
+@lowering("tract_core_broadcast")
+def repeated(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The element, or the tensor, as often as the shape says."""
+    return [fill(emit, op.operands[0], op.outputs[0].shape)]
+
+
+@lowering("tract_core_gather")
+def gather_again(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The operation of the standard."""
+    return [emit("gather", *op.operands, axis=op.attributes["axis"])]
+
+
+@lowering("tract_core_scatter_nd", applies=set_to(reduction="add"))
+def product_with_one_hot(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The derivative of a gather, as the calculus gives it."""
+    x, indices, rows = op.inputs
+    onehot = one_hot(emit, indices, x.shape[0])
+    sums = emit("matmul", onehot, rows, transposeA=True, hint="sums")
+    return [emit("add", x, sums)]

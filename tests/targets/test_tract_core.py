@@ -8,7 +8,7 @@ from support.checks import document
 from support.rereading import reread
 from support.runtimes import needs
 from support.runtimes.cases import Case
-from support.runtimes.matrix import Example, verdicts
+from support.runtimes.matrix import Example, retyped, verdicts
 
 import nnef_grad
 from nnef_grad.interpreter.random_values import random_values
@@ -127,3 +127,20 @@ def test_tract_computes_the_same(name: str) -> None:
     )
     (verdict,) = verdicts("tract", {name: Example(case, expected)}).values()
     assert verdict.word == "ok", verdict
+
+
+@pytest.mark.parametrize("target", ["tract-standard", "onnx", "khronos"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_is_lowered_for_tract_is_lowered_for_others(
+    name: str, target: str
+) -> None:
+    graph, lowered = backward(TEXTS[name])
+    other = lower(lowered.graph, target)
+    assert not other.graph.fragments
+    values = random_values(graph, seed=7)
+    expected = nnef_grad.evaluate(graph, values.inputs, values.variables)
+    variables = {**values.variables, **lowered.data, **other.data}
+    fed = retyped(values.inputs, other.graph)
+    found = nnef_grad.evaluate(other.graph, fed, variables)
+    for output, array in expected.items():
+        np.testing.assert_allclose(found[output], array, 1e-6, 1e-6)
