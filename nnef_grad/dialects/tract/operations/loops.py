@@ -87,12 +87,15 @@ def _check(step: Step, fragment: Fragment, wanted: Scan) -> None:
     """Refuses names that the body does not have, and what tract computes otherwise than
     it is written.
     """
-    given = {line[0] for line in (*wanted.scanned, *wanted.full, *wanted.state)}
+    given = [line[0] for line in (*wanted.scanned, *wanted.full, *wanted.state)]
     parameters = [p.name for p in fragment.parameters]
     missing = [f"'{name}'" for name in parameters if name not in given]
     message = f"the body '{fragment.name}' needs {' and '.join(missing)}"
     step.require(not missing, message)
     for name in given:
+        step.require(
+            given.count(name) == 1, f"the body '{fragment.name}' gets '{name}' twice"
+        )
         message = f"the body '{fragment.name}' has no parameter '{name}'"
         step.require(name in parameters, message)
     places = {result.name: place for place, result in enumerate(fragment.results)}
