@@ -238,8 +238,8 @@ def test_the_target_that_has_loops_keeps_them(tmp_path: Path) -> None:
         ("('b', h, 'c')", "('b', h, 'd')", "the body has no result 'd'"),
         ("('b', h, 'c')", "('d', h, 'c')", "the body 'cell' needs 'b'"),
         (
-            "full = []",
-            "full = [('d', h)]",
+            "[('b', h, 'c')]",
+            "[('b', h, 'c'), ('d', h, 'n')]",
             "the body 'cell' has no parameter 'd'",
         ),
         (

@@ -52,7 +52,14 @@ def scan(
     step.require(reset_every_turn or not step.reading.is_in_loop, message)
     fragment = _body(step, body)
     count = _count(step, scanned)
-    wanted = Scan(scanned, full, state, output)
+    # tract takes no notice of others.
+    names = {p.name for p in fragment.parameters}
+    wanted = Scan(
+        [line for line in scanned if line[0] in names],
+        [line for line in full if line[0] in names],
+        state,
+        output,
+    )
     _check(step, fragment, wanted)
     with step.reading.in_loop():
         if count <= step.reading.unroll:
@@ -92,6 +99,7 @@ def _check(step: Step, fragment: Fragment, wanted: Scan) -> None:
     missing = [f"'{name}'" for name in parameters if name not in given]
     message = f"the body '{fragment.name}' needs {' and '.join(missing)}"
     step.require(not missing, message)
+    step.require(bool(wanted.scanned), "it scans nothing")
     for name in given:
         step.require(
             given.count(name) == 1, f"the body '{fragment.name}' gets '{name}' twice"
