@@ -20,7 +20,7 @@ from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables, from_container, from_source
 from nnef_grad.progress import Progress
 from nnef_grad.storage.containers import Container, open_container
-from nnef_grad.storage.data import arrays_of
+from nnef_grad.storage.data import SinglePrecision, arrays_of
 from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
 
 WRONG_GRADIENT = 1
@@ -114,6 +114,9 @@ def compile_model(
     untrained = _is_untrained(graph, stored)
     with progress.stage("lowering"):
         backward, constants = _lower(backward, target, output)
+        if target != "nnef" and stored is not None:
+            made = SinglePrecision(stored, declared_variables(backward.graph))
+            constants = ChainMap({**constants}, made)  # type: ignore[arg-type]
     if stats is not None:
         _report_statistics(graph, backward, stats == "full", as_json=format == "json")
     if check:
@@ -218,7 +221,7 @@ def _write(
         console.print_result(nnef_grad.dumps(backward))
         return
     # The constants come first: an unused file of the model may have the same label.
-    found: Any = ChainMap(dict(constants), stored or {})  # type: ignore[arg-type]
+    found: Any = ChainMap(constants, stored or {})  # type: ignore[arg-type]
     data = None if _is_text(output) else found
     nnef_grad.save(backward, output, data=data, partial=partial, overwrite=force)
 

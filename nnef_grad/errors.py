@@ -161,7 +161,8 @@ class located:  # noqa: N801
         self, kind: object, error: BaseException | None, trace: object
     ) -> None:
         if isinstance(error, InvalidGraphError) and error.span is None:
-            raise InvalidGraphError(error.message, self._span) from None
+            remedy = error.problems[0].remedy
+            raise InvalidGraphError(error.message, self._span, remedy=remedy) from None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from nnef_grad.collector import collector_paused
 from nnef_grad.dialects import TRACT, dialect_of
 from nnef_grad.errors import InvalidGraphError, UsageError, bounded_nesting, suggestion
 from nnef_grad.graph.ir import Graph, Shape
-from nnef_grad.graph.printer import print_graph
+from nnef_grad.graph.printer import is_of_dialect, print_graph
 from nnef_grad.graph.quantization import print_quantization
 from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
@@ -140,7 +140,7 @@ def loads(
 
 def dumps(graph: Graph | Backward) -> str:
     """The text of a graph: a flat document of NNEF 1.0."""
-    return print_graph(_graph(graph))
+    return _text(_graph(graph))
 
 
 def save(
@@ -182,7 +182,7 @@ def save(
     declared = declared_variables(graph)
     if everything and data is not None:
         declared += undeclared(declared, data)
-    texts = print_graph(graph), quantization
+    texts = _text(graph), quantization
     _save_stored(path, texts, declared, data, partial, overwrite)
 
 
@@ -225,7 +225,7 @@ def save_several(
     for folder, (graph, data) in models.items():
         declared = declared_variables(graph)
         declared += undeclared(declared, data)
-        texts = print_graph(graph), None
+        texts = _text(graph), None
         for steps, part in _parts(path, texts, declared, data, False).items():
             place = (*filter(None, [folder]), *steps)
             if place in parts:
@@ -281,12 +281,22 @@ def _save_text(
 ) -> None:
     if data is not None:
         raise _no_data_in(path)
-    texts = {Path(path): print_graph(graph)}
+    texts = {Path(path): _text(graph)}
     beside = containers.quantization_path(path)
     if graph.quantization or beside.exists():
         # Old info would be about the tensors of another graph.
         texts[beside] = print_quantization(graph.quantization)
     write_texts(texts, overwrite=overwrite)
+
+
+def _text(graph: Graph) -> str:
+    """The text of a graph, which `load` reads as that graph."""
+    if is_of_dialect(graph):
+        # Importing the lowerings takes longer than compiling.
+        from nnef_grad.targets.dialect import in_dialect
+
+        graph = in_dialect(graph)
+    return print_graph(graph)
 
 
 def declared_variables(graph: Graph) -> list[Declared]:

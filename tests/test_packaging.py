@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import nnef_grad
+
 ROOT = Path(__file__).parents[1]
 PROGRAM = """
 import nnef_grad
@@ -67,6 +69,13 @@ def pip(*arguments: object) -> None:
         pytest.skip(
             f"pip cannot build the package here: {done.stderr.strip().splitlines()[-1]}"
         )
+
+
+def test_the_version_is_in_one_place() -> None:
+    version = nnef_grad.__version__
+    for name in ("pyproject.toml", "CITATION.cff", "mkdocs.yml", "README.md"):
+        assert version not in (ROOT / name).read_text("utf-8"), name
+    assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_from_a_checkout(tmp_path: Path) -> None:

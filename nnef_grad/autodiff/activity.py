@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.symbols import number_needed_by
 
 
 class Activity(NamedTuple):
@@ -42,7 +43,8 @@ def find_activity(
     for operation in graph.operations:
         if dependent.isdisjoint([tensor.name for tensor in operation.inputs]):
             continue
-        derivation = rules.derivation(operation)
+        with number_needed_by(operation):
+            derivation = rules.derivation(operation)
         if derivation.is_zero:
             continue
         scalars = [t.name for t in operation.outputs if t.dtype == "scalar"]

@@ -309,7 +309,7 @@ def _rearranged(
     """
     extents = (*apart, prod(x.shape) // prod(apart))
     moved = reshaped(emit, x, extents, hint=f"{hint}_apart")
-    proper = [axis for axis in order if extents[axis] > 1]
+    proper = [axis for axis in order if extents[axis] != 1]
     if proper != sorted(proper):
         moved = emit("transpose", moved, axes=order, hint=f"{hint}_in_order")
     return reshaped(emit, moved, shape, hint=hint)

@@ -35,6 +35,7 @@ from nnef_grad.autodiff.cotangent_support import (
 from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter, Tracker
+from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 from nnef_grad.ops.parts import inside
 
@@ -134,7 +135,7 @@ class Confinement(Tracker):
     ) -> Tensor:
         """The cotangent inside of a padding, with zeros around it."""
         whole = enumerate(zip(inside(padding), cotangent.shape, strict=True))
-        taken = {axis: own for axis, (own, extent) in whole if len(own) < extent}
+        taken = {axis: own for axis, (own, extent) in whole if own.count != extent}
         begin = [own.start for own in taken.values()]
         end = [own.stop for own in taken.values()]
         # Inside is nothing to leak.
@@ -300,7 +301,8 @@ def _surrounds(operation: Operation) -> bool:
     if operation.name != "pad" or not puts_zeros(operation):
         return False
     sides = [side for pair in operation.attributes["padding"] for side in pair]
-    return min(sides, default=0) >= 0 and any(sides)
+    is_cut = any(may_exceed(0, side) for side in sides)
+    return not is_cut and any(side != 0 for side in sides)
 
 
 def _inside(

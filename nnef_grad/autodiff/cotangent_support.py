@@ -189,7 +189,7 @@ def is_untouched(support: Support, operation: Operation) -> bool:
         return _is_constant_along(support.shape, attributes["axes"])
     if operation.name == "tile":
         repeats = enumerate(attributes["repeats"])
-        return _is_constant_along(support.shape, [i for i, n in repeats if n > 1])
+        return _is_constant_along(support.shape, [i for i, n in repeats if n != 1])
     if operation.name in ("squeeze", "unsqueeze"):
         return all(axis >= len(support.shape) for axis in attributes["axes"])
     return False

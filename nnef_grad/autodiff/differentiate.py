@@ -42,9 +42,11 @@ from nnef_grad.errors import (
     UsageError,
     located,
 )
+from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.symbols import number_needed_by
 
 # The most elements of a matrix that the gradient of a gather has without a warning.
 MAX_ELEMENTS = 100_000_000
@@ -108,7 +110,7 @@ def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape) -> list[Tensor]:
     rank = len(shape)
     extended = shape + (1,) * (gradient.rank - rank)
     pairs = enumerate(zip(gradient.shape, extended, strict=True))
-    axes = [axis for axis, (whole, part) in pairs if whole > 1 and part == 1]
+    axes = [axis for axis, (whole, part) in pairs if whole != 1 and part == 1]
     steps = [gradient]
     if axes:
         steps.append(emit("sum_reduce", steps[-1], axes=axes))
@@ -190,7 +192,7 @@ class _Sweep:
             return
         self.emit.origin = operation
         self.emit.naming = partial(_step_name, operation)
-        with located(operation.span):
+        with located(operation.span), number_needed_by(operation):
             found = self._pulled_back(operation, derivation, received)
         for operand, gradient in found:
             if operand.name in self.activity.tensors:
@@ -324,7 +326,7 @@ def _large_matrices(graph: Graph) -> Iterator[str]:
     """A warning for each gather whose gradient needs memory that a runtime may not have."""
     for op in graph.operations:
         is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
-        if not is_onehot or prod(op.outputs[0].shape) <= MAX_ELEMENTS:
+        if not is_onehot or nominal(prod(op.outputs[0].shape)) <= MAX_ELEMENTS:
             continue
         if op.origin and op.origin.name == "gather":
             (table, *_), (onehot,) = op.origin.inputs, op.outputs

@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import Any, NamedTuple, Union, cast
 
 from nnef_grad.errors import InvalidGraphError, brief, suggestion
+from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.language import syntax, types
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, TupleType, Type
@@ -16,7 +17,13 @@ Evaluated = Union[
     Tensor, bool, int, float, str, "list[Evaluated]", "tuple[Evaluated, ...]"
 ]
 
-_PRIMITIVES = {bool: "logical", int: "integer", float: "scalar", str: "string"}
+_PRIMITIVES = {
+    bool: "logical",
+    int: "integer",
+    Extent: "integer",
+    float: "scalar",
+    str: "string",
+}
 
 
 class Call(NamedTuple):

@@ -69,6 +69,7 @@ class Emitter:
         hints: for each provisional name, the name that the tensor should get.
         pinned: for some provisional names, the name that the tensor must get.
         origin: the forward operation that the next operations are the derivative of.
+        span: the place in the source of the next operations that are emitted by a call.
         naming: turns the name of a value inside a rule or fragment into a hint.
         simplified: for each tensor that was found in place of the result of an
             operation, that operation, by the name of the tensor.
@@ -86,6 +87,7 @@ class Emitter:
         self.hints: dict[str, str] = {}
         self.pinned: dict[str, str] = {}
         self.origin: Operation | None = None
+        self.span: Span | None = None
         self.naming: Callable[[str], str] = str
         self.simplified: dict[str, Call] = {}
         self._simplify = simplify
@@ -116,7 +118,7 @@ class Emitter:
                 message = f"tensor '{tensor.name}' is not of this graph"
                 raise InvalidGraphError(message)
         hints = (self.naming(hint or name),)
-        (result,) = self._emit_checked(call, settings, hints, (), None)
+        (result,) = self._emit_checked(call, settings, hints, (), self.span)
         if isinstance(result, Tensor):
             return result
         return self("constant", shape=(), value=(result,))

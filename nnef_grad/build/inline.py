@@ -11,6 +11,7 @@ from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import InvalidGraphError, located
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import assign_names, step_names
+from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.ops.opset import OpSet
 
 Decompose = Callable[[Emitter, Operation], Sequence[Any]]
@@ -72,8 +73,8 @@ def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
     # A single result has the name of the operation's.
     own = {declared[0].name: subject} if len(declared) == 1 else {}
     emitter.naming = step_names(f"{subject}_{{}}", own)
-    emitter.origin = operation.origin
-    with located(operation.span):
+    emitter.origin, emitter.span = operation.origin, operation.span
+    with located(operation.span), number_needed_by(operation):
         values = build(emitter, operation)
     for result, value in zip(operation.results, values, strict=True):
         parts = (

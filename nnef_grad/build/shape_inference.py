@@ -9,6 +9,7 @@ from typing import Any
 from nnef_grad.build.arguments import Call
 from nnef_grad.build.rule_results import MisfitError, not_a_list
 from nnef_grad.errors import InvalidGraphError, brief
+from nnef_grad.graph.extents import Extent, OpenExtentError
 from nnef_grad.graph.ir import Operand, Tensor
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import MAX_INTEGER, MAX_RANK, ArrayType, Type
@@ -75,6 +76,8 @@ def _infer(
     except ShapeError as error:
         message = brief(f"{fragment.name}: {error}")
         raise InvalidGraphError(message, span, remedy=error.remedy) from None
+    except OpenExtentError as error:
+        raise error.of(fragment.name, span) from None
     except MisfitError as error:
         message = brief(f"the rule '{fragment.name}_shape' returns {error}")
         raise InvalidGraphError(message, span) from None
@@ -113,14 +116,19 @@ def _shape(name: str, type_: Type, returned: Any) -> Any:
     # True is no extent.
     is_shape = bool not in map(type, returned)
     try:
-        shape = tuple(map(index, returned)) if is_shape else None
+        shape = tuple(map(_extent, returned)) if is_shape else None
     except TypeError:
         shape = None
     if shape is None:
         raise MisfitError(f"{returned!r} for {name}: a shape is wanted")
-    if shape and min(shape) < 0:
+    numbers = [extent for extent in shape if type(extent) is int]
+    if numbers and min(numbers) < 0:
         raise MisfitError(f"{returned!r} for {name}: an extent is not negative")
     # No text could hold an extent beyond 32 bits, no memory a volume beyond 64.
-    if shape and (max(shape) > MAX_INTEGER or prod(shape) >= 2**63):
+    if numbers and (max(numbers) > MAX_INTEGER or prod(numbers) >= 2**63):
         raise ShapeError(f"the shape {list(shape)} is too large")
     return shape
+
+
+def _extent(returned: Any) -> Any:
+    return returned if type(returned) is Extent else index(returned)

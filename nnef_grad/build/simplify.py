@@ -24,6 +24,7 @@ from nnef_grad.graph.ir import (
     tensors,
 )
 from nnef_grad.graph.passes import count_uses, prune
+from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.elementwise import broadcast, fits_into
 from nnef_grad.ops.parts import inside, slice_positions
 from nnef_grad.ops.traits import RESHAPING
@@ -234,7 +235,7 @@ def slice_inside(emit: Emitter, x: Operand, **window: Shape) -> Any:
     if padding is None:
         return None
     taken = slice_positions(shape_of(x), **window)
-    positions = [taken.get(a, range(n)) for a, n in enumerate(shape_of(x))]
+    positions = [taken.get(a, Positions(0, n)) for a, n in enumerate(shape_of(x))]
     return padding.operands[0] if positions == inside(padding) else None
 
 
@@ -247,7 +248,7 @@ def sum_what_is_padded(
     if made is None or normalize or not _adds_zeros(made, axes):
         return None
     source = made.operands[0]
-    several = [axis for axis in axes if shape_of(source)[axis] > 1]
+    several = [axis for axis in axes if shape_of(source)[axis] != 1]
     return emit("sum_reduce", source, axes=several, hint="sum") if several else source
 
 

@@ -24,6 +24,8 @@ from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Value
 from nnef_grad.source import Span
 
+# An extent may have symbols (extents.py). Most have none, and are taken for integers by
+# what computes with them.
 Shape = tuple[int, ...]
 
 
@@ -110,8 +112,8 @@ class Operation:
         attributes: a value for each other parameter, by name, with defaults filled in.
         results: a value for each declared result.
         dtype: the binding of the generic data type `?` of the declaration, or None.
-        span: the name of the operation in the source text; None if the compiler made
-            the operation.
+        span: the name of the operation in the source text, or of the one in whose place
+            it is; None if the compiler made the operation otherwise.
         origin: the forward operation whose derivative this one is part of, or None in a
             forward graph.
         name: the name of the operation.
@@ -149,6 +151,15 @@ class Operation:
             self.span,
             self.origin,
         )
+
+    @property
+    def place(self) -> Span | None:
+        """Its place in the source, or that of the operation whose derivative it is part
+        of.
+        """
+        if self.span is None and self.origin is not None:
+            return self.origin.place
+        return self.span
 
     @property
     def settings(self) -> Mapping[str, Any]:

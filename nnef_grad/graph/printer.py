@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, loop_of, loops_in, with_named_bodies
+from nnef_grad.graph.symbols import symbols
 from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
 from nnef_grad.language.types import GENERIC, ArrayType, TupleType, Type
@@ -23,6 +24,13 @@ def print_graph(graph: Graph) -> str:
     return "\n".join(_document(with_named_bodies(graph))) + "\n"
 
 
+def is_of_dialect(graph: Graph) -> bool:
+    """Whether the text of a graph is a document of tract's dialect: it has symbols, or
+    operations of tract's registries.
+    """
+    return bool(symbols(graph)) or any(f.registry for f in graph.fragments)
+
+
 def _document(graph: Graph) -> Iterator[str]:
     yield "version 1.0;"
     bodies = {loop.body.name: loop.body for loop in loops_in(graph)}
@@ -32,6 +40,8 @@ def _document(graph: Graph) -> Iterator[str]:
         yield "extension KHR_enable_fragment_definitions;"
     for registry in sorted({f.registry for f in fragments.values() if f.registry}):
         yield f"extension tract_registry {registry};"
+    for symbol in symbols(graph):
+        yield f"extension tract_symbol {symbol};"
     yield ""
     for fragment in declared:
         yield f"{print_declaration(fragment)};"

@@ -25,6 +25,7 @@ from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import UsageError
 from nnef_grad.graph import loops as graph_loops
 from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 from nnef_grad.interpreter import (
     conv,
     elementwise,
@@ -41,6 +42,7 @@ from nnef_grad.interpreter import (
     sampling,
     shape,
     tensors,
+    tract_core,
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds
@@ -78,6 +80,7 @@ __all__ = [
     "shape",
     "step",
     "tensors",
+    "tract_core",
     "with_bodies",
 ]
 
@@ -96,6 +99,7 @@ def evaluate(
         graph: a flat graph, or the backward graph of one.
         inputs: an array for each input, by name: of its shape, and of floats or integers
             for a scalar tensor, integers for an integer one, bools for a logical one.
+            Symbols in the shape have the numbers that the array has.
         variables: the same for each variable, by its label, ignoring case; labels that
             the graph does not have are ignored.
         dtype: float64 or float32, the type of scalar tensors. Integer tensors are
@@ -115,6 +119,9 @@ def evaluate(
     dtype = _scalar_type(dtype)
     rules = rules if rules is not None else Rules()
     flat = graph.graph if isinstance(graph, Backward) else graph
+    if symbols(flat):
+        shapes = {name: np.shape(data) for name, data in inputs.items()}
+        flat = with_numbers(flat, numbers_of(flat, shapes))
     rules.refuse_unknown(flat.custom_operations)
     computed = results(flat, inputs, variables or {}, dtype, rules)
     found = {name: np.array(array) for name, array in computed}

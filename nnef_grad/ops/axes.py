@@ -1,6 +1,9 @@
-"""Attributes that name axes, or have an item for each."""
+"""Attributes that name axes, or have an item for each; positions along an axis."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from nnef_grad.ops.registry import require
 
@@ -25,3 +28,40 @@ def check_length(name: str, items: tuple[object, ...], rank: int) -> None:
     """Raises `ShapeError` unless an attribute has an item for each dimension."""
     message = f"'{name}' must have an item for each of {rank} dimensions, but has {len(items)}"
     require(len(items) == rank, message)
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Positions along an axis, as in a range, whose ends may have symbols."""
+
+    start: int
+    stop: int
+    step: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        if self.step == 1:
+            return self.stop - self.start
+        return len(range(self.start, self.stop, self.step))
+
+    @property
+    def least(self) -> int:
+        """The one that is nearest to the beginning of the axis."""
+        if self.step > 0:
+            return self.start
+        return self.start + (self.count - 1) * self.step
+
+    @property
+    def backward(self) -> Positions:
+        """The same, from the last one on."""
+        last = self.start + (self.count - 1) * self.step
+        return Positions(last, self.start - self.step, -self.step)
+
+    def are_all(self, extent: int) -> bool:
+        """Whether they are all positions of an axis, in their order."""
+        is_forward = self.step == 1 or extent == 1
+        return is_forward and self.least == 0 and self.count == extent
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.stop, self.step))

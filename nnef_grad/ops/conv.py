@@ -264,13 +264,13 @@ def _pixel_product(emit: Emit, sides: Sides) -> Tensor:
     batch, pixels = down.shape[0], prod(windows.down)
     if windows.down != windows.up:
         up = _every_stride_th(emit, up, windows)
-    outer = tuple(extent for extent in (batch, groups) if extent > 1)
+    outer = tuple(extent for extent in (batch, groups) if extent != 1)
     rows = [
         reshaped(emit, side, (*outer, side.shape[1] // groups, pixels), f"{name}_rows")
         for side, name in zip((down, up), reversed(names), strict=True)
     ]
     product = emit("matmul", *rows, transposeB=True, hint="filter_grad_matrix")
-    if batch > 1:
+    if batch != 1:
         product = emit("sum_reduce", product, axes=[0], hint="filter_grad_matrix")
     shape = (down.shape[1], up.shape[1] // groups, *windows.size)
     return reshaped(emit, product, shape)

@@ -25,7 +25,7 @@ def broadcast(*shapes: Shape) -> Shape:
     if any(len({1, *extents}) > 2 for extents in columns):
         message = "cannot be broadcast: dimensions align from the left"
         raise ShapeError(f"the shapes {_listed(shapes)} {message}")
-    return tuple(max(extents) if 0 not in extents else 0 for extents in columns)
+    return tuple(next((e for e in extents if e != 1), 1) for extents in columns)
 
 
 def _listed(shapes: tuple[Shape, ...]) -> str:
@@ -86,8 +86,8 @@ def outer_factors(op: Operation) -> tuple[Tensor, Tensor] | None:
     if op.name != "mul" or op.outputs[0].rank <= 2 or len(op.inputs) != 2:
         return None
     for column, row in (op.inputs, op.inputs[::-1]):
-        longer = [axis for axis, extent in enumerate(column.shape) if extent > 1]
-        later = [axis for axis, extent in enumerate(row.shape) if extent > 1]
+        longer = [axis for axis, extent in enumerate(column.shape) if extent != 1]
+        later = [axis for axis, extent in enumerate(row.shape) if extent != 1]
         if longer and later and longer[-1] < later[0]:
             return column, row
     return None

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 
+from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.axes import check_axes, check_length
+from nnef_grad.ops.axes import Positions, check_axes, check_length
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import reshaped, with_extent
 from nnef_grad.ops.windows import BORDERS, Padding, check_choice, check_reach
@@ -71,9 +72,9 @@ def place(
         axis: (max(0, -before), x.shape[axis] - max(0, -after))
         for axis, (before, after) in enumerate(padding)
     }
-    if any(begin >= end for begin, end in kept.values()):
+    if not all(may_exceed(end, begin) for begin, end in kept.values()):
         return None
-    if any(max(sides) > 0 for sides in padding):
+    if any(may_exceed(side, 0) for sides in padding for side in sides):
         return emit("pad", x, padding=padding, hint=hint)
     return section(emit, x, kept, hint=hint)
 
@@ -84,12 +85,12 @@ def slice_shape(
 ) -> Shape:
     """How many positions are taken along each axis."""
     taken = slice_positions(input, axes, begin, end, stride)
-    return tuple(len(taken.get(axis, range(n))) for axis, n in enumerate(input))
+    return tuple(taken[a].count if a in taken else n for a, n in enumerate(input))
 
 
 def slice_positions(
     input: Shape, axes: Shape, begin: Shape, end: Shape, stride: Shape
-) -> dict[int, range]:
+) -> dict[int, Positions]:
     """The positions in the input that a slice takes, by axis.
 
     Raises:
@@ -104,14 +105,15 @@ def slice_positions(
     require(0 not in stride, message)
     if set(stride) <= {1}:
         # An end of 0 is the old notation for a slice to the end.
-        end = tuple(last or input[axis] for axis, last in zip(axes, end, strict=True))
+        pairs = zip(axes, end, strict=True)
+        end = tuple(input[axis] if last == 0 else last for axis, last in pairs)
     return {
         axis: _positions(axis, input[axis], first, last, step)
         for axis, first, last, step in zip(axes, begin, end, stride, strict=True)
     }
 
 
-def _positions(axis: int, extent: int, begin: int, end: int, stride: int) -> range:
+def _positions(axis: int, extent: int, begin: int, end: int, stride: int) -> Positions:
     first, last = _clamped(begin, extent), _clamped(end, extent)
     ordered = 0 <= first <= last if stride > 0 else last <= first < extent
     message = (
@@ -119,7 +121,7 @@ def _positions(axis: int, extent: int, begin: int, end: int, stride: int) -> ran
         f" along axis {axis} of extent {extent}"
     )
     require(ordered, message)
-    return range(first, last, stride)
+    return Positions(first, last, stride)
 
 
 def _clamped(offset: int, extent: int) -> int:
@@ -134,14 +136,14 @@ def slice_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     """The gradient goes back to the positions that were taken, among zeros."""
     (x,) = op.inputs
     positions = slice_positions(x.shape, **op.settings)
-    if not all(positions.values()):
+    if any(taken.count == 0 for taken in positions.values()):
         return [None]
-    several = {axis: taken for axis, taken in positions.items() if len(taken) > 1}
-    backward = {a: (0, len(taken)) for a, taken in several.items() if taken.step < 0}
+    several = {axis: taken for axis, taken in positions.items() if taken.count != 1}
+    backward = {a: (0, taken.count) for a, taken in several.items() if taken.step < 0}
     dy = mirrored(emit, dy, backward)
     for axis, taken in several.items():
         dy = _spread(emit, dy, axis, abs(taken.step))
-    first = {axis: min(taken[0], taken[-1]) for axis, taken in positions.items()}
+    first = {axis: taken.least for axis, taken in positions.items()}
     return [place(emit, dy, first, x.shape)]
 
 
@@ -159,10 +161,10 @@ def _spread(emit: Emit, x: Tensor, axis: int, step: int) -> Tensor:
 # ---- Borders ----
 
 
-def inside(padding: Operation) -> list[range]:
+def inside(padding: Operation) -> list[Positions]:
     """The positions in the result of a pad where its operand is, for each axis."""
     pairs = zip(padding.inputs[0].shape, padding.attributes["padding"], strict=True)
-    return [range(before, before + extent) for extent, (before, _) in pairs]
+    return [Positions(before, before + extent) for extent, (before, _) in pairs]
 
 
 @shape("pad")

@@ -8,6 +8,7 @@ from typing import Any
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.axes import check_axes
 from nnef_grad.ops.registry import Emit, shape, vjp
+from nnef_grad.ops.tensors import number
 from nnef_grad.ops.traits import REDUCTIONS
 
 # ---- Shapes ----
@@ -64,7 +65,9 @@ def moments_vjp(
     if dvariance is None:
         return [_repeated(emit, op, *shares)]
     # Half of n is exact in binary, unlike 2 / n.
-    slope = emit("div", dvariance, _volume(op) / 2.0, hint="slope")
+    count = number(emit, _volume(op))
+    half = emit("mul", count, 0.5) if isinstance(count, Tensor) else count / 2.0
+    slope = emit("div", dvariance, half, hint="slope")
     deviation = emit("sub", x, mean, hint="deviation")
     term = emit("mul", deviation, slope, hint="term")
     return [emit("add", term, *shares) if shares else term]
@@ -80,7 +83,7 @@ def _volume(op: Operation) -> int:
 
 def _share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:
     """The gradient of each of n elements, from that of their mean."""
-    return emit("div", dy, float(_volume(op)), hint="share")
+    return emit("div", dy, number(emit, _volume(op)), hint="share")
 
 
 def _repeated(emit: Emit, op: Operation, x: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from math import prod
 from typing import Any, NamedTuple, Protocol, TypeVar, Union
 
 from nnef_grad.errors import Remedy
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 
 Shapes = Union[Shape, "list[Shape]"]
@@ -103,7 +104,8 @@ def volume(shape: Shape) -> int:
         ShapeError: no tensor is that large.
     """
     product = prod(shape)
-    require(product < 2**63, "the volume does not fit in 64 bits")
+    fits = has_symbols(product) or product < 2**63
+    require(fits, "the volume does not fit in 64 bits")
     return product
 
 

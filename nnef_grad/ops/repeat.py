@@ -6,6 +6,7 @@ from itertools import accumulate, chain
 from math import prod
 from typing import cast
 
+from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
 from nnef_grad.ops.axes import check_axis, check_length
 from nnef_grad.ops.parts import section
@@ -22,7 +23,7 @@ def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
     """The extents are multiplied."""
     check_length("repeats", repeats, len(input))
     message = f"'repeats' must be positive, but are {list(repeats)}"
-    require(all(count > 0 for count in repeats), message)
+    require(all(may_exceed(count, 0) for count in repeats), message)
     return tuple(extent * count for extent, count in zip(input, repeats, strict=True))
 
 
@@ -33,11 +34,11 @@ def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """
     (x,), repeats = op.inputs, op.attributes["repeats"]
     groups = [
-        (count, extent) if count > 1 and extent > 1 else (count * extent,)
+        (count, extent) if count != 1 and extent != 1 else (count * extent,)
         for count, extent in zip(repeats, x.shape, strict=True)
     ]
     starts = list(accumulate(map(len, groups), initial=0))[:-1]
-    summed = [start for start, count in zip(starts, repeats, strict=True) if count > 1]
+    summed = [start for start, count in zip(starts, repeats, strict=True) if count != 1]
     extra = [s for s, group in zip(starts, groups, strict=True) if len(group) == 2]
     if not summed:
         return [dy]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.ops.registry import Emit, ShapeError, require, shape, volume
 from nnef_grad.ops.shape import with_extent
@@ -20,7 +21,7 @@ def line(
 
 @shape("external")
 def external_shape(shape: Shape) -> Shape:
-    if min(shape, default=1) < 1:
+    if any(not may_exceed(extent, 0) for extent in shape):
         raise ShapeError(f"extents must be positive, and the shape is {list(shape)}")
     return shape
 
@@ -46,3 +47,12 @@ def update_shape(variable: Shape, value: Shape) -> Shape:
     message = f"the value of shape {list(value)} does not fit the variable of shape {list(variable)}"
     require(variable == value, message)
     return variable
+
+
+def number(emit: Emit, extent: int) -> float | Tensor:
+    """An extent as a scalar: a literal, or, if it has symbols, the sum of so many ones."""
+    if not has_symbols(extent):
+        return float(extent)
+    ones = emit("constant", shape=(extent,), value=(1.0,), hint="ones")
+    total = emit("sum_reduce", ones, axes=(0,), hint="total")
+    return emit("squeeze", total, axes=(0,), hint="count")

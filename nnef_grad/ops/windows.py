@@ -18,6 +18,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypedDict
 
 from nnef_grad.graph.ir import Operation, Shape
+from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.registry import require
 
 Padding = tuple[tuple[int, int], ...]
@@ -42,6 +43,11 @@ class AxisWindows(NamedTuple):
     dilation: int
 
     @property
+    def is_still(self) -> bool:
+        """Whether the windows are the elements one by one."""
+        return (self.size, self.padding, self.stride) == (1, (0, 0), 1)
+
+    @property
     def reach(self) -> int:
         """How many elements lie from the first to the last of a window."""
         return _reach(self.size, self.dilation)
@@ -58,10 +64,10 @@ class AxisWindows(NamedTuple):
         """
         return self.begin + (self.down - 1) * self.stride + self.reach
 
-    def positions(self, window: int) -> range:
+    def positions(self, window: int) -> Positions:
         """Where the elements of a window lie on the up-scaled side."""
         first = self.begin + window * self.stride
-        return range(first, first + self.reach, self.dilation)
+        return Positions(first, first + self.reach, self.dilation)
 
 
 @dataclass(frozen=True)
@@ -306,14 +312,17 @@ def check_reach(border: str, input: Shape, outside: Padding) -> None:
 
 def counts_inside(windows: Windows) -> tuple[Shape, ...]:
     """For each axis and each window along it, how many of its elements lie inside the
-    up-scaled side.
+    up-scaled side; once for all windows along an axis where each is an element.
     """
     return tuple(
-        tuple(
-            sum(0 <= position < axis.up for position in axis.positions(window))
-            for window in range(axis.down)
-        )
-        for axis in windows.axes
+        (1,) if axis.is_still else _counts_inside(axis) for axis in windows.axes
+    )
+
+
+def _counts_inside(axis: AxisWindows) -> Shape:
+    return tuple(
+        sum(0 <= position < axis.up for position in axis.positions(window))
+        for window in range(axis.down)
     )
 
 

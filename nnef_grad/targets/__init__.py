@@ -20,9 +20,11 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
+from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.graph.symbols import number_needed_by, symbols
 from nnef_grad.ops.traits import DATA, LAYERS
 
 # Importing the families enters their lowerings.
@@ -36,6 +38,7 @@ from nnef_grad.targets import (  # noqa: F401  # noqa: F401
     pool,
     reduce,
     shape,
+    tract_core,
 )
 from nnef_grad.targets import fusion_workarounds as workarounds
 from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
@@ -46,6 +49,7 @@ from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.runtimes import ALL, RUNTIMES, STANDARD, CommonSubset, Runtime
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import Data, put_literals, store_constants
+from nnef_grad.targets.weights import split_large_variables
 
 __all__ = ["TARGETS", "Lowered", "lower"]
 
@@ -96,6 +100,8 @@ def lower(graph: Graph, target: str) -> Lowered:
     if not runtimes:
         return Lowered(_without_loops(graph))
     common = CommonSubset(runtimes)
+    if not common.registries:
+        _refuse_symbols(graph, runtimes)
     if REGISTRY in common.registries:
         body = partial(_in_rounds, target=target, common=common, last=_LAST)
         graph = put_constants_before_loops(with_bodies(graph, body))
@@ -118,21 +124,25 @@ class _Pass(NamedTuple):
         runtimes: the names of the runtimes that want it, in a string.
         operations: those that it replaces; None if it may change any.
         change: the pass.
+        registry: the one whose operations it emits, if any: all runtimes must have it.
     """
 
     runtimes: str
     operations: Set[str] | None
     change: Callable[[Graph], Graph]
+    registry: str | None = None
 
 
 # Before all others, in every round, and when there is nothing else to do.
 _FIRST = (_Pass(ALL, {"cast"}, floor_casts),)
 _ALWAYS = (
+    _Pass("tract", None, tract_core.put_own, tract_core.REGISTRY),
     _Pass("tract", {"cast"}, move_casts_up),
     _Pass("tract onnx", {*LAYERS, "batch_normalization"}, workarounds.add_biases),
 )
 _LAST = (
     _Pass("onnx", DATA, copy_outputs),
+    _Pass("tract", {"variable"}, split_large_variables),
     _Pass("tract", {"slice"}, workarounds.hold_steps),
     _Pass("tract", {"tile"}, workarounds.join_repeats),
     _Pass("tract", {"sub"}, workarounds.add_opposites),
@@ -187,8 +197,10 @@ def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Gra
     """
     wanting = {runtime.name for runtime in common.runtimes}
     there = {op.name for op in graph.operations}
-    for runtimes, operations, change in passes:
+    for runtimes, operations, change, registry in passes:
         is_wanted = not wanting.isdisjoint(runtimes.split())
+        if registry is not None and registry not in common.registries:
+            continue
         if is_wanted and (operations is None or not there.isdisjoint(operations)):
             graph = change(graph)
             there = {op.name for op in graph.operations}
@@ -197,7 +209,8 @@ def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Gra
 
 def _lowering(operation: Operation) -> Decompose | None:
     """Puts other operations in the place of one that a runtime lacks."""
-    form = find_lowering(operation)
+    with number_needed_by(operation):
+        form = find_lowering(operation)
     return None if form is None else partial(_filled, form)
 
 
@@ -210,6 +223,19 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
         fill(emit, value, result.shape) if isinstance(result, Tensor) else value
         for value, result in pairs
     ]
+
+
+def _refuse_symbols(graph: Graph, runtimes: Sequence[Runtime]) -> None:
+    """Raises `UnsupportedError` where an extent has no number."""
+    open_names = symbols(graph)
+    lacking = " and ".join(runtime.title for runtime in runtimes)
+    if open_names:
+        message = (
+            f"{lacking} cannot run the extent '{open_names[0]}', which has no number"
+        )
+        inputs = (op for op in graph.operations if op.name == "external")
+        place = next(op.span for op in inputs if symbols_of(op.outputs[0].shape))
+        raise UnsupportedError(message, place, remedy="symbol")
 
 
 def _problem(operation: Operation, runtimes: Sequence[Runtime]) -> Problem:

@@ -5,11 +5,14 @@ joined to a tensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped, with_extent
 from nnef_grad.ops.windows import Padding
@@ -28,6 +31,9 @@ def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     tensor, or reflected in space.
     """
     (x,), padding, border = op.inputs, op.attributes["padding"], op.attributes["border"]
+    if border == "constant" and symbols_of(padding):
+        value = op.attributes["value"]
+        return [_joined(emit, x, padding, partial(_values, value))]
     filling = filling_of(border, op.attributes["value"])
     wider = tuple((max(before, 0), max(after, 0)) for before, after in padding)
     if not any(map(any, wider)):
@@ -54,8 +60,8 @@ def crop(emit: Emitter, x: Tensor, padding: Padding, hint: str | None = None) ->
 def _joined(emit: Emitter, x: Tensor, padding: Padding, side: Side) -> Tensor:
     """The tensor with a border that is joined to it, axis by axis."""
     for axis, (before, after) in enumerate(padding):
-        parts = [side(emit, x, axis, before, False)] if before else []
-        parts += [x, side(emit, x, axis, after, True)] if after else [x]
+        parts = [side(emit, x, axis, before, False)] if before != 0 else []
+        parts += [x, side(emit, x, axis, after, True)] if after != 0 else [x]
         if len(parts) > 1:
             x = emit("concat", parts, axis=axis, hint="joined")
     return x
@@ -72,12 +78,16 @@ def _edge(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Tens
 def _mirror(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Tensor:
     """The first or the last elements, in reverse order."""
     first = x.shape[axis] - count if is_end else 0
-    return take(emit, x, {axis: range(first, first + count)[::-1]})
+    return take(emit, x, {axis: Positions(first + count - 1, first - 1, -1)})
 
 
-def _zeros(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Tensor:
+def _values(
+    value: float, emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool
+) -> Tensor:
     shape = with_extent(x.shape, axis, count)
-    return emit("constant", shape=shape, value=[0.0], hint="zeros")
+    return emit(
+        "constant", shape=shape, value=[value], hint="values" if value else "zeros"
+    )
 
 
 _SIDES: Mapping[str, Side] = {"replicate": _edge, "reflect-even": _mirror}
@@ -87,7 +97,7 @@ def join_zeros(emit: Emitter, x: Tensor, padding: Padding) -> Tensor:
     """The tensor with a border of zeros, which no optimiser takes for one of the
     operation after it.
     """
-    return _joined(emit, x, padding, _zeros)
+    return _joined(emit, x, padding, partial(_values, 0.0))
 
 
 def _in_space(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
+from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import Way, loop_of
 from nnef_grad.ops.parts import slice_positions
@@ -22,7 +23,6 @@ from nnef_grad.ops.windows import (
 )
 from nnef_grad.targets.windows import (
     form_blocks,
-    is_still,
     moving_axes,
     skipping_axes,
 )
@@ -176,7 +176,11 @@ of_some_axes = other_than(axis_start=0) | other_than(axis_count=-1) & ~_to_rank
 _to_0 = Condition(lambda op: 0 in op.attributes["end"])
 open_ended = _to_0 & Condition(lambda op: {*op.attributes["stride"]} <= {1})
 # Padding is negative.
-cropping = Condition(lambda op: any(min(p) < 0 for p in op.attributes["padding"]))
+# tract wants the numbers of a padding.
+open_padding = Condition(lambda op: bool(symbols_of(op.attributes["padding"])))
+cropping = Condition(
+    lambda op: any(n < 0 for sides in op.attributes["padding"] for n in sides)
+)
 
 
 @Condition
@@ -197,7 +201,7 @@ def needless_stride(op: Operation) -> bool:
     if {*op.attributes["stride"]} <= {1}:
         return False
     taken = slice_positions(_operand(op), **op.settings).values()
-    return any(positions.step > 1 == len(positions) for positions in taken)
+    return any(positions.step > 1 == positions.count for positions in taken)
 
 
 @Condition
@@ -222,7 +226,7 @@ def _on_an_axis(holds: Callable[[AxisWindows], bool]) -> Condition:
 
 # Windows are not the elements one by one along batch or channels, or dilated.
 across = _windowed(
-    lambda windows: any(not is_still(c) or c.dilation > 1 for c in windows.axes[:2])
+    lambda windows: any(not c.is_still or c.dilation > 1 for c in windows.axes[:2])
 )
 # There are no axes after batch and channels.
 no_space = ~above_rank(2)

@@ -9,13 +9,16 @@ operations that it is found with: a transposition after it may be needless then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from math import inf
 from typing import NamedTuple, TypeVar
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.build.simplify import simplify
+from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.targets.costs import SPEEDS, cost, data_of
@@ -116,7 +119,7 @@ class _Choice:
 
     def forms(self, op: Operation) -> list[Form]:
         """The other forms of an operation."""
-        applicable = [form for form in FORMS.get(op.name, ()) if form.applies(op)]
+        applicable = [form for form in FORMS.get(op.name, ()) if _applies(form, op)]
         return [form for form in applicable if self._has_source(form, op)]
 
     def _has_source(self, form: Form, op: Operation) -> bool:
@@ -157,8 +160,15 @@ class _Choice:
         self, chain: Sequence[Operation], op: Operation, form: Decompose | None
     ) -> float:
         """The nanoseconds of a chain with a form of one of its operations, in all
-        runtimes together.
+        runtimes together; infinite for a form that needs numbers of symbols.
         """
+        with suppress(OpenExtentError):
+            return self._cost_of_form(chain, op, form)
+        return inf
+
+    def _cost_of_form(
+        self, chain: Sequence[Operation], op: Operation, form: Decompose | None
+    ) -> float:
         emit = Emitter(OpSet(), simplify=simplify)
         emit.origin = op
         known: dict[Operand, Operand] = {}
@@ -184,6 +194,13 @@ class _Choice:
             else:
                 known[x] = emit.emit_named(name, "external", **values)
         return known.get(x, x) if isinstance(x, Tensor) else x
+
+
+def _applies(form: Form, op: Operation) -> bool:
+    """Whether a form is for an operation, whatever the numbers of symbols are."""
+    with suppress(OpenExtentError):
+        return form.applies(op)
+    return False
 
 
 def _needed(emit: Emitter, result: Operand) -> list[Operation]:

@@ -141,7 +141,7 @@ def join_repeats(graph: Graph) -> Graph:
 def _repeated_axes(op: Operation) -> list[int]:
     """The axes of extent 1 that a tile repeats."""
     pairs = zip(shape_of(op.operands[0]), op.attributes["repeats"], strict=True)
-    return [axis for axis, (extent, n) in enumerate(pairs) if extent == 1 < n]
+    return [axis for axis, (extent, n) in enumerate(pairs) if extent == 1 != n]
 
 
 def _is_batch(op: Operation) -> bool:

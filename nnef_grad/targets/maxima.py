@@ -18,6 +18,7 @@ from math import prod
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.shape import reshaped, with_extent
 from nnef_grad.ops.windows import AxisWindows, Windows, basic_outside, windows_of
 from nnef_grad.targets.shape import MOST_AXES, take
@@ -87,7 +88,7 @@ def _elements(emit: Emitter, x: Tensor, windows: Windows, place: Place) -> Tenso
     for axis, column in reversed([*enumerate(windows.axes)]):
         first = column.begin + place[axis] * column.dilation
         last = first + (column.down - 1) * column.stride
-        x = take(emit, x, {axis: range(first, last + 1, column.stride)})
+        x = take(emit, x, {axis: Positions(first, last + 1, column.stride)})
     return x
 
 
@@ -108,7 +109,7 @@ def _joined_along(
     for place, part in sorted(parts.items(), key=lambda item: item[0]):
         lines.setdefault(place[:axis], []).append(part)
     count, first = -(-(column.up + border) // column.stride), max(-column.begin, 0)
-    inside = {axis: range(first, first + column.up)}
+    inside = {axis: Positions(first, first + column.up)}
     return {
         key: take(emit, _line(emit, line, axis, column, count), inside)
         for key, line in lines.items()
@@ -124,7 +125,7 @@ def _line(
     for place, part in enumerate(parts):
         before, phase = divmod(place * column.dilation, column.stride)
         phases[phase].append(_shifted(emit, part, axis, before, count))
-    return _interleaved(emit, [_sum(emit, phase, shape) for phase in phases], axis)
+    return interleaved(emit, [_sum(emit, phase, shape) for phase in phases], axis)
 
 
 def _shifted(emit: Emitter, x: Tensor, axis: int, before: int, count: int) -> Tensor:
@@ -140,7 +141,7 @@ def _sum(emit: Emitter, parts: Sequence[Tensor], shape: Shape) -> Tensor:
     return reduce(partial(emit, "add", hint="sum"), parts)
 
 
-def _interleaved(emit: Emitter, parts: Sequence[Tensor], axis: int) -> Tensor:
+def interleaved(emit: Emitter, parts: Sequence[Tensor], axis: int) -> Tensor:
     """The first elements of all parts along an axis, then the second ones, and so on."""
     if len(parts) == 1:
         return parts[0]

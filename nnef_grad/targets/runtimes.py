@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation
 from nnef_grad.graph.loops import SCAN, operations_in
+from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.language.library import standard
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
@@ -25,7 +26,8 @@ class Runtime(NamedTuple):
     Attributes:
         name: its name in the table.
         title: what messages call it.
-        registries: those whose operations it may be given, beside the standard's.
+        registries: those whose operations it may be given, beside the standard's; where
+            there are any, it may be given extents with symbols as well.
     """
 
     name: str
@@ -94,8 +96,9 @@ class CommonSubset:
         if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
             return True
         exceptions = self._exceptions.get(operation.name, ())
-        if any(holds(operation) for holds in exceptions):
-            return True
+        with number_needed_by(operation):
+            if any(holds(operation) for holds in exceptions):
+                return True
         self._found[id(operation)] = operation
         return False
 
@@ -183,7 +186,7 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("pad", ALL, when.cropping | when.with_border("reflect-even", "ignore")),
     ("pad", "khronos", when.beside_space),
     ("pad", "khronos", when.repeating & when.other_than(value=0.0)),
-    ("pad", "tract", when.with_border("replicate")),
+    ("pad", "tract", when.with_border("replicate") | when.open_padding),
     # Filters. tract takes elements that a stride skips out of what is before the
     # convolution, and fails if that is a reshape. It leaves out the padding of a filter
     # of one element, if a matrix product follows. It takes the filter of a deconvolution

@@ -4,12 +4,13 @@ no more than five axes where elements move.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from math import prod
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.repeat import one_hot
 from nnef_grad.ops.shape import reshaped
@@ -48,7 +49,7 @@ def _order(op: Operation) -> Shape:
 def _runs(op: Operation) -> list[list[int]]:
     """The axes that stay side by side, in their new order, without those of extent 1."""
     shape = shape_of(op.operands[0])
-    proper = [axis for axis, extent in enumerate(shape) if extent > 1]
+    proper = [axis for axis, extent in enumerate(shape) if extent != 1]
     kept = enumerate(proper.index(axis) for axis in _order(op) if axis in proper)
     grouped = groupby(kept, key=lambda pair: pair[1] - pair[0])
     return [[proper[axis] for _, axis in run] for _, run in grouped]
@@ -101,11 +102,13 @@ def unstack_lowered(emit: Emitter, op: Operation) -> Sequence[tuple[Tensor, ...]
     return [tuple(emit("squeeze", layer, axes=[axis]) for layer in layers)]
 
 
-def _layers(emit: Emitter, x: Tensor, axis: int, taken: range) -> Iterator[Tensor]:
+def _layers(
+    emit: Emitter, x: Tensor, axis: int, taken: Iterable[int]
+) -> Iterator[Tensor]:
     return (section(emit, x, {axis: (i, i + 1)}, hint="layer") for i in taken)
 
 
-Positions = Mapping[int, range]
+Taken = Mapping[int, Positions]
 
 
 @lowering("slice")
@@ -118,13 +121,13 @@ def slice_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [take(emit, x, dict(sorted(found.items())))]
 
 
-def take(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
+def take(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
     """The elements at the positions along some axes."""
-    positions = {a: p for a, p in positions.items() if p != range(x.shape[a])}
+    positions = {a: p for a, p in positions.items() if not p.are_all(x.shape[a])}
     if not positions:
         return x
     if any(map(_is_backward, positions.values())):
-        backward = _mirrored if x.dtype == "scalar" else _one_by_one
+        backward = _mirrored if x.dtype == "scalar" else one_by_one
         return backward(emit, x, positions)
     ranges = [_range(taken, x.shape[axis]) for axis, taken in positions.items()]
     begin, end, stride = zip(*ranges, strict=True)
@@ -132,39 +135,41 @@ def take(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
     return emit("slice", x, axes=list(positions), begin=begin, end=end, stride=stride)
 
 
-def _is_backward(taken: range) -> bool:
-    return taken.step < 0 and len(taken) > 1
+def _is_backward(taken: Positions) -> bool:
+    return taken.step < 0 and taken.count > 1
 
 
-def _range(taken: range, extent: int) -> tuple[int, int, int]:
+def _range(taken: Positions, extent: int) -> tuple[int, int, int]:
     """Begin, end and stride. The end is such that a length has no remainder, whichever
     way it would be rounded. An end of 0 is not 0 everywhere.
     """
-    if len(taken) <= 1:
-        begin = taken[0] if taken else 1
-        return begin, begin + len(taken), 1
-    end = taken.start + len(taken) * taken.step
+    count = taken.count
+    if count in (0, 1):
+        begin = taken.start if count else 1
+        return begin, begin + count, 1
+    end = taken.start + count * taken.step
     return taken.start, min(end, extent), taken.step
 
 
-def _mirrored(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
+def _mirrored(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
     """Elements in reverse order are found in the mirror, after the last one."""
     padding, mirrored = [(0, 0)] * x.rank, dict(positions)
     for axis, taken in positions.items():
         if _is_backward(taken):
             last = x.shape[axis] - 1
-            padding[axis] = (0, last - taken[-1])
-            start, step = 2 * last - taken[0], -taken.step
-            mirrored[axis] = range(start, start + len(taken) * step, step)
+            padding[axis] = (0, last - taken.least)
+            start, step = 2 * last - taken.start, -taken.step
+            mirrored[axis] = Positions(start, start + taken.count * step, step)
     mirror = emit("pad", x, padding=padding, border="reflect", hint="mirror")
     return take(emit, mirror, mirrored)
 
 
-def _one_by_one(emit: Emitter, x: Tensor, positions: Positions) -> Tensor:
+def one_by_one(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
     """Slices of one element each, joined in their order: only numbers can be padded."""
     for axis, taken in positions.items():
-        layers = list(_layers(emit, x, axis, taken))
-        x = emit("concat", layers, axis=axis, hint="in_order")
+        first, *others = _layers(emit, x, axis, taken)
+        joined = [first, *others]
+        x = emit("concat", joined, axis=axis, hint="in_order") if others else first
     return x
 
 
@@ -183,7 +188,7 @@ def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         return [emit("gt", gathered, 0.5)]
     axis, extent = op.attributes["axis"], x.shape[op.attributes["axis"]]
     before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
-    groups = (before,) if before > 1 else ()
+    groups = (before,) if before != 1 else ()
     rows = reshaped(emit, x, (*groups, extent, after), hint="rows")
     onehot = one_hot(emit, indices, extent)
     if groups:

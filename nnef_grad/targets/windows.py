@@ -16,11 +16,6 @@ from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.ops.windows import REPEATING, AxisWindows, Windows, basic_outside
 
 
-def is_still(axis: AxisWindows) -> bool:
-    """Whether the windows are the elements one by one."""
-    return (axis.size, axis.padding, axis.stride) == (1, (0, 0), 1)
-
-
 def still(extent: int) -> AxisWindows:
     """Windows that are the elements of an axis."""
     return AxisWindows(extent, extent, 1, (0, 0), 1, 1)
@@ -39,7 +34,7 @@ def window_attributes(windows: Windows) -> dict[str, Any]:
 
 def moving_axes(windows: Windows) -> Shape:
     """The axes along which windows are more than the elements one by one."""
-    return tuple(a for a, c in enumerate(windows.axes) if not is_still(c))
+    return tuple(a for a, c in enumerate(windows.axes) if not c.is_still)
 
 
 def skipping_axes(windows: Windows) -> Shape:

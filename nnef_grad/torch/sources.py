@@ -10,13 +10,13 @@ from nnef_grad.dialects import STANDARD, dialect_of
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.passes import replace_variables
-from nnef_grad.graph.printer import print_graph
 from nnef_grad.graph.quantization import print_quantization
 from nnef_grad.interop import TorchModel
 from nnef_grad.interpreter.feeds import Data
 from nnef_grad.model import (
     Shapes,
     declared_variables,
+    dumps,
     from_container,
     from_source,
     save_source,
@@ -102,4 +102,4 @@ def _printed(graph: Graph) -> ModelSource:
     name = f"<{graph.name}>"
     info = print_quantization(graph.quantization) if graph.quantization else None
     quantization = None if info is None else Source(f"{name}.quant", info)
-    return ModelSource(Source(name, print_graph(graph)), quantization)
+    return ModelSource(Source(name, dumps(graph)), quantization)

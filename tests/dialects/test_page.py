@@ -26,8 +26,10 @@ A document of the dialect is evaluated: its declarations do not say what types i
 computed while it is read, and what follows from tensors becomes operations. `nnef_grad.load` reads the data of the model as well, because
 some attributes are in data files.
 
-Extents with symbols, such as `B` or `2 * S + 1`, become numbers: `--symbol B=8`, or `--batch` and `--input-shape`, which give the symbols in
-the shapes of inputs theirs.
+Extents with symbols, such as `B` or `2 * S + 1`, stay what they are, through derivatives of any order: one backward graph serves every
+batch, and `--target tract` writes it. A symbol stands for any number from 1 on. Where an operation needs the number (to split a batch in two,
+say), the message names it; other targets need it always. `--symbol B=8` gives it, and so do `--batch` and `--input-shape`, for the symbols in
+the shapes of inputs.
 
 [tract.md](tract.md) goes from a PyTorch module to gradients and training steps that tract runs.
 
@@ -43,6 +45,10 @@ NOTES = f"""## What is approximated, and what is bounded
   `--unroll N` (`unroll=N` of `load`). What is longer stays a loop.
 - Elements at computed indices are compared with all positions along an axis: the standard gathers rows, and scatters nothing. The
   indices of `tract_core_scatter_elements` and `tract_core_scatter_nd` must differ where the reduction is `none`.
+- `tract_core_grid_sample` has a weight of each element for each point, along each axis: extents are multiplied by the number of points. It
+  is bicubic where there are zeros around the image.
+- Numbers of half and of double precision are scalars: a runtime computes with its own precision. What PyTorch calls `detach` is in no
+  document: gradients go through it.
 - `tract_core_topk` has up to 128 elements.
 
 ## Loops
@@ -131,7 +137,9 @@ COVERED = {
     "integers in the place of scalars": "test_integers_in_the_place_of_scalars",
     "literals in the place of tensors": "literal_as_tensor",
     "a name that is assigned twice": "name_twice",
-    "variables without axes as attributes": "number_from_data",
+    "variables as attributes": "number_from_data",
+    "variables of one number in double precision": "test_a_number_of_python_is_no_variable",
+    "axes that are counted from the end": "test_axes_that_are_counted_from_the_end",
     "variables of integers and truth values": "integer_variable",
     "integers in arithmetic": "integer_division",
     "infinity": "infinity",

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnef_grad.dialects.tract.values import described, is_known, items_of
 from nnef_grad.errors import InvalidGraphError, brief
+from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.matching import refuse_missing
@@ -109,6 +110,7 @@ class Fitting:
         if isinstance(type_, TensorType):
             return _operand(value)
         if isinstance(type_, ArrayType):
+            value = self._known(value, span) if not holds_tensors(type_) else value
             return [self._value(type_.item, item, span) for item in items_of(value)]
         if isinstance(type_, TupleType):
             return self._tuple(type_, value, span)
@@ -127,14 +129,20 @@ class Fitting:
         return tuple(self._value(item_type, item, span) for item_type, item in pairs)
 
     def _number(self, type_: Primitive, value: Any, span: Span) -> Any:
-        if isinstance(value, Tensor):
-            value = self._reading.number_of(value, span)
+        value = self._known(value, span)
         if isinstance(value, (list, np.ndarray)) and is_known(value):
             items = np.asarray(value).reshape(-1).tolist()
             value = items[0] if len(items) == 1 else None
-        if value is None:
+        if value is None or isinstance(value, Tensor):
             raise MisfitError
         return _CONVERSIONS[type_.name](value)
+
+    def _known(self, value: Any, span: Span) -> Any:
+        """A value, or the numbers that it has if it is a variable."""
+        if not isinstance(value, Tensor):
+            return value
+        numbers = self._reading.numbers_of(value, span)
+        return value if numbers is None else numbers
 
 
 _NOT_KNOWN = ", which is not known when the document is read"
@@ -153,7 +161,7 @@ def _operand(value: Any) -> Any:
             array = np.array(value)
         except ValueError:
             raise MisfitError from None
-        if array.dtype.kind not in "bif":
+        if array.dtype.kind not in "bifO":
             raise MisfitError
         return array
     if isinstance(value, Tensor) or is_known(value):
@@ -165,7 +173,9 @@ def _scalar(value: Any) -> float:
     return float(_a_number(value))
 
 
-def _integer(value: Any) -> int:
+def _integer(value: Any) -> Any:
+    if isinstance(value, Extent):
+        return value
     number = _a_number(value)
     if abs(number) > MAX_INTEGER or int(number) != number:
         raise MisfitError
@@ -177,7 +187,7 @@ def _logical(value: Any) -> bool:
 
 
 def _a_number(value: Any) -> Any:
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float, Extent)):
         raise MisfitError
     return value
 

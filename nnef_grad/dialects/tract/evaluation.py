@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nnef_grad.build.arguments import bind
+from nnef_grad.build.arguments import bind, freeze
 from nnef_grad.build.arithmetic import compute
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import VISIT, Evaluator, NoValueError, Scope
@@ -20,20 +20,26 @@ from nnef_grad.dialects.tract.operations import EXPANSIONS
 from nnef_grad.dialects.tract.step import Step
 from nnef_grad.dialects.tract.tables import NUMBERS, REFUSED
 from nnef_grad.dialects.tract.values import (
+    Array,
     as_array,
     common_dtype,
     converted,
     dtype_of,
     is_known,
+    is_open,
     items_of,
+    shape_of,
     simple,
 )
 from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
+from nnef_grad.graph.extents import Extent, has_symbols, symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
 from nnef_grad.language.operators import OPERATIONS
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType
+from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.tensors import number
 from nnef_grad.source import Span
 
 
@@ -99,25 +105,19 @@ class Reading(Evaluator):
         if name in self.failed:
             raise NoValueError(name)
         if name in self.symbols:
-            return self._symbol(name, node.span)
+            number = self.symbols[name]
+            return symbol(name) if number is None else number
         if name in NUMBERS:
             return NUMBERS[name]
         near = suggestion(name, [*scope, *self.symbols])
         raise InvalidGraphError(f"'{name}' is not defined{near}", self.place(node.span))
-
-    def _symbol(self, name: str, span: Span) -> int:
-        number = self.symbols[name]
-        if number is None:
-            message = f"symbol '{name}' has no number"
-            raise InvalidGraphError(message, self.place(span), remedy="symbol")
-        return number
 
     def _operator(self, node: syntax.Operator, scope: Scope, hint: str) -> Any:
         values = [self._part(operand, scope, hint) for operand in node.operands]
         if any(isinstance(value, (Tensor, np.ndarray)) for value in values):
             name = OPERATIONS[node.symbol, len(values)]
             return self.standard(name, values, {}, None, hint, node.span)
-        if {*map(type, values)} == {int, float}:
+        if {*map(type, values)} in ({int, float}, {Extent, float}):
             values = list(map(float, values))
         return compute(node.symbol, values, node.span)
 
@@ -287,6 +287,7 @@ class Reading(Evaluator):
         place: Span,
     ) -> Any:
         """Emits an operation as it is, or computes it if all its operands are known."""
+        values = _with_axes(fragment, values)
         operands = [values[p.name] for p in fragment.operands if p.name in values]
         generic = dtype
         if generic is None and fragment.deduces_dtype:
@@ -296,7 +297,9 @@ class Reading(Evaluator):
                 if p.name in values and p in fragment.operands
                 for item in _tensors_of(p.type, values[p.name])
             )
-        if operands and all(map(is_known, operands)) and fragment.name in standard():
+        is_computed = operands and all(map(is_known, operands))
+        is_open_shape = _has_open_attributes(fragment, values)
+        if is_computed and not is_open_shape and fragment.name in standard():
             with located(place):
                 results = fold(fragment, values, generic)
             return results[0] if len(results) == 1 else results
@@ -340,6 +343,8 @@ class Reading(Evaluator):
         """A value as an operand of a data type: a tensor or a literal."""
         if isinstance(value, Tensor):
             return self.cast(value, dtype, hint, span)
+        if dtype == "scalar" and is_open(value):
+            return self._numbers(as_array(value))
         array = converted(value, dtype)
         if not array.ndim:
             return simple(array)
@@ -347,6 +352,16 @@ class Reading(Evaluator):
         items = array.reshape(-1)[: 1 if is_uniform else None].tolist()
         attributes = {"shape": list(array.shape), "value": items}
         return self._emit(standard()["constant"], attributes, dtype, hint, span)
+
+    def _numbers(self, extents: Any) -> Any:
+        """Extents with symbols as scalars."""
+        emit = self.emitter
+        found = [number(emit, extent) for extent in extents.flat]
+        if not extents.ndim:
+            return found[0]
+        items = [emit("unsqueeze", item, axes=[0], hint="item") for item in found]
+        row = emit("concat", items, axis=0, hint="numbers")
+        return reshaped(emit, row, extents.shape)
 
     def cast(self, x: Tensor, dtype: str, hint: str, span: Span) -> Any:
         """A tensor as one of another data type. Whole numbers stay what they are."""
@@ -367,22 +382,36 @@ class Reading(Evaluator):
 
     # ---- Numbers ----
 
-    def number_of(self, tensor: Tensor, span: Span) -> Any:
-        """The number that a variable of one element holds; None for another tensor.
+    def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
+        """The numbers that a variable holds; None for another tensor.
 
         Raises:
             InvalidGraphError: the document has no data.
         """
-        made = self.emitter.producer(tensor)
-        if made is None or made.name != "variable" or np.prod(tensor.shape) != 1:
+        label = self._label(tensor)
+        is_list = len(tensor.shape) <= 1 or np.prod(tensor.shape) == 1
+        if label is None or not is_list:
             return None
-        label = str(made.attributes["label"])
-        if self.stored is None or label not in self.stored:
-            message = f"the number in variable '{label}' is needed to read the document"
+        data = self.data_of(tensor)
+        if data is None:
+            message = f"the data of variable '{label}' is needed to read the document"
             advice = "read the folder or the archive with its data"
-            raise InvalidGraphError(f"{message}: {advice}", span)
-        self.numbers.add(tensor.name)
-        return as_array(self.stored[label]).reshape(()).item()
+            found = advice if self.stored is None else "there is none"
+            raise InvalidGraphError(f"{message}: {found}", span)
+        return data.reshape(-1)
+
+    def data_of(self, value: Any) -> Array | None:
+        """The data of a variable; None for another value, and if there is no data."""
+        label = self._label(value)
+        if label is None or self.stored is None or label not in self.stored:
+            return None
+        self.numbers.add(value.name)
+        return as_array(self.stored[label])
+
+    def _label(self, value: Any) -> str | None:
+        made = self.emitter.producer(value) if isinstance(value, Tensor) else None
+        is_variable = made is not None and made.name == "variable"
+        return str(made.attributes["label"]) if made and is_variable else None
 
     def place(self, span: Span) -> Span:
         """The place of a part of the body that is expanded, with its caller."""
@@ -399,8 +428,26 @@ _OWN_VISIT: dict[type, Callable[..., Any]] = {
 }
 
 
+def _with_axes(
+    fragment: syntax.Fragment, values: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The arguments of an operation, with axes that are counted from the beginning."""
+    axes = values.get("axes", [])
+    if fragment.name == "unsqueeze" or min(axes, default=0) >= 0:
+        return values
+    rank = len(shape_of(values[fragment.operands[0].name]))
+    made = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
+    return {**values, "axes": made}
+
+
 def _tensors_of(type_: Any, value: Any) -> Sequence[Any]:
     return items_of(value) if isinstance(type_, ArrayType) else [value]
+
+
+def _has_open_attributes(fragment: syntax.Fragment, values: Mapping[str, Any]) -> bool:
+    """Whether the shape of the result has symbols that no operand has."""
+    given = (values[p.name] for p in fragment.attributes if p.name in values)
+    return any(has_symbols(freeze(value)) for value in given)
 
 
 def _is_whole(value: Any) -> bool:

@@ -16,8 +16,12 @@ from nnef_grad.dialects.tract.values import (
     as_array,
     converted,
     dtype_of,
+    is_open,
     simple,
 )
+from nnef_grad.graph.extents import Extent
+from nnef_grad.graph.ir import Operation
+from nnef_grad.interpreter import EVALUATIONS
 from nnef_grad.interpreter.execution import execute
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
@@ -57,6 +61,8 @@ def fold(
     for p, own in zip(fragment.operands, arrays, strict=True):
         given[p.name] = _stand_ins(scratch, own)
     scratch.emit_op(bind(fragment, given, None if fragment.deduces_dtype else dtype))
+    if any(map(_has_symbols, arrays)):
+        return (_of_extents(scratch.operations[-1], arrays),)
     results = execute(scratch.operations[-1], arrays)
     is_whole = fragment.name in WHOLE and not any(map(_has_scalars, operands))
     return tuple(_result(value, is_whole) for value in results)
@@ -69,6 +75,27 @@ def _arrays(type_: Type, value: Any, dtype: str | None) -> Any:
     assert isinstance(type_, TensorType)
     wanted = dtype if type_.dtype == GENERIC else type_.dtype
     return converted(value, wanted or dtype_of(value))
+
+
+def _has_symbols(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_has_symbols, value))
+    return is_open(value)
+
+
+def _of_extents(operation: Operation, arrays: list[Any]) -> Any:
+    """The result of an operation on extents with symbols, of which numpy does not know
+    that they are integers.
+    """
+    evaluation = _QUOTIENTS.get(operation.name) or EVALUATIONS[operation.name]
+    made = as_array(evaluation(*arrays, **operation.settings))
+    found = simple(made)
+    has_symbols = any(isinstance(item, Extent) for item in made.flat)
+    return found if has_symbols else simple(made.astype(np.int64))
+
+
+# Extents are positive: rounding down is truncation.
+_QUOTIENTS = {"div": np.floor_divide}
 
 
 def _stand_ins(scratch: Emitter, arrays: Any) -> Any:

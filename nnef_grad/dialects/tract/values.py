@@ -15,14 +15,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.language.types import MAX_INTEGER
 
 Array = npt.NDArray[Any]
 
 # NNEF cannot write what is infinite.
 LARGEST = float(np.finfo(np.float32).max)
 
-_DTYPES = {"b": "logical", "i": "integer", "u": "integer", "f": "scalar"}
+# Objects are extents with symbols, beside numbers perhaps.
+_DTYPES = {
+    "b": "logical",
+    "i": "integer",
+    "u": "integer",
+    "f": "scalar",
+    "O": "integer",
+}
 _NUMPY: dict[str, npt.DTypeLike] = {
     "logical": np.bool_,
     "integer": np.int64,
@@ -34,12 +43,17 @@ def is_known(value: object) -> bool:
     """Whether a value is known when the document is read; text is not a value here."""
     if isinstance(value, (list, tuple)):
         return all(map(is_known, value))
-    return isinstance(value, (bool, int, float, np.ndarray))
+    return isinstance(value, (bool, int, float, Extent, np.ndarray))
 
 
 def as_array(value: Any) -> Array:
     """A known value as an array."""
     return np.asarray(value)
+
+
+def is_open(value: Any) -> bool:
+    """Whether there are extents with symbols in a known value."""
+    return as_array(value).dtype.kind == "O"
 
 
 def simple(array: Array) -> Any:
@@ -72,10 +86,15 @@ def common_dtype(values: Iterable[Any]) -> str:
 
 
 def converted(value: Any, dtype: str) -> Array:
-    """A known value as an array of a data type. Infinities become the largest number."""
-    # Numbers become integers by truncation, whatever those are that do not fit.
-    with np.errstate(invalid="ignore"):
-        made = as_array(value).astype(_NUMPY[dtype])
+    """A known value as an array of a data type. Numbers become integers by truncation.
+    Infinities, and what does not fit, become the largest number.
+    """
+    array = as_array(value)
+    if dtype == "integer" and is_open(array):
+        return array
+    if dtype == "integer" and array.dtype.kind == "f":
+        array = np.nan_to_num(np.clip(array, -MAX_INTEGER, MAX_INTEGER))
+    made = array.astype(_NUMPY[dtype])
     return np.clip(made, -LARGEST, LARGEST) if dtype == "scalar" else made
 
 

@@ -1,0 +1,316 @@
+"""Extents with symbols, such as the B of a batch of any size.
+
+An extent is an integer, or a polynomial of symbols with integer coefficients. A symbol
+stands for any integer from 1 on. What holds of an extent here holds for all of them:
+
+- Two extents are equal if they are the same polynomial. `B == 1` is false: an axis of
+  extent B is not dropped, summed in one step or broadcast, and where B is 1 after all,
+  what is done to it is right too.
+- They are compared, and divided, where the answer is the same for all numbers.
+- Where it is not, or where a number is needed, `OpenExtentError` is raised.
+
+So a graph that was made for an extent computes the same as the one for any of its numbers,
+and what asks for shapes needs not know of symbols.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import prod
+from numbers import Integral, Real
+from typing import Any, NoReturn, Union
+
+from nnef_grad.errors import InvalidGraphError
+from nnef_grad.source import Span
+
+# The symbols of a product, sorted; one that is there twice is a square. A number has none.
+Symbols = tuple[str, ...]
+
+
+class OpenExtentError(InvalidGraphError):
+    """The number of an extent with symbols is needed.
+
+    Attributes:
+        is_named: whether the message names the operation that needs it, in the document.
+    """
+
+    is_named = False
+
+    def __init__(self, need: str, span: Span | None = None) -> None:
+        super().__init__(need, span, remedy="symbol")
+
+    def of(self, operation: str, span: Span | None) -> OpenExtentError:
+        """The error of an operation that needs the number, at its place."""
+        if self.is_named:
+            return self
+        named = OpenExtentError(f"{operation}: {self.message}", span)
+        named.is_named = span is not None
+        return named
+
+
+class Extent:
+    """A polynomial of symbols that is no number: see the module.
+
+    Attributes:
+        terms: the coefficient of each product of symbols, none of which is zero.
+    """
+
+    __slots__ = ("_hash", "terms")
+    # Numbers of numpy leave the arithmetic to this class.
+    __array_ufunc__ = None
+
+    terms: Mapping[Symbols, int]
+
+    def __init__(self, terms: Mapping[Symbols, int]) -> None:
+        self.terms = terms
+        self._hash = hash(frozenset(terms.items()))
+
+    @property
+    def symbols(self) -> list[str]:
+        """The names of its symbols, sorted."""
+        return sorted({name for symbols in self.terms for name in symbols})
+
+    def at(self, numbers: Mapping[str, int]) -> Dimension:
+        """The extent with numbers in the place of some of its symbols."""
+        return _sum(
+            (
+                tuple(name for name in symbols if name not in numbers),
+                factor * prod(numbers[name] for name in symbols if name in numbers),
+            )
+            for symbols, factor in self.terms.items()
+        )
+
+    # ---- Arithmetic ----
+
+    def __add__(self, other: object) -> Any:
+        if not isinstance(other, _NUMBERS):
+            return self._with(other)
+        return _sum([*self.terms.items(), *_terms(other).items()])
+
+    def __neg__(self) -> Any:
+        return _sum((symbols, -factor) for symbols, factor in self.terms.items())
+
+    def __sub__(self, other: object) -> Any:
+        return self + (-other) if isinstance(other, _NUMBERS) else self._with(other)
+
+    def __rsub__(self, other: object) -> Any:
+        return -self + other
+
+    def __mul__(self, other: object) -> Any:
+        if not isinstance(other, _NUMBERS):
+            return self._with(other)
+        return _sum(
+            (tuple(sorted(mine + theirs)), factor * times)
+            for mine, factor in self.terms.items()
+            for theirs, times in _terms(other).items()
+        )
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __divmod__(self, other: object) -> Any:
+        if not isinstance(other, _NUMBERS):
+            return self._with(other)
+        return _divided(self, other)
+
+    def __rdivmod__(self, other: object) -> Any:
+        return (
+            _divided(other, self) if isinstance(other, Integral) else self._with(other)
+        )
+
+    def __floordiv__(self, other: object) -> Any:
+        return divmod(self, other)[0]
+
+    def __rfloordiv__(self, other: object) -> Any:
+        return divmod(other, self)[0]
+
+    def __mod__(self, other: object) -> Any:
+        return divmod(self, other)[1]
+
+    def __rmod__(self, other: object) -> Any:
+        return divmod(other, self)[1]
+
+    # ---- Comparisons ----
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Extent) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __lt__(self, other: object) -> Any:
+        if not isinstance(other, _NUMBERS):
+            return self._with(other)
+        return _is_less(self, other, f"{self} is less than {other}")
+
+    def __gt__(self, other: object) -> Any:
+        if not isinstance(other, _NUMBERS):
+            return self._with(other)
+        return _is_less(other, self, f"{self} is greater than {other}")
+
+    def __ge__(self, other: object) -> Any:
+        return not self < other
+
+    def __le__(self, other: object) -> Any:
+        return not self > other
+
+    def __bool__(self) -> bool:
+        least, most = _bounds(self)
+        if (least is not None and least > 0) or (most is not None and most < 0):
+            return True
+        raise OpenExtentError(f"whether {self} is zero is not known")
+
+    # ---- Numbers ----
+
+    def _number(self) -> NoReturn:
+        raise OpenExtentError(f"the extent {self} has no number")
+
+    def _with(self, other: object) -> Any:
+        """Arithmetic with a fraction needs the number; with others there is none."""
+        return self._number() if isinstance(other, Real) else NotImplemented
+
+    __index__ = __int__ = __float__ = __trunc__ = _number
+
+    def _quotient(self, other: object) -> NoReturn:
+        self._number()
+
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _quotient
+
+    # ---- Text ----
+
+    def __str__(self) -> str:
+        """As in a document of tract's dialect: 2*S + 1."""
+        first, *others = _sorted_terms(self)
+        return _term(*first) + "".join(
+            f" {'+' if factor > 0 else '-'} {_term(symbols, abs(factor))}"
+            for symbols, factor in others
+        )
+
+    __repr__ = __str__
+
+
+Dimension = Union[int, Extent]
+# Numbers of numpy are among them.
+_NUMBERS = (Integral, Extent)
+
+
+def symbol(name: str) -> Extent:
+    """The extent that is a symbol."""
+    return Extent({(name,): 1})
+
+
+def has_symbols(value: object) -> bool:
+    """Whether an extent has symbols, or one in a tuple."""
+    if isinstance(value, tuple):
+        return any(map(has_symbols, value))
+    return isinstance(value, Extent)
+
+
+def symbols_of(value: object) -> list[str]:
+    """The names of the symbols in an extent, or in extents in tuples, sorted."""
+    if isinstance(value, Extent):
+        return value.symbols
+    if isinstance(value, tuple):
+        return sorted({name for item in value for name in symbols_of(item)})
+    return []
+
+
+def may_exceed(extent: Dimension, bound: Dimension) -> bool:
+    """Whether an extent is greater than a bound for some numbers, as far as is known."""
+    difference = extent - bound
+    if not isinstance(difference, Extent):
+        return difference > 0
+    _, most = _bounds(difference)
+    return most is None or most > 0
+
+
+# A usual extent of a batch, where numbers must only be compared.
+_NOMINAL = 8
+
+
+def nominal(extent: Dimension) -> int:
+    """A number for an extent whose cost is estimated: no result may depend on it."""
+    if not isinstance(extent, Extent):
+        return extent
+    found = extent.at(dict.fromkeys(extent.symbols, _NOMINAL))
+    assert isinstance(found, int)
+    return found
+
+
+def _terms(value: Any) -> Mapping[Symbols, int]:
+    return value.terms if isinstance(value, Extent) else {(): int(value)}
+
+
+def _sum(terms: Iterable[tuple[Symbols, int]]) -> Dimension:
+    """An extent, or the number that is left where symbols cancel."""
+    total = Counter[Symbols]()
+    for symbols, factor in terms:
+        total[symbols] += factor
+    left = {symbols: factor for symbols, factor in total.items() if factor}
+    return left.get((), 0) if left.keys() <= {()} else Extent(left)
+
+
+def _divided(whole: Any, by: Any) -> tuple[Dimension, Dimension]:
+    """The quotient, rounded down, and the rest, if they are the same polynomials for all
+    numbers.
+    """
+    quotient: Dimension = 0
+    rest = whole
+    leading, *_ = _sorted_terms(by)
+    while parts := [part for t in _sorted_terms(rest) if (part := _over(t, leading))]:
+        (part, *_) = parts
+        quotient, rest = quotient + part, rest - part * by
+    if rest == 0 or _is_between(rest, by):
+        return quotient, rest
+    raise OpenExtentError(f"the quotient of {whole} by {by} is not known")
+
+
+def _over(term: tuple[Symbols, int], divisor: tuple[Symbols, int]) -> Dimension:
+    """The quotient of a term by another one; 0 if it is none."""
+    (symbols, factor), (others, by) = term, divisor
+    left = Counter(symbols)
+    left.subtract(others)
+    if min(left.values(), default=0) < 0 or (symbols and factor % by):
+        return 0
+    return _sum([(tuple(sorted(left.elements())), factor // by)])
+
+
+def _is_between(rest: Dimension, by: Dimension) -> bool:
+    try:
+        return 0 <= rest < by
+    except OpenExtentError:
+        return False
+
+
+def _is_less(one: Any, other: Any, words: str) -> bool:
+    least, most = _bounds(one - other)
+    if most is not None and most < 0:
+        return True
+    if least is not None and least >= 0:
+        return False
+    raise OpenExtentError(f"whether {words} is not known")
+
+
+def _bounds(extent: Dimension) -> tuple[int | None, int | None]:
+    """The least and the greatest number that an extent can be; None where it is not
+    found.
+    """
+    # Of a polynomial of what symbols are above 1, each of which may be zero.
+    above = _terms(
+        sum(f * prod(symbol(n) + 1 for n in s) for s, f in _terms(extent).items())
+    )
+    constant = above.get((), 0)
+    factors = [factor for symbols, factor in above.items() if symbols]
+    least = constant if all(factor > 0 for factor in factors) else None
+    most = constant if all(factor < 0 for factor in factors) else None
+    return least, most
+
+
+def _sorted_terms(extent: Dimension) -> list[tuple[Symbols, int]]:
+    """The terms from the highest degree to the number."""
+    return sorted(_terms(extent).items(), key=lambda term: (-len(term[0]), term[0]))
+
+
+def _term(symbols: Symbols, factor: int) -> str:
+    words = [*([] if factor in (1, -1) and symbols else [str(abs(factor))]), *symbols]
+    return ("-" if factor < 0 else "") + "*".join(words)

@@ -1,0 +1,92 @@
+"""Graphs whose extents have symbols (extents.py), and the numbers of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.extents import Extent, OpenExtentError, symbols_of
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+
+
+def symbols(graph: Graph) -> list[str]:
+    """The names of the symbols of a graph, sorted. All are in the shapes of its inputs."""
+    return symbols_of(tuple(tensor.shape for tensor in graph.inputs))
+
+
+class number_needed_by:  # noqa: N801
+    """Names the operation in errors of extents that need a number, raised inside."""
+
+    __slots__ = ("_operation",)
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, OpenExtentError):
+            raise error.of(self._operation.name, self._operation.place) from None
+
+
+def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
+    """The graph with numbers in the place of some of its symbols."""
+    if not {*symbols(graph)} & numbers.keys():
+        return graph
+    return replace(
+        graph,
+        inputs=_at(graph.inputs, numbers),
+        outputs=_at(graph.outputs, numbers),
+        operations=tuple([_operation(op, numbers) for op in graph.operations]),
+    )
+
+
+def _operation(operation: Operation, numbers: Mapping[str, int]) -> Operation:
+    attributes: Any = {
+        name: _at(value, numbers) for name, value in operation.settings.items()
+    }
+    return replace(
+        operation,
+        operands=_at(operation.operands, numbers),
+        attributes=attributes,
+        results=_at(operation.results, numbers),
+    )
+
+
+def _at(value: Any, numbers: Mapping[str, int]) -> Any:
+    if isinstance(value, Extent):
+        return value.at(numbers)
+    if isinstance(value, Tensor):
+        return replace(value, shape=_at(value.shape, numbers))
+    if isinstance(value, tuple):
+        return tuple([_at(item, numbers) for item in value])
+    return value
+
+
+def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """The numbers that symbols have where inputs have these shapes, by name. An extent
+    that is a symbol says what it is; what follows from others is not solved for.
+
+    Raises:
+        UsageError: a symbol would have two numbers.
+    """
+    found: dict[str, int] = {}
+    for tensor in graph.inputs:
+        given = shapes.get(tensor.name, tensor.shape)
+        if len(given) != tensor.rank:
+            continue
+        for extent, number in zip(tensor.shape, given, strict=True):
+            name = str(extent)
+            if (
+                symbols_of(extent) == [name]
+                and found.setdefault(name, number) != number
+            ):
+                both = f"{found[name]} and {number}"
+                message = f"'{name}' is both {both} in the shapes of the inputs"
+                raise UsageError(message)
+    return found

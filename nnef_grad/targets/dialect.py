@@ -1,0 +1,52 @@
+"""Graphs as their text must have them where it is of tract's dialect: with symbols, or with
+operations of tract's registries. A document of the dialect has some operations of the
+standard otherwise; `OPERATIONS` of dialects/tract/tables.py lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.evaluation import instantiate_body
+from nnef_grad.build.inline import Decompose, put_bodies
+from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
+from nnef_grad.ops.conv import groups_of
+from nnef_grad.targets import conditions as when
+from nnef_grad.targets.conditions import Condition
+from nnef_grad.targets.conv import exchanged
+from nnef_grad.targets.pool import max_pool_lowered
+
+
+def in_dialect(graph: Graph) -> Graph:
+    """A graph for the printer: what its text means in the dialect is what the graph given
+    computes. It is not to be evaluated: a deconvolution has the dialect's filter.
+    """
+    return put_bodies(graph, [_spelling(op) for op in graph.operations])
+
+
+def _spelling(operation: Operation) -> Decompose | None:
+    """What emits the operation as the dialect has it; None where that is the standard's."""
+    build, differs = _SPELLINGS.get(operation.name, (None, when.always))
+    return build if differs(operation) else None
+
+
+def _deconvolution(emit: Emitter, op: Operation) -> Sequence[Result]:
+    """The filter [in, out / groups, ...] as [out, in / groups, ...]."""
+    x, w, *rest = op.operands
+    assert isinstance(w, Tensor)
+    groups, (filters, channels, *size) = groups_of(op), w.shape
+    shape = (channels * groups, filters // groups, *size)
+    turned = exchanged(emit, w, groups, w.shape, shape)
+    # The shape function of the operation has the standard's filter.
+    emit.append(op.rewired((x, turned, *rest), op.results))
+    return op.results
+
+
+_OVER_ZEROS = when.reading & when.other_than(border="ignore")
+_SPELLINGS: dict[str, tuple[Callable[..., Sequence[Result]], Condition]] = {
+    "deconv": (_deconvolution, when.always),
+    # Indices and samples are the standard's.
+    "max_pool_with_index": (instantiate_body, _OVER_ZEROS),
+    "max_pool": (max_pool_lowered, _OVER_ZEROS),
+}

@@ -1,0 +1,257 @@
+"""Symbols as extents: one backward graph for every size of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import nnef_grad
+from nnef_grad.cli import main
+from nnef_grad.errors import NnefGradError, UsageError
+from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
+from nnef_grad.runtimes import find_runtime
+from nnef_grad.targets import TARGETS, lower
+
+HEAD = """\
+version 1.0;
+extension tract_registry tract_core;
+extension tract_symbol B;
+
+graph net( x ) -> ( y )
+{
+"""
+DENSE = """
+    x = external(shape = [B, 3]);
+    w = variable(shape = [4, 3], label = 'w');
+    b = variable(shape = [1, 4], label = 'b');
+    h = tanh(linear(x, w, b));
+"""
+IMAGE = """
+    x = external(shape = [B, 3, 8, 8]);
+    w = variable(shape = [4, 3, 3, 3], label = 'w');
+    b = variable(shape = [1, 4], label = 'b');
+    h = conv(x, w, b, padding = [(1, 1), (1, 1)]);
+"""
+BY_TWO = "size = [1, 1, 2, 2], stride = [1, 1, 2, 2]"
+MODELS = {
+    "softmax": DENSE + "y = softmax(h, axes = [1]);",
+    "mean": DENSE + "y = mean_reduce(h, axes = [0]);",
+    "mean_of_all": DENSE + "y = mean_reduce(h * h, axes = [0, 1]);",
+    "moments": DENSE + "m, v = moments(h, axes = [0]); y = (h - m) / sqrt(v + 0.1);",
+    "broadcast": DENSE + "y = h * (mean_reduce(h, axes = [0]) + 1.0);",
+    "tile": DENSE + "y = tile(sum_reduce(h, axes = [0]), repeats = [B, 1]) * h;",
+    "tract_broadcast": DENSE
+    + "y = tract_core_broadcast(sum_reduce(h, axes = [0]), shape = [B, 4]) * h;",
+    "concat": DENSE + "y = concat([h, h * h], axis = 0);",
+    "first": DENSE + "y = slice(h, axes = [0], begin = [0], end = [1]);",
+    "last": DENSE + "y = slice(h, axes = [0], begin = [-1], end = [B]);",
+    "outer": DENSE + "y = matmul(h, h, transposeB = true);",
+    "inner": DENSE + "y = matmul(h, h, transposeA = true);",
+    "flat": DENSE + "y = reshape(h, shape = [B * 4]);",
+    "rest": DENSE + "y = reshape(h, shape = [-1, 2]);",
+    "last_axis": DENSE + "y = reshape(transpose(h, axes = [1, 0]), shape = [2, 2, B]);",
+    "shape_of": DENSE
+    + """s = tract_core_shape_of(h);
+         n = squeeze(slice(s, axes = [0], begin = [0], end = [1]), axes = [0]);
+         y = reshape(h, shape = [n, 2, 2]) / tract_core_cast(n, to = 'f32');""",
+    "maximum": DENSE + "y = max_reduce(h, axes = [0]) * max_reduce(h, axes = [1]);",
+    "select": DENSE + "y = select(h > 0.0, h, h * 0.1);",
+    "stack": DENSE + "y = stack([h, h * h], axis = 1);",
+    "split": DENSE + "a, c = split(h, axis = 1, ratios = [1, 1]); y = a * c;",
+    "pad": DENSE + "y = pad(h, padding = [(0, 0), (1, 1)]);",
+    "pad_batch": DENSE + "y = pad(h, padding = [(1, 1), (0, 0)]);",
+    "embedding": """
+        x = external(shape = [B, 3]);
+        i = tract_core_cast(argmax_reduce(x, axes = [1]), to = 'i64');
+        w = variable(shape = [7, 3], label = 'w');
+        y = tract_core_gather(w, squeeze(i, axes = [1]), axis = 0) * x;""",
+    "attention": """
+        x = external(shape = [B, 5, 8]);
+        w = variable(shape = [1, 8, 8], label = 'w');
+        q = reshape(matmul(x, w), shape = [B, 5, 2, 4]);
+        t = transpose(q, axes = [0, 2, 1, 3]);
+        s = softmax(matmul(t, t, transposeB = true) * 0.5, axes = [3]);
+        y = reshape(transpose(matmul(s, t), axes = [0, 2, 1, 3]), shape = [B, 5, 8]);""",
+    "rows": """
+        x = external(shape = [B, 5, 8]);
+        w = variable(shape = [8, 3], label = 'w');
+        y = reshape(matmul(reshape(x, shape = [B * 5, 8]), w), shape = [B, 5, 3]);""",
+    "conv": IMAGE + "y = relu(h);",
+    "strided": IMAGE.replace("padding", "stride = [2, 2], padding") + "y = tanh(h);",
+    "depthwise": """
+        x = external(shape = [B, 4, 8, 8]);
+        w = variable(shape = [4, 1, 3, 3], label = 'w');
+        y = conv(x, w, 0.0, groups = 0, padding = [(1, 1), (1, 1)]);""",
+    "deconv": """
+        x = external(shape = [B, 4, 4, 4]);
+        w = variable(shape = [3, 4, 3, 3], label = 'w');
+        y = deconv(x, w, 0.0, padding = [(1, 1), (1, 1)], stride = [2, 2]);""",
+    "max_pool": IMAGE + f"y = max_pool(relu(h), {BY_TWO}, border = 'ignore');",
+    "avg_pool": IMAGE + f"y = avg_pool(h, {BY_TWO}, border = 'constant');",
+    "classifier": IMAGE
+    + """u = variable(shape = [5, 256], label = 'u');
+         y = linear(reshape(h, shape = [B, 256]), u, 0.0);""",
+    "batch_norm": IMAGE
+    + """m = variable(shape = [1, 4], label = 'm');
+         v = variable(shape = [1, 4], label = 'v');
+         y = batch_normalization(h, m, v * v, b, b, epsilon = 0.1);""",
+    "upsample": IMAGE + "y = nearest_upsample(h, factor = [2, 2]);",
+    "group_norm": IMAGE
+    + """m, v = moments(reshape(h, shape = [B, 2, 128]), axes = [2]);
+         t = reshape(h, shape = [B, 2, 128]);
+         y = reshape((t - m) * rsqrt(v + 0.1), shape = [B, 4, 8, 8]);""",
+}
+BATCHES = (1, 3, 8)
+
+
+def document(statements: str) -> str:
+    return f"{HEAD}    {statements}\n}}\n"
+
+
+def drawn(graph: nnef_grad.Graph, seed: int) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    return {t.name: random.standard_normal(t.shape) for t in graph.inputs}
+
+
+def data_of(graph: nnef_grad.Graph) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    shapes = {label: graph.tensors[name].shape for name, label in graph.labels.items()}
+    return {
+        label: random.standard_normal(shape).astype(np.float32) / 2
+        for label, shape in shapes.items()
+    }
+
+
+def agree(found: Mapping[str, Any], wanted: Mapping[str, Any], most: float) -> None:
+    for name, array in wanted.items():
+        assert found[name].shape == array.shape, name
+        assert np.abs(found[name] - array).max() <= most * (1 + np.abs(array).max())
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_gradients_are_those_of_each_size(model: str) -> None:
+    text = document(MODELS[model])
+    graph = nnef_grad.loads(text)
+    backward, data = nnef_grad.differentiate(graph), data_of(graph)
+    for batch in BATCHES:
+        sized = nnef_grad.differentiate(nnef_grad.loads(text, symbols={"B": batch}))
+        fed = drawn(sized.graph, batch)
+        wanted = nnef_grad.evaluate(sized, fed, data)
+        agree(nnef_grad.evaluate(backward, fed, data), wanted, 1e-12)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_one_document_in_tract(model: str) -> None:
+    pytest.importorskip("tract")
+    graph = nnef_grad.loads(document(MODELS[model]))
+    backward, data = nnef_grad.differentiate(graph).graph, data_of(graph)
+    run = find_runtime("tract").compile(backward, data)
+    for batch in BATCHES:
+        fed = drawn(with_numbers(backward, {"B": batch}), batch)
+        arrays = [fed[t.name].astype(np.float32) for t in backward.inputs]
+        found = dict(zip((t.name for t in backward.outputs), run(arrays), strict=True))
+        agree(found, nnef_grad.evaluate(backward, fed, data), 1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_written_is_read(model: str) -> None:
+    backward = nnef_grad.differentiate(nnef_grad.loads(document(MODELS[model]))).graph
+    for graph in (backward, lower(backward, "tract").graph):
+        again = nnef_grad.loads(nnef_grad.dumps(graph), dialect="tract")
+        assert [t.shape for t in again.outputs] == [t.shape for t in graph.outputs]
+        assert symbols(again) == ["B"]
+
+
+def test_a_second_derivative() -> None:
+    graph = nnef_grad.loads(document(MODELS["mean_of_all"]))
+    first = nnef_grad.differentiate(graph, wrt=["x"])
+    second = nnef_grad.differentiate(first.graph, wrt=["x"])
+    data = data_of(graph)
+    for batch in BATCHES:
+        fed = drawn(with_numbers(second.graph, {"B": batch}), batch)
+        sized = with_numbers(second.graph, {"B": batch})
+        wanted = nnef_grad.evaluate(sized, fed, data)
+        agree(nnef_grad.evaluate(second, fed, data), wanted, 1e-12)
+
+
+def test_two_symbols() -> None:
+    text = document(
+        """x = external(shape = [B, S, 4]);
+        t = reshape(x, shape = [B * S, 4]);
+        s = softmax(matmul(x, x, transposeB = true), axes = [2]);
+        y = reshape(tanh(t), shape = [B, S, 4]) + matmul(s, x);"""
+    ).replace("B;\n", "B;\nextension tract_symbol S;\n", 1)
+    backward = nnef_grad.differentiate(nnef_grad.loads(text))
+    assert symbols(backward.graph) == ["B", "S"]
+    for batch, length in ((1, 5), (3, 2)):
+        numbers = {"B": batch, "S": length}
+        sized = nnef_grad.differentiate(nnef_grad.loads(text, symbols=numbers))
+        fed = drawn(sized.graph, batch)
+        agree(nnef_grad.evaluate(backward, fed), nnef_grad.evaluate(sized, fed), 1e-12)
+
+
+# ---- The numbers of symbols ----
+
+
+def test_a_graph_with_numbers_in_the_place_of_symbols() -> None:
+    text = document(MODELS["rows"])
+    sized = with_numbers(nnef_grad.loads(text), {"B": 3, "other": 1})
+    assert sized == nnef_grad.loads(text, symbols={"B": 3})
+
+
+def test_the_numbers_that_shapes_give() -> None:
+    backward = nnef_grad.differentiate(nnef_grad.loads(document(MODELS["flat"]))).graph
+    assert numbers_of(backward, {"x": (5, 3), "grad_y": (20,)}) == {"B": 5}
+    assert numbers_of(backward, {"x": (5,)}) == {}
+    concat = nnef_grad.loads(document("x = external(shape = [B, B]); y = relu(x);"))
+    with pytest.raises(UsageError, match="'B' is both 2 and 3"):
+        numbers_of(concat, {"x": (2, 3)})
+
+
+# ---- Mistakes ----
+
+OPEN = "x = external(shape = [B, 4]);\n    "
+REFUSED = {
+    "y = split(x, axis = 0, ratios = [1, 1]);": "split: the quotient of B by 2",
+    "y = reshape(x, shape = [3, -1]);": "reshape: the quotient of 4*B by 3",
+    "y = slice(x, axes = [0], begin = [2], end = [3]);": "slice: whether B is less",
+    "[y] = unstack(x, axis = 0);": "unstack: whether B is greater",
+}
+
+
+def place(error: NnefGradError) -> str:
+    assert error.span is not None
+    return error.span.text
+
+
+@pytest.mark.parametrize("statement", REFUSED)
+def test_an_operation_that_needs_the_number(statement: str) -> None:
+    with pytest.raises(NnefGradError) as caught:
+        nnef_grad.loads(document(OPEN + statement))
+    assert REFUSED[statement] in caught.value.message
+    assert place(caught.value) == REFUSED[statement].partition(":")[0]
+    assert caught.value.problems[0].remedy == "symbol"
+
+
+@pytest.mark.parametrize("target", [t for t in TARGETS if t not in ("nnef", "tract")])
+def test_targets_without_symbols(target: str) -> None:
+    backward = nnef_grad.differentiate(nnef_grad.loads(document(MODELS["softmax"])))
+    with pytest.raises(NnefGradError, match="the extent 'B', which has no number"):
+        lower(backward.graph, target)
+
+
+def test_the_command_names_the_cure(tmp_path: Path) -> None:
+    path, out = tmp_path / "model.nnef", tmp_path / "out.nnef"
+    path.write_text(document(MODELS["softmax"]))
+    words = [str(path), "-o", str(out), "--target", "onnx"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert "'B', which has no number: give it one with --symbol" in result.stderr
+    assert not out.exists()
+    assert CliRunner().invoke(main, [*words, "--symbol", "B=2"]).exit_code == 0
+    assert "shape = [2, 3]" in out.read_text()
