@@ -5,6 +5,7 @@ in the interpreter and in tract.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -228,6 +229,66 @@ def test_the_target_that_has_loops_keeps_them(tmp_path: Path) -> None:
         assert result.exit_code == 2
         assert "'tract_core_scan' of more than 1,000 steps" in result.stderr
         assert "read it with --unroll N" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("-> ( c", "-> ( m: tensor<scalar>, c", "result 'm' is not assigned"),
+        ("('b', h, 'c')", "('b', h, 'd')", "the body has no result 'd'"),
+        ("('b', h, 'c')", "('d', h, 'c')", "the body 'cell' needs 'b'"),
+        (
+            "[('b', h, 'c')]",
+            "[('b', h, 'c'), ('d', h, 'n')]",
+            "the body 'cell' has no parameter 'd'",
+        ),
+        (
+            "[('b', h, 'c')]",
+            "[('b', h, 'n'), ('a', h, 'c')]",
+            "the body 'cell' gets 'a' twice",
+        ),
+        (
+            "shape = [1, 3]",
+            "shape = [1, 1]",
+            "state 'b' of type scalar and shape [1, 1] becomes 'c' of type scalar and shape",
+        ),
+        ("n = exp(a)", "n = exp(a, a)", "too many arguments"),
+    ],
+)
+def test_what_is_no_loop(old: str, new: str, message: str) -> None:
+    with pytest.raises(nnef_grad.NnefGradError) as caught:
+        nnef_grad.loads(LONG.replace(old, new))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("results", [("n", "c"), ("c", "c")])
+def test_states_are_in_the_order_of_results(results: tuple[str, str]) -> None:
+    one, other = results
+    text = LONG.replace("b: tensor<scalar> )", "b: tensor<scalar>, d: tensor<scalar> )")
+    states = f"[('b', h, '{one}'), ('d', h, '{other}')]"
+    with pytest.raises(nnef_grad.InvalidGraphError) as caught:
+        nnef_grad.loads(text.replace("[('b', h, 'c')]", states))
+    message = "the results that become states must differ, and be in their order"
+    assert message in str(caught.value)
+
+
+def test_a_loop_in_a_loop_must_begin_anew() -> None:
+    (model,) = (model for model in LOOPS if model.name == "scan_nested")
+    text = model.text.replace(", reset_every_turn = true", "")
+    for unroll in (0, 1000):
+        with pytest.raises(nnef_grad.InvalidGraphError) as caught:
+            nnef_grad.loads(text, unroll=unroll)
+        assert "it keeps its states from turn to turn" in str(caught.value)
+
+
+def test_parts_from_both_ends_are_no_loop_in_tract() -> None:
+    text = LONG.replace("1001", "6").replace("('c', 'last'", "('c', 'full'")
+    for direction, is_loop in ((1, True), (-1, False)):
+        other = text.replace("('n', 'full', 0, 1)", f"('n', 'full', 0, {direction})")
+        graph = nnef_grad.loads(other, unroll=0)
+        graph = replace(graph, outputs=(*graph.outputs, graph.tensors["z"]))
+        made = nnef_grad.dumps(nnef_grad.lower(graph, "tract").graph)
+        assert ("tract_core_scan(" in made) == is_loop
 
 
 # ---- Against torch ----

@@ -58,6 +58,9 @@ first: its body is the second half of the derivative of the body, and the first 
 with. Gradients of weights are sums over all steps: of products they are one product after the loop. The derivative has a derivative again,
 and so on. What is the same at each step is computed before the loop; what no result needs, states too, is left out.
 
+A choice after a loop is not known in its body: where the gradient of what it leaves out is zero, and a slope in the body is infinite, the
+gradient of the loop is NaN. Choose in the body, or put the steps one after the other.
+
 `dumps` and `save` write a loop as `tract_core_scan`, and its body as a fragment, which is read again. Only `--target tract` keeps it. For
 all other targets, for Jacobians, and where tract computes something else, it becomes its steps, up to {LONGEST:,} of them:
 

@@ -52,7 +52,14 @@ def scan(
     step.require(reset_every_turn or not step.reading.is_in_loop, message)
     fragment = _body(step, body)
     count = _count(step, scanned)
-    wanted = Scan(scanned, full, state, output)
+    # tract takes no notice of others.
+    names = {p.name for p in fragment.parameters}
+    wanted = Scan(
+        [line for line in scanned if line[0] in names],
+        [line for line in full if line[0] in names],
+        state,
+        output,
+    )
     _check(step, fragment, wanted)
     with step.reading.in_loop():
         if count <= step.reading.unroll:
@@ -87,12 +94,16 @@ def _check(step: Step, fragment: Fragment, wanted: Scan) -> None:
     """Refuses names that the body does not have, and what tract computes otherwise than
     it is written.
     """
-    given = {line[0] for line in (*wanted.scanned, *wanted.full, *wanted.state)}
+    given = [line[0] for line in (*wanted.scanned, *wanted.full, *wanted.state)]
     parameters = [p.name for p in fragment.parameters]
     missing = [f"'{name}'" for name in parameters if name not in given]
     message = f"the body '{fragment.name}' needs {' and '.join(missing)}"
     step.require(not missing, message)
+    step.require(bool(wanted.scanned), "it scans nothing")
     for name in given:
+        step.require(
+            given.count(name) == 1, f"the body '{fragment.name}' gets '{name}' twice"
+        )
         message = f"the body '{fragment.name}' has no parameter '{name}'"
         step.require(name in parameters, message)
     places = {result.name: place for place, result in enumerate(fragment.results)}
