@@ -1,0 +1,117 @@
+"""Which forward operation each operation of a backward graph stands beside.
+
+An operation of a derivative has its forward operation as `origin`; a forward operation
+that is computed again has the results of the forward graph. What is neither belongs to
+an operation that was replaced by others, before it was differentiated or for a target:
+it stands where those stand that read its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nnef_grad.autodiff.backward import Backward
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.ops.traits import DATA
+
+Places = dict[str, int]
+
+
+def hosts(graph: Graph) -> list[int]:
+    """For each operation, the index of the one that it is drawn with: variables and
+    constants are drawn with the first operation that reads them, all others alone.
+    """
+    readers: Places = {}
+    for index, operation in enumerate(graph.operations):
+        for tensor in operation.inputs:
+            readers.setdefault(tensor.name, index)
+    return [
+        readers.get(op.outputs[0].name, index) if op.name in DATA else index
+        for index, op in enumerate(graph.operations)
+    ]
+
+
+def blocks(forward: Graph, backward: Backward) -> list[int]:
+    """For each operation of the backward graph, the index of the forward operation that
+    it is drawn beside.
+    """
+    drawn = hosts(forward)
+    places = _places_of_tensors(forward, drawn)
+    seeds = backward.seeds.items()
+    places |= {seed: places[y] for y, seed in seeds if y in places}
+    operations = backward.graph.operations
+    _place_replaced(places, _involved(operations))
+    _place_rest(places, operations)
+    last = len(forward.operations) - 1
+    return [_place(places, op, last) for op in operations]
+
+
+def _places_of_tensors(forward: Graph, drawn: list[int]) -> Places:
+    pairs = zip(forward.operations, drawn, strict=True)
+    return {t.name: index for op, index in pairs for t in op.outputs}
+
+
+def _involved(operations: Iterable[Operation]) -> list[Operation]:
+    """The forward operations that a backward graph knows of: its own ones, and those that
+    it has derivatives of.
+    """
+    own = [op for op in operations if op.origin is None]
+    origins = {id(op.origin): op.origin for op in operations if op.origin is not None}
+    return [*own, *origins.values()]
+
+
+def _place_replaced(places: Places, involved: list[Operation]) -> None:
+    """Places what an operation was replaced by: its results lead to a tensor that the
+    forward graph has.
+    """
+    readers: dict[str, list[Tensor]] = {}
+    for operation in involved:
+        for tensor in operation.inputs:
+            readers.setdefault(tensor.name, []).extend(operation.outputs)
+    waiting = [t.name for op in involved for t in op.outputs if t.name not in places]
+    while waiting:
+        found = dict(_led_to(places, readers, waiting))
+        if not found:
+            return
+        places |= found
+        waiting = [name for name in waiting if name not in places]
+
+
+def _led_to(
+    places: Places, readers: dict[str, list[Tensor]], waiting: list[str]
+) -> Iterator[tuple[str, int]]:
+    for name in reversed(waiting):
+        known = [places[t.name] for t in readers.get(name, ()) if t.name in places]
+        if known:
+            yield name, min(known)
+
+
+def _place_rest(places: Places, operations: tuple[Operation, ...]) -> None:
+    """Places the tensors of derivatives with those of their forward operation, and then
+    what has no other place with the first operation that reads it.
+    """
+    for operation in operations:
+        if operation.origin is not None:
+            key = operation.origin.outputs[0].name
+            if key in places:
+                places.update((t.name, places[key]) for t in operation.outputs)
+    for operation in reversed(operations):
+        index = _known(places, operation)
+        if index is not None:
+            for tensor in operation.inputs:
+                places.setdefault(tensor.name, index)
+
+
+def _known(places: Places, operation: Operation) -> int | None:
+    names = [t.name for t in operation.outputs]
+    if operation.origin is not None:
+        names.insert(0, operation.origin.outputs[0].name)
+    return next((places[name] for name in names if name in places), None)
+
+
+def _place(places: Places, operation: Operation, last: int) -> int:
+    """The place of an operation: what nothing in the graph reads, and is no derivative,
+    such as the gradient of a tensor without influence, stands at the end.
+    """
+    found = _known(places, operation)
+    return last if found is None else found
