@@ -87,31 +87,38 @@ def _led_to(
 
 
 def _place_rest(places: Places, operations: tuple[Operation, ...]) -> None:
-    """Places the tensors of derivatives with those of their forward operation, and then
-    what has no other place with the first operation that reads it.
+    """Places the tensors of derivatives with those of their forward operation; then what
+    has no other place with the first operation that reads it, or where its operands are.
     """
     for operation in operations:
-        if operation.origin is not None:
-            key = operation.origin.outputs[0].name
-            if key in places:
-                places.update((t.name, places[key]) for t in operation.outputs)
+        _put(places, operation.outputs, _of_origin(places, operation))
     for operation in reversed(operations):
-        index = _known(places, operation)
-        if index is not None:
-            for tensor in operation.inputs:
-                places.setdefault(tensor.name, index)
+        _put(places, operation.inputs, _known(places, operation.outputs))
+    for operation in operations:
+        _put(places, operation.outputs, _known(places, operation.inputs[::-1]))
 
 
-def _known(places: Places, operation: Operation) -> int | None:
-    names = [t.name for t in operation.outputs]
-    if operation.origin is not None:
-        names.insert(0, operation.origin.outputs[0].name)
-    return next((places[name] for name in names if name in places), None)
+def _put(places: Places, tensors: Iterable[Tensor], place: int | None) -> None:
+    """Gives tensors a place, if there is one, but for those that have another."""
+    if place is not None:
+        for tensor in tensors:
+            places.setdefault(tensor.name, place)
+
+
+def _of_origin(places: Places, operation: Operation) -> int | None:
+    origin = operation.origin
+    return None if origin is None else _known(places, origin.outputs)
+
+
+def _known(places: Places, tensors: Iterable[Tensor]) -> int | None:
+    return next((places[t.name] for t in tensors if t.name in places), None)
 
 
 def _place(places: Places, operation: Operation, last: int) -> int:
-    """The place of an operation: what nothing in the graph reads, and is no derivative,
-    such as the gradient of a tensor without influence, stands at the end.
+    """The place of an operation. What nothing reads, and is made of nothing, stands at
+    the end: the zeros that are the gradient of a tensor without influence.
     """
-    found = _known(places, operation)
-    return last if found is None else found
+    for found in (_of_origin(places, operation), _known(places, operation.outputs)):
+        if found is not None:
+            return found
+    return last

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from nnef_grad.autodiff.backward import Backward, Broadcast, summary
@@ -19,6 +20,9 @@ from nnef_grad.reports.folds import Fold, Part, folds
 from nnef_grad.reports.rule_texts import RuleText, rule_text
 
 Data = dict[str, Any]
+
+# What `unbroadcast` emits.
+_REDUCTIONS = ("sum_reduce", "squeeze")
 
 
 def contents(forward: Graph, backward: Backward, rules: Rules) -> Data:
@@ -123,19 +127,37 @@ class _RuleTexts:
 
 
 def _broadcasts(forward: Graph, backward: Backward) -> list[str]:
-    """For each operation of a backward graph, which broadcast it undoes, if it does."""
+    """For each operation of a backward graph, which broadcasts it undoes, if it does."""
     there = forward.tensors
-    said = {
-        made: _said(broadcast, there) for made, broadcast in backward.broadcasts.items()
-    }
-    return [said.get(op.outputs[0].name, "") for op in backward.graph.operations]
+    makers = {t.name: op for op in backward.graph.operations for t in op.outputs}
+    said: dict[str, dict[str, None]] = {}
+    for name, broadcast in backward.broadcasts.items():
+        for reduction in _reductions(makers, name):
+            said.setdefault(reduction, {})[_said(broadcast, there)] = None
+    results = (op.outputs[0].name for op in backward.graph.operations)
+    return ["; ".join(said.get(name, ())) for name in results]
+
+
+def _reductions(makers: Mapping[str, Operation], name: str) -> Iterator[str]:
+    """The results that reduce a gradient, on the way to one of the shape of an operand: a
+    sum may come before what is computed of it, where that is the same and cheaper.
+    """
+    operation = makers.get(name)
+    if operation is None or operation.origin is None:
+        return
+    if operation.name in _REDUCTIONS:
+        yield name
+    if operation.name != "sum_reduce":
+        size = prod(operation.outputs[0].shape)
+        for tensor in operation.inputs:
+            if prod(tensor.shape) == size:
+                yield from _reductions(makers, tensor.name)
 
 
 def _said(broadcast: Broadcast, there: Mapping[str, Tensor]) -> str:
     """A broadcast in words. What the forward graph was decomposed into has no shapes."""
-    shapes = (there[name].shape if name in there else None for name in broadcast)
     operand, result = (
-        f"{name} {list(shape)}" if shape is not None else name
-        for name, shape in zip(broadcast, shapes, strict=True)
+        f"{name} {list(there[name].shape)}" if name in there else name
+        for name in broadcast
     )
     return f"{operand} was broadcast to {result}"

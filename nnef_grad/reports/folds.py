@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, takewhile
 from typing import Union
 
 from nnef_grad.graph.ir import Graph
@@ -116,16 +116,19 @@ def _common(paths: Sequence[Path]) -> Path:
     if not paths:
         return ()
     pairs = zip(min(paths), max(paths), strict=False)
-    same = accumulate((a == b for a, b in pairs), lambda x, y: x and y)
-    return paths[0][: sum(same)]
+    same = takewhile(lambda pair: pair[0] == pair[1], pairs)
+    return tuple(step for step, _ in same)
 
 
 def _nested(items: Sequence[tuple[Path, int]]) -> tuple[Part, ...]:
     """Folds of the operations that follow one another in a module."""
     parts: list[Part] = []
     for step, run in groupby(items, key=lambda item: item[0][:1]):
-        inside = _nested([(p[1:], i) for p, i in run]) if step else [i for _, i in run]
-        parts += _fold(step[0], tuple(inside)) if step else inside
+        inside = list(run)
+        if step:
+            parts += _fold(step[0], _nested([(path[1:], i) for path, i in inside]))
+        else:
+            parts += [index for _, index in inside]
     return tuple(parts)
 
 

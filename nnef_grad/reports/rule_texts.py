@@ -18,7 +18,9 @@ from nnef_grad.ops.traits import SOURCES, STEPS
 _DEFINITION = re.compile(r"fragment\b[^{]*\{[^}]*\}")
 _NONE = {
     **dict.fromkeys(SOURCES, "it has no operands: there is nothing to differentiate"),
-    **dict.fromkeys(STEPS, "a step function: the derivative is zero wherever it exists"),
+    **dict.fromkeys(
+        STEPS, "a step function: the derivative is zero wherever it exists"
+    ),
 }
 
 

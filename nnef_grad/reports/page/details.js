@@ -12,7 +12,7 @@ function subject(key) {
     return { key, side: "backward", node: unitOf(operation), operation };
   }
   const id = rest.join("-");
-  return { key, side, node: layout.boxes.get(id).node, operation: null };
+  return { key, side, node: layout[side].boxes.get(id).node, operation: null };
 }
 
 /** The key of what shows an operation, as far as folds are open. */
@@ -61,7 +61,7 @@ function keysAround(node) {
 function lightLinks(node) {
   const inside = node.isFold ? node.units : [node];
   const paths = Object.keys(FLOWS).flatMap((flow) => {
-    const routes = layout.routes.filter(({ flows }) => inside.some((unit) => flows.get(flow)?.has(unit)));
+    const routes = routesOf(flow).filter(({ flows }) => inside.some((unit) => flows.get(flow)?.has(unit)));
     return linkPaths(routes.map((route) => wayOf(route, flow)), flow);
   });
   document.getElementById("lit-links").replaceChildren(...paths);
@@ -69,7 +69,7 @@ function lightLinks(node) {
 
 /** A band across both graphs. */
 function markBand(node) {
-  const box = node && layout.boxes.get(node.id);
+  const box = node && layout.forward.boxes.get(node.id);
   const band = document.getElementById("band");
   band.setAttribute("y", box ? box.y - 6 : 0);
   band.setAttribute("height", box ? box.height + 12 : 0);

@@ -27,7 +27,7 @@ function filled(element, attributes, children) {
 
 /** A text that is not wider than the room for it. */
 function fitted(text, width, size) {
-  const most = Math.floor(width / (size * 0.56));
+  const most = Math.floor(width / (size * (size > 12 ? 0.62 : 0.57)));
   return text.length <= most ? text : `${text.slice(0, most - 1)}\u2026`;
 }
 
@@ -53,8 +53,8 @@ function draw() {
     svg("g", { id: "lit-links" }),
     ...panes
   );
-  for (const [id, x] of [["left-heading", 0], ["right-heading", layout.offset]]) {
-    document.getElementById(id).dataset.x = x + layout.paneWidth / 2;
+  for (const [id, side] of [["left-heading", "forward"], ["right-heading", "backward"]]) {
+    document.getElementById(id).dataset.x = offsetOf(side) + layout[side].width / 2;
   }
 }
 
@@ -67,14 +67,17 @@ function drawPane(side, frames) {
 
 function drawParts(fold, side, pane, frames, level) {
   for (const part of fold.parts) {
-    const box = shifted(layout.boxes.get(part.id), side);
+    const box = boxOf(part, side);
     if (part.isFold) pane.append(drawFold(part, side, box, frames, level));
     else drawUnit(part, side, box, pane, frames, level);
     if (part.isFold && part.isOpen) drawParts(part, side, pane, frames, level + 1);
   }
 }
 
-const shifted = (box, side) => ({ ...box, x: box.x + offsetOf(side) });
+function boxOf(node, side) {
+  const box = layout[side].boxes.get(node.id);
+  return { ...box, x: box.x + offsetOf(side) };
+}
 
 /** A rectangle of a size in the middle of a box. */
 function centered(box, { width, height }) {
@@ -150,7 +153,7 @@ function drawDerivative(unit, place, level) {
   const shown = derivative.length ? derivative : others;
   const kinds = kindsOf(shown).map(([kind, count]) => (count > 1 ? `${count} ${kind}` : kind));
   const name = derivativeName(unit);
-  const type = `family-${unit.operation.family}${derivative.length ? " derivative" : " none"}`;
+  const type = `family-${unit.operation.family}${derivative.length ? " derivative" : " none"}${unit.beside.length ? " foldable" : ""}`;
   const item = treeItem(keyOf("backward", unit), type, level, `${name}: ${kinds.join(", ") || "nothing"}`);
   if (unit.beside.length) item.setAttribute("aria-expanded", "false");
   const title = derivative.length ? `\u2202 ${unit.operation.kind}` : name;
@@ -162,8 +165,14 @@ function drawDerivative(unit, place, level) {
 
 function derivativeName(unit) {
   if (derivativeOf(unit).length) return `Derivative of ${unit.operation.results[0]}`;
+  if (passesGradient(unit)) return "the gradient as it is";
   if (!unit.beside.length) return "no derivative";
   return unit.operation.kind === "external" ? "the same input" : "computed again";
+}
+
+/** Whether gradients pass a unit unchanged, as they pass an addition. */
+function passesGradient(unit) {
+  return !derivativeOf(unit).length && passed.has(unit);
 }
 
 /** The mark of an operation that sums a gradient down for a broadcast. */
@@ -178,7 +187,8 @@ function drawSteps(unit, box, pane, frames, level) {
   frames.append(svg("path", { d: ways.join(""), class: "link gradient thin" }));
   const heading = treeItem(keyOf("backward", unit), "heading", level, derivativeName(unit));
   heading.setAttribute("aria-expanded", "true");
-  const title = `\u2202 ${unit.operation.results.join(", ")} = ${unit.operation.kind}`;
+  const isDerivative = derivativeOf(unit).length > 0;
+  const title = isDerivative ? `\u2202 ${unit.operation.results.join(", ")} = ${unit.operation.kind}` : derivativeName(unit);
   heading.append(
     svg("rect", { ...rectangle({ ...box, height: 26 }), rx: 12, class: "heading" }),
     svg("text", { x: box.x + 12, y: box.y + 19, class: "toggle" }, "\u25be"),
@@ -219,12 +229,12 @@ function treeItem(key, type, level, name) {
 
 function card(item, place, kind, name, badge) {
   const isHigh = place.height >= CARD.height;
-  const left = place.x + (item.classList.contains("derivative") && isHigh ? 26 : 16);
+  const left = place.x + (item.classList.contains("foldable") ? 26 : 16);
   const room = place.width - (left - place.x) - 10;
   item.append(
     svg("rect", { ...rectangle(place), rx: 9, class: "card" }),
     svg("rect", { x: place.x, y: place.y + 8, width: 4, height: place.height - 16, rx: 2, class: "stripe" }),
-    label(kind, left, place.y + (isHigh ? 20 : 16), "kind", room - badge.length * 7, 13),
+    label(kind, left, place.y + (isHigh ? 20 : 16), "kind", room - badge.length * 7 - 4, 13),
     label(name, left, place.y + (isHigh ? 36 : 30), "name", room, 11)
   );
   if (badge) item.append(label(badge, place.x + place.width - 10, place.y + (isHigh ? 20 : 16), "badge", 90, 11, "end"));
@@ -236,10 +246,12 @@ const FLOWS = { value: ["forward", 0], gradient: ["backward", 7], again: ["backw
 
 function drawLinks() {
   return Object.keys(FLOWS).flatMap((flow) => {
-    const ways = layout.routes.filter(({ flows }) => flows.has(flow)).map((route) => wayOf(route, flow));
-    return linkPaths(ways, flow);
+    const found = routesOf(flow).filter(({ flows }) => flows.has(flow));
+    return linkPaths(found.map((route) => wayOf(route, flow)), flow);
   });
 }
+
+const routesOf = (flow) => layout[FLOWS[flow][0]].routes;
 
 /** One path for all links of a kind, and one for their heads. */
 function linkPaths(ways, flow) {
@@ -261,10 +273,10 @@ function wayOf({ from, to, fold, points }, flow) {
 /** Where a link leaves (1) or enters (0) a node, or a fold that it is inside of. */
 function anchor(id, fold, side, end) {
   if (PORTS.includes(id)) {
-    const outer = layout.boxes.get(fold.id);
+    const outer = layout[side].boxes.get(fold.id);
     return { x: outer.ports[PORTS.indexOf(id)].x, y: id === "in" ? outer.y : outer.y + outer.height };
   }
-  const box = layout.boxes.get(id);
+  const box = layout[side].boxes.get(id);
   const port = box.ports?.[end];
   const isWhole = box.node.isFold || (side === "backward" && box.node.isOpen);
   const place = isWhole ? box : centered(box, CARD);

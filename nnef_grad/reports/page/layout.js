@@ -1,17 +1,19 @@
 "use strict";
 // Where everything is drawn. Each open fold is laid out by itself, by dagre, and is then one
 // box in the layout of the fold around it: the time is that of many small graphs, and what is
-// opened or closed leaves the rest as it is. A box has room for what stands on either side of
-// it: the forward operation, and its derivative. So the two graphs have the same layout, and
-// what belongs together stands at the same height.
+// opened or closed leaves the rest as it is. The graphs are laid out alike: a box is as high
+// as what stands on either side of it needs, so an operation and its derivative stand at the
+// same height.
 
 const CARD = { width: 214, height: 46 };
-const STEP = { width: 214, height: 38 };
+const STEP = { width: 178, height: 38 };
 const PADDING = { x: 14, top: 34, bottom: 14 };
-const GAP = 110; // between the two graphs
+const GAP = 70; // between the two graphs
 const PORTS = ["in", "out"]; // where links enter and leave an open fold
 
-/** The parts of a fold that lead from one of its units to another, or out of it. */
+// ---- Links ----
+
+const passed = new Set(); // the units that gradients pass as they are
 const links = collectLinks();
 
 /** For each fold, its links by their ends: what flows along them, and between which units. */
@@ -31,8 +33,9 @@ function collectLinks() {
         if (!maker || isData(maker)) continue;
         const flow = flowOf(maker);
         const ends = [unitOf(maker), unitOf(reader)];
+        if (flow !== "gradient") addPath(add, ...ends, flow);
         // Gradients flow against the values: a link has the direction of the values.
-        addPath(add, ...(flow === "gradient" ? ends.reverse() : ends), flow);
+        else for (const [from, to] of pairs(wayBetween(ends[1], ends[0]))) addPath(add, from, to, flow);
       }
     }
   }
@@ -43,6 +46,32 @@ function collectLinks() {
 function flowOf(maker) {
   if (maker.side === "forward") return "value";
   return maker.isDerivative || seeds.has(maker.results[0]) ? "gradient" : "again";
+}
+
+function pairs(items) {
+  return items.slice(1).map((item, index) => [items[index], item]);
+}
+
+/** The units from one to another that a gradient passes as it is, as it passes an addition. */
+function wayBetween(from, to) {
+  const ways = [[from]];
+  const seen = new Set([from]);
+  for (const way of ways) {
+    for (const next of readersOf(way[way.length - 1])) {
+      if (next === to) {
+        way.slice(1).forEach((unit) => passed.add(unit));
+        return [...way, to];
+      }
+      if (seen.has(next) || derivativeOf(next).length) continue;
+      seen.add(next);
+      ways.push([...way, next]);
+    }
+  }
+  return [from, to];
+}
+
+function readersOf(unit) {
+  return unit.operation.results.flatMap((name) => forward.readers.get(name) || []).map(unitOf);
 }
 
 /** The links from a unit to another: through all folds that hold one of them alone. */
@@ -64,41 +93,39 @@ function addPath(add, from, to, flow) {
   add(common, part.id, last.id, flow, ends);
 }
 
-/** The size of a node, with the places of what is in it. */
-function measure(node) {
-  if (!node.isFold) return measureUnit(node);
-  if (!node.isOpen) return { width: CARD.width, height: CARD.height };
-  const sizes = new Map(node.parts.map((part) => [part.id, measure(part)]));
+// ---- Sizes ----
+
+/** The size of a node on one side, with the layout of what is in it. */
+function measure(node, side) {
+  if (!node.isFold) return measureUnit(node, side);
+  if (!node.isOpen) return CARD;
+  const sizes = new Map(node.parts.map((part) => [part.id, measure(part, side)]));
   const graph = newGraph({ nodesep: 26, ranksep: 30 });
   sizes.forEach(({ width, height }, id) => graph.setNode(id, { width, height }));
   for (const { from, to } of links.get(node).values()) {
     for (const id of [from, to]) if (PORTS.includes(id)) graph.setNode(id, { width: 1, height: 1 });
     graph.setEdge(from, to);
   }
-  dagre.layout(graph);
-  const { width, height } = graph.graph();
-  return {
-    width: Math.max(width, CARD.width) + 2 * PADDING.x,
-    height: height + PADDING.top + PADDING.bottom,
-    shift: Math.max(0, (CARD.width - width) / 2),
-    graph,
-    sizes,
-  };
+  return { ...sizeOf(graph), graph, sizes };
 }
 
-function measureUnit(unit) {
-  if (!unit.isOpen || unit.beside.length === 0) return { ...CARD };
-  const graph = newGraph({ nodesep: 16, ranksep: 18, rankdir: "BT" });
-  unit.beside.forEach((o) => graph.setNode(String(o.index), { ...STEP }));
-  for (const operation of unit.beside) {
+/** A unit has the height of its derivative on both sides, and its width on one. */
+function measureUnit(unit, side) {
+  if (!unit.isOpen || unit.beside.length === 0) return CARD;
+  unit.inside ||= measureSteps(unit.beside);
+  return side === "backward" ? unit.inside : { width: CARD.width, height: unit.inside.height };
+}
+
+function measureSteps(operations) {
+  const graph = newGraph({ nodesep: 14, ranksep: 20, rankdir: "BT" });
+  operations.forEach((o) => graph.setNode(String(o.index), { ...STEP }));
+  for (const operation of operations) {
     for (const name of operation.inputs) {
       const maker = backward.makers.get(name);
-      if (unit.beside.includes(maker)) graph.setEdge(String(maker.index), String(operation.index));
+      if (operations.includes(maker)) graph.setEdge(String(maker.index), String(operation.index));
     }
   }
-  dagre.layout(graph);
-  const { width, height } = graph.graph();
-  return { width: width + 2 * PADDING.x, height: height + PADDING.top + PADDING.bottom, graph };
+  return { ...sizeOf(graph), graph };
 }
 
 function newGraph(settings) {
@@ -108,34 +135,54 @@ function newGraph(settings) {
   return graph;
 }
 
-/** The layout of what is open: boxes by the nodes' ids, and routes. */
-function layOut() {
-  const size = measure(root);
-  const boxes = new Map();
-  const routes = [];
-  place(root, size, { x: 0, y: 0 }, boxes, routes);
-  const [width, height] = [size.width, size.height];
-  return { boxes, routes, paneWidth: width, offset: width + GAP, width: 2 * width + GAP, height };
+/** Lays out a graph; its size is that of a frame around it, which has room for a heading. */
+function sizeOf(graph) {
+  dagre.layout(graph);
+  const { width, height } = graph.graph();
+  return {
+    width: Math.max(width, CARD.width) + 2 * PADDING.x,
+    height: height + PADDING.top + PADDING.bottom,
+    shift: PADDING.x + Math.max(0, CARD.width - width) / 2,
+  };
 }
 
-function place(node, size, corner, boxes, routes) {
-  const box = { ...corner, width: size.width, height: size.height, node, steps: new Map(), inner: [] };
-  boxes.set(node.id, box);
-  if (!size.graph) return;
-  const at = ({ x, y }) => ({ x: corner.x + PADDING.x + (size.shift || 0) + x, y: corner.y + PADDING.top + y });
+// ---- Places ----
+
+/** The layout of what is open: for each side boxes, by the ids of nodes, and routes. */
+function layOut() {
+  const right = layOutSide("backward");
+  const isAlike = ![...units.values()].some((unit) => unit.isOpen);
+  const left = isAlike ? right : layOutSide("forward");
+  const offset = left.width + GAP;
+  return { forward: left, backward: right, offset, width: offset + right.width, height: right.height };
+}
+
+function layOutSide(side) {
+  const size = measure(root, side);
+  const found = { boxes: new Map(), routes: [], width: size.width, height: size.height };
+  place(root, size, { x: 0, y: 0 }, found);
+  return found;
+}
+
+function place(node, size, corner, found) {
+  const { width, height, graph } = size;
+  const box = { ...corner, width, height, node };
+  found.boxes.set(node.id, box);
+  if (!graph) return;
+  const at = ({ x, y }) => ({ x: corner.x + size.shift + x, y: corner.y + PADDING.top + y });
   if (!node.isFold) {
-    size.graph.nodes().forEach((id) => box.steps.set(Number(id), at(size.graph.node(id))));
-    box.inner = size.graph.edges().map((edge) => size.graph.edge(edge).points.map(at));
+    box.steps = new Map(graph.nodes().map((id) => [Number(id), at(graph.node(id))]));
+    box.inner = graph.edges().map((edge) => graph.edge(edge).points.map(at));
     return;
   }
   for (const part of node.parts) {
-    const { x, y } = at(size.graph.node(part.id));
+    const { x, y } = at(graph.node(part.id));
     const inner = size.sizes.get(part.id);
-    place(part, inner, { x: x - inner.width / 2, y: y - inner.height / 2 }, boxes, routes);
+    place(part, inner, { x: x - inner.width / 2, y: y - inner.height / 2 }, found);
   }
-  box.ports = PORTS.map((id) => (size.graph.hasNode(id) ? at(size.graph.node(id)) : null));
+  box.ports = PORTS.map((id) => (graph.hasNode(id) ? at(graph.node(id)) : null));
   for (const { from, to, flows } of links.get(node).values()) {
-    const points = size.graph.edge(from, to).points.slice(1, -1).map(at);
-    routes.push({ from, to, fold: node, points, flows });
+    const points = graph.edge(from, to).points.slice(1, -1).map(at);
+    found.routes.push({ from, to, fold: node, points, flows });
   }
 }

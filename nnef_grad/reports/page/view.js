@@ -27,7 +27,7 @@ function fitView(isWhole) {
   const wide = (canvas.clientWidth - 2 * MARGIN) / layout.width;
   const high = (canvas.clientHeight - HEADINGS - MARGIN) / layout.height;
   const zoom = isWhole ? Math.min(wide, high) : wide;
-  view.zoom = Math.min(Math.max(zoom, isWhole ? ZOOM.least : 0.35), 1.15);
+  view.zoom = Math.min(Math.max(zoom, ZOOM.least), 1.15);
   view.x = (canvas.clientWidth - layout.width * view.zoom) / 2;
   const room = canvas.clientHeight - HEADINGS - layout.height * view.zoom;
   view.y = HEADINGS + Math.max(room / 2, 8);
