@@ -54,7 +54,7 @@ class Backward:
         is_jacobian: whether the results are whole Jacobians, in place of products with
             seeds.
         broadcasts: for each tensor that was summed or squeezed down to the shape of a
-            broadcast operand, that broadcast.
+            broadcast operand, the broadcasts that it undoes.
     """
 
     graph: Graph
@@ -65,7 +65,7 @@ class Backward:
     outputs: tuple[str, ...]
     stopped: tuple[str, ...] = ()
     is_jacobian: bool = False
-    broadcasts: Mapping[str, Broadcast] = field(default_factory=dict)
+    broadcasts: Mapping[str, tuple[Broadcast, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         what = "Jacobians" if self.is_jacobian else "gradients"

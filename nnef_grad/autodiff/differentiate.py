@@ -300,10 +300,13 @@ class _Sweep:
             broadcasts=self._broadcasts(graph),
         )
 
-    def _broadcasts(self, graph: Graph) -> dict[str, Broadcast]:
+    def _broadcasts(self, graph: Graph) -> dict[str, tuple[Broadcast, ...]]:
         """The broadcasts by what was summed down for them, as far as it is still there."""
-        there = graph.tensors
-        return {t.name: b for t, b in self.undone if there.get(t.name) is t}
+        there, found = graph.tensors, dict[str, tuple[Broadcast, ...]]()
+        for tensor, broadcast in self.undone:
+            if there.get(tensor.name) is tensor:
+                found[tensor.name] = (*found.get(tensor.name, ()), broadcast)
+        return found
 
     def _result(self, target: Tensor, name: str) -> Tensor:
         """The gradient under its final name: zeros where there is none, a copy where

@@ -131,9 +131,10 @@ def _broadcasts(forward: Graph, backward: Backward) -> list[str]:
     there = forward.tensors
     makers = {t.name: op for op in backward.graph.operations for t in op.outputs}
     said: dict[str, dict[str, None]] = {}
-    for name, broadcast in backward.broadcasts.items():
+    for name, broadcasts in backward.broadcasts.items():
+        sentences = dict.fromkeys(_said(b, there) for b in broadcasts)
         for reduction in _reductions(makers, name):
-            said.setdefault(reduction, {})[_said(broadcast, there)] = None
+            said.setdefault(reduction, {}).update(sentences)
     results = (op.outputs[0].name for op in backward.graph.operations)
     return ["; ".join(said.get(name, ())) for name in results]
 

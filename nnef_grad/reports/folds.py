@@ -70,9 +70,18 @@ def _modules(graph: Graph, hosts: Sequence[int]) -> dict[int, Path]:
     labels: dict[int, list[Path]] = {}
     for operation, host in zip(graph.operations, hosts, strict=True):
         if operation.name == "variable":
-            steps = re.split(r"[/.]", str(operation.attributes["label"]))
-            labels.setdefault(host, []).append(tuple(steps[:-1]))
+            module = _module(str(operation.attributes["label"]))
+            labels.setdefault(host, []).append(module)
     return {index: _common(paths) for index, paths in labels.items()}
+
+
+def _module(label: str) -> Path:
+    """The module that a label is of. One that has a number for its name is called after
+    the one around it as well: layers.0.
+    """
+    *steps, _ = re.split(r"[/.]", label)
+    pairs = zip(["", *steps], steps, strict=False)
+    return tuple(f"{outer}.{s}" if s.isdigit() and outer else s for outer, s in pairs)
 
 
 def _module_around(operands: Sequence[Path]) -> Path:

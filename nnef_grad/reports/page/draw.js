@@ -1,6 +1,7 @@
 "use strict";
 // The drawing: frames of what is open, links, and cards. Every name is set as text.
 
+const STACK = 6; // how far the cards behind that of a closed fold stand out
 const SVG = "http://www.w3.org/2000/svg";
 const world = document.getElementById("world");
 
@@ -99,10 +100,10 @@ function drawFold(fold, side, box, frames, level) {
     item.append(label(foldName(fold), place.x + 28, place.y + 18, "kind", place.width - 40, 13));
     return item;
   }
-  for (const depth of [6, 3]) item.append(svg("rect", { ...rectangle(box, depth), rx: 9, class: "behind" }));
+  for (const depth of [STACK, STACK / 2]) item.append(svg("rect", { ...rectangle(box, depth), rx: 9, class: "behind" }));
   item.append(svg("rect", { ...rectangle(box), rx: 9, class: "card" }), mark);
   item.append(label(foldName(fold), box.x + 28, box.y + 20, "kind", box.width - 40, 13));
-  item.append(label(`${what}, ${costText(operations)}`, box.x + 28, box.y + 36, "name", box.width - 36, 11));
+  item.append(label(`${operations.length} ops, ${costText(operations)}`, box.x + 28, box.y + 36, "name", box.width - 36, 11));
   return item;
 }
 
@@ -280,7 +281,8 @@ function anchor(id, fold, side, end) {
   const port = box.ports?.[end];
   const isWhole = box.node.isFold || (side === "backward" && box.node.isOpen);
   const place = isWhole ? box : centered(box, CARD);
-  return { x: port ? port.x : place.x + place.width / 2, y: place.y + end * place.height };
+  const stack = box.node.isFold && !box.node.isOpen ? end * STACK : 0;
+  return { x: port ? port.x : place.x + place.width / 2, y: place.y + end * place.height + stack };
 }
 
 function curve(points) {

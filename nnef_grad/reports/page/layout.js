@@ -186,3 +186,25 @@ function place(node, size, corner, found) {
     found.routes.push({ from, to, fold: node, points, flows });
   }
 }
+
+// ---- What is open at first ----
+
+const VISIBLE = 60; // parts that a reader can take in
+const UNFOLDED = 60; // operations of derivatives that are drawn one by one from the start
+
+/** Opens folds from the outside in, as long as not more is seen than can be read. */
+function openAtFirst(width) {
+  const few = backward.operations.filter((o) => !isData(o)).length <= UNFOLDED;
+  units.forEach((unit) => (unit.isOpen = few));
+  let visible = root.parts.length;
+  for (let depth = 1; ; depth += 1) {
+    const level = folds.filter((fold) => fold.depth === depth && fold.parent.isOpen);
+    visible += level.reduce((total, fold) => total + fold.parts.length, 0);
+    if (!level.length || visible > VISIBLE) return;
+    level.forEach((fold) => (fold.isOpen = true));
+    if (layOut().width > width) {
+      level.forEach((fold) => (fold.isOpen = false));
+      return;
+    }
+  }
+}

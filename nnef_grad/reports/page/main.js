@@ -181,7 +181,7 @@ document.getElementById("title").textContent = contents.title;
 document.getElementById("summary").textContent = contents.summary.slice(contents.title.length + 2);
 document.getElementById("left-heading").textContent = "forward \u2193";
 document.getElementById("right-heading").textContent = "\u2191 backward";
-openAtFirst();
+openAtFirst(canvas.clientWidth / READABLE);
 draw();
 drawMemory();
 showTab("graph");

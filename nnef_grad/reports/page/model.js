@@ -84,22 +84,7 @@ function unitOf(operation) {
   return units.get(forward.operations[operation.place].place);
 }
 
-// ---- What is open at first ----
-
-const VISIBLE = 60; // parts that a reader can take in
-const UNFOLDED = 60; // operations of derivatives that are drawn one by one from the start
-
-/** Opens folds from the outside in, as long as not too much is seen. */
-function openAtFirst() {
-  let visible = root.parts.length;
-  for (const fold of folds.slice(1).sort((a, b) => a.depth - b.depth)) {
-    const isSeen = fold.parent.isOpen;
-    fold.isOpen = isSeen && visible + fold.parts.length <= VISIBLE;
-    if (fold.isOpen) visible += fold.parts.length;
-  }
-  const few = backward.operations.filter((o) => !isData(o)).length <= UNFOLDED;
-  units.forEach((unit) => (unit.isOpen = few));
-}
+// ---- What is open ----
 
 /** Opens or closes everything. */
 function openAll(isOpen) {

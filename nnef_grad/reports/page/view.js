@@ -4,6 +4,7 @@
 const canvas = document.getElementById("canvas");
 const view = { x: 0, y: 0, zoom: 1 };
 const ZOOM = { least: 0.02, most: 3, step: 1.25 };
+const READABLE = 0.6; // the least zoom at which names are read
 const MARGIN = 28;
 const HEADINGS = 34; // of the two graphs, above them
 
@@ -22,11 +23,12 @@ function zoomBy(factor, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2)
   showView();
 }
 
-/** Shows the width of both graphs, from their top; with `isWhole`, all of them. */
+/** Shows the width of both graphs, from their top; all of them where that can be read, or
+ * with `isWhole`. */
 function fitView(isWhole) {
   const wide = (canvas.clientWidth - 2 * MARGIN) / layout.width;
   const high = (canvas.clientHeight - HEADINGS - MARGIN) / layout.height;
-  const zoom = isWhole ? Math.min(wide, high) : wide;
+  const zoom = isWhole || high > READABLE ? Math.min(wide, high) : wide;
   view.zoom = Math.min(Math.max(zoom, ZOOM.least), 1.15);
   view.x = (canvas.clientWidth - layout.width * view.zoom) / 2;
   const room = canvas.clientHeight - HEADINGS - layout.height * view.zoom;
