@@ -121,7 +121,7 @@ const costText = (operations) => `${countText(sum(operations, "multiplyAdds"))} 
 
 function drawUnit(unit, side, box, pane, frames, level) {
   if (side === "forward") pane.append(drawForward(unit, centered(box, CARD), level));
-  else if (unit.isOpen && unit.beside.length) drawSteps(unit, box, pane, frames, level);
+  else if (unit.isOpen && hasInside(unit)) drawSteps(unit, box, pane, frames, level);
   else pane.append(drawDerivative(unit, centered(box, CARD), level));
 }
 
@@ -154,12 +154,12 @@ function drawDerivative(unit, place, level) {
   const shown = derivative.length ? derivative : others;
   const kinds = kindsOf(shown).map(([kind, count]) => (count > 1 ? `${count} ${kind}` : kind));
   const name = derivativeName(unit);
-  const type = `family-${unit.operation.family}${derivative.length ? " derivative" : " none"}${unit.beside.length ? " foldable" : ""}`;
+  const type = `family-${unit.operation.family}${derivative.length ? " derivative" : " none"}${hasInside(unit) ? " foldable" : ""}`;
   const item = treeItem(keyOf("backward", unit), type, level, `${name}: ${kinds.join(", ") || "nothing"}`);
-  if (unit.beside.length) item.setAttribute("aria-expanded", "false");
+  if (hasInside(unit)) item.setAttribute("aria-expanded", "false");
   const title = derivative.length ? `\u2202 ${unit.operation.kind}` : name;
   card(item, place, title, kinds.join(", "), shown.length > 1 ? `${shown.length} ops` : "");
-  if (unit.beside.length) item.append(svg("text", { x: place.x + 11, y: place.y + 20, class: "toggle" }, "\u25b8"));
+  if (hasInside(unit)) item.append(svg("text", { x: place.x + 11, y: place.y + 20, class: "toggle" }, "\u25b8"));
   if (shown.some((o) => o.broadcast)) item.append(...sumMark(place));
   return item;
 }
@@ -186,7 +186,7 @@ function drawSteps(unit, box, pane, frames, level) {
   frames.append(svg("rect", { ...rectangle(box), rx: 12, class: `frame steps family-${unit.operation.family}` }));
   const ways = box.inner.map((points) => curve(points.map(({ x, y }) => ({ x: x + layout.offset, y }))));
   frames.append(svg("path", { d: ways.join(""), class: "link gradient thin" }));
-  const heading = treeItem(keyOf("backward", unit), "heading", level, derivativeName(unit));
+  const heading = treeItem(keyOf("backward", unit), "inside", level, derivativeName(unit));
   heading.setAttribute("aria-expanded", "true");
   const isDerivative = derivativeOf(unit).length > 0;
   const title = isDerivative ? `\u2202 ${unit.operation.results.join(", ")} = ${unit.operation.kind}` : derivativeName(unit);
@@ -279,7 +279,7 @@ function anchor(id, fold, side, end) {
   }
   const box = layout[side].boxes.get(id);
   const port = box.ports?.[end];
-  const isWhole = box.node.isFold || (side === "backward" && box.node.isOpen);
+  const isWhole = box.node.isFold || (side === "backward" && box.steps);
   const place = isWhole ? box : centered(box, CARD);
   const stack = box.node.isFold && !box.node.isOpen ? end * STACK : 0;
   return { x: port ? port.x : place.x + place.width / 2, y: place.y + end * place.height + stack };

@@ -111,7 +111,7 @@ function measure(node, side) {
 
 /** A unit has the height of its derivative on both sides, and its width on one. */
 function measureUnit(unit, side) {
-  if (!unit.isOpen || unit.beside.length === 0) return CARD;
+  if (!unit.isOpen || !hasInside(unit)) return CARD;
   unit.inside ||= measureSteps(unit.beside);
   return side === "backward" ? unit.inside : { width: CARD.width, height: unit.inside.height };
 }

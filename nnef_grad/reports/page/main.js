@@ -19,7 +19,7 @@ function redraw(key) {
 /** Opens a closed fold or derivative, or closes an open one. */
 function toggle(key) {
   const { node, side } = subject(key);
-  if (!node.isFold && (side === "forward" || !node.beside.length)) return;
+  if (!node.isFold && (side === "forward" || !hasInside(node))) return;
   node.isOpen = !node.isOpen;
   const shown = keyOf(side, node);
   redraw(shown);

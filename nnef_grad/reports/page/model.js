@@ -129,6 +129,11 @@ function foldName(fold) {
 const derivativeOf = (unit) => unit.beside.filter((o) => o.isDerivative);
 const again = (unit) => unit.beside.filter((o) => !o.isDerivative);
 
+/** Whether there is more beside an operation than itself: its derivative, or its parts. */
+function hasInside(unit) {
+  return unit.beside.length > 1 || derivativeOf(unit).length > 0;
+}
+
 /** How many operations of each kind, the most frequent first. */
 function kindsOf(operations) {
   const counts = new Map();
