@@ -54,6 +54,7 @@ function draw() {
     svg("g", { id: "lit-links" }),
     ...panes
   );
+  world.querySelector(".item").setAttribute("tabindex", 0);
   for (const [id, side] of [["left-heading", "forward"], ["right-heading", "backward"]]) {
     document.getElementById(id).dataset.x = offsetOf(side) + layout[side].width / 2;
   }

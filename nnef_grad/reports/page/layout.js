@@ -135,15 +135,38 @@ function newGraph(settings) {
   return graph;
 }
 
-/** Lays out a graph; its size is that of a frame around it, which has room for a heading. */
+/** The size of a graph that is laid out: that of a frame around it, with room for a heading. */
 function sizeOf(graph) {
-  dagre.layout(graph);
+  layOutLike(graph);
   const { width, height } = graph.graph();
   return {
     width: Math.max(width, CARD.width) + 2 * PADDING.x,
     height: height + PADDING.top + PADDING.bottom,
     shift: PADDING.x + Math.max(0, CARD.width - width) / 2,
   };
+}
+
+const layouts = new Map();
+
+/** Lays out a graph; one that is like an earlier one gets its layout, for networks repeat
+ * their blocks. */
+function layOutLike(graph) {
+  const [nodes, edges] = [graph.nodes(), graph.edges()];
+  const indices = new Map(nodes.map((id, index) => [id, index]));
+  const key = JSON.stringify([
+    graph.graph(),
+    nodes.map((id) => [graph.node(id).width, graph.node(id).height]),
+    edges.map(({ v, w }) => [indices.get(v), indices.get(w)]),
+  ]);
+  const known = layouts.get(key);
+  if (!known) {
+    dagre.layout(graph);
+    layouts.set(key, graph);
+    return;
+  }
+  graph.setGraph(known.graph());
+  known.nodes().forEach((id, index) => graph.setNode(nodes[index], known.node(id)));
+  known.edges().forEach((edge, index) => graph.setEdge(edges[index], known.edge(edge)));
 }
 
 // ---- Places ----

@@ -32,9 +32,7 @@ function toggle(key) {
 function goTo(operation, takesFocus = true) {
   showTab("graph");
   if (!elements.has(operation.side === "backward" ? stepKey(operation) : keyOf("forward", unitOf(operation)))) {
-    const unit = unitOf(operation);
     reveal(operation);
-    if (isData(operation)) unit.isOpen = unit.isOpen && operation.side === "backward";
     redraw(null);
   }
   const key = shownKey(operation);
@@ -154,7 +152,6 @@ function foldAll(isOpen) {
   redraw(null);
   select(null);
   fitView(false);
-  world.querySelector(".item").setAttribute("tabindex", 0);
 }
 
 function changeTheme() {
@@ -187,7 +184,6 @@ drawMemory();
 showTab("graph");
 fitView(false);
 select(null);
-world.querySelector(".item").setAttribute("tabindex", 0);
 window.addEventListener("resize", () => {
   keepGraphsInSight();
   showView();

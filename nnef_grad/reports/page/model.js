@@ -96,7 +96,7 @@ function openAll(isOpen) {
 function reveal(operation) {
   const unit = unitOf(operation);
   foldsAround(unit).forEach((fold) => (fold.isOpen = true));
-  if (operation.side === "backward") unit.isOpen = true;
+  if (operation.side === "backward" && !isData(operation)) unit.isOpen = true;
   return unit;
 }
 

@@ -51,7 +51,7 @@ function sortable(caption, columns, rows, open) {
   const most = columns.map(([, value, text]) => (text ? Math.max(...rows.map(value), 1) : 0));
   const fill = (ordered) => body.replaceChildren(...ordered.map((row) => tableRow(columns, most, row, open)));
   fill(rows);
-  const heads = columns.map(([name, value, text], index) => {
+  const heads = columns.map(([name, value, text]) => {
     const button = html("button", { type: "button" }, name);
     const head = html("th", { scope: "col", class: text ? "number" : null, "aria-sort": "none" }, button);
     button.addEventListener("click", () => {
