@@ -156,7 +156,7 @@ function aboutFold(fold) {
       ["multiply-adds", ...sides.map((operations) => countText(sum(operations, "multiplyAdds")))],
       ["read and written", ...sides.map((operations) => byteText(sum(operations, "bytesMoved")))],
     ]),
-    html("p", {}, "Double-click, or press the space bar, to unfold it."),
+    html("p", {}, `Double-click, or press the space bar, to ${fold.isOpen ? "fold" : "unfold"} it.`),
     table("Kinds", kinds),
   ];
 }

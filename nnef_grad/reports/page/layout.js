@@ -52,7 +52,8 @@ function pairs(items) {
   return items.slice(1).map((item, index) => [items[index], item]);
 }
 
-/** The units from one to another that a gradient passes as it is, as it passes an addition. */
+/** The units from one to another that a gradient passes as it is, as it passes an addition:
+ * beside them nothing is computed but reductions for what was broadcast. */
 function wayBetween(from, to) {
   const ways = [[from]];
   const seen = new Set([from]);
@@ -62,7 +63,7 @@ function wayBetween(from, to) {
         way.slice(1).forEach((unit) => passed.add(unit));
         return [...way, to];
       }
-      if (seen.has(next) || derivativeOf(next).length) continue;
+      if (seen.has(next) || !derivativeOf(next).every((o) => o.broadcast)) continue;
       seen.add(next);
       ways.push([...way, next]);
     }

@@ -1,10 +1,13 @@
 "use strict";
 // What the reader does: pointing, clicking, typing.
 
-/** Draws again after something was opened or closed; what is at a key stays where it is. */
+/** Draws again after something was opened or closed; what is at a key stays where it is, and
+ * both graphs in sight. */
 function redraw(key) {
   const before = elements.get(key)?.getBoundingClientRect();
   draw();
+  view.zoom = Math.min(view.zoom, Math.max(zoomToWidth(), ZOOM.beside));
+  keepGraphsInSight();
   showView();
   const after = elements.get(key)?.getBoundingClientRect();
   if (before && after) {

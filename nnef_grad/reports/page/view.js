@@ -3,7 +3,7 @@
 
 const canvas = document.getElementById("canvas");
 const view = { x: 0, y: 0, zoom: 1 };
-const ZOOM = { least: 0.02, most: 3, step: 1.25 };
+const ZOOM = { least: 0.02, beside: 0.3, most: 3, step: 1.25 };
 const READABLE = 0.6; // the least zoom at which names are read
 const MARGIN = 28;
 const HEADINGS = 34; // of the two graphs, above them
@@ -23,10 +23,15 @@ function zoomBy(factor, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2)
   showView();
 }
 
+/** The zoom at which both graphs have the width of the canvas. */
+function zoomToWidth() {
+  return (canvas.clientWidth - 2 * MARGIN) / layout.width;
+}
+
 /** Shows the width of both graphs, from their top; all of them where that can be read, or
  * with `isWhole`. */
 function fitView(isWhole) {
-  const wide = (canvas.clientWidth - 2 * MARGIN) / layout.width;
+  const wide = zoomToWidth();
   const high = (canvas.clientHeight - HEADINGS - MARGIN) / layout.height;
   const zoom = isWhole || high > READABLE ? Math.min(wide, high) : wide;
   view.zoom = Math.min(Math.max(zoom, ZOOM.least), 1.15);
