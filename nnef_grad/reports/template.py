@@ -50,4 +50,4 @@ def _hash(text: str) -> str:
 def _inside_script(contents: Mapping[str, Any]) -> str:
     """JSON that ends no script, whatever its strings are."""
     text = json.dumps(contents, separators=(",", ":"), ensure_ascii=True)
-    return text.replace("<", "\\u003c").replace("&", "\\u0026").replace(">", "\\u003e")
+    return text.replace("<", "\\u003c")

@@ -9,6 +9,7 @@ const MARGIN = 28;
 const HEADINGS = 34; // of the two graphs, above them
 
 function showView() {
+  if (canvas.hasAttribute("viewBox")) return; // on paper
   world.setAttribute("transform", `translate(${view.x},${view.y}) scale(${view.zoom})`);
   for (const heading of document.getElementById("headings").children) {
     heading.style.left = `${view.x + heading.dataset.x * view.zoom}px`;
