@@ -8,7 +8,7 @@ it stands where those stand that read its results.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.graph.ir import Graph, Operation, Tensor
@@ -42,8 +42,22 @@ def blocks(forward: Graph, backward: Backward) -> list[int]:
     operations = backward.graph.operations
     _place_replaced(places, _involved(operations))
     _place_rest(places, operations)
+    # What nothing reads, and is made of nothing, is at the end: zeros, the gradient of a
+    # tensor without influence.
     last = len(forward.operations) - 1
-    return [_place(places, op, last) for op in operations]
+    found = (_known(places, op.outputs) for op in operations)
+    return [last if place is None else place for place in found]
+
+
+def origin_of(operation: Operation, forward: Container[str]) -> Operation | None:
+    """The forward operation whose derivative an operation is part of. The forward graph
+    may be a backward graph itself: what is computed again has the origin that it had.
+
+    Args:
+        operation: an operation of the backward graph.
+        forward: the names of the tensors of the forward graph.
+    """
+    return None if operation.outputs[0].name in forward else operation.origin
 
 
 def _places_of_tensors(forward: Graph, drawn: list[int]) -> Places:
@@ -69,21 +83,14 @@ def _place_replaced(places: Places, involved: list[Operation]) -> None:
         for tensor in operation.inputs:
             readers.setdefault(tensor.name, []).extend(operation.outputs)
     waiting = [t.name for op in involved for t in op.outputs if t.name not in places]
-    while waiting:
-        found = dict(_led_to(places, readers, waiting))
-        if not found:
-            return
-        places |= found
+    before = None
+    while waiting != before:
+        before = waiting
+        for name in reversed(waiting):
+            led_to = [places[t.name] for t in readers.get(name, ()) if t.name in places]
+            if led_to:
+                places[name] = min(led_to)
         waiting = [name for name in waiting if name not in places]
-
-
-def _led_to(
-    places: Places, readers: dict[str, list[Tensor]], waiting: list[str]
-) -> Iterator[tuple[str, int]]:
-    for name in reversed(waiting):
-        known = [places[t.name] for t in readers.get(name, ()) if t.name in places]
-        if known:
-            yield name, min(known)
 
 
 def _place_rest(places: Places, operations: tuple[Operation, ...]) -> None:
@@ -112,13 +119,3 @@ def _of_origin(places: Places, operation: Operation) -> int | None:
 
 def _known(places: Places, tensors: Iterable[Tensor]) -> int | None:
     return next((places[t.name] for t in tensors if t.name in places), None)
-
-
-def _place(places: Places, operation: Operation, last: int) -> int:
-    """The place of an operation. What nothing reads, and is made of nothing, stands at
-    the end: the zeros that are the gradient of a tensor without influence.
-    """
-    for found in (_of_origin(places, operation), _known(places, operation.outputs)):
-        if found is not None:
-            return found
-    return last

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -15,7 +15,7 @@ from nnef_grad.ops import SHAPES
 from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
 from nnef_grad.ops.liveness import memory_alive
 from nnef_grad.ops.traits import FED
-from nnef_grad.reports.blocks import blocks, hosts
+from nnef_grad.reports.blocks import blocks, hosts, origin_of
 from nnef_grad.reports.folds import Fold, Part, folds
 from nnef_grad.reports.rule_texts import RuleText, rule_text
 
@@ -34,16 +34,17 @@ def contents(forward: Graph, backward: Backward, rules: Rules) -> Data:
     drawn = hosts(forward)
     texts = _RuleTexts(rules)
     beside = blocks(forward, backward)
+    theirs = forward.tensors
     return {
         "title": forward.name,
         "summary": summary(forward, backward),
         "folds": _as_data(folds(forward, drawn)),
         "forward": {
-            **_graph(forward, texts),
+            **_graph(forward, theirs, texts),
             "places": drawn,
         },
         "backward": {
-            **_graph(backward.graph, texts),
+            **_graph(backward.graph, theirs, texts),
             "places": beside,
             "broadcasts": _broadcasts(forward, backward),
             "seeds": dict(backward.seeds),
@@ -59,7 +60,8 @@ def _as_data(part: Part) -> Any:
     return part
 
 
-def _graph(graph: Graph, texts: _RuleTexts) -> Data:
+def _graph(graph: Graph, theirs: Container[str], texts: _RuleTexts) -> Data:
+    """What is shown of a graph; `theirs` are the tensors of the forward graph."""
     alive = memory_alive(graph, byte_size, kept=graph.outputs)
     totals = statistics(graph).as_data(by_operation=False)
     return {
@@ -68,13 +70,15 @@ def _graph(graph: Graph, texts: _RuleTexts) -> Data:
         "outputs": [t.name for t in graph.outputs],
         "tensors": [[t.name, t.dtype, list(t.shape)] for t in graph.tensors.values()],
         "operations": [
-            _operation(op, memory, texts)
+            _operation(op, origin_of(op, theirs), memory, texts)
             for op, memory in zip(graph.operations, alive, strict=True)
         ],
     }
 
 
-def _operation(operation: Operation, bytes_alive: int, texts: _RuleTexts) -> Data:
+def _operation(
+    operation: Operation, origin: Operation | None, bytes_alive: int, texts: _RuleTexts
+) -> Data:
     return {
         "kind": operation.name,
         "text": print_operation(operation),
@@ -84,8 +88,8 @@ def _operation(operation: Operation, bytes_alive: int, texts: _RuleTexts) -> Dat
         "multiplyAdds": multiply_adds(operation),
         "bytesMoved": bytes_moved(operation),
         "bytesAlive": None if operation.name in FED else bytes_alive,
-        "rule": texts.index(operation.origin or operation),
-        "isDerivative": operation.origin is not None,
+        "rule": texts.index(origin or operation),
+        "isDerivative": origin is not None,
         "family": _family(operation),
     }
 

@@ -93,6 +93,26 @@ def test_a_copy_of_a_gradient_stands_beside_the_gradient() -> None:
         assert places[copy.outputs[0].name] == places[copy.inputs[0].name]
 
 
+def test_a_backward_graph_may_be_the_forward_graph() -> None:
+    first = nnef_grad.differentiate(model("h = tanh(x); y = exp(h);")).graph
+    backward = nnef_grad.differentiate(first)
+    data = contents(first, backward, nnef_grad.Rules())
+    assert not any(op["isDerivative"] for op in data["forward"]["operations"])
+    places = beside(first, backward)
+    for operation in backward.graph.operations:
+        name = operation.outputs[0].name
+        if name in first.tensors:
+            assert places[name] == name
+        elif operation.origin is not None:
+            assert places[name] == operation.origin.outputs[0].name
+    rules = {
+        op["results"][0]: data["rules"][op["rule"]][0]
+        for op in data["forward"]["operations"]
+    }
+    assert rules["grad_x"] == "mul_vjp in derivatives.nnef"
+    assert rules["h"] == "tanh_vjp in derivatives.nnef"
+
+
 def test_variables_are_drawn_with_their_first_reader() -> None:
     body = "w = variable(shape = [1, 8], label = 'w'); h = mul(x, w); y = mul(h, w);"
     assert hosts(model(body)) == [0, 2, 2, 3]
