@@ -184,7 +184,7 @@ function sumMark(place) {
 }
 
 function drawSteps(unit, box, pane, frames, level) {
-  frames.append(svg("rect", { ...rectangle(box), rx: 12, class: `frame steps family-${unit.operation.family}` }));
+  frames.append(svg("rect", { ...rectangle(box), rx: 12, class: "frame steps" }));
   const ways = box.inner.map((points) => curve(points.map(({ x, y }) => ({ x: x + layout.offset, y }))));
   frames.append(svg("path", { d: ways.join(""), class: "link gradient thin" }));
   const heading = treeItem(keyOf("backward", unit), "inside", level, derivativeName(unit));
@@ -207,9 +207,10 @@ function drawSteps(unit, box, pane, frames, level) {
 function drawStep(operation, place, level) {
   const [result] = operation.results;
   const type = operation.isDerivative ? "derivative" : seeds.has(result) ? "seed" : "again";
-  const name = `${operation.results.join(", ")}: ${operation.kind} of ${operation.inputs.join(", ")}. ${operation.broadcast}`;
+  const read = operation.inputs.length ? ` of ${operation.inputs.join(", ")}` : "";
+  const name = [`${operation.results.join(", ")}: ${operation.kind}${read}`, operation.broadcast].filter(Boolean).join(". ");
   const item = treeItem(stepKey(operation), `step ${type} family-${operation.family}`, level, name);
-  const isResult = contents.backward.outputs.includes(result);
+  const isResult = gradients.has(result);
   card(item, place, operation.kind, `${result}  ${shapeText(backward, result)}`, stepBadge(type, isResult));
   if (operation.broadcast) item.append(...sumMark(place));
   if (isResult) item.classList.add("result");
