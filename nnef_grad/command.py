@@ -4,9 +4,11 @@ exit codes.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -80,12 +82,15 @@ def compile_model(
     check_seed: int,
     check_memory: float | None,
     stats: str | None,
+    report: str | None,
     format: str,
     force: bool,
     quiet: bool,
 ) -> None:
     """Compiles a model, as the options say; see `nnef-grad --help`."""
     refuse(output, model, force)
+    if report is not None:
+        _refuse_page(report, (model, output), force)
     progress = Progress(shown=not quiet and format == "text")
     with progress.stage("reading"):
         container = open_container(model) if model != console.PIPE else None
@@ -133,11 +138,14 @@ def compile_model(
             rules=own_rules,
             memory=None if check_memory is None else int(check_memory * 2**30),
         )
-    with progress.stage("writing"):
+    with (
+        progress.stage("writing"),
+        _page(report, graph, backward, own_rules, force),
+    ):
         _write(backward, output, stored, constants, partial=untrained, force=force)
     warnings = _warnings(graph, backward, untrained, output)
     summary = "" if quiet else nnef_grad.summary(graph, backward)
-    report(warnings, summary, format)
+    print_messages(warnings, summary, format)
 
 
 def refuse(output: str, model: str, force: bool) -> None:
@@ -147,6 +155,32 @@ def refuse(output: str, model: str, force: bool) -> None:
     if model != console.PIPE:
         refuse_loss(output, model)
     refuse_output(output, overwrite=force)
+
+
+def _refuse_page(path: str, others: Sequence[str], force: bool) -> None:
+    """Refuses a page that cannot be written, before anything is computed."""
+    from nnef_grad.reports import refuse_page
+
+    refuse_page(path, overwrite=force)
+    if os.path.realpath(path) in map(os.path.realpath, others):
+        raise UsageError(f"'{path}' is the report, and MODEL or OUT as well")
+
+
+def _page(
+    path: str | None,
+    graph: nnef_grad.Graph,
+    backward: nnef_grad.Backward,
+    rules: nnef_grad.Rules | None,
+    force: bool,
+) -> AbstractContextManager[None]:
+    """The page of a report, if there is one: complete before what is written meanwhile,
+    and there after it.
+    """
+    if path is None:
+        return nullcontext()
+    from nnef_grad.reports import report_after
+
+    return report_after(graph, backward, path, rules=rules, overwrite=force)
 
 
 def read_model(
@@ -300,7 +334,7 @@ def _report_statistics(
     console.print_message(side_by_side([*costs.values()]))
 
 
-def report(warnings: Sequence[Problem], summary: str, format: str) -> None:
+def print_messages(warnings: Sequence[Problem], summary: str, format: str) -> None:
     """Writes warnings and a summary to stderr, in a format of messages."""
     if format == "json":
         data = {"warnings": [w.as_data() for w in warnings], "summary": summary}

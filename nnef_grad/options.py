@@ -174,7 +174,7 @@ OPTIONS: Groups = {
         Option(
             "--force",
             "nnef-grad model.nnef -o model_bwd.nnef --force",
-            "Replace OUT if it exists.",
+            "Replace OUT, and the file of --report, if they exist.",
             **FLAG,
         ),
     ],
@@ -275,6 +275,14 @@ OPTIONS: Groups = {
             "--stats full, of each operation too.",
             type=click.Choice(STATISTICS),
             metavar="[full]",
+        ),
+        Option(
+            "--report",
+            "nnef-grad model.nnef --report report.html -o model_bwd.nnef",
+            "Write a page that shows MODEL and the backward graph side by side, with their "
+            "rules and costs. A browser opens it without a network.",
+            metavar="FILE.html",
+            type=PATH,
         ),
     ],
     "Messages": [

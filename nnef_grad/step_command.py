@@ -10,10 +10,10 @@ import nnef_grad
 from nnef_grad import console
 from nnef_grad.build.rule_results import counted
 from nnef_grad.command import (
+    print_messages,
     read_model,
     refuse,
     render,
-    report,
     split,
     unroll_of,
 )
@@ -104,7 +104,7 @@ def make_step(
     with progress.stage("writing"):
         _write(step, out, force)
     warnings = [*graph.warnings, *map(Problem, step.warnings)]
-    report(warnings, "" if quiet else _summary(graph, step), format)
+    print_messages(warnings, "" if quiet else _summary(graph, step), format)
 
 
 def _write(step: Step, path: str, force: bool) -> None:

@@ -25,6 +25,8 @@ assert "grad_x" in nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.loads(text)
 trained = text.replace("y = relu(x)", "w = variable(shape = [1], label = 'w'); y = mul(x, w)")
 step = training_step(nnef_grad.loads(trained), loss="huber", optimizer="adam")
 assert "update(w" in nnef_grad.dumps(step.graph)
+graph = nnef_grad.loads(text)
+nnef_grad.report(graph, nnef_grad.differentiate(graph), "report.html")
 print(nnef_grad.__file__, grammar_path(), len(standard()), len(derivative_library()) > 50, sep="\\n")
 """
 

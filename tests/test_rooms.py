@@ -28,6 +28,7 @@ ORDER = (
     "dialects",
     "targets",
     "model",
+    "reports",
     "interop",
     "runtimes",
     "torch",

@@ -5,8 +5,8 @@ and what it is when it is finished.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Union
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, Union
 
 from nnef_grad.autodiff.merge_numbers import merge_numbers
 from nnef_grad.autodiff.unmask import unmask
@@ -22,6 +22,18 @@ from nnef_grad.ops.traits import FED
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 GROUPS = ("all", "inputs", "variables")
+
+
+class Broadcast(NamedTuple):
+    """A broadcast of the forward graph.
+
+    Attributes:
+        operand: the tensor that was broadcast.
+        result: the first result of the operation that broadcast it.
+    """
+
+    operand: str
+    result: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,6 +55,8 @@ class Backward:
             first results are those that they have there.
         is_jacobian: whether the results are whole Jacobians, in place of products with
             seeds.
+        broadcasts: for each tensor that was summed or squeezed down to the shape of a
+            broadcast operand, the broadcasts that it undoes.
     """
 
     graph: Graph
@@ -54,6 +68,7 @@ class Backward:
     stopped: tuple[str, ...] = ()
     loops: tuple[Operation, ...] = ()
     is_jacobian: bool = False
+    broadcasts: Mapping[str, tuple[Broadcast, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         what = "Jacobians" if self.is_jacobian else "gradients"

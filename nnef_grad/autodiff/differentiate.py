@@ -18,6 +18,7 @@ from nnef_grad.autodiff.activity import Activity, find_activity
 from nnef_grad.autodiff.apply_rules import likeness, pull_back, pull_back_alike
 from nnef_grad.autodiff.backward import (
     Backward,
+    Broadcast,
     Wrt,
     differentiated_outputs,
     finished,
@@ -141,6 +142,7 @@ class _Sweep:
         self.names = GradientNames()
         self.gradients: dict[str, Tensor] = {}
         self.reductions = 0
+        self.undone: list[tuple[Tensor, Broadcast]] = []
 
     def _decompose(self, graph: Graph) -> tuple[Graph, Activity]:
         """The graph with those operations on the way decomposed that are differentiated
@@ -262,6 +264,8 @@ class _Sweep:
         for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
             self.names.add(Role(step, operand, operation, suffix))
         self.reductions += prod(whole) != prod(part)
+        broadcast = Broadcast(operand.name, operation.outputs[0].name)
+        self.undone += [(step, broadcast) for step in (*steps[1:], reduced)]
         return reduced
 
     # The graph around what was emitted
@@ -299,7 +303,16 @@ class _Sweep:
             tuple(output.name for output in self.outputs),
             tuple(tensor.name for tensor in self.stopped),
             tuple(op for op in self.graph.operations if op.name == SCAN),
+            broadcasts=self._broadcasts(graph),
         )
+
+    def _broadcasts(self, graph: Graph) -> dict[str, tuple[Broadcast, ...]]:
+        """The broadcasts by what was summed down for them, as far as it is still there."""
+        there, found = graph.tensors, dict[str, tuple[Broadcast, ...]]()
+        for tensor, broadcast in self.undone:
+            if there.get(tensor.name) is tensor:
+                found[tensor.name] = (*found.get(tensor.name, ()), broadcast)
+        return found
 
     def _result(self, target: Tensor, name: str) -> Tensor:
         """The gradient under its final name: zeros where there is none, a copy where
