@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -137,26 +137,31 @@ def _broadcasts(forward: Graph, backward: Backward) -> list[str]:
     said: dict[str, dict[str, None]] = {}
     for name, broadcasts in backward.broadcasts.items():
         sentences = dict.fromkeys(_said(b, there) for b in broadcasts)
-        for reduction in _reductions(makers, name):
+        for reduction in _reductions(makers, name) if name in makers else ():
             said.setdefault(reduction, {}).update(sentences)
     results = (op.outputs[0].name for op in backward.graph.operations)
     return ["; ".join(said.get(name, ())) for name in results]
 
 
-def _reductions(makers: Mapping[str, Operation], name: str) -> Iterator[str]:
+def _reductions(makers: Mapping[str, Operation], name: str) -> list[str]:
     """The results that reduce a gradient, on the way to one of the shape of an operand: a
-    sum may come before what is computed of it, where that is the same and cheaper.
+    sum may come before what is computed of it, where that is the same and cheaper. All of
+    it is part of the derivative of one operation.
     """
-    operation = makers.get(name)
-    if operation is None or operation.origin is None:
-        return
-    if operation.name in _REDUCTIONS:
-        yield name
-    if operation.name != "sum_reduce":
-        size = prod(operation.outputs[0].shape)
-        for tensor in operation.inputs:
-            if prod(tensor.shape) == size:
-                yield from _reductions(makers, tensor.name)
+    found, seen, waiting = [], set[str](), [name]
+    origin = makers[name].origin
+    while waiting:
+        name = waiting.pop()
+        operation = makers.get(name)
+        if name in seen or operation is None or operation.origin is not origin:
+            continue
+        seen.add(name)
+        if operation.name in _REDUCTIONS:
+            found.append(name)
+        if operation.name != "sum_reduce":
+            size = prod(operation.outputs[0].shape)
+            waiting += [t.name for t in operation.inputs if prod(t.shape) == size]
+    return found
 
 
 def _said(broadcast: Broadcast, there: Mapping[str, Tensor]) -> str:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, takewhile
+from itertools import accumulate, groupby, islice, takewhile
 from typing import Union
 
 from nnef_grad.graph.ir import Graph
 
 # The most parts that are drawn side by side.
 WIDEST = 24
+# The most modules in one another that are folds: a label may have any number of slashes.
+DEEPEST = 20
 
 Path = tuple[str, ...]
 # An operation is its index in the graph.
@@ -81,7 +83,8 @@ def _module(label: str) -> Path:
     """
     *steps, _ = re.split(r"[/.]", label)
     pairs = zip(["", *steps], steps, strict=False)
-    return tuple(f"{outer}.{s}" if s.isdigit() and outer else s for outer, s in pairs)
+    path = (f"{outer}.{s}" if s.isdigit() and outer else s for outer, s in pairs)
+    return tuple(islice(path, DEEPEST))
 
 
 def _module_around(operands: Sequence[Path]) -> Path:

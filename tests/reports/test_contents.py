@@ -186,6 +186,16 @@ def test_many_operations_without_modules_are_cut_where_few_tensors_cross() -> No
         assert name == "x" or name.startswith("c")
 
 
+def test_labels_may_have_any_number_of_modules() -> None:
+    deep = "a/" * 5000
+    layers = (
+        f"w{i} = variable(shape = [1, 8], label = 'm{i}/{deep}w'); h{i} = mul(x, w{i});"
+        for i in range(3)
+    )
+    graph = model(f"{' '.join(layers)} z = add(h0, h1); y = add(z, h2);")
+    assert leaves(folds(graph, hosts(graph))) == [0, 2, 4, 6, 7, 8]
+
+
 def test_the_folds_of_a_real_network() -> None:
     graph = nnef_grad.loads(network("resnet", 1, 32))
     fold = folds(graph, hosts(graph))
