@@ -42,6 +42,9 @@ MODELS = {
     "softmax": DENSE + "y = softmax(h, axes = [1]);",
     "mean": DENSE + "y = mean_reduce(h, axes = [0]);",
     "mean_of_all": DENSE + "y = mean_reduce(h * h, axes = [0, 1]);",
+    "mean_of_products": DENSE
+    + """u = variable(shape = [5, 4], label = 'u');
+         y = mean_reduce(linear(h, u, 0.0), axes = [0]);""",
     "moments": DENSE + "m, v = moments(h, axes = [0]); y = (h - m) / sqrt(v + 0.1);",
     "broadcast": DENSE + "y = h * (mean_reduce(h, axes = [0]) + 1.0);",
     "tile": DENSE + "y = tile(sum_reduce(h, axes = [0]), repeats = [B, 1]) * h;",
