@@ -258,3 +258,34 @@ def test_the_command_names_the_cure(tmp_path: Path) -> None:
     assert not out.exists()
     assert CliRunner().invoke(main, [*words, "--symbol", "B=2"]).exit_code == 0
     assert "shape = [2, 3]" in out.read_text()
+
+
+@pytest.mark.parametrize("option", ["--stats", "--jacobian"])
+def test_what_only_numbers_have(option: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.nnef"
+    path.write_text(document(MODELS["softmax"]))
+    result = CliRunner().invoke(main, [str(path), option])
+    assert result.exit_code == 2
+    assert "the extent 'B', which has no number: give it one" in result.stderr
+    assert CliRunner().invoke(main, [str(path), option, "--batch", "2"]).exit_code == 0
+
+
+def test_channels_of_pools_in_tract() -> None:
+    pool = "y = max_pool(x, size = [1, 1, 2, 2], border = 'ignore');"
+    text = document(f"x = external(shape = [2, B, 4, 4]); {pool}")
+    with pytest.raises(NnefGradError, match="max_pool: the extent B has") as caught:
+        lower(nnef_grad.loads(text), "tract")
+    assert place(caught.value) == "max_pool"
+
+
+# ---- Central differences ----
+
+
+def test_gradients_are_checked_at_numbers() -> None:
+    graph = nnef_grad.loads(document(MODELS["mean"]))
+    backward = nnef_grad.differentiate(graph)
+    checked = nnef_grad.check(graph, backward)
+    assert checked.passed
+    assert {g.shape for g in checked.gradients} >= {(8, 3)}
+    given = nnef_grad.check(graph, backward, inputs={"x": np.ones((2, 3))})
+    assert {g.shape for g in given.gradients} >= {(2, 3)}
