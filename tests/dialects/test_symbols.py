@@ -278,6 +278,43 @@ def test_channels_of_pools_in_tract() -> None:
     assert place(caught.value) == "max_pool"
 
 
+# ---- What is made of gradients ----
+
+
+@pytest.mark.parametrize("model", ["mean", "classifier"])
+def test_two_halves(model: str) -> None:
+    graph = nnef_grad.loads(document(MODELS[model]))
+    backward, data = nnef_grad.differentiate(graph), data_of(graph)
+    halves = nnef_grad.split(graph, backward)
+    for batch in BATCHES:
+        fed = drawn(with_numbers(backward.graph, {"B": batch}), batch)
+        kept = nnef_grad.evaluate(halves.forward, {"x": fed["x"]}, data)
+        rest = {t.name: (fed | kept)[t.name] for t in halves.backward.inputs}
+        wanted = nnef_grad.evaluate(backward, fed, data)
+        agree(nnef_grad.evaluate(halves.backward, rest, data), wanted, 1e-12)
+
+
+@pytest.mark.parametrize("target", ["nnef", "tract"])
+def test_a_training_step(target: str) -> None:
+    logits = "u = variable(shape = [5, 4], label = 'u'); y = linear(h, u, 0.0);"
+    text = document(DENSE + logits)
+    settings: Any = {
+        "loss": "softmax_cross_entropy",
+        "optimizer": "adam",
+        "target": target,
+    }
+    open_step = nnef_grad.training_step(nnef_grad.loads(text), **settings)
+    assert symbols(open_step.graph) == ["B"]
+    for batch in BATCHES:
+        graph = nnef_grad.loads(text, symbols={"B": batch})
+        step = nnef_grad.training_step(graph, **settings).graph
+        fed, data = drawn(step, batch), data_of(step)
+        fed = {name: np.abs(array) for name, array in fed.items()}
+        data = {label: np.abs(array) for label, array in data.items()}
+        wanted = nnef_grad.evaluate(step, fed, data)
+        agree(nnef_grad.evaluate(open_step.graph, fed, data), wanted, 1e-6)
+
+
 # ---- Central differences ----
 
 
