@@ -9,21 +9,28 @@ GRAPHS ?= 1000
 STEPS ?= 500
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
+SITE := $(VENV)/.docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types format bench fuzz random clean
+.PHONY: help demo test test-all lint types format docs bench fuzz random clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,runtimes,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,runtimes,dialect,dev]'
 	@touch $@
 
 # What the benchmark alone needs.
 $(PEERS): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+# What the documentation alone needs, and nothing else: it reads the code without importing it.
+$(SITE): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 demo: $(READY) ## Run the samples and print what happened
@@ -48,6 +55,10 @@ format: $(READY) ## Bring the code into its form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(SITE) ## Build the documentation as a site, site/index.html
+	$(BIN)/python docs/pictures/draw.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(PEERS) ## Measure speed and memory, and write docs/speed.md
 	$(BIN)/python -m bench --install --write
 
@@ -60,5 +71,5 @@ random: $(READY) ## Compare random graphs and training steps with torch, or grap
 	$(if $(TARGET),,cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m support.random_steps --steps $(STEPS))
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,7 +14,8 @@ rows.py         what was measured
 comparisons.py  which figures are compared with which, and the goals
 report.py       the table in the terminal, and the JSON file
 data_parallel.py  a program of its own: steps per second of several processes
-page.py         docs/speed.md and its figure, from the JSON file
+page.py         docs/speed.md, from the JSON file
+plot.py, figures.py  its figures
 
 It must import nothing: a worker of another environment has neither nnef_grad nor its
 dependencies.

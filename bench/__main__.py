@@ -1,7 +1,7 @@
 """Measures, and prints the comparisons.
 
 `make bench` measures everything, and writes bench/results.json, docs/speed.md and its
-figure. With `--write`, a part of it replaces what was measured of that part before; without,
+figures. With `--write`, a part of it replaces what was measured of that part before; without,
 it prints:
 
     python -m bench --only onnx --models 'resnet|vgg' --batch 1 --runs 5
@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import report
+from bench import figures, report
 from bench.page import page
 from bench.parts import PARTS, measure
 from bench.peers import VARIABLE, training_python
@@ -24,6 +24,7 @@ from bench.settings import Settings
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results.json"
 PAGE, FIGURE = ROOT / "docs" / "speed.md", ROOT / "docs" / "speed.svg"
+PLOTS = ROOT / "docs" / "plots"
 # One network, in seconds.
 BRIEF = Settings(models="^mobilenet$", batches=(1,), runs=5)
 
@@ -63,9 +64,10 @@ def brief() -> str:
 
 
 def publish(written: report.Report) -> None:
-    """Writes the page and its figure."""
+    """Writes the page and its figures."""
     PAGE.write_text(page(written), "utf-8")
     draw(written, FIGURE)
+    figures.draw(written, PLOTS)
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -96,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     say("--profile", action="store_true", help="print what takes the time, by operator")
     say("--ort-training", metavar="PYTHON", help=f"or the variable {VARIABLE}")
     say("--install", action="store_true", help="onnxruntime-training, where it is not")
-    say("--write", action="store_true", help="the results, the page and its figure")
+    say("--write", action="store_true", help="the results, the page and its figures")
     say("--page", action="store_true", help="write the page again, measure nothing")
     say("--brief", action="store_true", help="one network, in a line")
     return made

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from nnef_grad.model import loads as loads
     from nnef_grad.model import loads_rules as loads_rules
     from nnef_grad.model import save as save
+    from nnef_grad.reports import report as report
     from nnef_grad.source import Source as Source
     from nnef_grad.source import Span as Span
     from nnef_grad.storage.data import VariableData as VariableData
@@ -76,6 +77,7 @@ _NAMES = {
     "interpreter": ("evaluate",),
     "interpreter.gradcheck": ("Checked", "CheckedGradient", "check"),
     "model": ("dumps", "load", "load_rules", "loads", "loads_rules", "save"),
+    "reports": ("report",),
     "source": ("Source", "Span"),
     "storage.data": ("VariableData", "load_data"),
     "targets": ("Lowered", "lower"),

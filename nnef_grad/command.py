@@ -4,9 +4,11 @@ exit codes.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,12 +16,13 @@ from typing import Any
 import nnef_grad
 from nnef_grad import console
 from nnef_grad.autodiff.backward import Wrt
+from nnef_grad.build.loops import LONGEST, SHORT
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables, from_container, from_source
 from nnef_grad.progress import Progress
 from nnef_grad.storage.containers import Container, open_container
-from nnef_grad.storage.data import arrays_of
+from nnef_grad.storage.data import SinglePrecision, arrays_of
 from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
 
 WRONG_GRADIENT = 1
@@ -44,6 +47,7 @@ _ADVICE = {
     "lenient": ", or read it with --lenient",
     "overwrite": ": use --force to replace it",
     "symbol": ": give it one with --symbol, or by --batch or --input-shape",
+    "unroll": ": read it with --unroll N, for so many steps",
     "smaller": ": try a smaller --batch or --input-shape, or allow it by --check-memory",
 }
 
@@ -72,17 +76,21 @@ def compile_model(
     lenient: bool,
     dialect: str | None,
     symbol: tuple[str, ...],
+    unroll: int | None,
     target: str,
     check: bool,
     check_seed: int,
     check_memory: float | None,
     stats: str | None,
+    report: str | None,
     format: str,
     force: bool,
     quiet: bool,
 ) -> None:
     """Compiles a model, as the options say; see `nnef-grad --help`."""
     refuse(output, model, force)
+    if report is not None:
+        _refuse_page(report, (model, output), force)
     progress = Progress(shown=not quiet and format == "text")
     with progress.stage("reading"):
         container = open_container(model) if model != console.PIPE else None
@@ -96,6 +104,7 @@ def compile_model(
             lenient=lenient,
             dialect=dialect,
             symbols=symbol,
+            unroll=unroll_of(unroll, target),
         )
     with progress.stage("differentiating"):
         backward = _differentiation(jacobian, seed)(
@@ -110,6 +119,9 @@ def compile_model(
     untrained = _is_untrained(graph, stored)
     with progress.stage("lowering"):
         backward, constants = _lower(backward, target, output)
+        if target != "nnef" and stored is not None:
+            made = SinglePrecision(stored, declared_variables(backward.graph))
+            constants = ChainMap({**constants}, made)  # type: ignore[arg-type]
     if stats is not None:
         _report_statistics(graph, backward, stats == "full", as_json=format == "json")
     if check:
@@ -126,11 +138,14 @@ def compile_model(
             rules=own_rules,
             memory=None if check_memory is None else int(check_memory * 2**30),
         )
-    with progress.stage("writing"):
+    with (
+        progress.stage("writing"),
+        _page(report, graph, backward, own_rules, force),
+    ):
         _write(backward, output, stored, constants, partial=untrained, force=force)
     warnings = _warnings(graph, backward, untrained, output)
     summary = "" if quiet else nnef_grad.summary(graph, backward)
-    report(warnings, summary, format)
+    print_messages(warnings, summary, format)
 
 
 def refuse(output: str, model: str, force: bool) -> None:
@@ -140,6 +155,32 @@ def refuse(output: str, model: str, force: bool) -> None:
     if model != console.PIPE:
         refuse_loss(output, model)
     refuse_output(output, overwrite=force)
+
+
+def _refuse_page(path: str, others: Sequence[str], force: bool) -> None:
+    """Refuses a page that cannot be written, before anything is computed."""
+    from nnef_grad.reports import refuse_page
+
+    refuse_page(path, overwrite=force)
+    if os.path.realpath(path) in map(os.path.realpath, others):
+        raise UsageError(f"'{path}' is the report, and MODEL or OUT as well")
+
+
+def _page(
+    path: str | None,
+    graph: nnef_grad.Graph,
+    backward: nnef_grad.Backward,
+    rules: nnef_grad.Rules | None,
+    force: bool,
+) -> AbstractContextManager[None]:
+    """The page of a report, if there is one: complete before what is written meanwhile,
+    and there after it.
+    """
+    if path is None:
+        return nullcontext()
+    from nnef_grad.reports import report_after
+
+    return report_after(graph, backward, path, rules=rules, overwrite=force)
 
 
 def read_model(
@@ -164,13 +205,23 @@ def read_model(
     return from_container(container, **options)
 
 
+def unroll_of(given: int | None, target: str) -> int:
+    """How many steps a loop may have to be put as its steps: where there are loops, those
+    of long ones take longer to load.
+    """
+    if given is not None:
+        return given
+    return SHORT if target == "tract" else LONGEST
+
+
 def _lower(
     backward: nnef_grad.Backward, target: str, output: str
 ) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
     """The backward graph lowered for a target, and the data of the constants that
     became variables.
     """
-    if target == "nnef":
+    has_loops = any(fragment.registry for fragment in backward.graph.fragments)
+    if target == "nnef" and not has_loops:
         # Importing the lowerings, and numpy with them, takes longer than compiling.
         return backward, {}
     lowered = nnef_grad.lower(backward.graph, target)
@@ -204,7 +255,7 @@ def _write(
         console.print_result(nnef_grad.dumps(backward))
         return
     # The constants come first: an unused file of the model may have the same label.
-    found: Any = ChainMap(dict(constants), stored or {})  # type: ignore[arg-type]
+    found: Any = ChainMap(constants, stored or {})  # type: ignore[arg-type]
     data = None if _is_text(output) else found
     nnef_grad.save(backward, output, data=data, partial=partial, overwrite=force)
 
@@ -283,7 +334,7 @@ def _report_statistics(
     console.print_message(side_by_side([*costs.values()]))
 
 
-def report(warnings: Sequence[Problem], summary: str, format: str) -> None:
+def print_messages(warnings: Sequence[Problem], summary: str, format: str) -> None:
     """Writes warnings and a summary to stderr, in a format of messages."""
     if format == "json":
         data = {"warnings": [w.as_data() for w in warnings], "summary": summary}

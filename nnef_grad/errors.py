@@ -34,7 +34,7 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 # Lenient reading repairs known mistakes of exporters; overwriting replaces a file; a
 # smaller batch or input takes less memory; a symbol of a dialect needs a number.
-Remedy = Literal["lenient", "overwrite", "smaller", "symbol"]
+Remedy = Literal["lenient", "overwrite", "smaller", "symbol", "unroll"]
 
 
 class Problem(NamedTuple):

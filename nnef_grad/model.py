@@ -11,6 +11,7 @@ from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rule_files import check_rules
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.builder import build_graph
+from nnef_grad.build.loops import LONGEST
 from nnef_grad.build.quantization import read_quantization
 from nnef_grad.collector import collector_paused
 from nnef_grad.dialects import TRACT, dialect_of
@@ -46,6 +47,7 @@ def load(
     lenient: bool = False,
     dialect: str | None = None,
     symbols: Mapping[str, int] | None = None,
+    unroll: int = LONGEST,
 ) -> Graph:
     """Reads a graph, with its quantization info. `load_data` reads the data of its
     variables.
@@ -69,6 +71,9 @@ def load(
             dialect become graphs of standard operations.
         symbols: the numbers of the symbols that a document of tract's dialect has for
             extents.
+        unroll: how many steps a loop of that dialect may have to be put as its steps, one
+            after the other: 1,000, if not given. A longer one stays a loop, which
+            `save` writes as one: only tract runs it.
 
     Returns:
         The flat graph, checked, with the shape of every tensor.
@@ -86,6 +91,7 @@ def load(
         lenient=lenient,
         dialect=dialect,
         symbols=symbols,
+        unroll=unroll,
     )
 
 
@@ -111,6 +117,7 @@ def loads(
     quant: str | None = None,
     dialect: str | None = None,
     symbols: Mapping[str, int] | None = None,
+    unroll: int = LONGEST,
 ) -> Graph:
     """Reads a graph from a string; `name` is its name in error messages, `quant` a
     string of quantization info. Otherwise as `load`.
@@ -127,6 +134,7 @@ def loads(
         lenient,
         dialect=dialect,
         symbols=symbols,
+        unroll=unroll,
     )
 
 
@@ -317,6 +325,7 @@ def from_source(
     *,
     dialect: str | None = None,
     symbols: Mapping[str, int] | None = None,
+    unroll: int = LONGEST,
     stored: VariableData | None = None,
 ) -> Graph:
     """The checked flat graph of a source; see `load`. The data of its variables, `stored`,
@@ -330,7 +339,14 @@ def from_source(
         if dialect_of(source, dialect) == TRACT:
             from nnef_grad.dialects.tract.reading import Given, read_graph
 
-            given = Given(symbols or {}, stored, inputs.shape, inputs.extent, {*expand})
+            given = Given(
+                symbols or {},
+                stored,
+                inputs.shape,
+                inputs.extent,
+                {*expand},
+                unroll,
+            )
             graph, document = read_graph(source, rules.opset, given)
             _refuse_unknown(document, wanted)
         else:

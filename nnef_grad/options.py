@@ -174,7 +174,7 @@ OPTIONS: Groups = {
         Option(
             "--force",
             "nnef-grad model.nnef -o model_bwd.nnef --force",
-            "Replace OUT if it exists.",
+            "Replace OUT, and the file of --report, if they exist.",
             **FLAG,
         ),
     ],
@@ -206,6 +206,15 @@ OPTIONS: Groups = {
             "Give a symbol of tract's dialect a number. May be repeated.",
             metavar="NAME=N",
             multiple=True,
+        ),
+        Option(
+            "--unroll",
+            "nnef-grad recurrent/ --target tract --unroll 16 -o recurrent_bwd/",
+            "Put the steps of a loop of tract's dialect one after the other, if they are N "
+            "at most: 4 for the target tract, which runs loops, 1,000 for others, if not "
+            "given.",
+            type=click.IntRange(min=0),
+            metavar="N",
         ),
         Option(
             "--rules",
@@ -266,6 +275,14 @@ OPTIONS: Groups = {
             "--stats full, of each operation too.",
             type=click.Choice(STATISTICS),
             metavar="[full]",
+        ),
+        Option(
+            "--report",
+            "nnef-grad model.nnef --report report.html -o model_bwd.nnef",
+            "Write a page that shows MODEL and the backward graph side by side, with their "
+            "rules and costs. A browser opens it without a network.",
+            metavar="FILE.html",
+            type=PATH,
         ),
     ],
     "Messages": [

@@ -10,11 +10,12 @@ import nnef_grad
 from nnef_grad import console
 from nnef_grad.build.rule_results import counted
 from nnef_grad.command import (
+    print_messages,
     read_model,
     refuse,
     render,
-    report,
     split,
+    unroll_of,
 )
 from nnef_grad.errors import Problem, UsageError
 from nnef_grad.model import declared_variables
@@ -55,6 +56,7 @@ def make_step(
     lenient: bool,
     dialect: str | None,
     symbol: tuple[str, ...],
+    unroll: int | None,
     format: str,
     quiet: bool,
 ) -> None:
@@ -72,6 +74,7 @@ def make_step(
             lenient=lenient,
             dialect=dialect,
             symbols=symbol,
+            unroll=unroll_of(unroll, target),
         )
     data: Mapping[str, Any] = {}
     if container is not None and not _is_text(out):
@@ -101,7 +104,7 @@ def make_step(
     with progress.stage("writing"):
         _write(step, out, force)
     warnings = [*graph.warnings, *map(Problem, step.warnings)]
-    report(warnings, "" if quiet else _summary(graph, step), format)
+    print_messages(warnings, "" if quiet else _summary(graph, step), format)
 
 
 def _write(step: Step, path: str, force: bool) -> None:

@@ -162,6 +162,7 @@ STEP_OPTIONS: Groups = {
             ("batch", "model/ -o step/ --batch 8"),
             ("dialect", "dynamic.nnef --dialect tract --batch 8"),
             ("symbol", "dynamic.nnef --symbol B=8"),
+            ("unroll", "recurrent/ -o step/ --target tract --unroll 16"),
             ("rules", "model/ -o step/ --rules rules.nnef"),
             ("lenient", "model/ -o step/ --lenient"),
         )

@@ -13,7 +13,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite-cases",
         action="store_true",
-        help="write what the compiler says now into tests/cases and the README",
+        help="write what the compiler says now into tests/cases and the pages",
     )
 
 

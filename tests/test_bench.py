@@ -11,7 +11,7 @@ import pytest
 
 import nnef_grad
 from bench import __main__ as bench
-from bench import nets, report
+from bench import figures, nets, report
 from bench.comparisons import COMPARISONS, PACKAGES, outcomes
 from bench.page import page
 from bench.parts import onnx
@@ -201,6 +201,35 @@ def test_the_page_says_what_was_missed_and_left_out() -> None:
     assert "1 of 2 goals are met" in written
     assert "| lstm | 1 | 0.50 | **1.50** | backward 2e+03, autograd 4e+03 |" in written
     assert "- real: the whole part: not installed: timm" in written
+
+
+def test_the_figures_are_of_the_results_that_are_kept() -> None:
+    kept = report.read(bench.RESULTS)
+    *times, khronos = figures.times(kept)
+    assert [found.peer for found in times] == ["onnxruntime-training", "torch"]
+    (memory,) = figures.memories(kept)
+    assert memory.nets == khronos.nets
+    assert all(
+        len(panel.nets) == len(panel.ours) == len(panel.peers) > 1
+        for panel in (*times, khronos, memory)
+    )
+    assert all(0 < few < many for few, many in figures.growth(kept).values())
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_a_figure_is_on_the_page_and_of_the_newest_results(name: str) -> None:
+    assert f"(plots/{name}.svg)" in bench.PAGE.read_text("utf-8")
+    kept = report.read(bench.RESULTS)
+    part, _ = figures.FIGURES[name]
+    drawn = (bench.PLOTS / f"{name}.svg").read_text("utf-8")
+    assert kept.parts[part].date in drawn
+    assert kept.parts[part].machine in drawn
+    if part != "compiler":
+        assert all(
+            f">{row.net}<" in drawn
+            for row in figures.rows_of(kept, part)
+            if len(row.seconds) > 2
+        )
 
 
 def test_the_page_shows_the_results_that_are_kept() -> None:

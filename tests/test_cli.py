@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from support.processes import environment
@@ -494,3 +495,16 @@ def test_statistics_are_of_the_graph_that_is_written(model: Path) -> None:
     result = run(model, "--stats", "--target", "portable", "-q")
     written = nnef_grad.statistics(graph_in(result.stdout))
     assert result.stderr.splitlines()[1].split()[2] == str(written.operations)
+
+
+@pytest.mark.parametrize(("target", "wanted"), [("nnef", "f2"), ("portable", "f4")])
+def test_data_in_half_precision(target: str, wanted: str, tmp_path: Path) -> None:
+    statements = "w = variable(label = 'w', shape = [1, 2]); y = mul(x, w);"
+    text = f"version 1.0;\ngraph g(x) -> (y)\n{{\n    x = external(shape = [3, 2]); {statements}\n}}\n"
+    data = np.array([[0.1, 2.0]], "f2")
+    nnef_grad.save(nnef_grad.loads(text), tmp_path / "model/", data={"w": data})
+    result = run(tmp_path / "model", "--target", target, "-o", tmp_path / "out/")
+    assert result.exit_code == 0, result.stderr
+    stored = nnef_grad.load_data(tmp_path / "out")["w"]
+    assert stored.dtype == wanted
+    np.testing.assert_array_equal(stored, data)

@@ -82,6 +82,24 @@ graph net( x ) -> ( y )
     y = tract_core_erf(linear(x, w, 0.0));
 }
 """
+RECURRENT = """version 1.0;
+
+extension tract_registry tract_core;
+
+fragment cell( x: tensor<scalar>, h: tensor<scalar>, w: tensor<scalar> ) -> ( new: tensor<scalar> )
+{
+    new = tanh(x + matmul(h, w));
+}
+
+graph net( x ) -> ( y )
+{
+    x = external(shape = [6, 1, 3]);
+    h = variable<scalar>(label = 'h', shape = [1, 1, 3]);
+    w = variable<scalar>(label = 'w', shape = [1, 3, 3]);
+    y = tract_core_scan(body = 'cell', scan = [('x', x, 0, 1)], full = [('w', w)], state = [('h', h, 'new')],
+        output = [('new', 'full', 0, 1)]);
+}
+"""
 RULES = "fragment tanh_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = dy * (1.0 - y * y); }\n"
 STEP_MODEL = """version 1.0;
 
@@ -146,6 +164,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     data = {"w": np.ones((3, 4), np.float32)}
     nnef_grad.save(graph, tmp_path / "model", data=data)
     nnef_grad.save(graph, tmp_path / "model.tgz", data=data)
+    loop = nnef_grad.loads(RECURRENT, unroll=0)
+    weights = {"h": np.ones((1, 1, 3), "f4"), "w": np.ones((1, 3, 3), "f4")}
+    nnef_grad.save(loop, tmp_path / "recurrent", data=weights)
     for name, text in {
         "model.nnef": MODEL,
         "exported.nnef": EXPORTED,

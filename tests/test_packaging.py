@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import nnef_grad
+
 ROOT = Path(__file__).parents[1]
 PROGRAM = """
 import nnef_grad
@@ -23,6 +25,8 @@ assert "grad_x" in nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.loads(text)
 trained = text.replace("y = relu(x)", "w = variable(shape = [1], label = 'w'); y = mul(x, w)")
 step = training_step(nnef_grad.loads(trained), loss="huber", optimizer="adam")
 assert "update(w" in nnef_grad.dumps(step.graph)
+graph = nnef_grad.loads(text)
+nnef_grad.report(graph, nnef_grad.differentiate(graph), "report.html")
 print(nnef_grad.__file__, grammar_path(), len(standard()), len(derivative_library()) > 50, sep="\\n")
 """
 
@@ -67,6 +71,13 @@ def pip(*arguments: object) -> None:
         pytest.skip(
             f"pip cannot build the package here: {done.stderr.strip().splitlines()[-1]}"
         )
+
+
+def test_the_version_is_in_one_place() -> None:
+    version = nnef_grad.__version__
+    for name in ("pyproject.toml", "CITATION.cff", "mkdocs.yml", "README.md"):
+        assert version not in (ROOT / name).read_text("utf-8"), name
+    assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_from_a_checkout(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ ORDER = (
     "dialects",
     "targets",
     "model",
+    "reports",
     "interop",
     "runtimes",
     "torch",
@@ -88,15 +89,15 @@ def test_the_core_knows_no_option_of_the_command_line() -> None:
             assert not re.search(r'"[^"\n]*--[a-z]', path.read_text("utf-8")), path
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        *sorted(p.name for p in (ROOT / "docs").glob("*.md")),
-    ],
-)
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    ROOT / "bench" / "README.md",
+]
+
+
+@pytest.mark.parametrize("page", sorted(str(p.relative_to(ROOT)) for p in PAGES))
 def test_links_lead_somewhere(page: str) -> None:
-    path = ROOT / page if (ROOT / page).exists() else ROOT / "docs" / page
-    links = re.findall(r"\]\(([^)#:]+)\)", path.read_text("utf-8"))
+    path = ROOT / page
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", path.read_text("utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import nnef_grad
 from bench import nets
@@ -24,12 +24,17 @@ class Pair(NamedTuple):
 
 
 def write_pair(
-    graph: Graph, wrt: Sequence[str], targets: Mapping[str, str], folder: Path
+    graph: Graph,
+    wrt: Sequence[str],
+    targets: Mapping[str, str],
+    folder: Path,
+    data: Mapping[str, Any] | None = None,
 ) -> Pair:
     """Writes the models of a network, each lowered for its target: the `forward` model,
-    and the `backward` model, which has the gradients of these variables.
+    and the `backward` model, which has the gradients of these variables. Their data are
+    random, if not given.
     """
-    data = nets.random_data(graph)
+    data = nets.random_data(graph) if data is None else data
     backward = nnef_grad.differentiate(graph, wrt=wrt).graph
     pair = Pair({}, {})
     for name, model in {"forward": graph, "backward": backward}.items():

@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench import nets
 from bench.parts.models import each, write_pair
 from bench.processes import ask
 from bench.rows import Measured, Row
 from bench.settings import Settings
+from nnef_grad import Graph
+from nnef_grad.interop import from_torch
 
 PART = "tract"
 TARGETS = {"forward": "tract", "backward": "tract"}
+# Networks of torchvision, timm and transformers, with the gradients of all parameters.
+EXPORTED = ("resnet18", "mobilenet_v2", "vit_tiny_patch16_224", "gpt2")
 
 
 def measure(settings: Settings) -> Measured:
     yield from each(PART, nets.NETS, row, settings)
+    yield from each(PART, EXPORTED, exported_row, settings)
 
 
 def row(net: str, batch: int, settings: Settings) -> Row:
     graph = nets.NETS[net](batch)
     variables = [tensor.name for tensor in graph.variables]
+    return timed(net, batch, settings, graph, variables)
+
+
+def exported_row(net: str, batch: int, settings: Settings) -> Row:
+    from bench.workers import torch_models
+
+    is_text = torch_models.IN_TRACT[net][0] == "transformers"
+    make = torch_models.tokens if is_text else torch_models.images
+    model = from_torch(torch_models.module(net), (make(net, batch),))
+    return timed(net, batch, settings, model.graph, model.trainable, model.data)
+
+
+def timed(
+    net: str,
+    batch: int,
+    settings: Settings,
+    graph: Graph,
+    variables: Sequence[str],
+    data: Mapping[str, Any] | None = None,
+) -> Row:
     with tempfile.TemporaryDirectory() as folder:
-        pair = write_pair(graph, variables, TARGETS, Path(folder))
+        pair = write_pair(graph, variables, TARGETS, Path(folder), data)
         request = {
             "models": pair.folders,
             "shapes": pair.shapes,

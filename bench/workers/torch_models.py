@@ -19,6 +19,13 @@ NETS = {
     "mixer_s32_224": ("timm", 224),
     "vit_tiny_patch16_224": ("timm", 224),
 }
+# Those that are measured in tract; of the last one, how many tokens it reads.
+IN_TRACT = {
+    "resnet18": ("torchvision", 224),
+    "mobilenet_v2": ("torchvision", 224),
+    "vit_tiny_patch16_224": ("timm", 224),
+    "gpt2": ("transformers", 64),
+}
 
 
 def module(net: str) -> Any:
@@ -27,8 +34,8 @@ def module(net: str) -> Any:
     are at the beginning of a training: the exporter would make one variable of them.
     """
     torch.manual_seed(0)
-    create = {"torchvision": of_torchvision, "timm": of_timm}[NETS[net][0]]
-    made = create(net).eval()
+    package, _ = {**NETS, **IN_TRACT}[net]
+    made = CREATORS[package](net).eval()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(torch.randn_like(parameter) / 100)
@@ -49,6 +56,35 @@ def of_timm(net: str) -> Any:
     return timm.create_model(net)
 
 
+def of_transformers(net: str) -> Any:
+    """A language model of four layers, of its input alone."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"n_layer": 4, "n_head": 4, "n_embd": 256, "vocab_size": 5000}
+    config = AutoConfig.for_model(net, **sizes, use_cache=False)
+    return Scores(AutoModelForCausalLM.from_config(config, attn_implementation="eager"))
+
+
+class Scores(torch.nn.Module):  # type: ignore[misc]
+    """The scores of a language model for the tokens that it reads."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        seen = torch.ones_like(tokens)
+        scores: torch.Tensor = self.model(tokens, attention_mask=seen).logits
+        return scores
+
+
+CREATORS = {
+    "torchvision": of_torchvision,
+    "timm": of_timm,
+    "transformers": of_transformers,
+}
+
+
 @cache
 def declare_compiled_operators() -> Any:
     """Lets torchvision be imported beside a torch without CUDA, where its compiled
@@ -61,8 +97,12 @@ def declare_compiled_operators() -> Any:
 
 
 def images(net: str, batch: int) -> Any:
-    extent = NETS[net][1]
+    _, extent = {**NETS, **IN_TRACT}[net]
     return torch.randn(batch, 3, extent, extent)
+
+
+def tokens(net: str, batch: int) -> Any:
+    return torch.randint(5000, (batch, IN_TRACT[net][1]))
 
 
 def export(net: str, batch: int, path: str) -> list[str]:

@@ -26,10 +26,20 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+# Every language model has as many.
+TOKENS = 100
+
+
 def program(folder: str, shapes: list[list[int]]) -> Any:
     generator = np.random.default_rng(0)
-    inputs = [generator.standard_normal(shape, np.float32) for shape in shapes]
-    return partial(tract.nnef().load(folder).into_runnable().run, inputs)
+    model = tract.nnef().load(folder)
+    inputs = [
+        generator.integers(TOKENS, size=shape)
+        if model.input_fact(index).datum_type() == tract.DatumType.I64
+        else generator.standard_normal(shape, np.float32)
+        for index, shape in enumerate(shapes)
+    ]
+    return partial(model.into_runnable().run, inputs)
 
 
 if __name__ == "__main__":

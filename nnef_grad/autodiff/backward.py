@@ -5,8 +5,8 @@ and what it is when it is finished.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Union
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, Union
 
 from nnef_grad.autodiff.merge_numbers import merge_numbers
 from nnef_grad.autodiff.unmask import unmask
@@ -14,7 +14,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.rule_results import counted
 from nnef_grad.build.simplify import restore
 from nnef_grad.errors import UsageError, suggestion
-from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import assign_names, substitute
 from nnef_grad.graph.passes import count_uses, prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
@@ -22,6 +22,18 @@ from nnef_grad.ops.traits import FED
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 GROUPS = ("all", "inputs", "variables")
+
+
+class Broadcast(NamedTuple):
+    """A broadcast of the forward graph.
+
+    Attributes:
+        operand: the tensor that was broadcast.
+        result: the first result of the operation that broadcast it.
+    """
+
+    operand: str
+    result: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,8 +51,12 @@ class Backward:
             way.
         outputs: the outputs that were differentiated.
         stopped: the tensors that were treated as constants.
+        loops: those of the forward graph that collect what their derivatives need; their
+            first results are those that they have there.
         is_jacobian: whether the results are whole Jacobians, in place of products with
             seeds.
+        broadcasts: for each tensor that was summed or squeezed down to the shape of a
+            broadcast operand, the broadcasts that it undoes.
     """
 
     graph: Graph
@@ -50,7 +66,9 @@ class Backward:
     reductions: int
     outputs: tuple[str, ...]
     stopped: tuple[str, ...] = ()
+    loops: tuple[Operation, ...] = ()
     is_jacobian: bool = False
+    broadcasts: Mapping[str, tuple[Broadcast, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         what = "Jacobians" if self.is_jacobian else "gradients"

@@ -17,6 +17,7 @@ from typing import Any
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.build.loops import is_short, unrolled
 from nnef_grad.errors import NoDerivativeError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import step_names
@@ -64,6 +65,8 @@ def _decompose_unknown(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
         if dependent.isdisjoint(operation.inputs):
             return None
         dependent.update(operation.outputs)
+        if is_short(operation):
+            return unrolled
         is_known = operation.name in _RULES or operation.definition.body is None
         return None if is_known else instantiate_body
 

@@ -18,6 +18,7 @@ from nnef_grad.autodiff.activity import Activity, find_activity
 from nnef_grad.autodiff.apply_rules import likeness, pull_back, pull_back_alike
 from nnef_grad.autodiff.backward import (
     Backward,
+    Broadcast,
     Wrt,
     differentiated_outputs,
     finished,
@@ -25,6 +26,7 @@ from nnef_grad.autodiff.backward import (
     wrt_tensors,
 )
 from nnef_grad.autodiff.confine import Confinement
+from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.traces import Traces
@@ -43,6 +45,7 @@ from nnef_grad.errors import (
 )
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.symbols import number_needed_by
 
@@ -139,6 +142,7 @@ class _Sweep:
         self.names = GradientNames()
         self.gradients: dict[str, Tensor] = {}
         self.reductions = 0
+        self.undone: list[tuple[Tensor, Broadcast]] = []
 
     def _decompose(self, graph: Graph) -> tuple[Graph, Activity]:
         """The graph with those operations on the way decomposed that are differentiated
@@ -156,7 +160,8 @@ class _Sweep:
                 if derivation.decompose is not None
             }
             if not bodies:
-                return graph, activity
+                own = partial(differentiate, rules=self.rules)
+                return linearized(graph, activity, self.rules, own, self.supply)
             body = partial(_body, bodies)
             graph = inline(graph, body, self.rules.opset, named)
 
@@ -259,6 +264,8 @@ class _Sweep:
         for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
             self.names.add(Role(step, operand, operation, suffix))
         self.reductions += prod(whole) != prod(part)
+        broadcast = Broadcast(operand.name, operation.outputs[0].name)
+        self.undone += [(step, broadcast) for step in (*steps[1:], reduced)]
         return reduced
 
     # The graph around what was emitted
@@ -295,7 +302,17 @@ class _Sweep:
             self.reductions,
             tuple(output.name for output in self.outputs),
             tuple(tensor.name for tensor in self.stopped),
+            tuple(op for op in self.graph.operations if op.name == SCAN),
+            broadcasts=self._broadcasts(graph),
         )
+
+    def _broadcasts(self, graph: Graph) -> dict[str, tuple[Broadcast, ...]]:
+        """The broadcasts by what was summed down for them, as far as it is still there."""
+        there, found = graph.tensors, dict[str, tuple[Broadcast, ...]]()
+        for tensor, broadcast in self.undone:
+            if there.get(tensor.name) is tensor:
+                found[tensor.name] = (*found.get(tensor.name, ()), broadcast)
+        return found
 
     def _result(self, target: Tensor, name: str) -> Tensor:
         """The gradient under its final name: zeros where there is none, a copy where

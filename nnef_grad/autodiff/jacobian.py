@@ -48,8 +48,11 @@ def jacobian(
 
     Args:
         graph: the forward graph.
+        wrt: as for `differentiate`.
         outputs: the one output to differentiate; it may be left out where there is one.
-        wrt, stop, with_outputs, rules: as for `differentiate`.
+        stop: as for `differentiate`.
+        with_outputs: as for `differentiate`.
+        rules: as for `differentiate`.
 
     Returns:
         The graph. A Jacobian has the shape of the output followed by that of the

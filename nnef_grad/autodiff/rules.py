@@ -154,7 +154,7 @@ class Rules:
             "evaluation": self.evaluations,
         }
         whole = self.shapes.keys() & (self._functions.keys() | self.evaluations.keys())
-        known = {*standard(), *self.declarations, *declared, *whole}
+        known = {*standard(), *SHAPES, *self.declarations, *declared, *whole}
         for kind, table in tables.items():
             for name in sorted(table.keys() - known):
                 raise UsageError(_no_operation(kind, name, known))

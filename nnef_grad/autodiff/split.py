@@ -15,9 +15,10 @@ both sides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.minimum_cut import minimum_cut
@@ -25,9 +26,9 @@ from nnef_grad.collector import collector_paused
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.loops import SCAN, external
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
-from nnef_grad.language.library import standard
 from nnef_grad.ops.costs import byte_size
 from nnef_grad.ops.traits import COPYING, RESHAPING, SOURCES
 
@@ -73,9 +74,41 @@ def split(graph: Graph, backward: Backward) -> Split:
     Raises:
         UsageError: the backward graph is that of another graph.
     """
+    _refuse_another(graph.name, graph.tensors, backward)
+    graph = with_loops_of(graph, backward)
+    cut = find_cut(graph, backward)
+    return Split(
+        _forward(graph, cut.movable, cut.saved),
+        backward_half(graph, backward, cut),
+        tuple(tensor.name for tensor in cut.saved),
+    )
+
+
+class Cut(NamedTuple):
+    """Where a derivative is split.
+
+    Attributes:
+        added: the operations that are not of the forward graph.
+        movable: those of them that may run on either side.
+        saved: the tensors that the second half gets of the first, in the order in which
+            they are computed.
+    """
+
+    added: Sequence[Operation]
+    movable: Sequence[Operation]
+    saved: tuple[Tensor, ...]
+
+
+def find_cut(graph: Graph, backward: Backward, lost: Collection[Tensor] = ()) -> Cut:
+    """Where a derivative is split.
+
+    Args:
+        graph: the forward graph.
+        backward: its backward graph.
+        lost: the inputs that the second half does not have, unless they are saved.
+    """
     # A tensor of the forward graph has its name in the backward graph, and no other has.
     known = graph.tensors
-    _refuse_another(graph.name, known, backward)
     added = [
         op
         for op in backward.graph.operations
@@ -84,12 +117,19 @@ def split(graph: Graph, backward: Backward) -> Split:
     late = _late(added, backward)
     movable = [op for op in added if late.isdisjoint(op.outputs)]
     fixed = [op for op in added if not late.isdisjoint(op.outputs)]
-    saved = _saved(graph, movable, fixed)
-    return Split(
-        _forward(graph, movable, saved),
-        _backward(graph, added, backward, saved),
-        tuple(tensor.name for tensor in saved),
+    return Cut(added, movable, _saved(graph, movable, fixed, lost))
+
+
+def with_loops_of(graph: Graph, backward: Backward) -> Graph:
+    """The forward graph with loops that collect what its backward graph needs."""
+    if not backward.loops:
+        return graph
+    richer = {op.outputs[0]: op for op in backward.loops}
+    operations = (
+        richer.get(op.outputs[0], op) if op.name == SCAN else op
+        for op in graph.operations
     )
+    return replace(graph, operations=tuple(operations))
 
 
 def _refuse_another(name: str, known: Mapping[str, Tensor], backward: Backward) -> None:
@@ -117,16 +157,19 @@ def _late(added: Sequence[Operation], backward: Backward) -> set[Tensor]:
 
 
 def _saved(
-    graph: Graph, movable: Sequence[Operation], fixed: Sequence[Operation]
+    graph: Graph,
+    movable: Sequence[Operation],
+    fixed: Sequence[Operation],
+    lost: Collection[Tensor],
 ) -> tuple[Tensor, ...]:
     """The tensors of the least size that the fixed operations can be computed from,
-    besides inputs, variables and constants, which both graphs have.
+    besides inputs, variables and constants, which both graphs have, unless they are lost.
     """
     sizes = {
-        tensor: _size(tensor)
+        tensor: byte_size(tensor) if tensor in lost else _size(tensor)
         for op in (*graph.operations, *movable)
-        if op.name not in SOURCES
         for tensor in op.outputs
+        if op.name not in SOURCES or tensor in lost
     }
     edges = [
         (operand, result)
@@ -135,7 +178,8 @@ def _saved(
         if operand in sizes
         for result in op.outputs
     ]
-    sources = [t for op in graph.operations if not _is_free(op) for t in op.outputs]
+    made = [t for op in graph.operations if not _is_free(op) for t in op.outputs]
+    sources = [*lost, *made]
     sinks = sizes.keys() & {tensor for op in fixed for tensor in op.inputs}
     cut = minimum_cut(sizes, edges, sources, sinks)
     return tuple(tensor for tensor in sizes if tensor in cut)
@@ -175,34 +219,26 @@ def _forward(
     return _finished(prune(forward))
 
 
-def _backward(
-    graph: Graph,
-    added: Sequence[Operation],
-    backward: Backward,
-    saved: Sequence[Tensor],
-) -> Graph:
+def backward_half(graph: Graph, backward: Backward, cut: Cut) -> Graph:
     """The operations that lead from the saved tensors to the gradients."""
-    whole, computed = backward.graph, set(saved)
-    made = [op for op in (*graph.operations, *added) if computed.isdisjoint(op.outputs)]
+    whole, saved, computed = backward.graph, cut.saved, set(cut.saved)
+    made = [
+        op for op in (*graph.operations, *cut.added) if computed.isdisjoint(op.outputs)
+    ]
     results, seeds = set(backward.gradients.values()), set(backward.seeds.values())
     half = prune(
         replace(
             whole,
             outputs=tuple(t for t in whole.outputs if t.name in results),
-            operations=(*map(_external, saved), *made),
+            operations=(*map(external, saved), *made),
             notes=(*whole.notes, *(f"  {t.name}: input, saved" for t in saved)),
         )
     )
     read = {tensor for op in half.operations for tensor in op.inputs}
-    inputs = (t for t in whole.inputs if t in read or t.name in seeds)
-    return _finished(replace(half, inputs=(*saved, *inputs)))
-
-
-def _external(tensor: Tensor) -> Operation:
-    """What introduces a tensor as an input."""
-    return Operation(
-        standard()["external"], (), {"shape": tensor.shape}, (tensor,), tensor.dtype
+    inputs = (
+        t for t in whole.inputs if (t in read or t.name in seeds) and t not in computed
     )
+    return _finished(replace(half, inputs=(*saved, *inputs)))
 
 
 def _finished(graph: Graph) -> Graph:

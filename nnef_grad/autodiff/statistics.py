@@ -102,7 +102,7 @@ def statistics(graph: Graph | Backward) -> Statistics:
         sum(byte_size(tensor) for tensor in computed if tensor not in views),
         max((cost.bytes_alive for cost in costs), default=0),
         costs,
-        tuple(fragment.name for fragment in flat.fragments),
+        tuple(f.name for f in flat.fragments if f.registry is None),
     )
 
 

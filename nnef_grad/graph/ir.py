@@ -74,6 +74,8 @@ Attributes = TypedDict(
         "factor": Shape,
         "groups": int,
         "label": str,
+        # A Loop of loops.py.
+        "loop": Any,
         "lambda": float,
         "method": str,
         "normalize": bool,

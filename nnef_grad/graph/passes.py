@@ -5,9 +5,12 @@ the verifier of graphs made by the compiler.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
+from itertools import compress
 
-from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.loops import SCAN, Loop, changed, loop_of
 from nnef_grad.language.library import standard
 
 
@@ -19,24 +22,90 @@ def count_uses(graph: Graph) -> Counter[str]:
 
 
 def prune(graph: Graph) -> Graph:
-    """The graph without the operations whose results are not used; the same one, if there
-    are none.
+    """The graph without the operations whose results are not used, and without what is
+    for these inside of loops; the same one, if there are none.
 
     Ensures: each remaining operation contributes to an output, or is an external.
     """
     needed = {tensor.name for tensor in graph.outputs}
     kept: list[Operation] = []
-    for operation in reversed(graph.operations):
+    is_narrowed = False
+    for before in reversed(graph.operations):
+        operation = before
         is_needed = operation.name == "external"
         for tensor in operation.outputs:
             is_needed = is_needed or tensor.name in needed
         if is_needed:
+            if operation.name == SCAN:
+                operation = _narrowed(operation, needed)
+                is_narrowed = is_narrowed or operation is not before
             kept.append(operation)
             for tensor in operation.inputs:
                 needed.add(tensor.name)
-    if len(kept) == len(graph.operations):
+    if len(kept) == len(graph.operations) and not is_narrowed:
         return graph
     return replace(graph, operations=tuple(reversed(kept)))
+
+
+def _narrowed(operation: Operation, needed: Collection[str]) -> Operation:
+    """A loop without what is for none of the needed results: the same operation, if all of
+    it is for these. What it scans gives the number of its steps: one of it stays.
+    """
+    loop = loop_of(operation)
+    last, gathered = operation.outputs[: loop.states], operation.outputs[loop.states :]
+    kept = [tensor.name in needed for tensor in gathered]
+    collected = list(compress(loop.collected, kept))
+    live, body, read = _live_part(
+        loop,
+        [tensor.name in needed for tensor in last],
+        [loop.body.outputs[one.output] for one in collected],
+    )
+    read.update(compress(loop.state_inputs, live))
+    if read.isdisjoint(loop.parts):
+        read.add(loop.parts[0])
+    used = [tensor in read for tensor in loop.body.inputs]
+    if all(used) and all(kept) and body is loop.body:
+        return operation
+    inputs = tuple(compress(loop.body.inputs, used))
+    fewer = tuple(
+        op for op in body.operations if op.name != "external" or op.outputs[0] in inputs
+    )
+    other = Loop(
+        replace(body, inputs=inputs, operations=fewer),
+        sum(live),
+        tuple(compress(loop.scanned, used[-len(loop.scanned) :])),
+        tuple(
+            one._replace(output=body.outputs.index(loop.body.outputs[one.output]))
+            for one in collected
+        ),
+    )
+    operands = compress(operation.inputs, used)
+    results = (*compress(last, live), *compress(gathered, kept))
+    return changed(operation, other, operands, results)
+
+
+def _live_part(
+    loop: Loop, live: list[bool], gathered: list[Tensor]
+) -> tuple[list[bool], Graph, set[Tensor]]:
+    """What some results of a loop depend on: which of its states, the body without the
+    rest, and what that reads.
+
+    Args:
+        loop: the loop.
+        live: the states whose last values are wanted.
+        gathered: the outputs of the body that are collected.
+    """
+    while True:
+        wanted = dict.fromkeys([*compress(loop.next_values, live), *gathered])
+        body = prune(replace(loop.body, outputs=tuple(wanted)))
+        read = {tensor for op in body.operations for tensor in op.inputs}
+        pairs = zip(live, loop.state_inputs, strict=True)
+        found = [is_live or state in read for is_live, state in pairs]
+        if found == live:
+            is_whole = body.operations == loop.body.operations
+            same = is_whole and body.outputs == loop.body.outputs
+            return live, loop.body if same else body, read
+        live = found
 
 
 def put_inputs_first(graph: Graph) -> Graph:

@@ -5,10 +5,10 @@ Operands are positional, attributes have their keyword, and defaults are left ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from textwrap import wrap
+from collections.abc import Callable, Iterator, Sequence
 
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.loops import SCAN, loop_of, loops_in, with_named_bodies
 from nnef_grad.graph.symbols import symbols
 from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
@@ -19,9 +19,9 @@ def print_graph(graph: Graph) -> str:
     """The text of a flat document.
 
     The operations of a derivative are grouped under a comment that shows the forward
-    operation.
+    operation. The body of a loop is a fragment.
     """
-    return "\n".join(_document(graph)) + "\n"
+    return "\n".join(_document(with_named_bodies(graph))) + "\n"
 
 
 def is_of_dialect(graph: Graph) -> bool:
@@ -33,10 +33,12 @@ def is_of_dialect(graph: Graph) -> bool:
 
 def _document(graph: Graph) -> Iterator[str]:
     yield "version 1.0;"
-    declared = [f for f in graph.fragments if f.registry is None]
-    if declared:
+    bodies = {loop.body.name: loop.body for loop in loops_in(graph)}
+    fragments = {f.name: f for g in (graph, *bodies.values()) for f in g.fragments}
+    declared = [f for f in fragments.values() if f.registry is None]
+    if declared or bodies:
         yield "extension KHR_enable_fragment_definitions;"
-    for registry in sorted({f.registry for f in graph.fragments if f.registry}):
+    for registry in sorted({f.registry for f in fragments.values() if f.registry}):
         yield f"extension tract_registry {registry};"
     for symbol in symbols(graph):
         yield f"extension tract_symbol {symbol};"
@@ -44,38 +46,66 @@ def _document(graph: Graph) -> Iterator[str]:
     for fragment in declared:
         yield f"{print_declaration(fragment)};"
         yield ""
+    for body in bodies.values():
+        yield from _definition("fragment", body, _declared, "external")
+        yield ""
+    yield from _definition("graph", graph, _name)
+
+
+def _definition(
+    word: str, graph: Graph, shown: Callable[[Tensor], str], left_out: str = ""
+) -> Iterator[str]:
+    """A graph, or the body of a loop, whose inputs have no operations there."""
     yield from (f"# {note}".rstrip() for note in graph.notes)
-    yield from _signature(graph)
+    yield from _signature(f"{word} {graph.name}", graph, shown)
     yield "{"
     origin: Operation | None = None
     for operation in graph.operations:
+        if operation.name == left_out:
+            continue
         if operation.origin is not origin:
             origin = operation.origin
             yield ""
             if origin is not None:
-                yield f"{INDENT}# {print_operation(origin)}"
-        yield f"{INDENT}{print_operation(operation)};"
+                yield _comment(origin)
+        yield from _statement(operation, is_body=bool(left_out))
     yield "}"
 
 
-def _signature(graph: Graph) -> Iterator[str]:
+def _signature(
+    head: str, graph: Graph, shown: Callable[[Tensor], str]
+) -> Iterator[str]:
     """The signature of the graph, wrapped if it is long: real networks have many
     gradients.
     """
-    inputs, outputs = _names(graph.inputs), _names(graph.outputs)
-    line = f"graph {graph.name}( {inputs} ) -> ( {outputs} )"
+    inputs, outputs = [*map(shown, graph.inputs)], [*map(shown, graph.outputs)]
+    line = f"{head}( {', '.join(inputs)} ) -> ( {', '.join(outputs)} )"
     if len(line) <= WIDTH:
         yield line
         return
-    yield f"graph {graph.name}("
-    yield from _wrap(f"{inputs} )")
+    yield f"{head}("
+    yield from _wrap(inputs, INDENT, " )")
     yield "-> ("
-    yield from _wrap(f"{outputs} )")
+    yield from _wrap(outputs, INDENT, " )")
 
 
-def _wrap(words: str) -> list[str]:
-    lines = wrap(words, WIDTH - len(INDENT), break_long_words=False)
-    return [INDENT + line for line in lines]
+def _name(tensor: Tensor) -> str:
+    return tensor.name
+
+
+def _declared(tensor: Tensor) -> str:
+    return f"{tensor.name}: tensor<{tensor.dtype}>"
+
+
+def _wrap(items: Sequence[str], indent: str, end: str) -> list[str]:
+    """The items in lines, between commas; no item is broken."""
+    lines = [indent]
+    for item in items:
+        word = f"{item}, " if item is not items[-1] else f"{item}{end}"
+        if lines[-1] != indent and len(lines[-1] + word.rstrip()) > WIDTH:
+            lines.append(indent)
+        lines[-1] += word
+    return [line.rstrip() for line in lines]
 
 
 def print_declaration(fragment: Fragment) -> str:
@@ -98,8 +128,71 @@ def _parameter(parameter: Parameter) -> str:
 def print_operation(operation: Operation) -> str:
     """An assignment, without the semicolon."""
     results = ", ".join(map(_result, operation.results))
+    if operation.name == SCAN:
+        lists = (f"{name} = [{', '.join(x)}]" for name, x in _lists(operation).items())
+        return f"{results} = {_call_of_loop(operation)}, {', '.join(lists)})"
     arguments = ", ".join((*_operands(operation), *_attributes(operation)))
     return f"{results} = {operation.name}{_dtype(operation)}({arguments})"
+
+
+# ---- Loops ----
+
+
+def _statement(operation: Operation, *, is_body: bool) -> Iterator[str]:
+    """An assignment in lines; a loop has many arguments. One in the body of another loop
+    would keep its states between the steps of that.
+    """
+    if operation.name != SCAN:
+        yield f"{INDENT}{print_operation(operation)};"
+        return
+    *names, last = map(_name, operation.outputs)
+    yield from _wrap([*names, f"{last} = {_call_of_loop(operation)},"], INDENT, "")
+    *arguments, end = (
+        _wrap([f"{name} = [{', '.join(items[:1])}", *items[1:]], 2 * INDENT, "]")
+        for name, items in _lists(operation).items()
+    )
+    if is_body:
+        arguments.append(end)
+        end = [f"{2 * INDENT}reset_every_turn = true"]
+    for lines in arguments:
+        yield from (*lines[:-1], f"{lines[-1]},")
+    yield from (*end[:-1], f"{end[-1]});")
+
+
+def _call_of_loop(operation: Operation) -> str:
+    return f"{SCAN}(body = '{loop_of(operation).body.name}'"
+
+
+def _lists(operation: Operation) -> dict[str, list[str]]:
+    """The other arguments of a loop: what enters its body where, and what becomes of what
+    that makes.
+    """
+    loop = loop_of(operation)
+    given = dict(zip(loop.body.inputs, map(_name, operation.inputs), strict=True))
+    scanned = zip(loop.parts, loop.scanned, strict=True)
+    states = zip(loop.state_inputs, loop.next_values, strict=True)
+    made = zip(loop.made[loop.states :], loop.collected, strict=True)
+    return {
+        "scan": [
+            f"('{t.name}', {given[t]}, {w.axis}, {w.direction})" for t, w in scanned
+        ],
+        "full": [f"('{t.name}', {given[t]})" for t in loop.full],
+        "state": [f"('{t.name}', {given[t]}, '{new.name}')" for t, new in states],
+        "output": [
+            *(f"('{t.name}', 'last', 0, 1)" for t in loop.next_values),
+            *(f"('{t.name}', 'full', {w.axis}, {w.direction})" for t, (_, w) in made),
+        ],
+    }
+
+
+def _comment(operation: Operation) -> str:
+    """The operation that others are the derivative of, in a line."""
+    if operation.name == SCAN:
+        return f"{INDENT}# {operation.outputs[0].name}, ... = {_call_of_loop(operation)}, ...)"
+    return f"{INDENT}# {print_operation(operation)}"
+
+
+# ---- Operands and attributes ----
 
 
 def _names(tensors: tuple[Tensor, ...]) -> str:

@@ -23,12 +23,14 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import UsageError
+from nnef_grad.graph import loops as graph_loops
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 from nnef_grad.interpreter import (
     conv,
     elementwise,
     join,
+    loops,
     matrix,
     normalize,
     parts,
@@ -40,6 +42,7 @@ from nnef_grad.interpreter import (
     sampling,
     shape,
     tensors,
+    tract_core,
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds
@@ -63,6 +66,7 @@ __all__ = [
     "evaluate",
     "execute",
     "join",
+    "loops",
     "matrix",
     "normalize",
     "parts",
@@ -76,6 +80,7 @@ __all__ = [
     "shape",
     "step",
     "tensors",
+    "tract_core",
     "with_bodies",
 ]
 
@@ -155,6 +160,8 @@ def with_bodies(graph: Graph, rules: Rules) -> Graph:
         is_compound = operation.definition.body is not None
         return instantiate_body if is_compound and not is_known else None
 
+    # Those of loops are other graphs.
+    graph = graph_loops.with_bodies(graph, lambda loop: with_bodies(loop, rules))
     # Bodies may contain operations with bodies. They share no tensor of the graph, though
     # they compute the same: when the check moves it, the body must not move.
     own = frozenset(graph.tensors.values())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy.typing as npt
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.build.rule_results import counted, kind
 from nnef_grad.errors import UsageError
-from nnef_grad.graph.ir import Operand, Operation, Result, Tensor
+from nnef_grad.graph.ir import Graph, Operand, Operation, Result, Tensor
+from nnef_grad.graph.loops import SCAN
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
     KINDS,
@@ -88,6 +90,8 @@ def execute(
         advice = "give it a body, or enter one with @rules.evaluation in Python"
         raise UsageError(f"{message}: {advice}", operation.span)
     attributes = {**operation.attributes, **_generic_type(operation, dtype)}
+    if operation.name == SCAN:
+        attributes["apply"] = partial(_apply, dtype=dtype, operations=operations)
     try:
         with np.errstate(all="ignore"):
             found = evaluation(*operands, **attributes)
@@ -105,6 +109,21 @@ def execute(
 def find_evaluation(name: str, operations: Operations | None) -> Evaluation | None:
     """The evaluation of an operation: the user's, or else the standard one."""
     return (operations or {}).get(name) or EVALUATIONS.get(name)
+
+
+def _apply(
+    body: Graph,
+    given: Iterable[Array],
+    dtype: npt.DTypeLike,
+    operations: Operations | None,
+) -> list[Array]:
+    """The outputs of the body of a loop."""
+    names = (tensor.name for tensor in body.inputs)
+    found = dict(zip(names, given, strict=True))
+    for operation in body.operations:
+        if operation.name != "external":
+            found.update(step(operation, found, dtype, operations))
+    return [found[tensor.name] for tensor in body.outputs]
 
 
 def _generic_type(operation: Operation, dtype: npt.DTypeLike) -> dict[str, Any]:

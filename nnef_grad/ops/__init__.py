@@ -9,6 +9,7 @@ from nnef_grad.ops import (  # noqa: F401 (they are imported to be entered)
     conv,
     elementwise,
     join,
+    loops,
     matrix,
     normalize,
     parts,

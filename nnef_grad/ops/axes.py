@@ -52,6 +52,12 @@ class Positions:
             return self.start
         return self.start + (self.count - 1) * self.step
 
+    @property
+    def backward(self) -> Positions:
+        """The same, from the last one on."""
+        last = self.start + (self.count - 1) * self.step
+        return Positions(last, self.start - self.step, -self.step)
+
     def are_all(self, extent: int) -> bool:
         """Whether they are all positions of an axis, in their order."""
         is_forward = self.step == 1 or extent == 1

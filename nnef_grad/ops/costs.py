@@ -21,6 +21,7 @@ from functools import partial
 from math import prod
 
 from nnef_grad.graph.ir import Operation, Tensor, shape_of
+from nnef_grad.graph.loops import SCAN, loop_of, steps_of
 from nnef_grad.ops.traits import RESHAPING, SOURCES
 from nnef_grad.ops.windows import is_reverse, windows_of
 
@@ -113,11 +114,17 @@ def _averaged_regions(op: Operation) -> int:
     return _sampled_regions(op) + _elements(op) * prod(op.attributes["sampling_rate"])
 
 
+def _steps(op: Operation) -> int:
+    """Those of the body of a loop, at each step."""
+    return steps_of(op) * sum(map(multiply_adds, loop_of(op).body.operations))
+
+
 def _twice(count: Count, op: Operation) -> int:
     return 2 * count(op)
 
 
 MULTIPLY_ADDS: dict[str, Count] = {
+    SCAN: _steps,
     **dict.fromkeys(
         ("conv", "deconv", "separable_conv", "separable_deconv"), _filtered
     ),

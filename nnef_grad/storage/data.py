@@ -120,6 +120,41 @@ class VariableData(Mapping[str, "Array"]):
         return part
 
 
+class SinglePrecision(Mapping[str, "Array"]):
+    """The data of those variables of a model whose numbers are stored in half or double
+    precision, in single precision: the one that runtimes have in common, which refuse
+    operands of two.
+
+    Args:
+        data: the data of the model.
+        declared: its variables.
+    """
+
+    def __init__(self, data: VariableData, declared: Iterable[Declared]) -> None:
+        self._data = data
+        self._labels = [v.label for v in declared if _has_other_precision(data, v)]
+
+    def __getitem__(self, label: str) -> Array:
+        if label not in self._labels:
+            raise KeyError(label)
+        return self._data[label].astype("float32")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._labels)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+
+def _has_other_precision(data: VariableData, variable: Declared) -> bool:
+    try:
+        part = data.fitting(variable)
+        header = read_header(part) if part is not None else None
+    except UsageError:
+        return False  # and whoever writes the data says why
+    return header is not None and header.items.name == "float" and header.bits != 32
+
+
 # ---- The data of a graph ----
 
 

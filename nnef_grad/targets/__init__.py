@@ -19,8 +19,9 @@ from typing import NamedTuple
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.collector import collector_paused
-from nnef_grad.errors import Problem, UnsupportedError, UsageError
+from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
 from nnef_grad.ops.traits import DATA, LAYERS
@@ -31,19 +32,23 @@ from nnef_grad.targets import (  # noqa: F401  # noqa: F401
     conv,
     conv_forms,
     elementwise,
+    loops,
     matrix,
     pool,
     reduce,
     shape,
+    tract_core,
 )
 from nnef_grad.targets import fusion_workarounds as workarounds
 from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
 from nnef_grad.targets.forms import choose_forms
 from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
+from nnef_grad.targets.loops import put_constants_before_loops, put_steps
 from nnef_grad.targets.registry import find_lowering, refusal
-from nnef_grad.targets.runtimes import ALL, RUNTIMES, CommonSubset, Runtime
+from nnef_grad.targets.runtimes import ALL, RUNTIMES, STANDARD, CommonSubset, Runtime
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import Data, put_literals, store_constants
+from nnef_grad.targets.weights import split_large_variables
 
 __all__ = ["TARGETS", "Lowered", "lower"]
 
@@ -92,16 +97,15 @@ def lower(graph: Graph, target: str) -> Lowered:
         raise UsageError(f"the target is one of {names}, and not '{target}'")
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in TARGETS[target]))
     if not runtimes:
-        return Lowered(graph)
+        return Lowered(_without_loops(graph))
     common = CommonSubset(runtimes)
     if not common.registries:
         titles = " and ".join(runtime.title for runtime in runtimes)
         refuse_symbols(graph, f"{titles} cannot run", UnsupportedError)
-    graph = choose_forms(prune(matrix.join_products(graph)), TARGETS[target])
-    kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
-    graph = _applied(_FIRST, graph, common)
-    while (changed := _round(graph, common, kept)) is not graph:
-        graph = changed
+    if REGISTRY in common.registries:
+        body = partial(_in_rounds, target=target, common=common, last=_LAST)
+        graph = put_constants_before_loops(with_bodies(graph, body))
+    graph = _in_rounds(graph, target, common, (*_LAST, *_OF_INPUTS))
     graph, data = store_constants(graph, common.lacks)
     lacking = list(compress(graph.operations, common.lacking(graph.operations)))
     if lacking:
@@ -120,32 +124,60 @@ class _Pass(NamedTuple):
         runtimes: the names of the runtimes that want it, in a string.
         operations: those that it replaces; None if it may change any.
         change: the pass.
+        registry: the one whose operations it emits, if any: all runtimes must have it.
     """
 
     runtimes: str
     operations: Set[str] | None
     change: Callable[[Graph], Graph]
+    registry: str | None = None
 
 
 # Before all others, in every round, and when there is nothing else to do.
 _FIRST = (_Pass(ALL, {"cast"}, floor_casts),)
 _ALWAYS = (
+    _Pass("tract", None, tract_core.put_own, tract_core.REGISTRY),
     _Pass("tract", {"cast"}, move_casts_up),
     _Pass("tract onnx", {*LAYERS, "batch_normalization"}, workarounds.add_biases),
 )
 _LAST = (
     _Pass("onnx", DATA, copy_outputs),
+    _Pass("tract", {"variable"}, split_large_variables),
     _Pass("tract", {"slice"}, workarounds.hold_steps),
     _Pass("tract", {"tile"}, workarounds.join_repeats),
     _Pass("tract", {"sub"}, workarounds.add_opposites),
     _Pass("tract", {"sum_reduce", "mean_reduce"}, workarounds.split_sums),
     _Pass("onnx", {"pad"}, workarounds.hold_zeros),
-    _Pass("tract", {"cast"}, make_inputs_scalar),
     _Pass("tract", None, rename_misread),
 )
+# The inputs of the body of a loop stay what they are.
+_OF_INPUTS = (_Pass("tract", {"cast"}, make_inputs_scalar),)
 
 
-def _round(graph: Graph, common: CommonSubset, kept: Set[Tensor]) -> Graph:
+def _without_loops(graph: Graph) -> Graph:
+    """The graph as the standard has it, with steps in the place of loops."""
+    graph = put_steps(graph)
+    long = [op for op in graph.operations if op.name == SCAN]
+    if long:
+        raise UnsupportedError.collect([_problem(op, [STANDARD]) for op in long])
+    return graph
+
+
+def _in_rounds(
+    graph: Graph, target: str, common: CommonSubset, last: Sequence[_Pass]
+) -> Graph:
+    """The graph with operations that all runtimes have, but for constants."""
+    graph = choose_forms(prune(matrix.join_products(graph)), TARGETS[target])
+    kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
+    graph = _applied(_FIRST, graph, common)
+    while (changed := _round(graph, common, kept, last)) is not graph:
+        graph = changed
+    return graph
+
+
+def _round(
+    graph: Graph, common: CommonSubset, kept: Set[Tensor], last: Sequence[_Pass]
+) -> Graph:
     """The graph with operations replaced that a runtime lacks, once."""
     found = remove_copies(graph, kept)
     found = put_literals(found, common.lacks)
@@ -155,7 +187,7 @@ def _round(graph: Graph, common: CommonSubset, kept: Set[Tensor]) -> Graph:
         found, [_lowering(op) if is_lacking else None for op, is_lacking in lacking]
     )
     if found is graph:
-        found = _applied(_LAST, found, common)
+        found = _applied(last, found, common)
     return graph if found is graph else prune(found)
 
 
@@ -165,8 +197,10 @@ def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Gra
     """
     wanting = {runtime.name for runtime in common.runtimes}
     there = {op.name for op in graph.operations}
-    for runtimes, operations, change in passes:
+    for runtimes, operations, change, registry in passes:
         is_wanted = not wanting.isdisjoint(runtimes.split())
+        if registry is not None and registry not in common.registries:
+            continue
         if is_wanted and (operations is None or not there.isdisjoint(operations)):
             graph = change(graph)
             there = {op.name for op in graph.operations}
@@ -200,4 +234,5 @@ def _problem(operation: Operation, runtimes: Sequence[Runtime]) -> Problem:
     name = next(integers, None)
     described = f"'{operation.name}'" + (f" of the integers '{name}'" if name else "")
     message = f"{lacking} cannot run {described}{refusal(operation)}"
-    return Problem(message, operation.span)
+    remedy: Remedy | None = "unroll" if operation.name == SCAN else None
+    return Problem(message, operation.span, remedy)

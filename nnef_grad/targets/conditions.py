@@ -12,6 +12,7 @@ from operator import index
 
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.loops import Way, loop_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import (
     REPEATING,
@@ -284,3 +285,36 @@ number_as_bias = biased & Condition(lambda op: _operand(op, 2) == ())
 def bias_not_by_channel(op: Operation) -> bool:
     """The bias has axes, and not just a number for each channel."""
     return _operand(op, 2) not in ((), (1, _result(op)[1]))
+
+
+# ---- Loops ----
+
+
+@Condition
+def collecting_several_ways(op: Operation) -> bool:
+    """Parts are collected from both ends, or one is made of another that is collected along
+    another axis.
+    """
+    loop = loop_of(op)
+    collected = {loop.body.outputs[one.output]: one.way for one in loop.collected}
+    if len({way.direction for way in collected.values()}) > 1:
+        return True
+    # The ways of what each tensor of the body is made of.
+    ways: dict[Tensor, set[Way]] = {}
+    for inner in loop.body.operations:
+        before = set[Way]().union(*(ways.get(x, ()) for x in inner.inputs))
+        for tensor in inner.outputs:
+            own = {collected[tensor]} if tensor in collected else set()
+            ways[tensor] = before | own
+    return any(ways[tensor] != {way} for tensor, way in collected.items())
+
+
+@Condition
+def making_constants(op: Operation) -> bool:
+    """What a step makes does not depend on any."""
+    loop = loop_of(op)
+    moving = {*loop.state_inputs, *loop.parts}
+    for inner in loop.body.operations:
+        if not moving.isdisjoint(inner.inputs):
+            moving.update(inner.outputs)
+    return not moving.issuperset(loop.body.outputs)

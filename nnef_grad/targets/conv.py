@@ -11,12 +11,14 @@ import numpy as np
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import Windows, windows_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.borders import crop, join_zeros
 from nnef_grad.targets.registry import lowering
+from nnef_grad.targets.shape import one_by_one, take
 from nnef_grad.targets.windows import (
     are_side_by_side,
     skipping_axes,
@@ -131,33 +133,51 @@ def turned_convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor
         "groups": groups,
     }
     cropped = crop(emit, dilated, (*UNPADDED, *padding), hint="cropped")
-    w = _transposed(emit, w, groups)
+    w = turned_filter(emit, w, groups)
     return emit("conv", cropped, w, op.operands[2], **attributes)
 
 
-def _transposed(emit: Emitter, w: Tensor, groups: int) -> Tensor:
-    """[c, C / groups, f...] to [C, c / groups, f...], turned around in space."""
+def turned_filter(
+    emit: Emitter, w: Tensor, groups: int, kept: Sequence[Positions] | None = None
+) -> Tensor:
+    """[c, C / groups, f...] to [C, c / groups, f...], turned around in space.
+
+    Args:
+        kept: the positions that are kept along each spatial axis; all, if not given.
+    """
     filters, channels, *size = w.shape
-    shape = (channels * groups, filters // groups, *size)
+    kept = kept or [Positions(0, extent) for extent in size]
+    extents = [taken.count for taken in kept]
+    shape = (channels * groups, filters // groups, *extents)
     producer = emit.producer(w)
     if producer is None or producer.name != "constant":
-        return exchanged(emit, _turned(emit, w), groups, w.shape, shape)
+        given = (filters, channels, *extents)
+        return exchanged(emit, _turned(emit, w, kept), groups, given, shape)
     value = producer.attributes["value"]
     if len(value) > 1:
-        parts = np.reshape(value, (groups, filters // groups, channels, prod(size)))
-        value = parts[..., ::-1].swapaxes(1, 2).ravel().tolist()
+        parts = np.reshape(value, (groups, filters // groups, channels, *size))
+        for axis, taken in enumerate(kept, start=3):
+            parts = parts.take([*taken.backward], axis)
+        value = parts.swapaxes(1, 2).ravel().tolist()
     return emit("constant", shape=shape, value=value, hint="turned")
 
 
-def _turned(emit: Emitter, w: Tensor) -> Tensor:
-    """The filter turned around in space: the response to a single 1, as large as the
-    filter is; its filters are all the planes.
+def _turned(emit: Emitter, w: Tensor, kept: Sequence[Positions]) -> Tensor:
+    """A part of the filter, turned around in space. One that is computed is the response
+    to a single 1, as large as the filter is; its filters are all the planes. Of a variable
+    the elements are taken one by one: tract folds slices of any variable, and other
+    operations on a large one only if nothing else reads it.
     """
-    filters, channels, *size = w.shape
+    producer = emit.producer(w)
+    if producer is not None and producer.name == "variable":
+        backward = {axis: taken.backward for axis, taken in enumerate(kept, start=2)}
+        return one_by_one(emit, w, backward)
+    part = take(emit, w, dict(enumerate(kept, start=2)))
+    filters, channels, *size = part.shape
     if prod(size) == 1:
-        return w
+        return part
     impulse = emit("constant", shape=[1] * w.rank, value=[1.0], hint="impulse")
-    planes = reshaped(emit, w, (filters * channels, 1, *size), hint="planes")
+    planes = reshaped(emit, part, (filters * channels, 1, *size), hint="planes")
     padding = [(extent - 1, extent - 1) for extent in size]
     return emit("conv", impulse, planes, padding=padding, hint="turned")
 

@@ -16,14 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from math import prod
+from math import gcd, prod
+from typing import NamedTuple
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped, transposed
-from nnef_grad.ops.windows import Windows, windows_of
+from nnef_grad.ops.windows import AxisWindows, Windows, windows_of
 from nnef_grad.targets.borders import crop
 from nnef_grad.targets.conditions import (
     Condition,
@@ -33,13 +35,16 @@ from nnef_grad.targets.conditions import (
     repeating,
     touching,
 )
-from nnef_grad.targets.conv import UNPADDED, turned_convolution
+from nnef_grad.targets.conv import UNPADDED, turned_convolution, turned_filter
 from nnef_grad.targets.forms import form
+from nnef_grad.targets.maxima import interleaved
 from nnef_grad.targets.shape import take
 from nnef_grad.targets.windows import surrounded
 
 # A filter with more elements than this makes too many operations.
 MOST_PLACES = 128
+# A result with more phases takes too many convolutions.
+MOST_PHASES = 16
 
 # Without a bias, over one to three axes.
 _PLAIN = touching & ~biased & ~repeating & ~no_space & ~above_rank(5)
@@ -54,6 +59,12 @@ _SINGLE_FILTERS = Condition(
 )
 _STEP_BY_STEP = Condition(
     lambda op: all(c.stride == 1 or c.down == 1 for c in windows_of(op).axes)
+)
+_FEW_PHASES = Condition(
+    lambda op: (
+        1 < prod(windows_of(op).stride) <= MOST_PHASES
+        and all(c.stride <= c.up for c in windows_of(op).axes)
+    )
 )
 _POINTWISE = Condition(
     lambda op: all(
@@ -162,15 +173,17 @@ def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 @form("conv", _FEW_PLACES & _SINGLE_FILTERS)
 def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With one filter for each group there is no matrix."""
+    """With one filter for each group there is no matrix. Spatial axes stay: sums along
+    several axes are faster than those along one that is as long.
+    """
     x, windows = _padded(emit, op)
-    w, groups = op.inputs[1], groups_of(op)
-    shape = (groups, prod(w.shape[1:]))
-    rows, each = reshaped(emit, w, shape, "rows"), []
+    w, groups, each = op.inputs[1], groups_of(op), []
+    axes = [axis for axis in range(1, w.rank) if w.shape[axis] != 1] or [1]
     for window in _windows(emit, x, windows, first=2):
-        lines = reshaped(emit, window, shape, "lines")
-        products = emit("mul", rows, lines, hint="products")
-        each.append(emit("sum_reduce", products, axes=[1], hint="sum"))
+        elements = reshaped(emit, window, w.shape, "elements")
+        products = emit("mul", w, elements, hint="products")
+        total = emit("sum_reduce", products, axes=axes, hint="total")
+        each.append(reshaped(emit, total, (groups, 1), "sum"))
     return [reshaped(emit, _joined(emit, each, 1), op.outputs[0].shape)]
 
 
@@ -219,6 +232,89 @@ def _by_image(emit: Emitter, found: Tensor, op: Operation) -> Tensor:
 def convolution_with_turned_filter(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The sums that the elements of the result receive."""
     return [turned_convolution(emit, op, windows_of(op))]
+
+
+@form("deconv", _PLAIN & _FEW_PHASES)
+def convolution_for_each_phase(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """With a stride, an element of the result meets few elements of its windows: those at
+    a distance of the stride are sums with the same part of the filter.
+
+    Between the elements of the result lie those of the other phases: nothing is multiplied
+    by zeros.
+    """
+    windows, groups = windows_of(op), groups_of(op)
+    x, w = op.inputs[:2]
+    parts = {
+        place: _phase(emit, x, w, windows, place, groups)
+        for place in product(*map(range, windows.stride))
+    }
+    for axis in reversed(range(len(windows.axes))):
+        lines: dict[Shape, list[Tensor]] = {}
+        for place, part in parts.items():
+            lines.setdefault(place[:axis], []).append(part)
+        parts = {key: interleaved(emit, line, 2 + axis) for key, line in lines.items()}
+    inside = {2 + axis: Positions(0, up) for axis, up in enumerate(windows.up)}
+    return [take(emit, parts[()], inside)]
+
+
+class _Taps(NamedTuple):
+    """Where the elements of a phase meet those of a filter, along an axis.
+
+    Attributes:
+        kept: the positions in the filter.
+        padding: what is read outside of the input.
+        dilation: the distance of the elements that are read.
+    """
+
+    kept: Positions
+    padding: tuple[int, int]
+    dilation: int
+
+
+def _taps(axis: AxisWindows, phase: int) -> _Taps | None:
+    """None where no window reaches an element of the phase.
+
+    The element at stride * m + phase is the sum over the positions k in the windows at
+    m + offset, where stride * offset = phase - begin - dilation * k.
+    """
+    distances = ((k, phase - axis.begin - axis.dilation * k) for k in range(axis.size))
+    offsets = {k: n // axis.stride for k, n in distances if n % axis.stride == 0}
+    if not offsets:
+        return None
+    (low, *_), (*_, high) = offsets, offsets
+    first, end = offsets[high], offsets[low] + -(-axis.up // axis.stride)
+    if end <= 0 or first >= axis.down:
+        return None
+    common = gcd(axis.stride, axis.dilation)
+    kept = Positions(low, high + 1, axis.stride // common)
+    return _Taps(kept, (-first, end - axis.down), axis.dilation // common)
+
+
+def _phase(
+    emit: Emitter,
+    x: Tensor,
+    w: Tensor,
+    windows: Windows,
+    place: Shape,
+    groups: int,
+) -> Tensor:
+    """The elements at a phase along each axis."""
+    taps = [_taps(*pair) for pair in zip(windows.axes, place, strict=True)]
+    reached = [tap for tap in taps if tap is not None]
+    if len(reached) < len(taps):
+        extents = (-(-c.up // c.stride) for c in windows.axes)
+        shape = (x.shape[0], w.shape[1] * groups, *extents)
+        return emit("constant", shape=shape, value=[0.0], hint="zeros")
+    padding = [tap.padding for tap in reached]
+    return emit(
+        "conv",
+        crop(emit, x, (*UNPADDED, *padding), hint="cropped"),
+        turned_filter(emit, w, groups, [tap.kept for tap in reached]),
+        padding=[(max(p, 0), max(q, 0)) for p, q in padding],
+        dilation=[tap.dilation if tap.kept.count > 1 else 1 for tap in reached],
+        groups=groups,
+        hint="phase",
+    )
 
 
 @form("deconv", _PLAIN & _POINTWISE)

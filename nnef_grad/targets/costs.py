@@ -8,7 +8,7 @@ bench/forms.py, with two threads; only their ratios matter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from math import inf
+from math import inf, prod
 from typing import NamedTuple
 
 from nnef_grad.graph.extents import nominal, symbols_of
@@ -17,6 +17,7 @@ from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.costs import bytes_moved, multiply_adds
 from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.traits import DATA, FED, PRODUCTS, RESHAPING
+from nnef_grad.ops.windows import windows_of
 
 
 class Speeds(NamedTuple):
@@ -33,7 +34,8 @@ class Speeds(NamedTuple):
             depthwise_deconvolution.
         transposition: bytes, where one axis moves past others; so are the next three.
         shuffle: a transposition in which more than one axis moves.
-        copies: elements that stay side by side.
+        copies: elements that stay side by side. With a stride, elements or long runs of
+            them take as long as a transposition, and short runs as a shuffle.
         arithmetic: element by element, and sums.
         outer: an outer product over more than two axes.
         operation: the time to begin with it.
@@ -55,7 +57,7 @@ class Speeds(NamedTuple):
     operation: float
 
 
-_TRACT = Speeds(14, 16, 200, 32, 120, 3_100, 16, 200, 110, 430, 34, 70, 2_000, 500)
+_TRACT = Speeds(14, 16, 200, 32, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 500)
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
@@ -71,6 +73,8 @@ SPEEDS: dict[str, Speeds] = {
 FOLDING = {"tract", "tract-standard", "onnx"}
 # They collect the elements of the windows of a convolution, and multiply matrices.
 COLLECTING = FOLDING
+# A deconvolution is a convolution for them, with zeros between the elements.
+SPREADING = {"tract", "tract-standard"}
 
 
 def data_of(operations: Iterable[Operation]) -> set[str]:
@@ -113,10 +117,15 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
         total[_kind_of_memory(op)] += nominal(bytes_moved(op)) / 1000
         if op.name in PRODUCTS:
             slowness = _slowness(op) if runtime in COLLECTING else 1.0
+            if op.name == "deconv" and runtime in SPREADING:
+                slowness *= prod(windows_of(op).stride)
             count = nominal(multiply_adds(op))
             total[_kind_of_product(op, data)] += count * slowness / 1000
     return total
 
+
+# So many elements are copied faster as a run than one by one.
+_SHORT = 16
 
 _MEMORY = {
     **dict.fromkeys(("slice", "concat", "pad", "tile", "copy", *RESHAPING), "copies"),
@@ -127,7 +136,15 @@ _MEMORY = {
 def _kind_of_memory(op: Operation) -> str:
     if op.name == "transpose":
         return "transposition" if _moves_one_axis(op) else "shuffle"
+    if op.name == "slice" and max(op.attributes["stride"], default=1) > 1:
+        return "shuffle" if _takes_short_runs(op) else "transposition"
     return _MEMORY.get(op.name, "outer" if outer_factors(op) else "arithmetic")
+
+
+def _takes_short_runs(op: Operation) -> bool:
+    """Whether elements that lie side by side stay so, by a few."""
+    (x,) = op.inputs
+    return 1 < prod(x.shape[max(op.attributes["axes"]) + 1 :]) < _SHORT
 
 
 def _moves_one_axis(op: Operation) -> bool:

@@ -125,7 +125,7 @@ def _line(
     for place, part in enumerate(parts):
         before, phase = divmod(place * column.dilation, column.stride)
         phases[phase].append(_shifted(emit, part, axis, before, count))
-    return _interleaved(emit, [_sum(emit, phase, shape) for phase in phases], axis)
+    return interleaved(emit, [_sum(emit, phase, shape) for phase in phases], axis)
 
 
 def _shifted(emit: Emitter, x: Tensor, axis: int, before: int, count: int) -> Tensor:
@@ -141,7 +141,7 @@ def _sum(emit: Emitter, parts: Sequence[Tensor], shape: Shape) -> Tensor:
     return reduce(partial(emit, "add", hint="sum"), parts)
 
 
-def _interleaved(emit: Emitter, parts: Sequence[Tensor], axis: int) -> Tensor:
+def interleaved(emit: Emitter, parts: Sequence[Tensor], axis: int) -> Tensor:
     """The first elements of all parts along an axis, then the second ones, and so on."""
     if len(parts) == 1:
         return parts[0]

@@ -15,7 +15,9 @@ from typing import TypeVar
 
 from nnef_grad.build.evaluation import instantiate, instantiate_body
 from nnef_grad.build.inline import Decompose, put_bodies
+from nnef_grad.build.loops import LONGEST, is_short
 from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.passes import count_uses
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS
@@ -64,6 +66,7 @@ REFUSED: Sequence[tuple[str, Condition, str]] = (
         "with windows that have no element inside",
     ),
     (_POOLS, when.cropping, "with negative padding"),
+    (SCAN, ~when.Condition(is_short), f"of more than {LONGEST:,} steps"),
     (_INDEXED, _LONG, "with windows of more than 300 elements along an axis"),
 )
 

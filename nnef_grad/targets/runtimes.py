@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation
+from nnef_grad.graph.loops import SCAN, operations_in
 from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.language.library import standard
 from nnef_grad.targets import conditions as when
@@ -35,14 +36,20 @@ class Runtime(NamedTuple):
 
     def lacks(self, operation: Operation) -> bool:
         """Whether the operation, as it is set, must not reach the runtime."""
-        if operation.name not in standard():
-            return operation.definition.registry not in self.registries
+        registry = operation.definition.registry
+        if operation.name not in standard() and registry not in self.registries:
+            return True
+        if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
+            return True
         facts = LACKING.get(operation.name, ())
         return any(self.name in names and holds(operation) for names, holds in facts)
 
 
 # nnef.Session, and the PyTorch interpreter of nnef_tools
 KHRONOS = Runtime("khronos", "the Khronos runtimes")
+
+# Whatever reads NNEF, and nothing else.
+STANDARD = Runtime("standard", "the standard")
 
 RUNTIMES: dict[str, Runtime] = {
     "session": KHRONOS,
@@ -83,8 +90,11 @@ class CommonSubset:
         """Whether a runtime lacks the operation, as it is set."""
         if id(operation) in self._found:
             return False
-        if operation.name not in standard():
-            return operation.definition.registry not in self.registries
+        registry = operation.definition.registry
+        if operation.name not in standard() and registry not in self.registries:
+            return True
+        if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
+            return True
         exceptions = self._exceptions.get(operation.name, ())
         with number_needed_by(operation):
             if any(holds(operation) for holds in exceptions):
@@ -201,6 +211,9 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("debox", "khronos", _CROPPED | when.across | when.no_space),
     ("debox", "khronos", when.other_than(normalize=False)),
     ("debox", "tract onnx", when.always),
+    # Loops. What a step makes of what is collected as well is made after the loop, with the
+    # parts in the order of that; so is what is the same at each step, which fails.
+    (SCAN, "tract", when.collecting_several_ways | when.making_constants),
     # Sampling
     ("nearest_upsample", "khronos tract", when.always),
     ("multilinear_upsample", "khronos", when.above_rank(4) | when.not_by_two),

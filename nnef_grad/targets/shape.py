@@ -127,7 +127,7 @@ def take(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
     if not positions:
         return x
     if any(map(_is_backward, positions.values())):
-        backward = _mirrored if x.dtype == "scalar" else _one_by_one
+        backward = _mirrored if x.dtype == "scalar" else one_by_one
         return backward(emit, x, positions)
     ranges = [_range(taken, x.shape[axis]) for axis, taken in positions.items()]
     begin, end, stride = zip(*ranges, strict=True)
@@ -164,11 +164,12 @@ def _mirrored(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
     return take(emit, mirror, mirrored)
 
 
-def _one_by_one(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
+def one_by_one(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
     """Slices of one element each, joined in their order: only numbers can be padded."""
     for axis, taken in positions.items():
-        layers = list(_layers(emit, x, axis, taken))
-        x = emit("concat", layers, axis=axis, hint="in_order")
+        first, *others = _layers(emit, x, axis, taken)
+        joined = [first, *others]
+        x = emit("concat", joined, axis=axis, hint="in_order") if others else first
     return x
 
 

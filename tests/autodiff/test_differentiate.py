@@ -230,6 +230,7 @@ def test_a_row_that_was_repeated_over_four_rows_is_summed() -> None:
     checked = check_gradients(text, feeds={"b": b}, seeds={"c": ones})
     assert checked.gradients["a"].tolist() == [[16.0, 20.0, 24.0]]
     assert checked.backward.reductions == 1
+    assert checked.backward.broadcasts == {"grad_a": (("a", "c"),)}
 
 
 def test_a_singular_bias_is_summed_over_both_axes() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.dialect_models import models
 
+from nnef_grad.build.loops import LONGEST, SHORT
 from nnef_grad.dialects.tract.library import IDIOMS, idioms, tract_library
 from nnef_grad.dialects.tract.operations import EXPANSIONS
-from nnef_grad.dialects.tract.operations.loops import LONGEST
 from nnef_grad.dialects.tract.tables import LANGUAGE, OPERATIONS, REFUSED
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
@@ -20,7 +20,7 @@ nnef-grad reads one dialect of NNEF: what [tract](https://github.com/sonos/tract
 [torch-to-nnef](https://github.com/sonos/torch-to-nnef) writes. A document is of the dialect if it has a line such as
 `extension tract_registry tract_core;`, or if it is told to be (`--dialect tract`, `dialect="tract"`); `--dialect nnef` reads any document
 strictly. The graph that comes out has operations of the standard only, so that everything else works as ever: every option, every target,
-derivatives of any order. Whatever has no dialect is read as strictly as before.
+derivatives of any order. The one exception is a long loop. Whatever has no dialect is read as strictly as before.
 
 A document of the dialect is evaluated: its declarations do not say what types its values have. What follows from shapes and numbers is
 computed while it is read, and what follows from tensors becomes operations. `nnef_grad.load` reads the data of the model as well, because
@@ -41,10 +41,34 @@ NOTES = f"""## What is approximated, and what is bounded
 
 - `tract_core_erf`, which the standard cannot say, is a rational function times an exponential: off by 6e-9, its derivative by 6e-7, which
   is what single precision has; its second derivative by 2e-5. The fragment `tract_gelu` becomes `gelu`, which is exact at any order.
-- `tract_core_scan` is unrolled, up to {LONGEST:,} steps.
+- `tract_core_scan` of up to {LONGEST:,} steps becomes these steps, one after the other: up to {SHORT} with `--target tract`, up to N with
+  `--unroll N` (`unroll=N` of `load`). What is longer stays a loop.
 - Elements at computed indices are compared with all positions along an axis: the standard gathers rows, and scatters nothing. The
   indices of `tract_core_scatter_elements` and `tract_core_scatter_nd` must differ where the reduction is `none`.
+- `tract_core_grid_sample` has a weight of each element for each point, along each axis: extents are multiplied by the number of points. It
+  is bicubic where there are zeros around the image.
+- Numbers of half and of double precision are scalars: a runtime computes with its own precision. What PyTorch calls `detach` is in no
+  document: gradients go through it.
 - `tract_core_topk` has up to 128 elements.
+
+## Loops
+
+A loop that stays one is an operation of the graph, with a graph for its body. Its derivative is another loop, from the last step to the
+first: its body is the second half of the derivative of the body, and the first loop collects what that needs, the least that it can do
+with. Gradients of weights are sums over all steps: of products they are one product after the loop. The derivative has a derivative again,
+and so on. What is the same at each step is computed before the loop; what no result needs, states too, is left out.
+
+A choice after a loop is not known in its body: where the gradient of what it leaves out is zero, and a slope in the body is infinite, the
+gradient of the loop is NaN. Choose in the body, or put the steps one after the other.
+
+`dumps` and `save` write a loop as `tract_core_scan`, and its body as a fragment, which is read again. Only `--target tract` keeps it. For
+all other targets, for Jacobians, and where tract computes something else, it becomes its steps, up to {LONGEST:,} of them:
+
+- tract takes what is made of a part that is collected out of the loop, but not its direction: parts that are collected from both ends,
+  in one loop, come in a wrong order.
+- It takes states in the order of the results, whatever their names are: a document with another order is refused.
+- A loop in the body of another one keeps its states from turn to turn, unless it has `reset_every_turn = true`: without that it is
+  refused.
 
 """
 
@@ -113,7 +137,9 @@ COVERED = {
     "integers in the place of scalars": "test_integers_in_the_place_of_scalars",
     "literals in the place of tensors": "literal_as_tensor",
     "a name that is assigned twice": "name_twice",
-    "variables without axes as attributes": "number_from_data",
+    "variables as attributes": "number_from_data",
+    "variables of one number in double precision": "test_a_number_of_python_is_no_variable",
+    "axes that are counted from the end": "test_axes_that_are_counted_from_the_end",
     "variables of integers and truth values": "integer_variable",
     "integers in arithmetic": "integer_division",
     "infinity": "infinity",

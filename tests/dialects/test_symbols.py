@@ -16,6 +16,7 @@ from nnef_grad.errors import NnefGradError, UsageError
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 from nnef_grad.runtimes import find_runtime
 from nnef_grad.targets import TARGETS, lower
+from nnef_grad.training import training_step
 
 HEAD = """\
 version 1.0;
@@ -294,27 +295,6 @@ def test_two_halves(model: str) -> None:
         agree(nnef_grad.evaluate(halves.backward, rest, data), wanted, 1e-12)
 
 
-@pytest.mark.parametrize("target", ["nnef", "tract"])
-def test_a_training_step(target: str) -> None:
-    logits = "u = variable(shape = [5, 4], label = 'u'); y = linear(h, u, 0.0);"
-    text = document(DENSE + logits)
-    settings: Any = {
-        "loss": "softmax_cross_entropy",
-        "optimizer": "adam",
-        "target": target,
-    }
-    open_step = nnef_grad.training_step(nnef_grad.loads(text), **settings)
-    assert symbols(open_step.graph) == ["B"]
-    for batch in BATCHES:
-        graph = nnef_grad.loads(text, symbols={"B": batch})
-        step = nnef_grad.training_step(graph, **settings).graph
-        fed, data = drawn(step, batch), data_of(step)
-        fed = {name: np.abs(array) for name, array in fed.items()}
-        data = {label: np.abs(array) for label, array in data.items()}
-        wanted = nnef_grad.evaluate(step, fed, data)
-        agree(nnef_grad.evaluate(open_step.graph, fed, data), wanted, 1e-6)
-
-
 # ---- Central differences ----
 
 
@@ -326,3 +306,39 @@ def test_gradients_are_checked_at_numbers() -> None:
     assert {g.shape for g in checked.gradients} >= {(8, 3)}
     given = nnef_grad.check(graph, backward, inputs={"x": np.ones((2, 3))})
     assert {g.shape for g in given.gradients} >= {(2, 3)}
+
+
+# ---- Training ----
+
+TONES = Path(__file__).parents[2] / "samples" / "exported" / "tones"
+
+
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [
+        ("softmax_cross_entropy", {}),
+        ("huber", {"batch_statistics": 0.1}),
+        ("mean_squared_error", {"clip_norm": 1.0, "l2": 0.1}),
+    ],
+)
+def test_one_step_for_every_batch(loss: str, options: dict[str, Any]) -> None:
+    random = np.random.default_rng(0)
+
+    def step(symbols: dict[str, int] | None) -> Any:
+        graph = nnef_grad.load(TONES, symbols=symbols)
+        data = nnef_grad.load_data(TONES)
+        settings = {"optimizer": "adam", "data": data, "state": "inputs", **options}
+        return training_step(graph, loss=loss, **settings)
+
+    whole = step(None)
+    run = find_runtime("tract").compile(whole.graph, whole.data)
+    for batch in BATCHES:
+        sized = step({"B": batch})
+        inputs = sized.graph.inputs
+        fed = {
+            t.name: np.abs(np.array(random.standard_normal(t.shape))) for t in inputs
+        }
+        wanted = nnef_grad.evaluate(sized.graph, fed, sized.data)
+        agree(nnef_grad.evaluate(whole.graph, fed, whole.data), wanted, 1e-12)
+        found = run([np.array(fed[t.name], np.float32) for t in whole.graph.inputs])
+        agree(dict(zip(wanted, found, strict=True)), wanted, 1e-4)

@@ -79,7 +79,7 @@ def test_extents() -> None:
     assert B * S == S * B
     assert hash(B * S) == hash(S * B)
     assert symbols_of((3, (B * S, 1))) == ["B", "S"]
-    assert np.int64(3) * B == 3 * B
+    assert np.int64(3) * B == B * np.int64(3) == 3 * B
 
 
 @pytest.mark.parametrize(

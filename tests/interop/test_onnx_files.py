@@ -178,9 +178,11 @@ NODES = [
         for more in RESIZINGS
     ),
     node("Resize", 13, (1, 2, 4, 5), None, scalars(1, 1, 1.3, 0.7), mode="cubic", exclude_outside=1),
+    node("Resize", 19, (1, 2, 4, 5), None, scalars(1, 1, 1.5, 0.8), nearest_mode="floor", coordinate_transformation_mode="half_pixel_symmetric"),
     node("Resize", 13, (4, 5), None, scalars(2, 1.5), mode="linear"),
     node("Resize", 13, (1, 2, 3, 4, 4), None, scalars(1, 1, 2, 0.5, 1.5), mode="linear"),
     *(node("Resize", 13, (1, 2, 4, 6), None, scalars(1, 1, 0.5, 0.5), nearest_mode=how) for how in ROUNDINGS),
+    node("GridSample", 20, (2, 3, 4, 5), (2, 3, 2, 2), mode="cubic"),
     *(
         node("GridSample", 20, (2, 3, 4, 5), (2, 3, 2, 2), mode=mode, padding_mode=padding, align_corners=corners)
         for mode in ("linear", "nearest")

@@ -224,7 +224,8 @@ BY_BODY = {
 
 
 def test_every_standard_operation_has_an_evaluation() -> None:
-    assert set(EVALUATIONS) == set(standard()) - BY_BODY
+    own = {name for name in EVALUATIONS if name.startswith("tract_core_")}
+    assert set(EVALUATIONS) - own == set(standard()) - BY_BODY
     assert all(standard()[name].body is not None for name in BY_BODY)
 
 

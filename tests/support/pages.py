@@ -1,70 +1,272 @@
-"""Pages of the documentation: what they show is brought up to date, and what they tell the
-reader to run is run, in order.
+"""The snippets of a page: what a page shows is what is printed, and what it lets its reader
+do works.
+
+A snippet is a block between fences. Its language says what is done with it, or a comment
+on the line before it, such as `<!-- output of: nnef-grad samples/linear.nnef -->`. Blocks
+are run in order, in one folder and one Python session for each page.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import click
-import pytest
 from click.testing import CliRunner, Result
 
-EXAMPLES = re.compile(
-    r"(?:<!-- (?P<kind>file|part of): (?P<path>\S+) -->\n)?"
-    r"```(?P<language>\w*)\n(?P<text>.*?)```\n",
-    re.DOTALL,
+import nnef_grad
+from nnef_grad import cli, fmt_cli, step_cli
+from nnef_grad.language.parser import parse_fragments
+from nnef_grad.source import Source
+from support.cases import split
+from support.processes import environment
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(
+    r"(?:^ *<!-- (?P<note>[^\n]*) -->\n)?"
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$",
+    re.DOTALL | re.MULTILINE,
 )
-# Runs a line such as `nnef-grad-step model/ --loss huber`.
-Command = Callable[[str], None]
+# Errors of rounding, which differ between machines.
+TINY = re.compile(r"\b\d\.?\d*e-\d\d?\b")
+COMMANDS: dict[str, click.Command] = {
+    "nnef-grad": cli.main,
+    "nnef-grad-step": step_cli.main,
+    "nnef-grad-fmt": fmt_cli.main,
+}
 
 
-def up_to_date(
-    page: Path, change: Callable[[str], str], request: pytest.FixtureRequest
-) -> None:
-    """Rewrites a page, or asserts that there is nothing to change."""
-    text = page.read_text("utf-8")
-    current = change(text)
-    if request.config.getoption("--rewrite-cases"):
-        page.write_text(current, "utf-8")
-    else:
-        assert current == text
+class Session:
+    """A reader who follows a page.
 
-
-def run_examples(page: Path, folder: Path, commands: Mapping[str, Command]) -> None:
-    """Writes the files that a page shows, and runs its Python and its commands.
-
-    Args:
-        page: the page.
-        folder: where its files are; the working directory.
-        commands: what runs a line, by its first word.
+    Attributes:
+        folder: the working directory.
+        without: the modules that programs of the page cannot import.
+        names: the names of the Python session.
+        printed: what Python has printed since the page last showed it.
+        everything: all that Python has printed.
     """
-    names: dict[str, object] = {}
-    for example in EXAMPLES.finditer(page.read_text("utf-8")):
-        if example["kind"] == "file":
-            (folder / example["path"]).write_text(example["text"], "utf-8")
-        elif example["kind"] == "part of":
-            assert example["text"] in (page.parents[1] / example["path"]).read_text()
-        elif example["language"] == "python":
-            exec(example["text"], names)
-        elif example["language"] == "sh":
-            for line in example["text"].splitlines():
-                commands[line.split()[0]](line)
+
+    def __init__(self, folder: Path, without: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.without = without
+        self.names: dict[str, object] = {}
+        self.printed = ""
+        self.everything = ""
+
+    def follow(self, page: str) -> str:
+        """The page as it ought to be: each block has been run, and shows what is shown."""
+        return BLOCK.sub(self._block, page)
+
+    def _block(self, found: re.Match[str]) -> str:
+        text = textwrap.dedent(found["text"])
+        kind, _, rest = (found["note"] or "").partition(": ")
+        done = NOTES[kind](self, rest, text) if kind else self._plain(found, text)
+        if done == text or TINY.sub("", done) == TINY.sub("", text):
+            return found[0]
+        begin, end = (place - found.start() for place in found.span("text"))
+        shown = textwrap.indent(done, found["indent"])
+        return found[0][:begin] + shown + found[0][end:]
+
+    def _plain(self, found: re.Match[str], text: str) -> str:
+        assert found["language"] in LANGUAGES, f"nobody would run this:\n{text}"
+        return LANGUAGES[found["language"]](self, text)
+
+    # ---- By language ----
+
+    def python(self, text: str) -> str:
+        output = StringIO()
+        with redirect_stdout(output):
+            exec(compile(text, "<page>", "exec"), self.names)
+        self.hear(output.getvalue())
+        return text
+
+    def hear(self, printed: str) -> None:
+        """What a program has printed."""
+        self.printed += printed
+        self.everything += printed
+
+    def sh(self, text: str) -> str:
+        for line in text.replace("\\\n", "").splitlines():
+            program, *words = shlex.split(line, comments=True) or [""]
+            assert not program or program in PROGRAMS, f"nobody would run {line}"
+            if program:
+                PROGRAMS[program](self, words)
+        return text
+
+    def console(self, text: str) -> str:
+        """Lines such as `$ nnef-grad model.nnef`, each with what it says."""
+        lines = [line for line in text.splitlines() if line.startswith("$ ")]
+        return "".join(f"{line}\n{invoke(line[2:]).output}" for line in lines)
+
+    def nnef(self, text: str) -> str:
+        """A document, whose first lines may be left out, or fragments alone."""
+        if re.search(r"^graph ", text, re.MULTILINE):
+            nnef_grad.loads(text if text.startswith("version") else HEAD + text)
+        else:
+            parse_fragments(Source("<page>", text))
+        return text
+
+    # ---- By the comment before it ----
+
+    def file(self, name: str, text: str) -> str:
+        """A file that the reader writes."""
+        (self.folder / name).write_text(text, "utf-8")
+        return text
+
+    def shown(self, _: str, text: str) -> str:
+        """What Python has printed."""
+        shown, self.printed = self.printed, ""
+        return shown
+
+    def part(self, path: str, text: str) -> str:
+        """Lines of a file, in order, wherever it indents them."""
+        lines = (line.strip() for line in (ROOT / path).read_text("utf-8").splitlines())
+        wanted = [line.strip() for line in text.splitlines() if line.strip()]
+        assert all(line in lines for line in wanted), f"not in {path}:\n{text}"
+        return text
+
+    def case(self, path: str, text: str) -> str:
+        """What is said of the model of a case."""
+        model, _, _ = split(ROOT / path)
+        (self.folder / "model.nnef").write_text(model, "utf-8")
+        return errors("nnef-grad model.nnef")
 
 
-def invoke(command: click.Command, words: str) -> Result:
-    """What a command does with the words of a line, without its own name."""
-    return CliRunner().invoke(command, shlex.split(words))
+HEAD = """version 1.0;
+extension KHR_enable_fragment_definitions;
+extension KHR_enable_operator_expressions;
+"""
 
 
-def runs(command: click.Command) -> Command:
-    """Runs the lines of a command, which must succeed."""
+def invoke(command: str) -> Result:
+    program, *words = shlex.split(command)
+    return CliRunner().invoke(COMMANDS[program], words)
 
-    def run(line: str) -> None:
-        result = invoke(command, line.partition(" ")[2])
+
+def output(command: str) -> str:
+    """What it writes to stdout."""
+    result = invoke(command)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def head(command: str) -> str:
+    """The head of the document that it writes."""
+    return output(command).partition("\n{")[0] + "\n"
+
+
+def messages(command: str) -> str:
+    """What it says besides."""
+    result = invoke(command)
+    assert result.exit_code == 0, result.stderr
+    return result.stderr
+
+
+def errors(command: str) -> str:
+    """What it says, and nothing else happens."""
+    result = invoke(command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    return result.stderr
+
+
+def _command(show: Callable[[str], str]) -> Callable[[Session, str, str], str]:
+    return lambda session, command, text: show(command)
+
+
+NOTES: dict[str, Callable[[Session, str, str], str]] = {
+    "output of": _command(output),
+    "head of": _command(head),
+    "messages of": _command(messages),
+    "errors of": _command(errors),
+    "errors of case": Session.case,
+    "file": Session.file,
+    "part of": Session.part,
+    "printed": Session.shown,
+}
+LANGUAGES: dict[str, Callable[[Session, str], str]] = {
+    "python": Session.python,
+    "sh": Session.sh,
+    "console": Session.console,
+    "nnef": Session.nnef,
+}
+
+
+# ---- What a reader types into a shell ----
+
+
+Program = Callable[[Session, Sequence[str]], None]
+
+
+def run(name: str) -> Program:
+    """One of our commands."""
+
+    def command(session: Session, words: Sequence[str]) -> None:
+        result = CliRunner().invoke(COMMANDS[name], words)
         assert result.exit_code == 0, result.stderr
 
-    return run
+    return command
+
+
+def install(session: Session, words: Sequence[str]) -> None:
+    """pip is not run: the extras have to exist."""
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert words[0] == "install"
+    for extras in re.findall(r"\[(.*?)\]", " ".join(words)):
+        for extra in extras.split(","):
+            assert re.search(rf"^{extra} = \[", project, re.MULTILINE), extra
+
+
+def make(session: Session, words: Sequence[str]) -> None:
+    """The target has to exist: the tests are one."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for word in words:
+        assert "=" in word or re.search(rf"^{word}:", makefile, re.MULTILINE), word
+
+
+def python(session: Session, words: Sequence[str]) -> None:
+    """A module, or a program that the page has written."""
+    module, *arguments = words[1:] if words[0] == "-m" else words
+    as_module = "run_module" if words[0] == "-m" else "run_path"
+    program = PYTHON.format(session.without, [module, *arguments], as_module, module)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    session.hear(done.stdout)
+
+
+PYTHON = """
+import runpy, sys
+sys.modules.update(dict.fromkeys({!r}, None))
+sys.argv = {!r}
+runpy.{}({!r}, run_name="__main__")
+"""
+
+
+def files(session: Session, words: Sequence[str]) -> None:
+    """What would take long is not run: the files that it is given have to exist."""
+    found = [word for word in words if word.startswith(("samples", "tests"))]
+    assert found
+    assert all((ROOT / name).exists() for name in found)
+
+
+PROGRAMS: dict[str, Program] = {
+    **{name: run(name) for name in COMMANDS},
+    "pip": install,
+    "make": make,
+    "python": python,
+    "pytest": files,
+    "torchrun": files,
+}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.expressions import COMPOSITIONS, EDGES, NORM, POINTS, WRAPPINGS, model
 from support.parts import PARTS, part_of
-from support.runtimes import Case, needs
+from support.runtimes import Case, consumers_of, needs
 from support.runtimes.cases import Array
 from support.runtimes.matrix import Example, verdicts
 
@@ -47,10 +47,10 @@ def example(expression: str, x: Array, order: int, target: str) -> Example:
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "nnef"])
 def test_no_edge_is_seen(target: str, order: int, part: int) -> None:
-    needs(*TARGETS[target])
+    needs(*consumers_of(target))
     chosen = part_of(EXPRESSIONS, part)
     examples = {e: example(e, x, order, target) for e, x in chosen}
-    for runtime in TARGETS[target]:
+    for runtime in consumers_of(target):
         found = verdicts(runtime, examples, tolerance=TOLERANCE)
         wrong = {e: (v.word, v.detail) for e, v in found.items() if v.word != "ok"}
         assert not wrong, runtime

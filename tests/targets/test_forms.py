@@ -72,6 +72,8 @@ SETTINGS = {
     "remainder": Setting(batch=3, extent=6, stride=3, padding=(1, 0)),
     "dilation": Setting(dilation=2, extent=6, padding=(2, 1)),
     "stride and dilation": Setting(stride=2, dilation=2, extent=7, padding=(0, 3)),
+    "stride beyond the filter": Setting(extent=8, size=2, stride=3, padding=(2, 0)),
+    "phases outside": Setting(extent=4, size=1, stride=3, padding=(0, 5)),
     "cropped": Setting(extent=7, padding=(-1, -1)),
     "groups": Setting(batch=3, channels=4, filters=6, groups=2, padding=(1, 1)),
     "depthwise": Setting(channels=3, filters=3, groups=3, padding=(1, 0)),

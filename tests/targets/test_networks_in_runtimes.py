@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 from support.networks import network_verdicts, stored_network
-from support.runtimes import needs
+from support.runtimes import consumers_of, needs
 from support.stored_models import run
-
-from nnef_grad.targets import TARGETS
 
 
 def compile_to(output: Path, model: Path, target: str) -> Path:
@@ -37,7 +35,7 @@ def contents(folder: Path) -> Mapping[str, bytes]:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["resnet", "alexnet", "vgg"])
 def test_a_stored_network_runs_everywhere(name: str, tmp_path: Path) -> None:
-    runtimes = TARGETS["portable"]
+    runtimes = consumers_of("portable")
     needs(*runtimes)
     network = stored_network(name, tmp_path / "model")
     folder = compile_to(tmp_path / "backward", network.folder, "portable")
@@ -55,7 +53,7 @@ def test_a_stored_network_runs_everywhere(name: str, tmp_path: Path) -> None:
 def test_a_stored_network_runs_where_it_is_meant_to(
     target: str, tmp_path: Path
 ) -> None:
-    runtimes = TARGETS[target]
+    runtimes = consumers_of(target)
     needs(*runtimes)
     network = stored_network("resnet", tmp_path / "model")
     archive = compile_to(tmp_path / "backward.nnef.tgz", network.folder, target)

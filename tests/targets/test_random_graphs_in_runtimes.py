@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from support.random_graphs.runtimes import failures
-from support.runtimes import needs
+from support.runtimes import consumers_of, needs
 
 from nnef_grad.targets import TARGETS
 from nnef_grad.targets.runtimes import LACKING
@@ -21,12 +21,12 @@ SEED = 11
 )
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "nnef"])
 def test_backward_graphs(target: str, numbers: range) -> None:
-    needs(*TARGETS[target])
+    needs(*consumers_of(target))
     assert list(failures(SEED, numbers, target)) == []
 
 
 def test_what_a_runtime_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs(*TARGETS["khronos"])
+    needs(*consumers_of("khronos"))
     monkeypatch.delitem(LACKING, "clamp")
     first = next(failures(SEED, range(60), "khronos"))
     assert "khronos in session" in first

@@ -15,7 +15,7 @@ from support.networks import SMALL, network_verdicts, stored_network
 from support.operation_models import Model, models
 from support.parts import PARTS, part_of
 from support.runtimes.cases import Verdict
-from support.runtimes.harness import CONSUMERS, needs
+from support.runtimes.harness import CONSUMERS, consumers_of, needs
 from support.runtimes.matrix import DIRECTIONS, Matrix, matrix
 from support.runtimes.page import by_operation, letters_of, page
 from support.stored_models import run
@@ -32,6 +32,7 @@ PROMISED: dict[str, tuple[str, ...]] = {
     "nnef": (),
     "khronos": ("khronos", "session", "interpreter"),
     "tract": ("tract",),
+    "tract-standard": ("tract",),
     "onnx": ("onnx",),
     "portable": tuple(CONSUMERS),
 }
@@ -110,4 +111,4 @@ def network_results(name: str, folder: Path) -> dict[str, Verdict]:
     network = stored_network(name, folder / "model")
     output = folder / "backward"
     run(network.folder, "-o", output, "--target", "portable")
-    return network_verdicts(network, output, TARGETS["portable"])
+    return network_verdicts(network, output, consumers_of("portable"))

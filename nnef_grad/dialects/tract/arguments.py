@@ -110,6 +110,7 @@ class Fitting:
         if isinstance(type_, TensorType):
             return _operand(value)
         if isinstance(type_, ArrayType):
+            value = self._known(value, span) if not holds_tensors(type_) else value
             return [self._value(type_.item, item, span) for item in items_of(value)]
         if isinstance(type_, TupleType):
             return self._tuple(type_, value, span)
@@ -128,14 +129,20 @@ class Fitting:
         return tuple(self._value(item_type, item, span) for item_type, item in pairs)
 
     def _number(self, type_: Primitive, value: Any, span: Span) -> Any:
-        if isinstance(value, Tensor):
-            value = self._reading.number_of(value, span)
+        value = self._known(value, span)
         if isinstance(value, (list, np.ndarray)) and is_known(value):
             items = np.asarray(value).reshape(-1).tolist()
             value = items[0] if len(items) == 1 else None
-        if value is None:
+        if value is None or isinstance(value, Tensor):
             raise MisfitError
         return _CONVERSIONS[type_.name](value)
+
+    def _known(self, value: Any, span: Span) -> Any:
+        """A value, or the numbers that it has if it is a variable."""
+        if not isinstance(value, Tensor):
+            return value
+        numbers = self._reading.numbers_of(value, span)
+        return value if numbers is None else numbers
 
 
 _NOT_KNOWN = ", which is not known when the document is read"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from nnef_grad.build.arguments import bind, freeze
 from nnef_grad.build.arithmetic import compute
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import VISIT, Evaluator, NoValueError, Scope
+from nnef_grad.build.loops import LONGEST
 from nnef_grad.dialects.tract.arguments import Fitting, match
 from nnef_grad.dialects.tract.folding import WHOLE, fold
 from nnef_grad.dialects.tract.library import builtin, idiom_of, own_library
@@ -18,6 +20,7 @@ from nnef_grad.dialects.tract.operations import EXPANSIONS
 from nnef_grad.dialects.tract.step import Step
 from nnef_grad.dialects.tract.tables import NUMBERS, REFUSED
 from nnef_grad.dialects.tract.values import (
+    Array,
     as_array,
     common_dtype,
     converted,
@@ -25,6 +28,7 @@ from nnef_grad.dialects.tract.values import (
     is_known,
     is_open,
     items_of,
+    shape_of,
     simple,
 )
 from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
@@ -57,6 +61,8 @@ class Reading(Evaluator):
         symbols: the numbers of symbols; None for one that has none.
         stored: the data of the variables, if there are any.
         shapes: gives the shape of an external from its name and its declared shape.
+        unroll: how many steps a loop may have at most that is not kept as a loop.
+        is_in_loop: whether the body of a loop is read.
         numbers: the variables that were read as numbers.
         failed: the names whose statements have failed.
     """
@@ -69,6 +75,7 @@ class Reading(Evaluator):
         stored: Stored | None,
         shapes: Callable[[str, Shape], Shape],
         compounds: Collection[str] = (),
+        unroll: int = LONGEST,
     ) -> None:
         super().__init__(emitter)
         self.fragments = {f.name: f for f in document.fragments}
@@ -79,6 +86,8 @@ class Reading(Evaluator):
         self.stored = stored
         self.shapes = shapes
         self.compounds = compounds
+        self.unroll = unroll
+        self.is_in_loop = False
         self.warnings: list[Problem] = []
         self.numbers: set[str] = set()
         self.failed: set[str] = set()
@@ -188,32 +197,55 @@ class Reading(Evaluator):
         hint: str,
         place: Span,
     ) -> Any:
-        results = self.results_of(fragment, values, hint, place)
+        results = self.results_of(
+            fragment, values, self.naming_of(fragment, hint), place
+        )
         found = tuple(results.values())
         return found[0] if len(found) == 1 else found
+
+    @staticmethod
+    def naming_of(fragment: syntax.Fragment, hint: str) -> Callable[[str], str]:
+        """What the values of a body that is expanded are called."""
+        own = fragment.results[0].name if len(fragment.results) == 1 else None
+        return lambda name: hint if name == own else f"{hint}_{name}"
 
     def results_of(
         self,
         fragment: syntax.Fragment,
         values: Mapping[str, Any],
-        hint: str,
+        naming: Callable[[str], str],
         place: Span,
     ) -> dict[str, Any]:
-        """The results of the body of a fragment, by name."""
+        """The results of the body of a fragment, by name; `naming` gives what its values
+        should be called.
+        """
         _check_results(fragment, place)
         outer = self.scope_library
         if fragment is not self.fragments.get(fragment.name):
             self.scope_library = builtin()
-        own = fragment.results[0].name if len(fragment.results) == 1 else None
         try:
-            return self.instantiate(
-                fragment,
-                {**fragment.defaults, **values},
-                lambda name: hint if name == own else f"{hint}_{name}",
-                place,
-            )
+            given = {**fragment.defaults, **values}
+            return self.instantiate(fragment, given, naming, place)
         finally:
             self.scope_library = outer
+
+    @contextmanager
+    def in_loop(self) -> Iterator[None]:
+        """Reads the body of a loop for a while."""
+        outer, self.is_in_loop = self.is_in_loop, True
+        try:
+            yield
+        finally:
+            self.is_in_loop = outer
+
+    @contextmanager
+    def emitting(self, emitter: Emitter) -> Iterator[None]:
+        """Emits to another graph for a while."""
+        outer, self.emitter = self.emitter, emitter
+        try:
+            yield
+        finally:
+            self.emitter = outer
 
     # ---- What operations become ----
 
@@ -255,6 +287,7 @@ class Reading(Evaluator):
         place: Span,
     ) -> Any:
         """Emits an operation as it is, or computes it if all its operands are known."""
+        values = _with_axes(fragment, values)
         operands = [values[p.name] for p in fragment.operands if p.name in values]
         generic = dtype
         if generic is None and fragment.deduces_dtype:
@@ -349,22 +382,36 @@ class Reading(Evaluator):
 
     # ---- Numbers ----
 
-    def number_of(self, tensor: Tensor, span: Span) -> Any:
-        """The number that a variable of one element holds; None for another tensor.
+    def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
+        """The numbers that a variable holds; None for another tensor.
 
         Raises:
             InvalidGraphError: the document has no data.
         """
-        made = self.emitter.producer(tensor)
-        if made is None or made.name != "variable" or np.prod(tensor.shape) != 1:
+        label = self._label(tensor)
+        is_list = len(tensor.shape) <= 1 or np.prod(tensor.shape) == 1
+        if label is None or not is_list:
             return None
-        label = str(made.attributes["label"])
-        if self.stored is None or label not in self.stored:
-            message = f"the number in variable '{label}' is needed to read the document"
+        data = self.data_of(tensor)
+        if data is None:
+            message = f"the data of variable '{label}' is needed to read the document"
             advice = "read the folder or the archive with its data"
-            raise InvalidGraphError(f"{message}: {advice}", span)
-        self.numbers.add(tensor.name)
-        return as_array(self.stored[label]).reshape(()).item()
+            found = advice if self.stored is None else "there is none"
+            raise InvalidGraphError(f"{message}: {found}", span)
+        return data.reshape(-1)
+
+    def data_of(self, value: Any) -> Array | None:
+        """The data of a variable; None for another value, and if there is no data."""
+        label = self._label(value)
+        if label is None or self.stored is None or label not in self.stored:
+            return None
+        self.numbers.add(value.name)
+        return as_array(self.stored[label])
+
+    def _label(self, value: Any) -> str | None:
+        made = self.emitter.producer(value) if isinstance(value, Tensor) else None
+        is_variable = made is not None and made.name == "variable"
+        return str(made.attributes["label"]) if made and is_variable else None
 
     def place(self, span: Span) -> Span:
         """The place of a part of the body that is expanded, with its caller."""
@@ -379,6 +426,18 @@ _OWN_VISIT: dict[type, Callable[..., Any]] = {
     syntax.Operator: Reading._operator,
     syntax.Invocation: Reading._invocation,
 }
+
+
+def _with_axes(
+    fragment: syntax.Fragment, values: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The arguments of an operation, with axes that are counted from the beginning."""
+    axes = values.get("axes", [])
+    if fragment.name == "unsqueeze" or min(axes, default=0) >= 0:
+        return values
+    rank = len(shape_of(values[fragment.operands[0].name]))
+    made = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
+    return {**values, "axes": made}
 
 
 def _tensors_of(type_: Any, value: Any) -> Sequence[Any]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import NoValueError, hint_of, unpack
+from nnef_grad.build.loops import LONGEST
 from nnef_grad.dialects.tract.evaluation import Reading, Stored
 from nnef_grad.dialects.tract.header import read_header
 from nnef_grad.dialects.tract.values import described, dtype_of, is_known
@@ -45,6 +46,7 @@ class Given(NamedTuple):
         extents: the extents that the caller gives an external, by its name and axis;
             None where it gives none.
         compounds: the standard operations whose bodies are put in their place.
+        unroll: how many steps a loop may have at most that is not kept as a loop.
     """
 
     symbols: Mapping[str, int]
@@ -52,6 +54,7 @@ class Given(NamedTuple):
     shapes: Callable[[str, Shape], Shape]
     extents: Callable[[str, int], int | None]
     compounds: Collection[str] = ()
+    unroll: int = LONGEST
 
 
 def read_graph(
@@ -81,6 +84,7 @@ def read_graph(
         given.stored,
         given.shapes,
         given.compounds,
+        given.unroll,
     )
     reading.warnings += _ignored(document)
     graph = _GraphBody(document, reading).graph()

@@ -85,9 +85,19 @@ LANGUAGE = (
         "the last value has the name",
     ),
     Difference(
-        "variables without axes as attributes",
+        "variables as attributes",
         "y = layer_norm(x, mean_axes = [1], eps = epsilon);",
-        "the number in the data of the model",
+        "the numbers in the data of the model",
+    ),
+    Difference(
+        "variables of one number in double precision",
+        "c = variable<scalar>(label = 'c', shape = []);",
+        "the number: torch-to-nnef writes those of Python so",
+    ),
+    Difference(
+        "axes that are counted from the end",
+        "y = sum_reduce(x, axes = [-1]);",
+        "as torch-to-nnef means them; tract stops",
     ),
     Difference(
         "variables of integers and truth values",
@@ -136,8 +146,6 @@ REFUSED = {
     "tract_core_stft": _COMPLEX,
     "tract_core_inner_dim_to_complex": _COMPLEX,
     "tract_core_complex_to_inner_dim": _COMPLEX,
-    "tract_core_grid_sample": "it samples at computed places; convert it from ONNX",
-    "tract_onnx_grid_sample": "it samples at computed places; convert it from ONNX",
     "tract_core_submodel": "it is another model; export both as one",
     "tract_core_force_eval": "it is documented, and tract does not have it",
     "tract_core_load": _STATE,

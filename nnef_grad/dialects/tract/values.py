@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.language.types import MAX_INTEGER
 
 Array = npt.NDArray[Any]
 
@@ -85,13 +86,15 @@ def common_dtype(values: Iterable[Any]) -> str:
 
 
 def converted(value: Any, dtype: str) -> Array:
-    """A known value as an array of a data type. Infinities become the largest number."""
+    """A known value as an array of a data type. Numbers become integers by truncation.
+    Infinities, and what does not fit, become the largest number.
+    """
     array = as_array(value)
     if dtype == "integer" and is_open(array):
         return array
-    # Numbers become integers by truncation, whatever those are that do not fit.
-    with np.errstate(invalid="ignore"):
-        made = array.astype(_NUMPY[dtype])
+    if dtype == "integer" and array.dtype.kind == "f":
+        array = np.nan_to_num(np.clip(array, -MAX_INTEGER, MAX_INTEGER))
+    made = array.astype(_NUMPY[dtype])
     return np.clip(made, -LARGEST, LARGEST) if dtype == "scalar" else made
 
 

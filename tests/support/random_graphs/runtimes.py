@@ -11,8 +11,8 @@ from torch import Tensor
 
 import nnef_grad
 from nnef_grad.graph.passes import prune
-from nnef_grad.targets import TARGETS
 from support.runtimes.cases import Array, Case, Verdict, brief, relative_error
+from support.runtimes.harness import consumers_of
 from support.runtimes.matrix import Example, retyped, rounded, verdicts
 
 from .generate import make_graph
@@ -32,7 +32,7 @@ def failures(seed: int, numbers: Iterable[int], target: str) -> Iterator[str]:
     graphs = {f"{seed}:{n}": make_graph(seed, n) for n in numbers}
     made = {name: example(graph, target) for name, graph in graphs.items()}
     examples = {name: found for name, found in made.items() if found is not None}
-    for runtime in TARGETS[target]:
+    for runtime in consumers_of(target):
         for name, verdict in verdicts(runtime, examples, tolerance=TOLERANCE).items():
             if verdict.word != "ok":
                 yield report(graphs[name], target, runtime, verdict)

@@ -18,7 +18,14 @@ is printed by `python -m support.runtimes`, from the folder of the tests.
 """
 
 from support.runtimes.cases import TOLERANCE, Case, Outcome, Stored, Verdict, compare
-from support.runtimes.harness import CONSUMERS, MissingError, missing, needs, run
+from support.runtimes.harness import (
+    CONSUMERS,
+    MissingError,
+    consumers_of,
+    missing,
+    needs,
+    run,
+)
 
 __all__ = [
     "CONSUMERS",
@@ -29,6 +36,7 @@ __all__ = [
     "Stored",
     "Verdict",
     "compare",
+    "consumers_of",
     "missing",
     "needs",
     "run",

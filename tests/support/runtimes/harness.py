@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnef_grad.targets import TARGETS
 from support.runtimes.cases import Array, Case, Outcome, Stored
 
 # What each of them imports. numpy and nnef, which writes the files of variables, are
@@ -63,6 +64,13 @@ def missing(consumer: str) -> str:
     packages = [name for name in CONSUMERS[consumer] if find_spec(name) is None]
     names = ", ".join(packages)
     return f"{names}: install the extra 'runtimes'" if packages else ""
+
+
+def consumers_of(target: str) -> tuple[str, ...]:
+    """What runs the graphs of a target: tract is one consumer, with operations of its own
+    and without.
+    """
+    return tuple(name.removesuffix("-standard") for name in TARGETS[target])
 
 
 def needs(*consumers: str) -> None:

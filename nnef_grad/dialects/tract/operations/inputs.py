@@ -54,7 +54,9 @@ MOST = 10_000
 @expansion("variable")
 def variable(step: Step, shape: list[int], label: str) -> Any:
     """A variable of the data type that its data have. Integers and truth values are
-    known: they are not trained, and not all runtimes have such variables.
+    known: they are not trained, and not all runtimes have such variables. So is a single
+    number of double precision: a number of the Python code, which torch-to-nnef writes
+    as a variable.
     """
     stored, dtype = step.reading.stored, step.dtype or "scalar"
     _check_label(step, label)
@@ -62,7 +64,8 @@ def variable(step: Step, shape: list[int], label: str) -> Any:
         header = stored.header(label)
         dtype = header.items.dtype
         is_table = dtype != "scalar" and prod(header.shape) <= MOST
-        if is_table and header.shape == tuple(shape):
+        is_number = dtype == "scalar" and not header.shape and header.bits == 64
+        if (is_table or is_number) and header.shape == tuple(shape):
             return simple(converted(stored[label], dtype))
     return step("variable", dtype=dtype, shape=shape, label=label)
 
@@ -80,11 +83,22 @@ def cast(step: Step, x: Any, to: str) -> Any:
     dtype = data_type(step, to)
     if is_known(x) and is_open(x):
         return step.reading.materialize(x, dtype, step.hint, step.span)
+    x = _table(step, x) if dtype == "integer" else x
     if is_known(x):
         return simple(converted(x, dtype))
     if (x.dtype, dtype) == ("scalar", "integer"):
         return step.expand("truncate", x)
     return step.reading.cast(x, dtype, step.hint, step.span)
+
+
+def _table(step: Step, x: Any) -> Any:
+    """A variable with infinities, which no operation could cast, as its known data. The
+    elements are those that a selection leaves out.
+    """
+    numbers = step.reading.data_of(x)
+    if numbers is None or numbers.size > MOST or np.isfinite(numbers).all():
+        return x
+    return numbers
 
 
 @expansion("tract_core_shape_of")

@@ -1,15 +1,37 @@
-"""Loops over an axis, unrolled: the body of the loop takes its place, once for each step."""
+"""Loops over an axis: the body of a short one takes its place, once for each step; a longer
+one stays a loop, whose body is a graph.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.loops import emit_loop
 from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import shape_of
+from nnef_grad.dialects.tract.values import is_known, shape_of
+from nnef_grad.graph.ir import Graph, Shape, Tensor
+from nnef_grad.graph.loops import Collected, Loop, Way, external
+from nnef_grad.graph.names import NameSupply, assign_names
 from nnef_grad.language.syntax import Fragment
+from nnef_grad.ops.shape import with_extent
 
-# A loop that is longer would make a graph that takes minutes to load.
-LONGEST = 1000
+
+class Scan(NamedTuple):
+    """What an invocation says: names are those of parameters and results of the body.
+
+    Attributes:
+        scanned: the parameter, the value, the axis, and how many elements of it a step
+            sees, from the end where this is negative.
+        full: the parameter, the value.
+        state: the parameter, the first value, the result that is the next one.
+        output: the result, 'full' or 'last', the axis, the elements as for `scanned`.
+    """
+
+    scanned: list[tuple[str, Any, int, int]]
+    full: list[tuple[str, Any]]
+    state: list[tuple[str, Any, str]]
+    output: list[tuple[str, str, int, int]]
 
 
 @expansion("tract_core_scan")
@@ -24,24 +46,26 @@ def scan(
     reset_every_turn: bool,
     external_state: bool,
 ) -> Any:
-    """The results of a loop: what each step makes, side by side, or the last of it."""
+    """Its steps, one after the other, if they are few; a loop, otherwise"""
     step.require(skip == 0, "no steps can be skipped: it is read as a whole")
+    message = "in a loop it keeps its states from turn to turn, unless reset_every_turn"
+    step.require(reset_every_turn or not step.reading.is_in_loop, message)
     fragment = _body(step, body)
     count = _count(step, scanned)
-    states = {name: value for name, value, _ in state}
-    made: list[dict[str, Any]] = []
-    for index in range(count):
-        parts = {
-            name: _part(step, x, axis, chunk, index, count)
-            for name, x, axis, chunk in scanned
-        }
-        given = {**dict(full), **states, **parts}
-        _refuse_missing(step, fragment, given)
-        own = {p.name: given[p.name] for p in fragment.parameters}
-        hint = f"{step.hint}_{index + 1}"
-        made.append(step.reading.results_of(fragment, own, hint, step.span))
-        states = {name: _result(step, made[-1], result) for name, _, result in state}
-    results = tuple(_collected(step, made, *line) for line in output)
+    # tract takes no notice of others.
+    names = {p.name for p in fragment.parameters}
+    wanted = Scan(
+        [line for line in scanned if line[0] in names],
+        [line for line in full if line[0] in names],
+        state,
+        output,
+    )
+    _check(step, fragment, wanted)
+    with step.reading.in_loop():
+        if count <= step.reading.unroll:
+            results = _unrolled(step, fragment, wanted, count)
+        else:
+            results = _Kept(step, fragment, wanted).results(count)
     return results[0] if len(results) == 1 else results
 
 
@@ -63,9 +87,57 @@ def _count(step: Step, scanned: list[tuple[str, Any, int, int]]) -> int:
         counts.add(count)
     step.require(len(counts) == 1, "what is scanned must have one number of steps")
     (count,) = counts
-    limit = f"{count} steps are more than {LONGEST}"
-    step.require(count <= LONGEST, f"{limit}: export the network for shorter sequences")
     return count
+
+
+def _check(step: Step, fragment: Fragment, wanted: Scan) -> None:
+    """Refuses names that the body does not have, and what tract computes otherwise than
+    it is written.
+    """
+    given = [line[0] for line in (*wanted.scanned, *wanted.full, *wanted.state)]
+    parameters = [p.name for p in fragment.parameters]
+    missing = [f"'{name}'" for name in parameters if name not in given]
+    message = f"the body '{fragment.name}' needs {' and '.join(missing)}"
+    step.require(not missing, message)
+    step.require(bool(wanted.scanned), "it scans nothing")
+    for name in given:
+        step.require(
+            given.count(name) == 1, f"the body '{fragment.name}' gets '{name}' twice"
+        )
+        message = f"the body '{fragment.name}' has no parameter '{name}'"
+        step.require(name in parameters, message)
+    places = {result.name: place for place, result in enumerate(fragment.results)}
+    for name in (*(line[2] for line in wanted.state), *(o[0] for o in wanted.output)):
+        step.require(name in places, f"the body has no result '{name}'")
+    for _, kind, _, chunk in wanted.output:
+        step.require(kind in ("full", "last"), f"'{kind}' is neither full nor last")
+        is_put = kind == "last" or chunk >= -1
+        step.require(is_put, "tract puts parts of several elements elsewhere backward")
+    states = sorted(wanted.state, key=lambda line: parameters.index(line[0]))
+    order = [places[result] for _, _, result in states]
+    message = "the results that become states must differ, and be in their order"
+    step.require(order == sorted(set(order)), message)
+
+
+# ---- Steps one after the other ----
+
+
+def _unrolled(
+    step: Step, fragment: Fragment, wanted: Scan, count: int
+) -> tuple[Any, ...]:
+    states = {name: value for name, value, _ in wanted.state}
+    made: list[dict[str, Any]] = []
+    for index in range(count):
+        parts = {
+            name: _part(step, x, axis, chunk, index, count)
+            for name, x, axis, chunk in wanted.scanned
+        }
+        given = {**dict(wanted.full), **states, **parts}
+        own = {p.name: given[p.name] for p in fragment.parameters}
+        naming = step.reading.naming_of(fragment, f"{step.hint}_{index + 1}")
+        made.append(step.reading.results_of(fragment, own, naming, step.span))
+        states = {name: made[-1][result] for name, _, result in wanted.state}
+    return tuple(_collected(step, made, *line) for line in wanted.output)
 
 
 def _part(step: Step, x: Any, axis: int, chunk: int, index: int, count: int) -> Any:
@@ -77,26 +149,166 @@ def _part(step: Step, x: Any, axis: int, chunk: int, index: int, count: int) -> 
     return step("slice", x, hint="part", axes=[axis], begin=[begin], end=[end])
 
 
-def _refuse_missing(step: Step, fragment: Fragment, given: dict[str, Any]) -> None:
-    missing = [p.name for p in fragment.parameters if p.name not in given]
-    names = " and ".join(f"'{name}'" for name in missing)
-    step.require(not missing, f"the body '{fragment.name}' needs {names}")
-
-
-def _result(step: Step, made: dict[str, Any], name: str) -> Any:
-    if name not in made:
-        step.refuse(f"the body has no result '{name}'")
-    return made[name]
-
-
 def _collected(
     step: Step, made: list[dict[str, Any]], name: str, kind: str, axis: int, chunk: int
 ) -> Any:
     """A result of the loop."""
-    values = [_result(step, results, name) for results in made]
-    step.require(kind in ("full", "last"), f"'{kind}' is neither full nor last")
+    values = [results[name] for results in made]
     if kind == "last":
         return values[-1]
-    step.require(chunk >= -1, "tract puts parts of several elements elsewhere backward")
     ordered = values if chunk > 0 else values[::-1]
     return step("concat", ordered, hint=name, axis=axis)
+
+
+# ---- A loop ----
+
+
+class _Kept:
+    """A loop that stays one. Its steps are an element each: where they are several, these
+    are rows of an axis of their own.
+    """
+
+    def __init__(self, step: Step, fragment: Fragment, wanted: Scan) -> None:
+        names = [p.name for p in fragment.parameters]
+        self.step = step
+        self.fragment = fragment
+        self.known = {name: x for name, x in wanted.full if is_known(x)}
+        self.full = {name: x for name, x in wanted.full if not is_known(x)}
+        states = sorted(wanted.state, key=lambda line: names.index(line[0]))
+        self.states = {name: self._tensor(x) for name, x, _ in states}
+        self.next = {result: name for name, _, result in states}
+        self.scanned = {
+            name: (self._tensor(x), a, c) for name, x, a, c in wanted.scanned
+        }
+        self.output = wanted.output
+        # The last of what is no state is the end of all of it.
+        self.gathered = {
+            name: Way(axis, 1 if chunk > 0 else -1)
+            for wish in ("last", "full")
+            for name, kind, axis, chunk in wanted.output
+            if kind == wish and (kind == "full" or name not in self.next)
+        }
+        # The shape of a part of each.
+        self.parts: dict[str, Shape] = {}
+
+    def results(self, count: int) -> tuple[Any, ...]:
+        """The results of the loop, as the document lists them."""
+        operands = [
+            *self.full.values(),
+            *self.states.values(),
+            *(self._by_step(*line) for line in self.scanned.values()),
+        ]
+        loop = self._loop()
+        hint, reading = self.step.hint, self.step.reading
+        hints = [f"{hint}_{name}_last" for name in self.next]
+        hints += [f"{hint}_{name}" for name in self.gathered]
+        names = tuple(hints) if len(hints) > 1 else (hint,)
+        made = emit_loop(reading.emitter, loop, operands, names, self.step.span)
+        last = dict(zip(self.next, made, strict=False))
+        whole = dict(zip(self.gathered, made[len(last) :], strict=True))
+        return tuple(
+            self._whole(name, whole[name])
+            if kind == "full"
+            else last[name]
+            if name in last
+            else self._last(name, whole[name], count)
+            for name, kind, _, _ in self.output
+        )
+
+    # Operands
+
+    def _tensor(self, x: Any) -> Tensor:
+        tensor = self.step.constant(x) if is_known(x) else x
+        assert isinstance(tensor, Tensor)
+        return tensor
+
+    def _by_step(self, x: Tensor, axis: int, chunk: int) -> Any:
+        if abs(chunk) == 1:
+            return x
+        count = x.shape[axis] // abs(chunk)
+        shape = (*x.shape[:axis], count, abs(chunk), *x.shape[axis + 1 :])
+        return self.step.reshaped(x, shape, "steps")
+
+    # The body
+
+    def _loop(self) -> Loop:
+        """The loop, with the body as a graph."""
+        reading = self.step.reading
+        emitter = Emitter(reading.emitter.opset)
+        with reading.emitting(emitter):
+            inputs, given = self._inputs(emitter)
+            results = reading.results_of(self.fragment, given, str, self.step.span)
+            new = [self._pinned(emitter, results[name], name) for name in self.next]
+            parts = [
+                self._row(emitter, results[name], name, way.axis)
+                for name, way in self.gathered.items()
+            ]
+        outputs = tuple(dict.fromkeys([*new, *parts]))
+        body = Graph(self.fragment.name, inputs, outputs, tuple(emitter.operations))
+        names = [t.name for t in inputs] + [r.name for r in self.fragment.results]
+        assign_names(body, emitter.hints, emitter.pinned, names)
+        places = [
+            Collected(outputs.index(part), way)
+            for part, way in zip(parts, self.gathered.values(), strict=True)
+        ]
+        ways = (Way(a, 1 if c > 0 else -1) for _, a, c in self.scanned.values())
+        return Loop(body, len(self.states), tuple(ways), tuple(places))
+
+    def _inputs(self, emitter: Emitter) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+        """The inputs of the body, and the values of its parameters."""
+        whole = {**self.full, **self.states}
+        inputs = [Tensor(name, x.dtype, x.shape) for name, x in whole.items()]
+        supply = NameSupply([p.name for p in self.fragment.parameters])
+        views = dict[str, tuple[Tensor, Shape]]()
+        for name, (x, axis, chunk) in self.scanned.items():
+            shape = with_extent(x.shape, axis, abs(chunk))
+            if abs(chunk) == 1:
+                inputs.append(Tensor(name, x.dtype, shape))
+                continue
+            row = Tensor(supply.fresh(f"{name}_row"), x.dtype, _with_axis(shape, axis))
+            inputs.append(row)
+            views[name] = row, shape
+        for tensor in inputs:
+            emitter.append(external(tensor))
+        given: dict[str, Any] = {**self.known, **{t.name: t for t in inputs}}
+        for name, (row, shape) in views.items():
+            given[name] = self.step.reshaped(row, shape, name)
+        return tuple(inputs), {p.name: given[p.name] for p in self.fragment.parameters}
+
+    def _pinned(self, emitter: Emitter, value: Any, name: str) -> Tensor:
+        """A result under its name: a copy, if the tensor has another one."""
+        return emitter.pin_name(self._tensor(value), name)
+
+    def _row(self, emitter: Emitter, value: Any, name: str, axis: int) -> Tensor:
+        """What is collected of a result at each step, of one element along the axis."""
+        part = self._pinned(emitter, value, name)
+        self.parts[name] = part.shape
+        if part.shape[axis : axis + 1] == (1,):
+            return part
+        row: Tensor = emitter(
+            "reshape", part, shape=_with_axis(part.shape, axis), hint=f"{name}_row"
+        )
+        return row
+
+    # Results
+
+    def _whole(self, name: str, whole: Tensor) -> Any:
+        """All parts of a result side by side."""
+        part, axis = self.parts[name], self.gathered[name].axis
+        if part[axis] == 1:
+            return whole
+        shape = with_extent(part, axis, part[axis] * whole.shape[axis])
+        return self.step.reshaped(whole, shape)
+
+    def _last(self, name: str, whole: Tensor, count: int) -> Any:
+        """The last part of a result."""
+        axis, direction = self.gathered[name]
+        place = count - 1 if direction > 0 else 0
+        part = self.step(
+            "slice", whole, hint="last", axes=[axis], begin=[place], end=[place + 1]
+        )
+        return self.step.reshaped(part, self.parts[name])
+
+
+def _with_axis(shape: Shape, axis: int) -> Shape:
+    return (*shape[:axis], 1, *shape[axis:])

@@ -71,11 +71,14 @@ def contract(step: Step, operands: Sequence[Any], expr: str) -> Any:
 
 def _letters(step: Step, operands: Sequence[Any], expr: str) -> tuple[list[str], str]:
     """The letters of the axes of the operands, and of the result. An ellipsis becomes as
-    many letters as an operand has more axes.
+    many letters as an operand has more axes. Without an arrow the result has the letters
+    that are there once, in the order of the alphabet.
     """
     left, arrow, result = expr.replace(" ", "").partition("->")
     terms = left.split(",")
-    step.require(bool(arrow), f"'{expr}' does not say what its result is")
+    if not arrow:
+        single = sorted(c for c in {*left} if c.isalpha() and left.count(c) == 1)
+        result = "".join(["..." * ("..." in left), *single])
     is_one_each = len(terms) == len(operands)
     step.require(is_one_each, f"'{expr}' is not for {len(operands)} operands")
     unused = "".join(c for c in ascii_letters if c not in expr)

@@ -1,19 +1,16 @@
-"""Resizing by whole factors, which the standard has."""
+"""Resizing, and sampling at the points of a grid, as products with the weights of elements."""
 
 from __future__ import annotations
 
+from math import prod
+from string import ascii_lowercase
 from typing import Any
 
+from nnef_grad.dialects.tract.operations.products import contract
 from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import shape_of
-
-# The methods of multilinear_upsample by the coordinates that tract transforms.
-_METHODS = {
-    "align_corners": "aligned",
-    "asymmetric": "asymmetric",
-    "half_pixel": "symmetric",
-    "pytorch_half_pixel": "symmetric",
-}
+from nnef_grad.dialects.tract.values import Array, shape_of
+from nnef_grad.ops import resizing
+from nnef_grad.ops.resizing import Axis, Resizing
 
 
 @expansion("tract_core_resize")
@@ -22,33 +19,29 @@ def resize(
     x: Any,
     scales: list[float],
     sizes: list[int],
-    coordinates: str,
-    interpolator: str,
-    nearest_mode: str,
+    places: str,
+    mode: str,
+    rounding: str,
 ) -> Any:
-    """Upsampling of the spatial axes, by a whole factor each."""
-    shape = shape_of(x)
-    given = f"there must be {len(shape)} scales or extents"
-    step.require(len(sizes or scales) == len(shape), given)
-    if not sizes:
-        sizes = [int(n * scale) for n, scale in zip(shape, scales, strict=True)]
-    pairs = list(zip(shape, sizes, strict=True))
-    if all(given == made for given, made in pairs):
+    """Upsampling or downsampling of the standard where it is one of these, otherwise a
+    product with a known matrix for each axis.
+    """
+    how = Resizing(places, mode, rounding)
+    _check(step, how)
+    axes = _axes(step, shape_of(x), scales, sizes)
+    is_exact = all(axis.made == axis.given * axis.scale for axis in axes)
+    if places == "align_corners":
+        step.require(is_exact, "corners are aligned by extents, or by exact scales")
+    matrices = [resizing.weights(axis, how) for axis in axes]
+    if all(map(resizing.is_identity, matrices)):
         return x
-    is_spatial = all(given == made for given, made in pairs[:2])
-    is_whole = all(made % given == 0 for given, made in pairs)
-    advice = "scale the spatial axes by whole numbers"
-    kind = f"from {list(shape)} to {list(sizes)}"
-    step.require(is_spatial and is_whole, f"it cannot resize {kind}: {advice}")
-    factor = [made // given for given, made in pairs[2:]]
-    if interpolator == "nearest":
-        return _nearest(step, x, factor, coordinates, nearest_mode)
-    step.require(interpolator == "linear", f"there is no interpolator '{interpolator}'")
-    method = _METHODS.get(coordinates)
-    if method is None:
-        step.refuse(f"there are no coordinates '{coordinates}'")
-    settings = {"method": method, "border": "replicate"}
-    return step("multilinear_upsample", x, factor=factor, **settings)
+    name = resizing.operation(axes, how, matrices)
+    if name:
+        return step(name, x, **resizing.settings(name, axes, how))
+    for place, matrix in enumerate(matrices):
+        if not resizing.is_identity(matrix):
+            x = _multiplied(step, x, matrix, place)
+    return x
 
 
 @expansion("tract_onnx_resize")
@@ -60,19 +53,95 @@ def onnx_resize(
     return resize(step, x, scales, [], *settings)
 
 
-# How coordinates are rounded where every element is repeated.
-_REPEATING = {
-    ("asymmetric", "floor"),
-    ("half_pixel", "round_prefer_floor"),
-    ("half_pixel", "round_prefer_ceil"),
-    ("pytorch_half_pixel", "round_prefer_floor"),
-    ("pytorch_half_pixel", "round_prefer_ceil"),
+def _check(step: Step, how: Resizing) -> None:
+    """Refuses settings that tract does not have."""
+    for value, known in (
+        (how.places, resizing.PLACES),
+        (how.mode, resizing.MODES),
+        (how.rounding, resizing.ROUNDED),
+    ):
+        names = ", ".join(known)
+        step.require(value in known, f"there is no '{value}': it is one of {names}")
+
+
+def _axes(
+    step: Step, shape: tuple[int, ...], scales: list[float], sizes: list[int]
+) -> list[Axis]:
+    given = f"there must be {len(shape)} scales or extents"
+    step.require(len(sizes or scales) == len(shape), given)
+    if sizes:
+        axes = [Axis(n, made, made / n) for n, made in zip(shape, sizes, strict=True)]
+    else:
+        pairs = zip(shape, scales, strict=True)
+        axes = [Axis(n, int(n * scale), scale) for n, scale in pairs]
+    step.require(all(a.made > 0 for a in axes), "the result must have elements")
+    return axes
+
+
+def _multiplied(step: Step, x: Any, matrix: Array, axis: int) -> Any:
+    """The product of a matrix and an axis."""
+    if (matrix.max(1) == 1).all():
+        return step("gather", x, matrix.argmax(1), axis=axis)
+    letters = ascii_lowercase[: len(shape_of(x))]
+    old = letters[axis]
+    expression = f"{letters},z{old}->{letters.replace(old, 'z')}"
+    return contract(step, [x, step.constant(matrix, "scalar")], expression)
+
+
+# ---- Grids ----
+
+_MODES = {
+    "bilinear": "linear_weights",
+    "nearest": "nearest_weights",
+    "bicubic": "cubic_weights",
 }
+_BORDERS = ("zeros", "border", "reflection")
 
 
-def _nearest(
-    step: Step, x: Any, factor: list[int], coordinates: str, rounding: str
+@expansion("tract_core_grid_sample", "tract_onnx_grid_sample")
+def grid_sample(
+    step: Step, x: Any, grid: Any, mode: str, border: str, is_aligned: bool
 ) -> Any:
-    known = (coordinates, rounding) in _REPEATING
-    step.require(known, f"nearest {rounding} of {coordinates} is not upsampling")
-    return step("nearest_upsample", x, factor=factor)
+    """Samples of images at the points of a grid from -1 to 1: each element has a weight
+    for each point.
+    """
+    step.require(mode in _MODES, f"mode must be one of {', '.join(_MODES)}")
+    names = ", ".join(_BORDERS)
+    step.require(border in _BORDERS, f"padding_mode must be one of {names}")
+    is_clear = mode != "bicubic" or border == "zeros"
+    step.require(is_clear, "bicubic samples must have zeros around the image")
+    (batch, channels, *extents), points = shape_of(x), shape_of(grid)
+    rank = len(extents)
+    fits = len(points) == rank + 2 and (points[0], points[-1]) == (batch, rank)
+    wanted = f"[{batch}, {'..., ' if rank else ''}{rank}]"
+    step.require(fits, f"a grid of shape {list(points)} must be {wanted}")
+    count = prod(points[1:-1])
+    flat = step.reshaped(grid, [batch, count, rank], "points")
+    for axis in reversed(range(rank)):
+        own = _at_points(step, flat, rank - 1 - axis, extents[axis], border, is_aligned)
+        positions = step.positions(extents[axis], 2, 3)
+        weights = step.expand(_MODES[mode], own, positions)
+        rows = channels * prod(extents[:axis])
+        if axis == rank - 1:
+            x = step.reshaped(x, [batch, rows, extents[axis]], "rows")
+            x = step("matmul", x, weights, hint="across", transposeB=True)
+        else:
+            parts = step.reshaped(x, [batch, rows, extents[axis], count], "parts")
+            x = step.expand("weighted", parts, weights)
+    return step.reshaped(x, [batch, channels, *points[1:-1]])
+
+
+def _at_points(
+    step: Step, points: Any, column: int, extent: int, border: str, is_aligned: bool
+) -> Any:
+    """The places of points along an axis, [batch, point, 1]."""
+    low, high = (0.0, extent - 1.0) if is_aligned else (-0.5, extent - 0.5)
+    window: dict[str, Any] = {"begin": [column], "end": [column + 1]}
+    given = step("slice", points, hint="along", axes=[2], **window)
+    made = step.expand("along_axis", given, low=low, high=high)
+    if border == "reflection":
+        step.require(high > low, "an axis of extent 1 has no reflection")
+        made = step.expand("reflected", made, low=low, high=high)
+    if border != "zeros":
+        made = step("clamp", made, 0.0, extent - 1.0, hint="inside")
+    return made

@@ -42,6 +42,8 @@ def gather_elements(step: Step, x: Any, indices: Any, axis: int) -> Any:
     rank = len(shape)
     along = step.axis(axis, rank)
     extent, wanted = shape[along], shape_of(indices)
+    ranks = f"the operand has rank {rank}, and the indices have rank {len(wanted)}"
+    step.require(len(wanted) == rank, ranks)
     kept = [extent if a == along else n for a, n in enumerate(wanted)]
     rows = x
     if kept != list(shape):
@@ -71,6 +73,12 @@ def scatter_elements(
     shape, given = shape_of(x), shape_of(indices)
     rank = len(shape)
     along = step.axis(axis, rank)
+    fits = len(given) == rank and all(
+        n <= made or a == along
+        for a, (n, made) in enumerate(zip(given, shape, strict=False))
+    )
+    step.require(fits, f"indices of shape {list(given)} are not in {list(shape)}")
+    step.require(shape_of(updates) == given, "there must be an update for each index")
     extent, order = shape[along], _moved_last(along, rank)
     if is_known(indices) and reduction == "none":
         places = np.sort(np.mod(np.asarray(indices), extent), along)

@@ -5,9 +5,6 @@ Both are products with matrices that have a row of weights for each new position
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 
 from nnef_grad.interop.khronos import Array
@@ -19,19 +16,8 @@ from nnef_grad.interop.onnx_files.node import (
     moved_last,
     positive,
 )
-
-
-class Axis(NamedTuple):
-    """Two extents of an axis, and the scale that the file gives, about their ratio."""
-
-    given: int
-    made: int
-    scale: float
-
-
-# The methods of NNEF, by coordinate transformation.
-_METHODS = {"align_corners": "aligned", "asymmetric": "asymmetric"}
-_METHODS |= {"half_pixel": "symmetric", "pytorch_half_pixel": "symmetric"}
+from nnef_grad.ops import resizing
+from nnef_grad.ops.resizing import Axis, Resizing
 
 
 @conversion("Resize", "Upsample")
@@ -45,21 +31,27 @@ def resize(node: Node, x: Tensor, *_: Tensor | None) -> None:
     node.require(policy == "stretch", "the aspect ratio must not be kept")
     if node.refusals:
         return
-    axes = _axes(node, x)
-    matrices = [_weights(node, axis) for axis in axes]
-    name = _operation(node, axes, matrices)
+    axes, how = _axes(node, x), _how(node)
+    matrices = [resizing.weights(axis, how) for axis in axes]
+    name = resizing.operation(axes, how, matrices)
     if name:
-        factor = [max(a[:2]) // min(a[:2]) for a in axes[2:]]
-        method = _METHODS[_places(node)] if name == "multilinear_upsample" else None
-        node.emit(name, x, factor=factor, method=method)
+        node.emit(name, x, **resizing.settings(name, axes, how))
         return
     for place, matrix in enumerate(matrices):
-        if (
-            matrix.shape != (x.shape[place],) * 2
-            or (matrix != np.eye(len(matrix))).any()
-        ):
+        if not resizing.is_identity(matrix):
             x = _multiplied(node, x, matrix, place)
     node.emit("copy", x)
+
+
+def _how(node: Node) -> Resizing:
+    is_old = node.version < 11
+    return Resizing(
+        _places(node),
+        node.get("mode", "nearest"),
+        "floor" if is_old else node.get("nearest_mode", "round_prefer_floor"),
+        node.get("cubic_coeff_a", -0.75),
+        bool(node.get("exclude_outside", 0)),
+    )
 
 
 def _places(node: Node) -> str:
@@ -79,86 +71,6 @@ def _axes(node: Node, x: Tensor) -> list[Axis]:
         for axis, scale in zip(along, np.ravel(value).tolist(), strict=True):
             scales[axis] = scale
     return [Axis(*pair, scale) for pair, scale in zip(pairs, scales, strict=True)]
-
-
-def _operation(node: Node, axes: list[Axis], matrices: list[Array]) -> str:
-    """The operation of NNEF that does it, if there is one."""
-    is_spatial = len(axes) > 2 and all(a.given == a.made for a in axes[:2])
-    is_up = all(a.made == a.scale * a.given and a.made % a.given == 0 for a in axes)
-    is_linear = node.get("mode", "nearest") == "linear"
-    if is_spatial and is_up and is_linear and _places(node) in _METHODS:
-        return "multilinear_upsample"
-    chosen = {
-        "nearest_upsample": [
-            np.eye(a.given).repeat(max(1, a.made // a.given), 0) for a in axes
-        ],
-        "nearest_downsample": [
-            np.eye(a.given)[:: max(1, a.given // a.made)] for a in axes
-        ],
-    }
-    found = (
-        name
-        for name, own in chosen.items()
-        if is_spatial and all(map(np.array_equal, own, matrices))
-    )
-    return next(found, "")
-
-
-def _weights(node: Node, axis: Axis) -> Array:
-    """The matrix from an axis to the resized one."""
-    position = _positions(axis, _places(node))
-    mode = node.get("mode", "nearest")
-    if mode == "nearest":
-        rounding = (
-            "floor"
-            if node.version < 11
-            else node.get("nearest_mode", "round_prefer_floor")
-        )
-        first, taps = _ROUNDED[rounding](position), np.ones((axis.made, 1))
-    else:
-        first = np.floor(position)
-        rest = position - first
-        taps = np.stack([1 - rest, rest], 1)
-        if mode == "cubic":
-            first, taps = first - 1, _cubic(rest, node.get("cubic_coeff_a", -0.75))
-    columns = first[:, np.newaxis].astype(int) + np.arange(taps.shape[1])
-    if mode == "cubic" and node.get("exclude_outside", 0):
-        taps = np.where((columns < 0) | (columns >= axis.given), 0.0, taps)
-        taps /= taps.sum(1, keepdims=True)
-    made = np.zeros((axis.made, axis.given))
-    rows = np.arange(axis.made)[:, np.newaxis]
-    np.add.at(made, (rows, np.clip(columns, 0, axis.given - 1)), taps)
-    return made
-
-
-_ROUNDED: dict[str, Callable[[Array], Array]] = {
-    "floor": lambda position: np.floor(position),
-    "ceil": lambda position: np.ceil(position),
-    "round_prefer_floor": lambda position: np.ceil(position - 0.5),
-    "round_prefer_ceil": lambda position: np.floor(position + 0.5),
-}
-
-
-def _positions(axis: Axis, places: str) -> Array:
-    """Where the new positions are among the given ones."""
-    index, (given, made, scale) = np.arange(axis.made), axis
-    if places == "align_corners":
-        return np.asarray(index * (given - 1) / max(made - 1, 1))
-    if places == "asymmetric":
-        return np.asarray(index / scale)
-    if places == "pytorch_half_pixel" and made == 1:
-        return np.zeros(1)
-    middles = (index + 0.5) / scale - 0.5
-    if places == "half_pixel_symmetric":
-        middles += given / 2 * (1 - made / (given * scale))
-    return np.asarray(middles)
-
-
-def _cubic(rest: Array, a: float) -> Array:
-    """The weights of the four neighbours, by the distance from the second one."""
-    near = [((a + 2) * t - (a + 3)) * t * t + 1 for t in (rest, 1 - rest)]
-    far = [((a * t - 5 * a) * t + 8 * a) * t - 4 * a for t in (1 + rest, 2 - rest)]
-    return np.stack([far[0], *near, far[1]], 1)
 
 
 def _multiplied(node: Node, x: Tensor, weights: Array, axis: int) -> Tensor:
@@ -196,7 +108,10 @@ def _multiplied(node: Node, x: Tensor, weights: Array, axis: int) -> Tensor:
 def grid_sample(node: Node, x: Tensor, grid: Tensor) -> None:
     """Samples of images at the points of a grid from -1 to 1."""
     mode = node.get("mode", "linear").removeprefix("bi")
-    node.require(mode in ("linear", "nearest"), "mode must be linear or nearest")
+    node.require(
+        mode != "cubic" or node.get("padding_mode", "zeros") == "zeros",
+        "cubic samples must have zeros around the image",
+    )
     node.require(x.rank == 4, "it must have two spatial axes")
     batch, channels, *extents = x.shape
     count = grid.shape[1] * grid.shape[2]

@@ -1,0 +1,196 @@
+"""A loop that is put together around the second half of the derivative of a body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+from typing import NamedTuple
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.loops import emit_loop
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.loops import Collected, Loop, Way, external
+from nnef_grad.graph.names import NameSupply, assign_names, substitute
+from nnef_grad.graph.passes import put_inputs_first
+from nnef_grad.ops.opset import OpSet
+
+
+class Stack(NamedTuple):
+    """The values of a tensor of the body at all steps, in the order of the loop, one after
+    the other along an axis.
+
+    Attributes:
+        find: finds it, given the results of the loop, which is not emitted yet.
+        axis: the axis.
+    """
+
+    find: Callable[[Mapping[str, Tensor]], Tensor]
+    axis: int
+
+
+class _State(NamedTuple):
+    """A state of the loop.
+
+    Attributes:
+        name: the name of its last value.
+        inside: the input of the body.
+        first: its first value; zeros, if there is none.
+        new: its next value in the body.
+    """
+
+    name: str
+    inside: Tensor
+    first: Tensor | None
+    new: Tensor
+
+
+class LoopDraft:
+    """A loop that is put together around the second half of a derivative.
+
+    Attributes:
+        emit: emits the operations of its body.
+    """
+
+    def __init__(self, half: Graph, seeds: Collection[str], way: Way) -> None:
+        self.emit = Emitter(OpSet().extended(half.fragments))
+        self._half = half
+        self._way = way
+        self._supply = NameSupply(half.tensors.keys() - {*seeds})
+        # What stands for a tensor of the half.
+        self._replaced: dict[Tensor, Tensor] = {}
+        self._full: list[tuple[Tensor, Tensor]] = []
+        self._states: list[_State] = []
+        self._scanned: list[tuple[Tensor, Tensor, Way]] = []
+        # By the names of the results.
+        self._collected: dict[str, tuple[Tensor, Way]] = {}
+
+    def tensor(self, wish: str, like: Tensor) -> Tensor:
+        """A new input of the body, like another tensor."""
+        return self._input(replace(like, name=self._supply.fresh(wish)))
+
+    def _input(self, tensor: Tensor) -> Tensor:
+        if not self.emit.knows(tensor):
+            self.emit.append(external(tensor))
+        return tensor
+
+    def see(self, inside: Tensor, whole: Tensor) -> None:
+        """Lets the body see a tensor whole."""
+        self._full.append((self._input(inside), whole))
+
+    def scan(self, inside: Tensor, whole: Tensor, way: Way) -> None:
+        """Lets the body see a part of a tensor."""
+        self._scanned.append((self._input(inside), whole, way))
+
+    def scan_rows(self, inside: Tensor, whole: Tensor, way: Way) -> None:
+        """Lets the body see a row of a tensor, without the axis of the rows."""
+        shape = (*inside.shape[: way.axis], 1, *inside.shape[way.axis :])
+        like = replace(inside, shape=shape)
+        row = self.tensor(f"{inside.name}_row", like)
+        part = self.emit("squeeze", row, axes=[way.axis], hint=inside.name)
+        self._replaced[inside] = part
+        self.scan(row, whole, way)
+
+    def sum(self, tensor: Tensor, sources: Sequence[Tensor]) -> None:
+        """Puts a sum in the place of a tensor of the half."""
+        total = sources[0] if sources else None
+        for source in sources[1:]:
+            total = self.emit("add", total, source, hint=tensor.name)
+        if total is None:
+            total = self.emit("constant", shape=tensor.shape, value=(0.0,))
+        self._replaced[tensor] = total
+
+    def append(self, operations: Iterable[Operation]) -> None:
+        """Appends operations of the half."""
+        for operation in operations:
+            self.emit.append(substitute(operation, self._replaced))
+
+    def carry(self, inside: Tensor, first: Tensor | None, new: Tensor) -> None:
+        """Makes an input a state, whose first value is zeros if it is not given."""
+        self._states.append(_State(new.name, inside, first, new))
+
+    def add_up(self, gradient: Tensor) -> None:
+        """Adds a tensor up, over all steps."""
+        before = self.tensor(f"{gradient.name}_before", gradient)
+        total = self.emit("add", before, gradient, hint=f"{gradient.name}_sum")
+        self._states.append(_State(gradient.name, before, None, total))
+
+    def collect(self, gradient: Tensor, way: Way) -> None:
+        """Puts a tensor of all steps side by side."""
+        self._collected[gradient.name] = gradient, way
+
+    def stacked(self, tensor: Tensor) -> Stack | None:
+        """The values of a tensor at all steps, if the loop sees or collects them."""
+        tensor = self._replaced.get(tensor, tensor)
+        made = self.emit.producer(tensor)
+        is_part = made is not None and made.name == "squeeze"
+        row = made.inputs[0] if made is not None and is_part else tensor
+        for inside, whole, way in self._scanned:
+            if inside in (tensor, row) and way.direction == self._way.direction:
+                return Stack(partial(_known, whole), way.axis)
+        for name, (part, way) in self._collected.items():
+            if part == tensor and way.direction == self._way.direction:
+                return Stack(itemgetter(name), way.axis)
+        return None
+
+    def stack(self, tensor: Tensor) -> Stack | None:
+        """The same: the loop collects them, if they are made in its body."""
+        known = self.stacked(tensor)
+        tensor = self._replaced.get(tensor, tensor)
+        made = self.emit.producer(tensor)
+        if known is not None or made is None or made.name == "external":
+            return known
+        gathered = {part for part, _ in self._collected.values()}
+        part, axis = tensor, min(self._way.axis, tensor.rank)
+        if tensor in gathered or not self._way.fits(tensor.shape):
+            part = self.emit("unsqueeze", part, axes=[axis], hint=f"{part.name}_row")
+        name = f"{tensor.name}_steps"
+        self._collected[name] = part, Way(axis, self._way.direction)
+        return Stack(itemgetter(name), axis)
+
+    def emitted(self, emit: Emitter) -> dict[str, Tensor]:
+        """Emits the loop, and returns its results, by the names of what is carried, added
+        up or collected.
+        """
+        outputs = [state.new for state in self._states]
+        outputs += [part for part, _ in self._collected.values()]
+        inputs = [
+            *(inside for inside, _ in self._full),
+            *(state.inside for state in self._states),
+            *(inside for inside, *_ in self._scanned),
+        ]
+        body = Graph(
+            self._half.name,
+            tuple(inputs),
+            tuple(outputs),
+            tuple(self.emit.operations),
+            notes=self._half.notes,
+        )
+        assign_names(body, self.emit.hints, self.emit.pinned, self._supply.taken)
+        ways = (way for _, way in self._collected.values())
+        loop = Loop(
+            put_inputs_first(body),
+            len(self._states),
+            tuple(way for *_, way in self._scanned),
+            tuple(
+                Collected(place, way)
+                for place, way in enumerate(ways, len(self._states))
+            ),
+        )
+        operands = [
+            *(whole for _, whole in self._full),
+            *(s.first or _zeros(emit, s.inside) for s in self._states),
+            *(whole for _, whole, _ in self._scanned),
+        ]
+        names = (*(state.name for state in self._states), *self._collected)
+        return dict(zip(names, emit_loop(emit, loop, operands, names), strict=True))
+
+
+def _known(whole: Tensor, results: Mapping[str, Tensor]) -> Tensor:
+    """What is known before the loop is emitted."""
+    return whole
+
+
+def _zeros(emit: Emitter, like: Tensor) -> Tensor:
+    return emit("constant", shape=like.shape, value=(0.0,), hint="zeros")

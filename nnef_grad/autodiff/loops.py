@@ -1,0 +1,293 @@
+"""The derivative of a loop: a loop from its end to its beginning.
+
+    h = scan(f, h, x)       h, r       = scan(f', h, x)       f' returns what f* needs, too
+                            dh, dw, dx = scan(f*, dh, r)      from the last step to the first
+
+The body of the second one, f*, is the second half of the derivative of the body. What it
+needs of the first half, the loop collects as well: a minimum cut, as for any two halves. The
+gradient of a state is a state; that of what is scanned is collected; that of what the body
+sees whole at each step is a state to which each step adds. Since this is a loop again,
+it has a derivative again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from nnef_grad.autodiff.activity import Activity, find_activity
+from nnef_grad.autodiff.backward import Backward
+from nnef_grad.autodiff.loop_draft import LoopDraft
+from nnef_grad.autodiff.loop_sums import plan_sums
+from nnef_grad.autodiff.rules import Derivation, Rules
+from nnef_grad.autodiff.split import Cut, backward_half, find_cut, with_loops_of
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.loops import (
+    SCAN,
+    Collected,
+    Loop,
+    changed,
+    loop_of,
+)
+from nnef_grad.graph.names import NameSupply, assign_names
+from nnef_grad.ops.loops import loop_shape
+from nnef_grad.ops.opset import OpSet
+
+Differentiate = Callable[..., Backward]
+
+
+def linearized(
+    graph: Graph,
+    activity: Activity,
+    rules: Rules,
+    differentiate: Differentiate,
+    supply: NameSupply,
+) -> tuple[Graph, Activity]:
+    """The graph with loops that collect what their derivatives need, and the activity
+    with these derivatives.
+
+    Args:
+        graph: the forward graph.
+        activity: its activity.
+        rules: the rules.
+        differentiate: makes the backward graph of a body.
+        supply: names the tensors that are collected besides.
+    """
+    if all(operation.name != SCAN for operation, _ in activity.operations):
+        return graph, activity
+    richer: dict[tuple[Tensor, ...], Operation] = {}
+    operations: list[tuple[Operation, Derivation]] = []
+    for operation, derivation in activity.operations:
+        if operation.name == SCAN:
+            active = _active(operation, activity.tensors, rules)
+            if not active.inputs:
+                continue
+            reverse = _Reverse(loop_of(operation), active, differentiate)
+            saving = _with_results(operation, reverse.loop, supply)
+            richer[operation.outputs] = saving
+            derivation = Derivation(vjp=reverse.pull_back, is_traced=False)
+            operation = saving
+        operations.append((operation, derivation))
+    whole = tuple(richer.get(op.outputs, op) for op in graph.operations)
+    graph = replace(graph, operations=whole)
+    return graph, Activity(activity.tensors, operations)
+
+
+# ---- What gradients flow through ----
+
+
+class _Active(NamedTuple):
+    """What gradients flow through in the body of a loop.
+
+    Attributes:
+        inputs: those that it is differentiated with respect to.
+        outputs: those that have a gradient.
+    """
+
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+
+def _active(operation: Operation, active: set[str], rules: Rules) -> _Active:
+    """What gradients flow through, from step to step, where some of the operands and the
+    results of the loop are active.
+    """
+    loop = loop_of(operation)
+    body, steps = loop.body, [*zip(loop.state_inputs, loop.next_values, strict=True)]
+    pairs = zip(body.inputs, operation.inputs, strict=True)
+    moving = [t for t, operand in pairs if operand.name in active]
+    while True:
+        reached = find_activity(body, moving, body.outputs, rules).tensors
+        more = [s for s, new in steps if new.name in reached and s not in moving]
+        if not more:
+            break
+        moving += more
+    made = zip(operation.outputs, loop.made, strict=True)
+    seeded = dict.fromkeys(
+        t for result, t in made if result.name in active and t.name in reached
+    )
+    while True:
+        flows = find_activity(body, moving, seeded, rules).tensors
+        further = [
+            new
+            for state, new in steps
+            if state.name in flows and new.name in reached and new not in seeded
+        ]
+        if not further:
+            break
+        seeded.update(dict.fromkeys(further))
+    return _Active(
+        [t for t in body.inputs if t in moving and t.name in flows], [*seeded]
+    )
+
+
+# ---- The loop that saves ----
+
+
+class _Saved(NamedTuple):
+    """What the second loop gets of the first.
+
+    Attributes:
+        tensor: the tensor of the body.
+        place: where it is among what is collected.
+        is_row: whether it got an axis more, to be put side by side along.
+    """
+
+    tensor: Tensor
+    place: int
+    is_row: bool
+
+
+def _saving(loop: Loop, cut: Cut) -> tuple[Loop, list[_Saved]]:
+    """The loop that collects what is saved, too, and where that is."""
+    outputs, collected = [*loop.body.outputs], [*loop.collected]
+    emit = Emitter(OpSet().extended(loop.body.fragments))
+    for op in (*loop.body.operations, *cut.movable):
+        emit.append(op)
+    saved = []
+    for tensor in cut.saved:
+        known = [i for i, one in enumerate(collected) if outputs[one.output] == tensor]
+        is_row = not known and not loop.way.fits(tensor.shape)
+        if not known:
+            part = _part(emit, tensor, loop, is_row)
+            if part not in outputs:
+                outputs.append(part)
+            way = loop.way.in_rank(len(part.shape))
+            collected.append(Collected(outputs.index(part), way))
+        place = known[0] if known else len(collected) - 1
+        saved.append(_Saved(tensor, place, is_row))
+    body = replace(loop.body, outputs=tuple(outputs), operations=tuple(emit.operations))
+    assign_names(body, emit.hints, emit.pinned, {*body.tensors})
+    return replace(loop, body=body, collected=tuple(collected)), saved
+
+
+def _part(emit: Emitter, tensor: Tensor, loop: Loop, is_row: bool) -> Tensor:
+    """What is collected of a tensor: one with the axis of the loop that is no input."""
+    if is_row:
+        axis = min(loop.way.axis, tensor.rank)
+        return emit("unsqueeze", tensor, axes=[axis], hint=f"{tensor.name}_row")
+    if tensor in loop.body.inputs:
+        return emit("copy", tensor, hint=f"{tensor.name}_before")
+    return tensor
+
+
+def _with_results(operation: Operation, loop: Loop, supply: NameSupply) -> Operation:
+    """The operation as a loop that has further results."""
+    known = operation.outputs
+    whole = loop_shape(*(t.shape for t in operation.inputs), loop=loop)
+    shapes = whole if isinstance(whole, list) else [whole]
+    further = (
+        Tensor(supply.fresh(f"{made.name}_steps"), made.dtype, shape)
+        for made, shape in [*zip(loop.made, shapes, strict=True)][len(known) :]
+    )
+    return changed(operation, loop, operation.inputs, (*known, *further))
+
+
+# ---- The loop that goes back ----
+
+
+class _Reverse:
+    """The derivative of a loop.
+
+    Attributes:
+        loop: the loop that saves what the other one needs.
+    """
+
+    def __init__(
+        self, loop: Loop, active: _Active, differentiate: Differentiate
+    ) -> None:
+        self._active = active
+        self._backward = differentiate(
+            loop.body,
+            wrt=[t.name for t in active.inputs],
+            outputs=[t.name for t in active.outputs],
+        )
+        # It may have loops itself.
+        loop = replace(loop, body=with_loops_of(loop.body, self._backward))
+        cut = find_cut(loop.body, self._backward, loop.state_inputs)
+        self._half = backward_half(loop.body, self._backward, cut)
+        self._results = len(loop.made)
+        self.loop, self._saved = _saving(loop, cut)
+
+    def pull_back(
+        self, emit: Emitter, operation: Operation, *received: Tensor | None
+    ) -> list[Tensor | None]:
+        """The gradients of the operands, from those of the results."""
+        seeds = self._backward.seeds.values()
+        draft = LoopDraft(self._half, seeds, self.loop.way.reversed)
+        self._take_known(draft, operation)
+        carried = self._take_seeds(draft, received)
+        draft.append(op for op in self._half.operations if op.name != "external")
+        gradients = self._gradients()
+        for state, (inside, first) in carried.items():
+            made = gradients.get(state)
+            draft.carry(inside, first, made or draft.emit("mul", inside, 0.0))
+        ways = dict(zip(self.loop.parts, self.loop.scanned, strict=True))
+        for tensor, way in ways.items():
+            if tensor in gradients:
+                draft.collect(gradients[tensor], way.reversed)
+        sums = plan_sums(
+            draft, [gradients[t] for t in self.loop.full if t in gradients]
+        )
+        results = draft.emitted(emit)
+        results.update((name, total(emit, results)) for name, total in sums.items())
+        return [
+            results[gradients[t].name] if t in gradients else None
+            for t in self.loop.body.inputs
+        ]
+
+    def _gradients(self) -> dict[Tensor, Tensor]:
+        """The gradients that a step makes, by the input of the body."""
+        made = {t.name: t for t in self._half.outputs}
+        names = self._backward.gradients
+        return {t: made[names[t.name]] for t in self._active.inputs}
+
+    def _take_known(self, draft: LoopDraft, operation: Operation) -> None:
+        """Gives the body what the loop that saves has seen, and has saved."""
+        loop = self.loop
+        given = dict(zip(loop.body.inputs, operation.inputs, strict=True))
+        ways = dict(zip(loop.parts, loop.scanned, strict=True))
+        others = {one.tensor.name for one in self._saved}
+        others |= set(self._backward.seeds.values())
+        for tensor in self._half.inputs:
+            if tensor in ways:
+                draft.scan(tensor, given[tensor], ways[tensor].reversed)
+            elif tensor.name not in others:
+                draft.see(tensor, given[tensor])
+        for tensor, place, is_row in self._saved:
+            whole = operation.outputs[loop.states + place]
+            scan = draft.scan_rows if is_row else draft.scan
+            scan(tensor, whole, loop.collected[place].way.reversed)
+
+    def _take_seeds(
+        self, draft: LoopDraft, received: Sequence[Tensor | None]
+    ) -> dict[Tensor, tuple[Tensor, Tensor | None]]:
+        """Gives the body the gradients of its outputs: sums of those of the next step and
+        those of what was collected.
+
+        Returns:
+            For each state that has a gradient, the gradient of its next value in the body,
+            and that of its last value.
+        """
+        loop, carried = self.loop, dict[Tensor, tuple[Tensor, Tensor | None]]()
+        sources: dict[Tensor, list[Tensor]] = {t: [] for t in self._active.outputs}
+        states = zip(loop.state_inputs, loop.next_values, received, strict=False)
+        for state, new, last in states:
+            if new in sources or state in self._active.inputs:
+                inside = draft.tensor(f"grad_{new.name}_after", new)
+                carried[state] = inside, last
+                sources.get(new, []).append(inside)
+        for (output, way), gradient in zip(
+            loop.collected, received[loop.states : self._results], strict=False
+        ):
+            made = loop.body.outputs[output]
+            if made in sources and gradient is not None:
+                inside = draft.tensor(f"grad_{made.name}_out", made)
+                draft.scan(inside, gradient, way.reversed)
+                sources[made].append(inside)
+        inputs = {t.name: t for t in self._half.inputs}
+        for made in sources:
+            draft.sum(inputs[self._backward.seeds[made.name]], sources[made])
+        return carried

@@ -1,0 +1,184 @@
+"""Builds loops, and unrolls them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nnef_grad.build.arguments import Call, map_tensors
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
+from nnef_grad.graph.loops import (
+    SCAN,
+    Loop,
+    Way,
+    declaration,
+    external,
+    loop_of,
+    steps_of,
+)
+from nnef_grad.source import Span
+
+# A graph that is longer would take minutes to load.
+LONGEST = 1000
+# So many steps one after the other are about as fast as a loop, where there are loops.
+SHORT = 4
+
+
+def emit_loop(
+    emit: Emitter,
+    loop: Loop,
+    operands: Sequence[Tensor],
+    hints: tuple[str, ...] = (),
+    span: Span | None = None,
+) -> tuple[Tensor, ...]:
+    """Emits a loop and returns its results: the last value of each state, then what is
+    collected. What is the same at each step is computed before it.
+
+    Args:
+        emit: emits it.
+        loop: the loop.
+        operands: a tensor for each input of its body: a whole one where it scans.
+        hints: for each result the name that it should get.
+        span: the place in the source.
+    """
+    loop, operands = hoisted(emit, loop, operands)
+    call = Call(declaration(loop), tuple(operands), {"loop": loop}, None)
+    results: Any = emit.emit_op(call, hints=hints, span=span)
+    return results  # type: ignore[no-any-return]
+
+
+# ---- What is the same at each step ----
+
+
+def hoisted(
+    emit: Emitter, loop: Loop, operands: Sequence[Tensor], *, constants: bool = False
+) -> tuple[Loop, tuple[Tensor, ...]]:
+    """The loop without operations that do not depend on the step, and its operands, with
+    the results of these in place of what they are made of.
+
+    Args:
+        emit: emits these operations, before the loop.
+        loop: the loop.
+        operands: its operands.
+        constants: whether constants leave the body, too.
+    """
+    body, count = loop.body, len(loop.full)
+    moved = _invariant(loop, constants)
+    kept = [op for op in body.operations if op.outputs not in moved]
+    outside = dict(zip(loop.full, operands, strict=False))
+    for op in body.operations:
+        if op.outputs in moved:
+            _emit_outside(emit, op, outside)
+    read = {t for op in kept for t in op.inputs}
+    made = [t for outputs in moved for t in outputs]
+    full = [t for t in (*loop.full, *made) if t in read]
+    own = body.inputs[count:]
+    inner = [op for op in kept if op.name != "external"]
+    changed = replace(
+        body,
+        inputs=(*full, *own),
+        operations=(*map(external, (*full, *own)), *inner),
+    )
+    there = (outside[tensor] for tensor in full)
+    return replace(loop, body=changed), (*there, *operands[count:])
+
+
+def _invariant(loop: Loop, constants: bool) -> list[tuple[Tensor, ...]]:
+    """The results of the operations to move out of a loop: of those that see nothing but
+    what all steps see. What the body returns stays in it.
+    """
+    known, moved = {*loop.full}, list[tuple[Tensor, ...]]()
+    for op in loop.body.operations:
+        is_source = op.name == "constant" and not constants
+        is_same = op.name != "external" and known.issuperset(op.inputs)
+        is_inside = set(op.outputs).isdisjoint(loop.body.outputs)
+        if is_same and is_inside and not is_source:
+            known.update(op.outputs)
+            moved.append(op.outputs)
+    return moved
+
+
+def _emit_outside(
+    emit: Emitter, operation: Operation, outside: dict[Tensor, Tensor]
+) -> None:
+    """Emits an operation of a body before the loop."""
+    operands: Any = map_tensors(outside.__getitem__, operation.operands)
+    call = Call(operation.definition, operands, operation.settings, operation.dtype)
+    results = emit.emit_op(call, hints=_hints(operation), span=operation.span)
+    outside.update(zip(operation.outputs, tensors(results), strict=True))
+
+
+def _hints(operation: Operation) -> tuple[str, ...]:
+    return tuple(
+        r.name if isinstance(r, Tensor) else operation.outputs[0].name
+        for r in operation.results
+    )
+
+
+# ---- Steps one after the other ----
+
+
+def is_short(operation: Operation) -> bool:
+    """Whether an operation is a loop whose steps may be put one after the other."""
+    return operation.name == SCAN and steps_of(operation) <= LONGEST
+
+
+def unrolled(emit: Emitter, operation: Operation) -> Sequence[Operand]:
+    """Emits a loop as its steps, one after the other, and returns its results."""
+    loop, count = loop_of(operation), steps_of(operation)
+    whole = operation.inputs[len(loop.full) + loop.states :]
+    full = operation.inputs[: len(loop.full)]
+    states: Sequence[Any] = operation.inputs[len(full) : len(full) + loop.states]
+    made: list[list[Any]] = []
+    for step in range(count):
+        ways = zip(whole, loop.scanned, strict=True)
+        parts = [_part(emit, x, way, step, count) for x, way in ways]
+        made.append(_emit_body(emit, loop.body, [*full, *states, *parts]))
+        states = made[-1][: loop.states]
+    gathered = (_gathered(emit, made, *one) for one in loop.collected)
+    return [*states, *gathered]
+
+
+def _part(emit: Emitter, x: Tensor, way: Way, step: int, count: int) -> Tensor:
+    place = step if way.direction > 0 else count - 1 - step
+    return emit("slice", x, axes=[way.axis], begin=[place], end=[place + 1])
+
+
+def _emit_body(emit: Emitter, body: Graph, given: Sequence[Any]) -> list[Any]:
+    """The outputs of a body for its inputs."""
+    values: dict[Tensor, Any] = dict(zip(body.inputs, given, strict=True))
+    for op in body.operations:
+        if op.name == "external":
+            continue
+        operands: Any = map_tensors(values.__getitem__, op.operands)
+        call = Call(op.definition, operands, op.settings, op.dtype)
+        hints = tuple(map(emit.naming, _hints(op)))
+        results = emit.emit_op(call, hints=hints)
+        values.update((t, _whole(emit, t, v)) for t, v in _pairs(op.results, results))
+    return [values[t] for t in body.outputs]
+
+
+def _whole(emit: Emitter, result: Tensor, value: Any) -> Any:
+    """The value of a result: a constant of its shape, where it was simplified to a number."""
+    if isinstance(value, Tensor):
+        return value
+    return emit("constant", shape=result.shape, value=(value,), dtype=result.dtype)
+
+
+def _pairs(
+    results: Sequence[Any], values: Sequence[Any]
+) -> Iterator[tuple[Tensor, Any]]:
+    for result, value in zip(results, values, strict=True):
+        if isinstance(result, tuple):
+            yield from _pairs(result, value)
+        else:
+            yield result, value
+
+
+def _gathered(
+    emit: Emitter, made: Sequence[Sequence[Any]], output: int, way: Way
+) -> Tensor:
+    parts = [outputs[output] for outputs in made]
+    return emit("concat", parts[:: way.direction], axis=way.axis)

@@ -1,0 +1,250 @@
+"""Loops: one operation of a graph that applies another graph, its body, to each part of what
+it scans.
+
+    Loop ::= body, the number of states, Way*, Collected*
+
+The inputs of the body are, in order, what it sees whole at every step, its states, and a part
+of each tensor that is scanned. Its outputs are the next value of each state, and whatever is
+collected besides. The results of the loop are the last value of each state, and what was
+collected, side by side. In a document a loop is an invocation of tract_core_scan, and its body
+a fragment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from nnef_grad.graph.ir import Graph, Operation, Result, Shape, Tensor
+from nnef_grad.graph.names import NameSupply
+from nnef_grad.language import types
+from nnef_grad.language.library import standard
+from nnef_grad.language.syntax import Fragment, Parameter
+from nnef_grad.language.syntax import Result as Declared
+from nnef_grad.source import Source, Span
+
+SCAN = "tract_core_scan"
+REGISTRY = "tract_core"
+
+
+class Way(NamedTuple):
+    """How the steps of a loop go along a tensor, an element of an axis at a time.
+
+    Attributes:
+        axis: the axis.
+        direction: 1 from its beginning, -1 from its end.
+    """
+
+    axis: int
+    direction: int = 1
+
+    @property
+    def reversed(self) -> Way:
+        """The same way from the other end."""
+        return Way(self.axis, -self.direction)
+
+    def fits(self, part: Shape) -> bool:
+        """Whether a part has an element along the axis."""
+        return part[self.axis : self.axis + 1] == (1,)
+
+    def in_rank(self, rank: int) -> Way:
+        """The same way, along the last axis where there are fewer."""
+        return Way(min(self.axis, rank - 1), self.direction)
+
+
+class Collected(NamedTuple):
+    """What a loop collects.
+
+    Attributes:
+        output: the place of the part among the outputs of the body.
+        way: where the parts are put.
+    """
+
+    output: int
+    way: Way
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What a loop does with its operands.
+
+    Attributes:
+        body: a flat graph without variables; its outputs differ, and are no inputs.
+        states: how many of its inputs are states, whose next values are its first outputs.
+        scanned: for each of its last inputs, how it is scanned: at least one.
+        collected: what is collected.
+    """
+
+    body: Graph
+    states: int
+    scanned: tuple[Way, ...]
+    collected: tuple[Collected, ...]
+
+    def __repr__(self) -> str:
+        """Equal for equal loops, as operations that compute the same are found by it."""
+        return repr((_content(self.body), self.states, self.scanned, self.collected))
+
+    @property
+    def way(self) -> Way:
+        """How its steps go, as far as one can say: the way of the first that is scanned.
+        What else is collected goes so too, as runtimes move work out of a loop.
+        """
+        return self.scanned[0]
+
+    @property
+    def full(self) -> tuple[Tensor, ...]:
+        """The inputs that the body sees whole."""
+        return self.body.inputs[: -self.states - len(self.scanned)]
+
+    @property
+    def state_inputs(self) -> tuple[Tensor, ...]:
+        """The inputs that are states."""
+        count = len(self.full)
+        return self.body.inputs[count : count + self.states]
+
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        """The inputs that are parts of what is scanned."""
+        return self.body.inputs[-len(self.scanned) :]
+
+    @property
+    def next_values(self) -> tuple[Tensor, ...]:
+        """The outputs that are the next values of the states."""
+        return self.body.outputs[: self.states]
+
+    @property
+    def made(self) -> tuple[Tensor, ...]:
+        """For each result, the output of the body that it comes from."""
+        gathered = (self.body.outputs[output] for output, _ in self.collected)
+        return (*self.next_values, *gathered)
+
+
+def _content(body: Graph) -> object:
+    """Of equal text for bodies that do the same under the same names."""
+    operations = [
+        (op.name, op.dtype, op.operands, op.attributes, op.results)
+        for op in body.operations
+    ]
+    return body.inputs, body.outputs, operations
+
+
+def loop_of(operation: Operation) -> Loop:
+    """The loop that an operation is."""
+    loop = operation.attributes["loop"]
+    assert isinstance(loop, Loop)
+    return loop
+
+
+def operations_in(operation: Operation) -> tuple[Operation, ...]:
+    """The operations of the body of a loop."""
+    return loop_of(operation).body.operations
+
+
+def steps_of(operation: Operation) -> int:
+    """How many steps a loop takes."""
+    loop = loop_of(operation)
+    scanned = operation.operands[-1]
+    assert isinstance(scanned, Tensor)
+    return scanned.shape[loop.scanned[-1].axis]
+
+
+def external(tensor: Tensor) -> Operation:
+    """The operation that introduces a tensor as an input."""
+    return Operation(
+        standard()["external"], (), {"shape": tensor.shape}, (tensor,), tensor.dtype
+    )
+
+
+def declaration(loop: Loop) -> Fragment:
+    """The declaration of a loop: an operand for each input of its body, called like it, and
+    a result for each state and for what is collected.
+    """
+    span = Span(Source(SCAN, ""), 0, 0)
+    operands = [
+        Parameter(t.name, types.TensorType(t.dtype), None, span=span)
+        for t in loop.body.inputs
+    ]
+    attribute = Parameter("loop", types.STRING, None, span=span)
+    results = tuple(
+        Declared(t.name, types.TensorType(t.dtype), span=span) for t in loop.made
+    )
+    return Fragment(
+        SCAN, None, (*operands, attribute), results, None, REGISTRY, span=span
+    )
+
+
+def changed(
+    operation: Operation,
+    loop: Loop,
+    operands: Iterable[Tensor],
+    results: Iterable[Result],
+) -> Operation:
+    """The operation as another loop, of other operands, to other results."""
+    return Operation(
+        declaration(loop),
+        tuple(operands),
+        {"loop": loop},
+        tuple(results),
+        None,
+        operation.span,
+        operation.origin,
+    )
+
+
+# ---- Passes ----
+
+
+def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
+    """The graph with another body of each of its loops, which has the same inputs and
+    outputs; the same graph, if no body changes.
+    """
+    operations = [_with_body(op, change) for op in graph.operations]
+    pairs = zip(operations, graph.operations, strict=True)
+    if all(new is old for new, old in pairs):
+        return graph
+    return replace(graph, operations=tuple(operations))
+
+
+def _with_body(operation: Operation, change: Callable[[Graph], Graph]) -> Operation:
+    if operation.name != SCAN:
+        return operation
+    loop = loop_of(operation)
+    body = change(loop.body)
+    if body is loop.body:
+        return operation
+    other = replace(loop, body=body)
+    return changed(operation, other, operation.inputs, operation.results)
+
+
+def loops_in(graph: Graph) -> Iterator[Loop]:
+    """The loops of a graph, those inside of another one before it."""
+    for operation in graph.operations:
+        if operation.name == SCAN:
+            loop = loop_of(operation)
+            yield from loops_in(loop.body)
+            yield loop
+
+
+def with_named_bodies(graph: Graph) -> Graph:
+    """The graph with bodies of loops that have names of their own, of those of operations
+    too, unless they are the same.
+    """
+    loops = [*loops_in(graph)]
+    if not loops:
+        return graph
+    operations = {
+        op.name for g in (graph, *(loop.body for loop in loops)) for op in g.operations
+    }
+    return _with_names(graph, NameSupply({*standard(), *operations}), {})
+
+
+def _with_names(graph: Graph, supply: NameSupply, names: dict[str, str]) -> Graph:
+    def named(body: Graph) -> Graph:
+        body = _with_names(body, supply, names)
+        key = repr(_content(body))
+        if key not in names:
+            names[key] = supply.fresh(body.name)
+        return body if body.name == names[key] else replace(body, name=names[key])
+
+    return with_bodies(graph, named)

@@ -1,0 +1,41 @@
+"""Loops: their bodies are applied to one step after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.loops import SCAN, Loop, Way
+from nnef_grad.interpreter.registry import Array, evaluation
+
+Apply = Callable[[Graph, Sequence[Array]], "list[Array]"]
+
+
+@evaluation(SCAN)
+def scan(*operands: Array, loop: Loop, apply: Apply) -> Any:
+    """The last values of the states, then what was collected; `apply` gives the outputs of
+    a graph.
+    """
+    whole = len(operands) - len(loop.scanned)
+    full, states = operands[: len(loop.full)], list(operands[len(loop.full) : whole])
+    ways = list(zip(operands[whole:], loop.scanned, strict=True))
+    made: list[list[Array]] = []
+    for step in range(ways[0][0].shape[ways[0][1].axis]):
+        parts = [_part(x, way, step) for x, way in ways]
+        made.append(apply(loop.body, [*full, *states, *parts]))
+        states = made[-1][: loop.states]
+    gathered = [
+        np.concatenate([o[i] for o in made][:: way.direction], way.axis)
+        for i, way in loop.collected
+    ]
+    results = [*states, *gathered]
+    return results if len(results) > 1 else results[0]
+
+
+def _part(x: Array, way: Way, step: int) -> Array:
+    count = x.shape[way.axis]
+    place = step if way.direction > 0 else count - 1 - step
+    return x.take([place], way.axis)

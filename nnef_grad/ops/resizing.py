@@ -1,0 +1,149 @@
+"""The matrix that resizes an axis, in any of the ways that ONNX defines and other formats
+have by the same names: a row of weights for each new position.
+
+The standard has operations for some of them; the others are products with such matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Axis(NamedTuple):
+    """Two extents of an axis, and the scale that the file gives, about their ratio."""
+
+    given: int
+    made: int
+    scale: float
+
+
+class Resizing(NamedTuple):
+    """How an axis is resized.
+
+    Attributes:
+        places: how a new position is mapped to the given ones, one of `PLACES`.
+        mode: nearest, linear or cubic.
+        rounding: what the nearest position is, one of `ROUNDED`.
+        coefficient: the second derivative of the cubic polynomials where they begin.
+        is_inside: whether positions outside have no weight; otherwise they are those at
+            the border.
+    """
+
+    places: str
+    mode: str
+    rounding: str
+    coefficient: float = -0.75
+    is_inside: bool = False
+
+
+MODES = ("nearest", "linear", "cubic")
+# The methods of multilinear_upsample, by how positions are mapped.
+METHODS = {"align_corners": "aligned", "asymmetric": "asymmetric"}
+METHODS |= {"half_pixel": "symmetric", "pytorch_half_pixel": "symmetric"}
+
+
+def weights(axis: Axis, how: Resizing) -> Array:
+    """The matrix from the given positions (columns) to the new ones (rows)."""
+    position = PLACES[how.places](np.arange(axis.made), axis)
+    if how.mode == "nearest":
+        # A scale such as 1.1 or 2/3 is not exact: what is whole must stay so.
+        first = ROUNDED[how.rounding](np.round(position, 4))
+        taps = np.ones((axis.made, 1))
+    else:
+        first = np.floor(position)
+        rest = position - first
+        taps = np.stack([1 - rest, rest], 1)
+        if how.mode == "cubic":
+            first, taps = first - 1, _cubic(rest, how.coefficient)
+    columns = first[:, np.newaxis].astype(int) + np.arange(taps.shape[1])
+    if how.mode == "cubic" and how.is_inside:
+        taps = np.where((columns < 0) | (columns >= axis.given), 0.0, taps)
+        taps /= taps.sum(1, keepdims=True)
+    made = np.zeros((axis.made, axis.given))
+    rows = np.arange(axis.made)[:, np.newaxis]
+    np.add.at(made, (rows, np.clip(columns, 0, axis.given - 1)), taps)
+    return made
+
+
+def is_identity(matrix: Array) -> bool:
+    """Whether a matrix of weights changes nothing."""
+    rows, columns = matrix.shape
+    return rows == columns and np.array_equal(matrix, np.eye(rows))
+
+
+def operation(axes: list[Axis], how: Resizing, matrices: list[Array]) -> str:
+    """The operation of NNEF that does it; empty if there is none."""
+    is_spatial = len(axes) > 2 and all(a.given == a.made for a in axes[:2])
+    is_up = all(a.made == a.scale * a.given and a.made % a.given == 0 for a in axes)
+    if is_spatial and is_up and how.mode == "linear" and how.places in METHODS:
+        return "multilinear_upsample"
+    chosen = {
+        "nearest_upsample": [
+            np.eye(a.given).repeat(max(1, a.made // a.given), 0) for a in axes
+        ],
+        "nearest_downsample": [
+            np.eye(a.given)[:: max(1, a.given // a.made)] for a in axes
+        ],
+    }
+    found = (
+        name
+        for name, own in chosen.items()
+        if is_spatial and all(map(np.array_equal, own, matrices))
+    )
+    return next(found, "")
+
+
+def settings(name: str, axes: list[Axis], how: Resizing) -> dict[str, Any]:
+    """The attributes of the operation of NNEF that `operation` names."""
+    factor = [max(a.given, a.made) // min(a.given, a.made) for a in axes[2:]]
+    is_linear = name == "multilinear_upsample"
+    return {"factor": factor, **({"method": METHODS[how.places]} if is_linear else {})}
+
+
+# ---- Where the new positions are among the given ones ----
+
+
+def _aligned(index: Array, axis: Axis) -> Array:
+    return index * (axis.given - 1) / max(axis.made - 1, 1)
+
+
+def _of_middles(index: Array, axis: Axis) -> Array:
+    return (index + 0.5) / axis.scale - 0.5
+
+
+def _of_several_middles(index: Array, axis: Axis) -> Array:
+    return np.zeros(1) if axis.made == 1 else _of_middles(index, axis)
+
+
+def _symmetric(index: Array, axis: Axis) -> Array:
+    missing = 1 - axis.made / (axis.given * axis.scale)
+    return _of_middles(index, axis) + axis.given / 2 * missing
+
+
+PLACES: dict[str, Callable[[Array, Axis], Array]] = {
+    "align_corners": _aligned,
+    "asymmetric": lambda index, axis: index / axis.scale,
+    "half_pixel": _of_middles,
+    "half_pixel_symmetric": _symmetric,
+    "pytorch_half_pixel": _of_several_middles,
+    "tf_half_pixel_for_nn": lambda index, axis: (index + 0.5) / axis.scale,
+}
+ROUNDED: dict[str, Callable[[Array], Array]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda position: np.ceil(position - 0.5),
+    "round_prefer_ceil": lambda position: np.floor(position + 0.5),
+}
+
+
+def _cubic(rest: Array, a: float) -> Array:
+    """The weights of the four neighbours, by the distance from the second one."""
+    near = [((a + 2) * t - (a + 3)) * t * t + 1 for t in (rest, 1 - rest)]
+    far = [((a * t - 5 * a) * t + 8 * a) * t - 4 * a for t in (1 + rest, 2 - rest)]
+    return np.stack([far[0], *near, far[1]], 1)

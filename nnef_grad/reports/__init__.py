@@ -1,0 +1,97 @@
+"""Reports: a graph and its gradient as a page to look at.
+
+The page is one file that loads nothing: a template, a style sheet and scripts in
+page/, and the contents as JSON (contents.py). What stands beside what is decided here
+(blocks.py, folds.py); where it is drawn, in the page, with the layout of dagre
+(page/vendor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from nnef_grad.autodiff.backward import Backward
+from nnef_grad.autodiff.rules import Rules
+from nnef_grad.collector import collector_paused
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph
+from nnef_grad.reports.contents import contents
+from nnef_grad.reports.template import page
+from nnef_grad.storage.files import (
+    PathLike,
+    commit,
+    refuse_existing,
+    unfinished_file,
+    writing,
+)
+from nnef_grad.storage.signals import signals_delayed
+
+__all__ = ["refuse_page", "report", "report_after"]
+
+SUFFIXES = (".html", ".htm")
+
+
+def report(
+    graph: Graph,
+    backward: Backward,
+    path: PathLike,
+    *,
+    rules: Rules | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Writes a page that shows a graph and its backward graph side by side, with what
+    they cost. A browser opens it without a network. Writing is atomic.
+
+    Args:
+        graph: the forward graph.
+        backward: its backward graph, from `differentiate` or `jacobian`; its graph may be
+            a lowered one.
+        path: the file to write, x.html.
+        rules: the rules that the graph was differentiated with, if not the standard ones
+            alone: the page shows their texts.
+        overwrite: whether to replace an existing file.
+
+    Raises:
+        UsageError: the file exists and must not be replaced, cannot be written, or is not
+            called x.html.
+    """
+    with report_after(graph, backward, path, rules=rules, overwrite=overwrite):
+        pass
+
+
+@contextmanager
+def report_after(
+    graph: Graph,
+    backward: Backward,
+    path: PathLike,
+    *,
+    rules: Rules | None = None,
+    overwrite: bool = False,
+) -> Iterator[None]:
+    """As `report`: the page is complete before what is done meanwhile, and appears after
+    it, unless that fails.
+    """
+    place = Path(path)
+    refuse_page(place, overwrite=overwrite)
+    with collector_paused():
+        text = page(contents(graph, backward, rules if rules is not None else Rules()))
+    with ExitStack() as drafts:
+        with writing(path):
+            draft = drafts.enter_context(unfinished_file(place))
+            draft.write_text(text, "utf-8", newline="\n")
+        yield
+        with writing(path), signals_delayed():
+            commit(draft, place, overwrite=overwrite)
+
+
+def refuse_page(path: PathLike, *, overwrite: bool) -> None:
+    """Raises `UsageError` if a page cannot have this path, or must not replace what is
+    there.
+    """
+    place = Path(path)
+    if place.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"a report is a page: call it x.html, and not '{path}'")
+    with writing(path):
+        refuse_existing(place, overwrite=overwrite)

@@ -1,0 +1,121 @@
+"""Which forward operation each operation of a backward graph stands beside.
+
+An operation of a derivative has its forward operation as `origin`; a forward operation
+that is computed again has the results of the forward graph. What is neither belongs to
+an operation that was replaced by others, before it was differentiated or for a target:
+it stands where those stand that read its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from nnef_grad.autodiff.backward import Backward
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.ops.traits import DATA
+
+Places = dict[str, int]
+
+
+def hosts(graph: Graph) -> list[int]:
+    """For each operation, the index of the one that it is drawn with: variables and
+    constants are drawn with the first operation that reads them, all others alone.
+    """
+    readers: Places = {}
+    for index, operation in enumerate(graph.operations):
+        for tensor in operation.inputs:
+            readers.setdefault(tensor.name, index)
+    return [
+        readers.get(op.outputs[0].name, index) if op.name in DATA else index
+        for index, op in enumerate(graph.operations)
+    ]
+
+
+def blocks(forward: Graph, backward: Backward) -> list[int]:
+    """For each operation of the backward graph, the index of the forward operation that
+    it is drawn beside.
+    """
+    drawn = hosts(forward)
+    places = _places_of_tensors(forward, drawn)
+    seeds = backward.seeds.items()
+    places |= {seed: places[y] for y, seed in seeds if y in places}
+    operations = backward.graph.operations
+    _place_replaced(places, _involved(operations))
+    _place_rest(places, operations)
+    # What nothing reads, and is made of nothing, is at the end: zeros, the gradient of a
+    # tensor without influence.
+    last = len(forward.operations) - 1
+    found = (_known(places, op.outputs) for op in operations)
+    return [last if place is None else place for place in found]
+
+
+def origin_of(operation: Operation, forward: Container[str]) -> Operation | None:
+    """The forward operation whose derivative an operation is part of. The forward graph
+    may be a backward graph itself: what is computed again has the origin that it had.
+
+    Args:
+        operation: an operation of the backward graph.
+        forward: the names of the tensors of the forward graph.
+    """
+    return None if operation.outputs[0].name in forward else operation.origin
+
+
+def _places_of_tensors(forward: Graph, drawn: list[int]) -> Places:
+    pairs = zip(forward.operations, drawn, strict=True)
+    return {t.name: index for op, index in pairs for t in op.outputs}
+
+
+def _involved(operations: Iterable[Operation]) -> list[Operation]:
+    """The forward operations that a backward graph knows of: its own ones, and those that
+    it has derivatives of.
+    """
+    own = [op for op in operations if op.origin is None]
+    origins = {id(op.origin): op.origin for op in operations if op.origin is not None}
+    return [*own, *origins.values()]
+
+
+def _place_replaced(places: Places, involved: list[Operation]) -> None:
+    """Places what an operation was replaced by: its results lead to a tensor that the
+    forward graph has.
+    """
+    readers: dict[str, list[Tensor]] = {}
+    for operation in involved:
+        for tensor in operation.inputs:
+            readers.setdefault(tensor.name, []).extend(operation.outputs)
+    waiting = [t.name for op in involved for t in op.outputs if t.name not in places]
+    before = None
+    while waiting != before:
+        before = waiting
+        for name in reversed(waiting):
+            led_to = [places[t.name] for t in readers.get(name, ()) if t.name in places]
+            if led_to:
+                places[name] = min(led_to)
+        waiting = [name for name in waiting if name not in places]
+
+
+def _place_rest(places: Places, operations: tuple[Operation, ...]) -> None:
+    """Places the tensors of derivatives with those of their forward operation; then what
+    has no other place with the first operation that reads it, or where its operands are.
+    """
+    for operation in operations:
+        _put(places, operation.outputs, _of_origin(places, operation))
+    for operation in reversed(operations):
+        _put(places, operation.inputs, _known(places, operation.outputs))
+    for operation in operations:
+        _put(places, operation.outputs, _known(places, operation.inputs[::-1]))
+
+
+def _put(places: Places, tensors: Iterable[Tensor], place: int | None) -> None:
+    """Gives tensors a place, if there is one, but for those that have another."""
+    if place is not None:
+        for tensor in tensors:
+            places.setdefault(tensor.name, place)
+
+
+def _of_origin(places: Places, operation: Operation) -> int | None:
+    origin = operation.origin
+    return None if origin is None else _known(places, origin.outputs)
+
+
+def _known(places: Places, tensors: Iterable[Tensor]) -> int | None:
+    return next((places[t.name] for t in tensors if t.name in places), None)

@@ -1,0 +1,168 @@
+"""The contents of a report: what its page shows, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from nnef_grad.autodiff.backward import Backward, Broadcast, summary
+from nnef_grad.autodiff.rules import Rules
+from nnef_grad.autodiff.statistics import statistics
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.printer import print_operation, print_value
+from nnef_grad.ops import SHAPES
+from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
+from nnef_grad.ops.liveness import memory_alive
+from nnef_grad.ops.traits import FED
+from nnef_grad.reports.blocks import blocks, hosts, origin_of
+from nnef_grad.reports.folds import Fold, Part, folds
+from nnef_grad.reports.rule_texts import RuleText, rule_text
+
+Data = dict[str, Any]
+
+# What `unbroadcast` emits.
+_REDUCTIONS = ("sum_reduce", "squeeze")
+
+
+def contents(forward: Graph, backward: Backward, rules: Rules) -> Data:
+    """What the page shows of a graph and its backward graph.
+
+    Returns:
+        Plain data, for JSON. Operations are named by their indices.
+    """
+    drawn = hosts(forward)
+    texts = _RuleTexts(rules)
+    beside = blocks(forward, backward)
+    theirs = forward.tensors
+    return {
+        "title": forward.name,
+        "summary": summary(forward, backward),
+        "folds": _as_data(folds(forward, drawn)),
+        "forward": {
+            **_graph(forward, theirs, texts),
+            "places": drawn,
+        },
+        "backward": {
+            **_graph(backward.graph, theirs, texts),
+            "places": beside,
+            "broadcasts": _broadcasts(forward, backward),
+            "seeds": dict(backward.seeds),
+            "gradients": dict(backward.gradients),
+        },
+        "rules": [list(text) for text in texts.found],
+    }
+
+
+def _as_data(part: Part) -> Any:
+    if isinstance(part, Fold):
+        return {"name": part.name, "parts": [_as_data(p) for p in part.parts]}
+    return part
+
+
+def _graph(graph: Graph, theirs: Container[str], texts: _RuleTexts) -> Data:
+    """What is shown of a graph; `theirs` are the tensors of the forward graph."""
+    alive = memory_alive(graph, byte_size, kept=graph.outputs)
+    totals = statistics(graph).as_data(by_operation=False)
+    return {
+        "totals": totals,
+        "inputs": [t.name for t in graph.inputs],
+        "outputs": [t.name for t in graph.outputs],
+        "tensors": [[t.name, t.dtype, list(t.shape)] for t in graph.tensors.values()],
+        "operations": [
+            _operation(op, origin_of(op, theirs), memory, texts)
+            for op, memory in zip(graph.operations, alive, strict=True)
+        ],
+    }
+
+
+def _operation(
+    operation: Operation, origin: Operation | None, bytes_alive: int, texts: _RuleTexts
+) -> Data:
+    return {
+        "kind": operation.name,
+        "text": print_operation(operation),
+        "inputs": list(dict.fromkeys(t.name for t in operation.inputs)),
+        "results": [t.name for t in operation.outputs],
+        "attributes": _attributes(operation),
+        "multiplyAdds": multiply_adds(operation),
+        "bytesMoved": bytes_moved(operation),
+        "bytesAlive": None if operation.name in FED else bytes_alive,
+        "rule": texts.index(origin or operation),
+        "isDerivative": origin is not None,
+        "family": _family(operation),
+    }
+
+
+def _family(operation: Operation) -> str:
+    """The family of an operation: that of its shape function."""
+    shape = SHAPES.get(operation.name)
+    return "" if shape is None else shape.__module__.rpartition(".")[2]
+
+
+def _attributes(operation: Operation) -> list[tuple[str, str]]:
+    """The attributes with their values, defaults included."""
+    return [
+        (p.name, print_value(p.type, operation.settings[p.name]))
+        for p in operation.definition.attributes
+    ]
+
+
+class _RuleTexts:
+    """The texts of rules, each once: operations of a kind share theirs."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._indices: dict[RuleText, int] = {}
+        self._known: dict[int, int] = {}
+
+    @property
+    def found(self) -> Sequence[RuleText]:
+        """The texts, in the order of their indices."""
+        return list(self._indices)
+
+    def index(self, operation: Operation) -> int:
+        """The index of the text about an operation, which lives as long as its graph."""
+        key = id(operation)
+        if key not in self._known:
+            text = rule_text(self._rules, operation)
+            self._known[key] = self._indices.setdefault(text, len(self._indices))
+        return self._known[key]
+
+
+def _broadcasts(forward: Graph, backward: Backward) -> list[str]:
+    """For each operation of a backward graph, which broadcasts it undoes, if it does."""
+    there = forward.tensors
+    makers = {t.name: op for op in backward.graph.operations for t in op.outputs}
+    said: dict[str, dict[str, None]] = {}
+    for name, broadcasts in backward.broadcasts.items():
+        sentences = dict.fromkeys(_said(b, there) for b in broadcasts)
+        for reduction in _reductions(makers, name):
+            said.setdefault(reduction, {}).update(sentences)
+    results = (op.outputs[0].name for op in backward.graph.operations)
+    return ["; ".join(said.get(name, ())) for name in results]
+
+
+def _reductions(makers: Mapping[str, Operation], name: str) -> Iterator[str]:
+    """The results that reduce a gradient, on the way to one of the shape of an operand: a
+    sum may come before what is computed of it, where that is the same and cheaper.
+    """
+    operation = makers.get(name)
+    if operation is None or operation.origin is None:
+        return
+    if operation.name in _REDUCTIONS:
+        yield name
+    if operation.name != "sum_reduce":
+        size = prod(operation.outputs[0].shape)
+        for tensor in operation.inputs:
+            if prod(tensor.shape) == size:
+                yield from _reductions(makers, tensor.name)
+
+
+def _said(broadcast: Broadcast, there: Mapping[str, Tensor]) -> str:
+    """A broadcast in words. What the forward graph was decomposed into has no shapes."""
+    operand, result = (
+        f"{name} {list(there[name].shape)}" if name in there else name
+        for name in broadcast
+    )
+    return f"{operand} was broadcast to {result}"

@@ -1,0 +1,308 @@
+"use strict";
+// The drawing: frames of what is open, links, and cards. Every name is set as text.
+
+const STACK = 6; // how far the cards behind that of a closed fold stand out
+const SVG = "http://www.w3.org/2000/svg";
+const world = document.getElementById("world");
+
+/** The elements of nodes and operations, by their keys. */
+const elements = new Map();
+let layout = null;
+
+function svg(name, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, name);
+  return filled(element, attributes, children);
+}
+
+function html(name, attributes = {}, ...children) {
+  return filled(document.createElement(name), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** A text that is not wider than the room for it. */
+function fitted(text, width, size) {
+  const most = Math.floor(width / (size * (size > 12 ? 0.62 : 0.57)));
+  return text.length <= most ? text : `${text.slice(0, most - 1)}\u2026`;
+}
+
+function label(text, x, y, name, width, size, anchor = "start") {
+  return svg("text", { x, y, class: name, "text-anchor": anchor }, fitted(text, width, size));
+}
+
+const keyOf = (side, node) => `${side}-${node.id}`;
+const stepKey = (operation) => `step-${operation.index}`;
+const offsetOf = (side) => (side === "backward" ? layout.offset : 0);
+
+// ---- All of it ----
+
+function draw() {
+  layout = layOut();
+  elements.clear();
+  const frames = svg("g", { class: "frames" });
+  const panes = ["forward", "backward"].map((side) => drawPane(side, frames));
+  world.replaceChildren(
+    svg("rect", { id: "band", x: -20, width: layout.width + 40, height: 0, rx: 10 }),
+    frames,
+    svg("g", { class: "links" }, ...drawLinks()),
+    svg("g", { id: "lit-links" }),
+    ...panes
+  );
+  world.querySelector(".item").setAttribute("tabindex", 0);
+  for (const [id, side] of [["left-heading", "forward"], ["right-heading", "backward"]]) {
+    document.getElementById(id).dataset.x = offsetOf(side) + layout[side].width / 2;
+  }
+}
+
+function drawPane(side, frames) {
+  const name = side === "forward" ? "Forward graph" : "Backward graph";
+  const pane = svg("g", { role: "tree", "aria-label": name, class: `pane ${side}` });
+  drawParts(root, side, pane, frames, 1);
+  return pane;
+}
+
+function drawParts(fold, side, pane, frames, level) {
+  for (const part of fold.parts) {
+    const box = boxOf(part, side);
+    if (part.isFold) pane.append(drawFold(part, side, box, frames, level));
+    else drawUnit(part, side, box, pane, frames, level);
+    if (part.isFold && part.isOpen) drawParts(part, side, pane, frames, level + 1);
+  }
+}
+
+function boxOf(node, side) {
+  const box = layout[side].boxes.get(node.id);
+  return { ...box, x: box.x + offsetOf(side) };
+}
+
+/** A rectangle of a size in the middle of a box. */
+function centered(box, { width, height }) {
+  return { x: box.x + (box.width - width) / 2, y: box.y + (box.height - height) / 2, width, height };
+}
+
+// ---- Folds ----
+
+function drawFold(fold, side, box, frames, level) {
+  const operations = sideOperations(fold, side);
+  const what = counted(operations.length, "operation");
+  const item = treeItem(keyOf(side, fold), "fold", level, `${foldName(fold)}, ${what}`);
+  item.setAttribute("aria-expanded", fold.isOpen);
+  const place = fold.isOpen ? { ...box, height: 26 } : box;
+  const mark = svg("text", { x: place.x + 12, y: place.y + (fold.isOpen ? 19 : 28), class: "toggle" }, fold.isOpen ? "\u25be" : "\u25b8");
+  if (fold.isOpen) {
+    frames.append(svg("rect", { ...rectangle(box), rx: 12, class: `frame level${Math.min(level, 3)}` }));
+    item.append(svg("rect", { ...rectangle(place), rx: 12, class: "heading" }), mark);
+    item.append(label(foldName(fold), place.x + 28, place.y + 18, "kind", place.width - 40, 13));
+    return item;
+  }
+  for (const depth of [STACK, STACK / 2]) item.append(svg("rect", { ...rectangle(box, depth), rx: 9, class: "behind" }));
+  item.append(svg("rect", { ...rectangle(box), rx: 9, class: "card" }), mark);
+  item.append(label(foldName(fold), box.x + 28, box.y + 20, "kind", box.width - 40, 13));
+  item.append(label(`${operations.length} ops, ${costText(operations)}`, box.x + 28, box.y + 36, "name", box.width - 36, 11));
+  return item;
+}
+
+const rectangle = ({ x, y, width, height }, shift = 0) => ({ x: x + shift, y: y + shift, width, height });
+
+/** The operations of a node on one side. */
+function sideOperations(node, side) {
+  const inside = node.isFold ? node.units : [node];
+  return inside.flatMap((unit) => (side === "forward" ? [unit.operation] : unit.beside));
+}
+
+const costText = (operations) => `${countText(sum(operations, "multiplyAdds"))} multiply-adds`;
+
+// ---- Units ----
+
+function drawUnit(unit, side, box, pane, frames, level) {
+  if (side === "forward") pane.append(drawForward(unit, centered(box, CARD), level));
+  else if (unit.isOpen && hasInside(unit)) drawSteps(unit, box, pane, frames, level);
+  else pane.append(drawDerivative(unit, centered(box, CARD), level));
+}
+
+function drawForward(unit, place, level) {
+  const { operation } = unit;
+  const [result] = operation.results;
+  const shape = shapeText(forward, result);
+  const item = treeItem(keyOf("forward", unit), `family-${operation.family}`, level, forwardName(unit));
+  card(item, place, operation.kind, `${result}  ${shape}`, forwardBadge(unit));
+  return item;
+}
+
+function forwardName(unit) {
+  const { operation } = unit;
+  const read = operation.inputs.length ? ` of ${operation.inputs.join(", ")}` : "";
+  const beside = counted(derivativeOf(unit).length, "operation");
+  return `${operation.results.join(", ")}: ${operation.kind}${read}, shape ${shapeText(forward, operation.results[0])}. Derivative: ${beside}`;
+}
+
+function forwardBadge(unit) {
+  const { operation } = unit;
+  if (operation.kind === "external") return "input";
+  if (operation.results.some((name) => contents.forward.outputs.includes(name))) return "output";
+  return operation.multiplyAdds ? countText(operation.multiplyAdds) : "";
+}
+
+function drawDerivative(unit, place, level) {
+  const derivative = derivativeOf(unit);
+  const others = again(unit);
+  const shown = derivative.length ? derivative : others;
+  const kinds = kindsOf(shown).map(([kind, count]) => (count > 1 ? `${count} ${kind}` : kind));
+  const name = derivativeName(unit);
+  const type = `family-${unit.operation.family}${derivative.length ? " derivative" : " none"}${hasInside(unit) ? " foldable" : ""}`;
+  const item = treeItem(keyOf("backward", unit), type, level, `${name}: ${kinds.join(", ") || "nothing"}`);
+  if (hasInside(unit)) item.setAttribute("aria-expanded", "false");
+  const title = derivative.length ? `\u2202 ${unit.operation.kind}` : name;
+  card(item, place, title, kinds.join(", "), shown.length > 1 ? `${shown.length} ops` : "");
+  if (hasInside(unit)) item.append(svg("text", { x: place.x + 11, y: place.y + 20, class: "toggle" }, "\u25b8"));
+  if (shown.some((o) => o.broadcast)) item.append(...sumMark(place));
+  return item;
+}
+
+function derivativeName(unit) {
+  if (derivativeOf(unit).length) return `Derivative of ${unit.operation.results[0]}`;
+  if (passesGradient(unit)) return "the gradient as it is";
+  if (!unit.beside.length) return "no derivative";
+  return unit.operation.kind === "external" ? "the same input" : "computed again";
+}
+
+/** Whether gradients pass a unit unchanged, as they pass an addition. */
+function passesGradient(unit) {
+  return !derivativeOf(unit).length && passed.has(unit);
+}
+
+/** The mark of an operation that sums a gradient down for a broadcast. */
+function sumMark(place) {
+  const [x, y] = [place.x + place.width - 4, place.y + 2];
+  return [svg("circle", { cx: x, cy: y, r: 8, class: "sum" }), svg("text", { x, y: y + 4, class: "sum", "text-anchor": "middle" }, "\u03a3")];
+}
+
+function drawSteps(unit, box, pane, frames, level) {
+  frames.append(svg("rect", { ...rectangle(box), rx: 12, class: "frame steps" }));
+  const ways = box.inner.map((points) => curve(points.map(({ x, y }) => ({ x: x + layout.offset, y }))));
+  frames.append(svg("path", { d: ways.join(""), class: "link gradient thin" }));
+  const heading = treeItem(keyOf("backward", unit), "inside", level, derivativeName(unit));
+  heading.setAttribute("aria-expanded", "true");
+  const isDerivative = derivativeOf(unit).length > 0;
+  const title = isDerivative ? `\u2202 ${unit.operation.results.join(", ")} = ${unit.operation.kind}` : derivativeName(unit);
+  heading.append(
+    svg("rect", { ...rectangle({ ...box, height: 26 }), rx: 12, class: "heading" }),
+    svg("text", { x: box.x + 12, y: box.y + 19, class: "toggle" }, "\u25be"),
+    label(title, box.x + 28, box.y + 18, "kind", box.width - 40, 12)
+  );
+  pane.append(heading);
+  for (const operation of unit.beside) {
+    const { x, y } = box.steps.get(operation.index);
+    const middle = { x: x - STEP.width / 2 + layout.offset, y: y - STEP.height / 2, ...STEP };
+    pane.append(drawStep(operation, middle, level + 1));
+  }
+}
+
+function drawStep(operation, place, level) {
+  const [result] = operation.results;
+  const type = operation.isDerivative ? "derivative" : seeds.has(result) ? "seed" : "again";
+  const read = operation.inputs.length ? ` of ${operation.inputs.join(", ")}` : "";
+  const name = [`${operation.results.join(", ")}: ${operation.kind}${read}`, operation.broadcast].filter(Boolean).join(". ");
+  const item = treeItem(stepKey(operation), `step ${type} family-${operation.family}`, level, name);
+  const isResult = gradients.has(result);
+  card(item, place, operation.kind, `${result}  ${shapeText(backward, result)}`, stepBadge(type, isResult));
+  if (operation.broadcast) item.append(...sumMark(place));
+  if (isResult) item.classList.add("result");
+  return item;
+}
+
+function stepBadge(type, isResult) {
+  if (isResult) return "gradient";
+  return { again: "again", seed: "seed" }[type] || "";
+}
+
+// ---- Cards ----
+
+function treeItem(key, type, level, name) {
+  const item = svg("g", { role: "treeitem", class: `item ${type}`, tabindex: -1, "data-key": key, "aria-level": level, "aria-label": name, "aria-selected": "false" });
+  elements.set(key, item);
+  return item;
+}
+
+function card(item, place, kind, name, badge) {
+  const isHigh = place.height >= CARD.height;
+  const left = place.x + (item.classList.contains("foldable") ? 26 : 16);
+  const room = place.width - (left - place.x) - 10;
+  item.append(
+    svg("rect", { ...rectangle(place), rx: 9, class: "card" }),
+    svg("rect", { x: place.x, y: place.y + 8, width: 4, height: place.height - 16, rx: 2, class: "stripe" }),
+    label(kind, left, place.y + (isHigh ? 20 : 16), "kind", room - badge.length * 7 - 4, 13),
+    label(name, left, place.y + (isHigh ? 36 : 30), "name", room, 11)
+  );
+  if (badge) item.append(label(badge, place.x + place.width - 10, place.y + (isHigh ? 20 : 16), "badge", 90, 11, "end"));
+}
+
+// ---- Links ----
+
+const FLOWS = { value: ["forward", 0], gradient: ["backward", 7], again: ["backward", -7] };
+
+function drawLinks() {
+  return Object.keys(FLOWS).flatMap((flow) => {
+    const found = routesOf(flow).filter(({ flows }) => flows.has(flow));
+    return linkPaths(found.map((route) => wayOf(route, flow)), flow);
+  });
+}
+
+const routesOf = (flow) => layout[FLOWS[flow][0]].routes;
+
+/** One path for all links of a kind, and one for their heads. */
+function linkPaths(ways, flow) {
+  return [
+    svg("path", { d: ways.map(curve).join(""), class: `link ${flow}` }),
+    svg("path", { d: ways.map(arrow).join(""), class: `head ${flow}` }),
+  ];
+}
+
+/** The points of a link on its side, in the direction of the flow. */
+function wayOf({ from, to, fold, points }, flow) {
+  const [side, aside] = FLOWS[flow];
+  const dx = offsetOf(side) + aside;
+  const ends = [anchor(from, fold, side, 1), ...points, anchor(to, fold, side, 0)];
+  const way = ends.map(({ x, y }) => ({ x: x + dx, y }));
+  return flow === "gradient" ? way.reverse() : way;
+}
+
+/** Where a link leaves (1) or enters (0) a node, or a fold that it is inside of. */
+function anchor(id, fold, side, end) {
+  if (PORTS.includes(id)) {
+    const outer = layout[side].boxes.get(fold.id);
+    return { x: outer.ports[PORTS.indexOf(id)].x, y: id === "in" ? outer.y : outer.y + outer.height };
+  }
+  const box = layout[side].boxes.get(id);
+  const port = box.ports?.[end];
+  const isWhole = box.node.isFold || (side === "backward" && box.steps);
+  const place = isWhole ? box : centered(box, CARD);
+  const stack = box.node.isFold && !box.node.isOpen ? end * STACK : 0;
+  return { x: port ? port.x : place.x + place.width / 2, y: place.y + end * place.height + stack };
+}
+
+function curve(points) {
+  const [start, ...others] = points;
+  let before = start;
+  const steps = others.map((point) => {
+    const middle = (before.y + point.y) / 2;
+    const step = `C${round(before.x)},${round(middle)} ${round(point.x)},${round(middle)} ${round(point.x)},${round(point.y)}`;
+    before = point;
+    return step;
+  });
+  return `M${round(start.x)},${round(start.y)}${steps.join("")}`;
+}
+
+function arrow(points) {
+  const [before, end] = points.slice(-2);
+  const size = end.y >= before.y ? -7 : 7;
+  return `M${round(end.x)},${round(end.y)}l-4,${size}h8z`;
+}
+
+const round = (number) => Math.round(number * 10) / 10;

@@ -1,0 +1,193 @@
+"use strict";
+// What the reader does: pointing, clicking, typing.
+
+/** Draws again after something was opened or closed; what is at a key stays where it is, and
+ * both graphs in sight. */
+function redraw(key) {
+  const before = elements.get(key)?.getBoundingClientRect();
+  draw();
+  view.zoom = Math.min(view.zoom, Math.max(zoomToWidth(), ZOOM.beside));
+  keepGraphsInSight();
+  showView();
+  const after = elements.get(key)?.getBoundingClientRect();
+  if (before && after) {
+    view.x += before.left - after.left;
+    view.y += before.top - after.top;
+    keepGraphsInSight();
+    showView();
+  }
+  markHits();
+}
+
+/** Opens a closed fold or derivative, or closes an open one. */
+function toggle(key) {
+  const { node, side } = subject(key);
+  if (!node.isFold && (side === "forward" || !hasInside(node))) return;
+  node.isOpen = !node.isOpen;
+  const shown = keyOf(side, node);
+  redraw(shown);
+  select(shown);
+  focusOn(shown);
+  announce(`${node.isFold ? foldName(node) : derivativeName(node)}: ${node.isOpen ? "unfolded" : "folded"}`);
+}
+
+/** Shows an operation, wherever it is, and selects it. */
+function goTo(operation, takesFocus = true) {
+  showTab("graph");
+  if (!elements.has(operation.side === "backward" ? stepKey(operation) : keyOf("forward", unitOf(operation)))) {
+    reveal(operation);
+    redraw(null);
+  }
+  const key = shownKey(operation);
+  select(key);
+  bringIntoSight(elements.get(key));
+  if (takesFocus) focusOn(key);
+  if (isData(operation)) describe({ side: operation.side, node: unitOf(operation), operation });
+}
+
+function focusOn(key) {
+  world.querySelectorAll("[tabindex='0']").forEach((item) => item.setAttribute("tabindex", -1));
+  const item = elements.get(key);
+  item.setAttribute("tabindex", 0);
+  item.focus({ preventScroll: true });
+}
+
+function announce(text) {
+  document.getElementById("status").textContent = text;
+}
+
+const keyAt = (event) => event.target.closest?.("[data-key]")?.dataset.key;
+
+canvas.addEventListener("click", (event) => {
+  if (canvas.classList.contains("dragged")) return;
+  const key = keyAt(event);
+  if (key && event.target.closest(".toggle")) toggle(key);
+  else {
+    select(key);
+    if (key) focusOn(key);
+  }
+});
+canvas.addEventListener("dblclick", (event) => {
+  const key = keyAt(event);
+  if (key) toggle(key);
+});
+canvas.addEventListener("pointerover", (event) => {
+  const key = keyAt(event);
+  if (!key) return;
+  markBand(subject(key).node);
+  describe(subject(key));
+});
+canvas.addEventListener("pointerout", (event) => {
+  if (!keyAt(event)) return;
+  markBand(selected?.node);
+  describe(selected);
+});
+
+// ---- Keys ----
+
+/** Moves along a graph by some items. */
+function moveBy(step) {
+  const from = document.activeElement?.dataset?.key;
+  const pane = (from && elements.get(from)?.parentNode) || world.querySelector(".pane.forward");
+  const items = [...pane.children];
+  const at = from ? items.indexOf(elements.get(from)) : -1;
+  const to = items[Math.min(Math.max(at + step, 0), items.length - 1)];
+  arriveAt(to.dataset.key);
+}
+
+/** Moves to the other graph, to what stands beside. */
+function cross(side) {
+  const from = document.activeElement?.dataset?.key;
+  if (!from) return;
+  const key = keyOf(side, subject(from).node);
+  if (elements.has(key)) arriveAt(key);
+}
+
+function arriveAt(key) {
+  focusOn(key);
+  bringIntoSight(elements.get(key));
+  markBand(subject(key).node);
+  describe(subject(key));
+}
+
+const onItem = (action) => () => {
+  const key = document.activeElement?.dataset?.key;
+  if (key) action(key);
+};
+
+const KEYS = {
+  ArrowDown: () => moveBy(1),
+  ArrowUp: () => moveBy(-1),
+  ArrowLeft: () => cross("forward"),
+  ArrowRight: () => cross("backward"),
+  Enter: onItem(select),
+  " ": onItem(toggle),
+  Escape: () => select(null),
+  "/": () => query.focus(),
+  "+": () => zoomBy(ZOOM.step),
+  "-": () => zoomBy(1 / ZOOM.step),
+  0: () => fitView(true),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.target === query && event.key === "Escape") query.blur();
+  const isTyped = event.target.closest?.("input, button, aside") && event.key !== "Escape";
+  if (isTyped || event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
+  event.preventDefault();
+  KEYS[event.key]();
+});
+
+// ---- Buttons ----
+
+const BUTTONS = {
+  unfold: () => foldAll(true),
+  fold: () => foldAll(false),
+  in: () => zoomBy(ZOOM.step),
+  out: () => zoomBy(1 / ZOOM.step),
+  fit: () => fitView(true),
+  theme: changeTheme,
+};
+
+for (const [id, action] of Object.entries(BUTTONS)) document.getElementById(id).addEventListener("click", action);
+
+function foldAll(isOpen) {
+  openAll(isOpen);
+  redraw(null);
+  select(null);
+  fitView(false);
+}
+
+function changeTheme() {
+  const page = document.documentElement;
+  const isDark = getComputedStyle(page).colorScheme === "dark" || (!page.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+  page.dataset.theme = isDark ? "light" : "dark";
+}
+
+const tabs = [...document.querySelectorAll("[role=tab]")];
+tabs.forEach((tab, index) => {
+  tab.addEventListener("click", () => showTab(tab.id.slice(4)));
+  tab.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const next = tabs[(index + step + tabs.length) % tabs.length];
+    showTab(next.id.slice(4));
+    next.focus();
+  });
+});
+
+// ---- The beginning ----
+
+document.getElementById("title").textContent = contents.title;
+document.getElementById("summary").textContent = contents.summary.slice(contents.title.length + 2);
+document.getElementById("left-heading").textContent = "forward \u2193";
+document.getElementById("right-heading").textContent = "\u2191 backward";
+openAtFirst(canvas.clientWidth / READABLE);
+draw();
+drawMemory();
+showTab("graph");
+fitView(false);
+select(null);
+window.addEventListener("resize", () => {
+  keepGraphsInSight();
+  showView();
+});

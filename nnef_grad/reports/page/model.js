@@ -1,0 +1,142 @@
+"use strict";
+// The contents of the page as objects: graphs, their operations, the units that are drawn,
+// and the folds around them.
+
+const contents = JSON.parse(document.getElementById("contents").textContent);
+const forward = readGraph(contents.forward, "forward");
+const backward = readGraph(contents.backward, "backward");
+const seeds = new Set(Object.values(contents.backward.seeds));
+const gradients = new Map(Object.entries(contents.backward.gradients).map(([x, dx]) => [dx, x]));
+const units = readUnits();
+const root = readFold(contents.folds, null, 0);
+
+/** A graph with what makes and what reads each tensor. */
+function readGraph(data, side) {
+  const operations = data.operations.map((operation, index) => ({
+    ...operation,
+    side,
+    index,
+    place: data.places[index],
+    broadcast: data.broadcasts ? data.broadcasts[index] : "",
+  }));
+  const tensors = new Map(data.tensors.map(([name, type, shape]) => [name, { name, type, shape }]));
+  const makers = new Map();
+  const readers = new Map();
+  for (const operation of operations) {
+    operation.results.forEach((name) => makers.set(name, operation));
+    operation.inputs.forEach((name) => readers.set(name, [...(readers.get(name) || []), operation]));
+  }
+  const peak = operations.reduce((best, o) => ((o.bytesAlive || 0) > (best.bytesAlive || 0) ? o : best), operations[0]);
+  return { ...data, side, operations, tensors, makers, readers, peak };
+}
+
+/** Whether an operation only brings a value: it is drawn with its reader. */
+function isData(operation) {
+  return !operation.isDerivative && ["variable", "constant"].includes(operation.kind);
+}
+
+/** A unit is a forward operation with its variables, and beside it its derivative. */
+function readUnits() {
+  const found = new Map();
+  for (const operation of forward.operations.filter((o) => o.place === o.index)) {
+    found.set(operation.index, {
+      id: `u${operation.index}`,
+      isFold: false,
+      isOpen: false,
+      operation,
+      variables: [],
+      beside: [],
+    });
+  }
+  for (const operation of forward.operations.filter((o) => o.place !== o.index)) {
+    found.get(operation.place)?.variables.push(operation);
+  }
+  for (const operation of backward.operations) {
+    const unit = found.get(operation.place);
+    if (unit && !isData(operation)) unit.beside.push(operation);
+  }
+  return found;
+}
+
+/** The tree of folds; its leaves are units. */
+function readFold(data, parent, depth) {
+  if (typeof data === "number") return Object.assign(units.get(data), { parent });
+  const fold = { id: "", isFold: true, isOpen: depth === 0, name: data.name, parent, depth };
+  fold.parts = data.parts.map((part) => readFold(part, fold, depth + 1));
+  fold.units = fold.parts.flatMap((part) => (part.isFold ? part.units : [part]));
+  fold.id = `f${depth}-${fold.units[0].operation.index}`;
+  return fold;
+}
+
+const folds = [...eachFold(root)];
+
+function* eachFold(fold) {
+  yield fold;
+  for (const part of fold.parts) if (part.isFold) yield* eachFold(part);
+}
+
+/** The folds around a node, from the inside out. */
+function foldsAround(node) {
+  return node.parent ? [node.parent, ...foldsAround(node.parent)] : [];
+}
+
+function unitOf(operation) {
+  return units.get(forward.operations[operation.place].place);
+}
+
+// ---- What is open ----
+
+/** Opens or closes everything. */
+function openAll(isOpen) {
+  folds.slice(1).forEach((fold) => (fold.isOpen = isOpen));
+  units.forEach((unit) => (unit.isOpen = isOpen));
+}
+
+/** Opens what hides an operation. */
+function reveal(operation) {
+  const unit = unitOf(operation);
+  foldsAround(unit).forEach((fold) => (fold.isOpen = true));
+  if (operation.side === "backward" && !isData(operation)) unit.isOpen = true;
+  return unit;
+}
+
+// ---- Words ----
+
+function scaled(number, factor, names) {
+  let power = 0;
+  while (number >= factor ** (power + 1) && power + 1 < names.length) power += 1;
+  const value = number / factor ** power;
+  return `${Number(value.toPrecision(3))} ${names[power]}`.trim();
+}
+const countText = (number) => scaled(number, 1000, ["", "K", "M", "G", "T"]);
+const byteText = (number) => scaled(number, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
+const counted = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
+const sum = (items, key) => items.reduce((total, item) => total + (item[key] || 0), 0);
+
+function shapeText(graph, name) {
+  const tensor = graph.tensors.get(name);
+  if (!tensor) return "";
+  return tensor.shape.length ? tensor.shape.join("\u00d7") : "number";
+}
+
+/** The name of a fold: that of its module, or its first and last result. */
+function foldName(fold) {
+  if (fold.name) return fold.name;
+  const [first, last] = [fold.units[0], fold.units[fold.units.length - 1]];
+  return `${first.operation.results[0]} \u2026 ${last.operation.results[0]}`;
+}
+
+const derivativeOf = (unit) => unit.beside.filter((o) => o.isDerivative);
+const again = (unit) => unit.beside.filter((o) => !o.isDerivative);
+
+/** Whether there is more beside an operation than itself: its derivative, or its parts. */
+function hasInside(unit) {
+  return unit.beside.length > 1 || derivativeOf(unit).length > 0;
+}
+
+/** How many operations of each kind, the most frequent first. */
+function kindsOf(operations) {
+  const counts = new Map();
+  operations.forEach((o) => counts.set(o.kind, (counts.get(o.kind) || 0) + 1));
+  return [...counts].sort((a, b) => b[1] - a[1]);
+}

@@ -1,0 +1,41 @@
+"use strict";
+// The search: in the texts of the operations, which have their kinds, tensors and labels.
+
+const query = document.getElementById("query");
+const hits = { found: [], at: -1 };
+
+function search() {
+  const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const all = [...forward.operations, ...backward.operations];
+  hits.found = words.length ? all.filter(({ text }) => words.every((word) => text.toLowerCase().includes(word))) : [];
+  hits.at = -1;
+  markHits();
+  document.getElementById("hits").textContent = words.length ? `${hits.found.length} found` : "";
+}
+
+/** Marks what was found, or the fold that hides it. */
+function markHits() {
+  elements.forEach((item) => item.classList.remove("hit"));
+  world.classList.toggle("has-hits", hits.found.length > 0);
+  hits.found.forEach((operation) => elements.get(shownKey(operation))?.classList.add("hit"));
+}
+
+function nextHit(step) {
+  if (!hits.found.length) return;
+  hits.at = (hits.at + step + hits.found.length) % hits.found.length;
+  document.getElementById("hits").textContent = `${hits.at + 1} of ${hits.found.length}`;
+  goTo(hits.found[hits.at], false);
+}
+
+function searchFor(text) {
+  query.value = text;
+  search();
+  showTab("graph");
+  nextHit(1);
+}
+
+query.addEventListener("input", search);
+document.getElementById("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  nextHit(1);
+});

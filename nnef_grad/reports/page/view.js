@@ -1,0 +1,104 @@
+"use strict";
+// What is seen of the drawing: pan and zoom.
+
+const canvas = document.getElementById("canvas");
+const view = { x: 0, y: 0, zoom: 1 };
+const ZOOM = { least: 0.02, beside: 0.3, most: 3, step: 1.25 };
+const READABLE = 0.6; // the least zoom at which names are read
+const MARGIN = 28;
+const HEADINGS = 34; // of the two graphs, above them
+
+function showView() {
+  if (canvas.hasAttribute("viewBox")) return; // on paper
+  world.setAttribute("transform", `translate(${view.x},${view.y}) scale(${view.zoom})`);
+  for (const heading of document.getElementById("headings").children) {
+    heading.style.left = `${view.x + heading.dataset.x * view.zoom}px`;
+  }
+}
+
+function zoomBy(factor, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {
+  const zoom = Math.min(Math.max(view.zoom * factor, ZOOM.least), ZOOM.most);
+  view.x = x - ((x - view.x) * zoom) / view.zoom;
+  view.y = y - ((y - view.y) * zoom) / view.zoom;
+  view.zoom = zoom;
+  showView();
+}
+
+/** The zoom at which both graphs have the width of the canvas. */
+function zoomToWidth() {
+  return (canvas.clientWidth - 2 * MARGIN) / layout.width;
+}
+
+/** Shows the width of both graphs, from their top; all of them where that can be read, or
+ * with `isWhole`. */
+function fitView(isWhole) {
+  const wide = zoomToWidth();
+  const high = (canvas.clientHeight - HEADINGS - MARGIN) / layout.height;
+  const zoom = isWhole || high > READABLE ? Math.min(wide, high) : wide;
+  view.zoom = Math.min(Math.max(zoom, ZOOM.least), 1.15);
+  view.x = (canvas.clientWidth - layout.width * view.zoom) / 2;
+  const room = canvas.clientHeight - HEADINGS - layout.height * view.zoom;
+  view.y = HEADINGS + Math.max(room / 2, 8);
+  showView();
+}
+
+/** Moves an element into sight, if it is not. */
+function bringIntoSight(element) {
+  const [outer, inner] = [canvas.getBoundingClientRect(), element.getBoundingClientRect()];
+  const isSeen = inner.top > outer.top + HEADINGS && inner.bottom < outer.bottom && inner.left > outer.left && inner.right < outer.right;
+  if (isSeen) return;
+  view.x += outer.left + outer.width / 2 - (inner.left + inner.width / 2);
+  view.y += outer.top + outer.height / 2 - (inner.top + inner.height / 2);
+  keepGraphsInSight();
+  showView();
+}
+
+/** Where a graph is narrower than the canvas, sideways nothing needs to move. */
+function keepGraphsInSight() {
+  if (layout.width * view.zoom <= canvas.clientWidth) view.x = (canvas.clientWidth - layout.width * view.zoom) / 2;
+}
+
+canvas.addEventListener(
+  "wheel",
+  (event) => {
+    event.preventDefault();
+    if (event.ctrlKey || event.metaKey) {
+      const { left, top } = canvas.getBoundingClientRect();
+      zoomBy(Math.exp(-event.deltaY / 300), event.clientX - left, event.clientY - top);
+      return;
+    }
+    view.x -= event.shiftKey ? event.deltaY : event.deltaX;
+    view.y -= event.shiftKey ? 0 : event.deltaY;
+    showView();
+  },
+  { passive: false }
+);
+
+canvas.addEventListener("pointerdown", (down) => {
+  if (down.button !== 0) return;
+  let before = down;
+  const move = (event) => {
+    if (Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) > 4) canvas.classList.add("dragged");
+    view.x += event.clientX - before.clientX;
+    view.y += event.clientY - before.clientY;
+    before = event;
+    showView();
+  };
+  const stop = () => {
+    window.removeEventListener("pointermove", move);
+    // The click that ends a drag comes after this.
+    setTimeout(() => canvas.classList.remove("dragged"));
+  };
+  window.addEventListener("pointermove", move);
+  window.addEventListener("pointerup", stop, { once: true });
+});
+
+// On paper everything is seen.
+window.addEventListener("beforeprint", () => {
+  world.removeAttribute("transform");
+  canvas.setAttribute("viewBox", `-24 -12 ${layout.width + 48} ${layout.height + 24}`);
+});
+window.addEventListener("afterprint", () => {
+  canvas.removeAttribute("viewBox");
+  showView();
+});

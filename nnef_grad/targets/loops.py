@@ -1,0 +1,40 @@
+"""Loops, for runtimes that have none, and constants in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.inline import put_bodies
+from nnef_grad.build.loops import emit_loop, hoisted, is_short, unrolled
+from nnef_grad.graph.ir import Graph, Operand, Operation
+from nnef_grad.graph.loops import SCAN, loop_of
+from nnef_grad.targets.registry import lowering
+
+
+@lowering(SCAN, applies=is_short)
+def scan_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """Its steps."""
+    return unrolled(emit, op)
+
+
+def put_steps(graph: Graph) -> Graph:
+    """The graph with steps in the place of loops, of those inside of others too, unless
+    they are long.
+    """
+    while any(map(is_short, graph.operations)):
+        forms = [scan_lowered if is_short(op) else None for op in graph.operations]
+        graph = put_bodies(graph, forms)
+    return graph
+
+
+def put_constants_before_loops(graph: Graph) -> Graph:
+    """The graph without constants in the bodies of loops."""
+    return put_bodies(
+        graph, [_with_constants if op.name == SCAN else None for op in graph.operations]
+    )
+
+
+def _with_constants(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    loop, operands = hoisted(emit, loop_of(op), op.inputs, constants=True)
+    return emit_loop(emit, loop, operands)

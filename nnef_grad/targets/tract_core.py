@@ -1,0 +1,223 @@
+"""Operations of tract's own registry, in place of standard ones that it lacks, or that it
+takes longer for.
+
+    rows = gather(table, indices);   ->   rows = tract_core_gather(table, indices, axis = 0);
+
+What is emitted here is read again by the reader of tract's dialect, as what was there
+before, or as something that computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+from nnef_grad.build.arguments import bind, dtype_of
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.dialects.tract.library import tract_library
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
+from nnef_grad.language.syntax import Fragment
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import SHAPES
+from nnef_grad.ops.repeat import gather_shape, one_hot
+from nnef_grad.ops.shape import reshaped
+from nnef_grad.targets.conditions import Condition, always, set_to
+from nnef_grad.targets.registry import lowering
+from nnef_grad.targets.shape import fill
+
+Function = TypeVar("Function", bound=Decompose)
+
+REGISTRY = "tract_core"
+
+
+# ---- What the operations are ----
+
+
+def tract_core(
+    emit: Emitter,
+    name: str,
+    *operands: Operand,
+    dtype: str = "scalar",
+    hint: str | None = None,
+    **attributes: Any,
+) -> Operand:
+    """Emits an operation of the registry, and returns its result.
+
+    Args:
+        name: what it is called after the name of the registry.
+        operands: its tensors, or literals in the place of some.
+        dtype: the data type of the result.
+        hint: what the result should be called.
+        attributes: the attributes of the operation.
+    """
+    declaration = _declaration(name)
+    named = zip(declaration.operand_names, operands, strict=True)
+    call = bind(declaration, {**dict(named), **attributes}, dtype)
+    (result,) = emit.emit_op(call, hints=(emit.naming(hint or name),))
+    return result
+
+
+@cache
+def _declaration(name: str) -> Fragment:
+    return replace(tract_library()[f"{REGISTRY}_{name}"], body=None)
+
+
+def _same(shape: Shape, *others: Any, **attributes: Any) -> Shape:
+    """That of the first operand."""
+    return shape
+
+
+def _given(input: Shape, shape: Shape) -> Shape:
+    return shape
+
+
+def _gathered(input: Shape, indices: Shape, axis: int, datum_type: str) -> Shape:
+    return gather_shape(input, indices, axis)
+
+
+_OPSET = OpSet(
+    shapes={
+        **SHAPES,
+        "tract_core_cast": _same,
+        "tract_core_scatter_nd": _same,
+        "tract_core_broadcast": _given,
+        "tract_core_gather": _gathered,
+    }
+)
+
+
+# ---- What they are put in place of ----
+
+
+class _Own(NamedTuple):
+    build: Decompose
+    applies: Callable[[Operation], bool]
+
+
+_OWN: dict[str, _Own] = {}
+
+
+def own(
+    *names: str, applies: Callable[[Operation], bool] = always
+) -> Callable[[Function], Function]:
+    """Enters what takes the place of the named operations, for the settings to which it
+    applies.
+    """
+
+    def enter(function: Function) -> Function:
+        _OWN.update(dict.fromkeys(names, _Own(function, applies)))
+        return function
+
+    return enter
+
+
+def put_own(graph: Graph) -> Graph:
+    """The graph with operations of the registry in place of others."""
+
+    def find(op: Operation) -> Decompose | None:
+        found = _OWN.get(op.name)
+        return found.build if found and found.applies(op) else None
+
+    return inline(graph, find, _OPSET)
+
+
+_TYPES = {"scalar": "f32", "integer": "i64", "logical": "bool"}
+
+
+@own("cast")
+def own_cast(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """By the name that the type has there. Integers stay what they are."""
+    (x,) = op.operands
+    if dtype_of(x) == op.dtype or op.dtype is None:
+        return [x]
+    return [tract_core(emit, "cast", x, dtype=op.dtype, to=_TYPES[op.dtype])]
+
+
+@own("gather", applies=Condition(lambda op: isinstance(op.operands[1], Tensor)))
+def own_gather(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """Rows are copied; the standard form for tract is a product with ones and zeros."""
+    axis, dtype = op.attributes["axis"], op.outputs[0].dtype
+    return [tract_core(emit, "gather", *op.operands, dtype=dtype, axis=axis)]
+
+
+@Condition
+def _adds_rows(op: Operation) -> bool:
+    """Whether it is the derivative of a gather along the first axes."""
+    source = op.origin
+    if source is None or source.name != "gather" or not op.attributes["transposeA"]:
+        return False
+    return isinstance(source.operands[1], Tensor)
+
+
+@own("matmul", applies=_adds_rows)
+def added_rows(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The rows that were taken, added where they are from."""
+    assert op.origin is not None
+    (_, rows), (y,), indices = op.inputs, op.outputs, op.origin.operands[1]
+    assert isinstance(indices, Tensor)
+    zeros = tract_core(emit, "broadcast", 0.0, shape=y.shape, hint="zeros")
+    places = reshaped(emit, indices, (rows.shape[0], 1), "places")
+    return [tract_core(emit, "scatter_nd", zeros, places, rows, reduction="add")]
+
+
+@Condition
+def _is_broadcast_number(op: Operation) -> bool:
+    return op.outputs[0].rank > 0 and float in map(type, op.operands)
+
+
+@own("select", "lt", "gt", "eq", applies=_is_broadcast_number)
+def with_tensors(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """A tensor for each number: tract makes it once, and goes through tensors of the same
+    shape four times as fast.
+    """
+    shape = op.outputs[0].shape
+    operands = [
+        tract_core(emit, "broadcast", x, shape=shape, hint="filled")
+        if type(x) is float
+        else x
+        for x in op.operands
+    ]
+    return emit.emit_again(op, operands)
+
+
+_CUBED = Condition(lambda op: op.operands[1] == 3.0)
+
+
+@own("pow", applies=_CUBED)
+def cubed(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """By products: tract takes a logarithm for other powers than the second."""
+    x = op.operands[0]
+    return [emit("mul", emit("mul", x, x, hint="squared"), x)]
+
+
+# ---- What they are where the registry is not ----
+
+
+@lowering("tract_core_cast")
+def cast_again(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The type is that of the result."""
+    return [emit("cast", op.operands[0], dtype=op.dtype)]
+
+
+@lowering("tract_core_broadcast")
+def repeated(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The element, or the tensor, as often as the shape says."""
+    return [fill(emit, op.operands[0], op.outputs[0].shape)]
+
+
+@lowering("tract_core_gather")
+def gather_again(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The operation of the standard."""
+    return [emit("gather", *op.operands, axis=op.attributes["axis"])]
+
+
+@lowering("tract_core_scatter_nd", applies=set_to(reduction="add"))
+def product_with_one_hot(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The derivative of a gather, as the calculus gives it."""
+    x, indices, rows = op.inputs
+    onehot = one_hot(emit, indices, x.shape[0])
+    sums = emit("matmul", onehot, rows, transposeA=True, hint="sums")
+    return [emit("add", x, sums)]

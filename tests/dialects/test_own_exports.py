@@ -1,0 +1,99 @@
+"""Modules of PyTorch, exported by torch-to-nnef: what they compute and their gradients are
+those of torch in double precision, in the interpreter and in the runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.exports.exporting import Export, export
+from support.exports.language import LANGUAGE
+from support.exports.layers import LAYERS
+from support.exports.networks import NETWORKS
+from support.runtimes import Outcome, Stored, compare, needs, run
+
+import nnef_grad
+
+MODULES = {module.name: module for module in (*LAYERS, *NETWORKS, *LANGUAGE)}
+TOLERANCE = 1e-5
+# A bias before a normalization has no gradient but rounding, in proportion to which it is
+# measured.
+ROUNDED = {"instance_norm": 1e-3}
+every_module = pytest.mark.parametrize("name", MODULES)
+Exports = Callable[[str], Export]
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> Exports:
+    """Exports a module, once for all tests."""
+    made: dict[str, Export] = {}
+
+    def exported(name: str) -> Export:
+        if MODULES[name] in LANGUAGE:
+            pytest.importorskip("transformers", reason="install the extra 'models'")
+        if name not in made:
+            made[name] = export(MODULES[name], tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return exported
+
+
+@every_module
+def test_it_computes_what_torch_computes(name: str, exports: Exports) -> None:
+    compare_with_torch(exports(name))
+
+
+# Modules whose inputs have one batch, of a size that the export leaves open.
+OPEN = (
+    "mlp", "conv2d", "depthwise", "deconv2d", "max_pool_dilated", "global_average", "up_bilinear",
+    "layer_norm", "gelu", "lstm_with_head", "scales", "log_sum_exp", "gather",
+    "embedding", "attention", "residual", "inverted_residual", "unet", "vision_transformer",
+    "encoder", "gpt", "llama_block", "conformer", "autoencoder", "mixer",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_batch_of_another_size(name: str, tmp_path: Path) -> None:
+    compare_with_torch(export(MODULES[name], tmp_path, batch="B"))
+
+
+def compare_with_torch(own: Export) -> None:
+    """Compares the results and the gradients of the interpreter with those of torch."""
+    forward = {n: a for n, a in own.inputs.items() if n.startswith("x")}
+    expected = {**own.results, **own.gradients}
+    computed = {**nnef_grad.evaluate(own.graph, forward, own.data), **own.computed}
+    known = {name: computed[name] for name in expected}
+    outcome = Outcome({n: a.shape for n, a in known.items()}, known)
+    verdict = compare(outcome, expected, TOLERANCE)
+    assert verdict.word == "ok", verdict.detail
+
+
+@every_module
+@pytest.mark.parametrize(
+    ("target", "runtime"),
+    [
+        ("tract", "tract"),
+        ("portable", "tract"),
+        ("portable", "onnx"),
+        ("portable", "interpreter"),
+    ],
+)
+@pytest.mark.one_in(4)
+def test_gradients_in_a_runtime(
+    name: str, target: str, runtime: str, exports: Exports, tmp_path: Path
+) -> None:
+    needs(runtime)
+    own = exports(name)
+    lowered = nnef_grad.lower(own.backward, target)
+    data = {**own.data, **lowered.data}
+    nnef_grad.save(lowered.graph, tmp_path / "backward/", data=data)
+    scalars = {t.name for t in lowered.graph.inputs if t.dtype == "scalar"}
+    inputs = {t.name: own.inputs[t.name] for t in lowered.graph.inputs}
+    inputs = {n: a.astype("f4") if n in scalars else a for n, a in inputs.items()}
+    (outcome,) = run(runtime, [Stored(tmp_path / "backward", inputs)])
+    # What torch does not know, such as the first state of a network, is the interpreter's.
+    expected = {**own.computed, **own.gradients}
+    verdict = compare(outcome, expected, ROUNDED.get(name, TOLERANCE))
+    assert verdict.word == "ok", verdict.detail

@@ -1,0 +1,332 @@
+"""The page of a report in a real browser: what lights up, what is found, what is folded,
+what the keys do. Needs Playwright from PyPI and a Chromium of the system.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.networks import network
+
+import nnef_grad
+from nnef_grad.reports.contents import contents
+from nnef_grad.reports.template import page as page_of
+
+playwright = pytest.importorskip(
+    "playwright.sync_api",
+    reason="Playwright is not here, which drives a browser: pip install nnef-grad[browser]",
+)
+ROOT = Path(__file__).parents[2]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+HOSTILE = "<img src=x onerror=\"document.title='taken'\">"
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip("no Chromium is here: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=path)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens the report of a model; what the page complains of fails the test."""
+    complaints: list[str] = []
+    opened = []
+
+    def open_page(graph: nnef_grad.Graph, **settings: Any) -> Any:
+        backward = nnef_grad.differentiate(graph)
+        path = tmp_path / "report.html"
+        nnef_grad.report(graph, backward, path, overwrite=True)
+        return open_file(path, **settings)
+
+    def open_file(path: Path, **settings: Any) -> Any:
+        page = browser.new_page(viewport={"width": 1440, "height": 900}, **settings)
+        page.set_default_timeout(5000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text))
+        page.on("request", lambda r: requests.append(r.url))
+        requests: list[str] = []
+        page.goto(path.as_uri())
+        opened.append(page)
+        assert requests == [path.as_uri()]
+        return page
+
+    open_page.file = open_file  # type: ignore[attr-defined]
+    yield open_page
+    for page in opened:
+        page.close()
+    assert complaints == []
+
+
+def mlp() -> nnef_grad.Graph:
+    return nnef_grad.load(ROOT / "samples" / "mlp.nnef")
+
+
+def resnet() -> nnef_grad.Graph:
+    return nnef_grad.loads(network("resnet", 1, 32))
+
+
+def item(page: Any, name: str) -> Any:
+    """What is drawn under an accessible name that begins so."""
+    return page.locator(f'[role=treeitem][aria-label^="{name}"]')
+
+
+def lit(page: Any) -> set[str]:
+    names = page.eval_on_selector_all(
+        ".item.lit", "all => all.map(i => i.getAttribute('aria-label'))"
+    )
+    return {name.split(":")[0] for name in names}
+
+
+# ---- Light ----
+
+
+def test_a_click_on_an_operation_lights_up_its_derivative(show: Open) -> None:
+    page = show(mlp())
+    item(page, "linear2: linear of").first.click()
+    assert lit(page) == {
+        "linear2",
+        "Derivative of linear2",
+        *("grad_hidden", "grad_weight2", "grad_bias2"),
+    }
+    assert page.inner_text("#details h2").startswith("linear")
+
+
+def test_a_click_on_a_derivative_lights_up_its_operation(show: Open) -> None:
+    page = show(mlp())
+    item(page, "mask_hidden:").click()
+    assert "hidden" in lit(page)
+    assert "grad_linear1" in lit(page)
+    assert "linear1" not in lit(page)
+    assert page.get_attribute("[data-key=forward-u6]", "aria-selected") == "false"
+    assert item(page, "mask_hidden:").get_attribute("aria-selected") == "true"
+
+
+def test_what_lights_up_is_what_the_graph_says_it_came_from(show: Open) -> None:
+    graph = mlp()
+    backward = nnef_grad.differentiate(graph).graph
+    page = show(graph)
+    page.click("#fit")
+    for operation in backward.operations:
+        if operation.origin is not None:
+            made, origin = operation.outputs[0].name, operation.origin.outputs[0].name
+            item(page, f"{made}: ").click()
+            assert {made, origin} <= lit(page)
+
+
+def test_pointing_shows_shapes_attributes_and_the_rule(show: Open) -> None:
+    page = show(mlp())
+    item(page, "hidden: relu of").first.hover()
+    text = page.inner_text("#details")
+    assert "4\u00d716" in text
+    assert "relu_vjp in derivatives.nnef" in text
+    assert "fragment relu_vjp(" in text
+    item(page, "grad_bias1:").hover()
+    text = page.inner_text("#details")
+    assert "bias1 [1, 16] was broadcast to linear1 [4, 16]" in text
+    assert "axes" in text
+    assert "the gradient of bias1" in text
+
+
+def test_reductions_for_broadcasts_are_marked(show: Open) -> None:
+    page = show(mlp())
+    marked = page.eval_on_selector_all(
+        ".item:has(circle.sum)",
+        "all => all.map(i => i.getAttribute('aria-label').split(':')[0])",
+    )
+    assert set(marked) == {"grad_bias1", "grad_bias2"}
+
+
+# ---- Search ----
+
+
+def test_the_search_finds_what_is_folded(show: Open) -> None:
+    page = show(resnet())
+    assert item(page, "conv29: conv of").count() == 0
+    page.keyboard.press("/")
+    page.keyboard.type("block3 unit_2 conv1 kernel")
+    assert page.inner_text("#hits") == "2 found"
+    page.keyboard.press("Enter")
+    assert page.inner_text("#hits") == "1 of 2"
+    assert item(page, "conv29: conv of").first.is_visible()
+    assert "block3/unit_2/bottleneck_v2/conv1/kernel" in page.inner_text("#details")
+
+
+def test_what_is_not_found_is_said(show: Open) -> None:
+    page = show(mlp())
+    page.fill("#query", "nothing like this")
+    assert page.inner_text("#hits") == "0 found"
+    page.keyboard.press("Enter")
+
+
+# ---- Folding ----
+
+
+def test_folds_open_and_close(show: Open) -> None:
+    page = show(resnet())
+    unit = item(page, "unit_1/bottleneck_v2")
+    assert unit.first.get_attribute("aria-expanded") == "false"
+    unit.first.dblclick()
+    assert (
+        item(page, "unit_1/bottleneck_v2").first.get_attribute("aria-expanded")
+        == "true"
+    )
+    assert item(page, "conv4: conv of").first.is_visible()
+    page.keyboard.press(" ")
+    assert item(page, "conv4: conv of").count() == 0
+
+
+def test_a_derivative_opens_to_its_operations(show: Open) -> None:
+    page = show(resnet())
+    derivative = item(page, "Derivative of conv1:")
+    derivative.dblclick()
+    assert item(page, "grad_bias1: squeeze of").is_visible()
+
+
+def test_everything_unfolds_and_folds(show: Open) -> None:
+    graph = resnet()
+    page = show(graph)
+    page.click("#unfold")
+    hidden = "backward.operations.filter((o) => !elements.has(shownKey(o))).length"
+    assert page.evaluate(hidden) == 0
+    derivatives = nnef_grad.differentiate(graph).graph.operations
+    drawn = page.locator(".pane.backward .step.derivative").count()
+    assert drawn == sum(op.origin is not None for op in derivatives)
+    page.click("#fold")
+    assert page.locator(".pane.forward .item").count() == 11
+
+
+# ---- Keys ----
+
+
+def test_the_arrows_lead_along_a_graph_and_across(show: Open) -> None:
+    page = show(mlp())
+    focused = "document.activeElement.getAttribute('aria-label')"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(focused).startswith("linear1: linear of x")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focused).startswith("Derivative of linear1")
+    page.keyboard.press("Enter")
+    assert "linear1" in lit(page)
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(focused).startswith("linear1: linear of x")
+    page.keyboard.press("Escape")
+    assert lit(page) == set()
+
+
+def test_the_graph_is_reached_by_the_tab_key(show: Open) -> None:
+    page = show(mlp())
+    page.focus("#theme")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "treeitem"
+
+
+# ---- Screen readers ----
+
+
+def test_everything_has_a_name(show: Open) -> None:
+    page = show(resnet())
+    snapshot = page.locator("body").aria_snapshot()
+    assert 'tree "Forward graph"' in snapshot
+    assert 'tree "Backward graph"' in snapshot
+    assert 'img "Backward memory over' in snapshot
+    assert page.locator("[role=treeitem]:not([aria-label])").count() == 0
+    for button in page.locator("button").all():
+        assert button.get_attribute("aria-label") or button.inner_text()
+
+
+# ---- Tables and memory ----
+
+
+def test_the_tables_are_sorted_and_lead_to_the_graph(show: Open) -> None:
+    graph = resnet()
+    page = show(graph)
+    page.click("#tab-layers")
+    page.click("text=multiply-adds backward")
+    costs = page.locator("#layers tbody tr").first.inner_text()
+    expected = max(
+        nnef_grad.statistics(graph).by_operation, key=lambda c: c.multiply_adds
+    )
+    assert expected.operation in costs
+    page.locator("#layers tbody tr").first.locator("button").click()
+    assert page.locator("#graph").is_visible()
+    assert page.locator(".item.chosen").count() == 1
+    page.click("#tab-kinds")
+    total = page.locator("#kinds tfoot td").nth(1).inner_text()
+    assert total == str(len(graph.operations))
+
+
+def test_the_bars_name_the_peak_and_lead_to_the_graph(show: Open) -> None:
+    graph = mlp()
+    page = show(graph)
+    assert "peak 1.14 KiB at grad_bias1" in page.inner_text("#memory")
+    assert nnef_grad.statistics(nnef_grad.differentiate(graph)).peak_bytes == 1164
+    chart = page.locator("#memory svg").nth(1)
+    box = chart.bounding_box()
+    chart.click(position={"x": box["width"] - 3, "y": box["height"] - 3})
+    assert item(page, "grad_bias1:").get_attribute("aria-selected") == "true"
+
+
+# ---- Looks ----
+
+
+def test_dark_and_light(show: Open) -> None:
+    page = show(mlp(), color_scheme="dark")
+    shade = "getComputedStyle(document.documentElement).backgroundColor"
+    dark = page.evaluate(shade)
+    page.click("#theme")
+    light = page.evaluate(shade)
+    page.click("#theme")
+    assert page.evaluate(shade) == dark
+    assert dark == "rgb(20, 23, 28)"
+    assert light == "rgb(246, 247, 249)"
+
+
+def test_paper_has_the_graphs_and_the_tables(show: Open) -> None:
+    page = show(mlp(), color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("#layers table").is_visible()
+    assert page.locator("#kinds table").is_visible()
+    assert not page.locator("#buttons").is_visible()
+    assert page.get_attribute("#canvas", "viewBox")
+    assert page.pdf()[:4] == b"%PDF"
+
+
+def test_a_hostile_model_is_shown_as_text(show: Open, tmp_path: Path) -> None:
+    graph = mlp()
+    data = contents(graph, nnef_grad.differentiate(graph), nnef_grad.Rules())
+    data["title"] = HOSTILE
+    data["folds"]["name"] = HOSTILE
+    for side in ("forward", "backward"):
+        for operation in data[side]["operations"]:
+            operation["text"] = operation["kind"] = HOSTILE
+            operation["attributes"] = [[HOSTILE, HOSTILE]]
+    path = tmp_path / "hostile.html"
+    path.write_text(page_of(data), "utf-8")
+    page = show.file(path)  # type: ignore[attr-defined]
+    page.click("#unfold")
+    page.locator(".item").first.click()
+    page.click("#tab-layers")
+    page.click("#tab-kinds")
+    assert page.locator("img").count() == 0
+    assert page.title() != "taken"
+    assert HOSTILE in page.inner_text("h1")
+
+
+def test_a_graph_without_anything_to_compute(show: Open) -> None:
+    text = "version 1.0; graph net( x ) -> ( y ) { x = external(shape = [2]); y = copy(x); }"
+    page = show(nnef_grad.loads(text))
+    page.click("#unfold")
+    page.click("#fold")

@@ -1,0 +1,241 @@
+"""The page of a report as a file: whole, by itself, and safe whatever the model says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.processes import environment
+
+import nnef_grad
+from nnef_grad.cli import main
+from nnef_grad.reports import template
+from nnef_grad.reports.template import FOLDER, SCRIPTS
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = (
+    "</script><script>document.title = 'taken'</script><!--<img src=x onerror=alert(1)>"
+)
+MODEL = """version 1.0;
+graph net( x ) -> ( y )
+{{
+    x = external(shape = [4, 3]);
+    w = variable(shape = [2, 3], label = '{label}');
+    y = linear(x, w, 0.0);
+}}
+"""
+
+
+class Parsed(HTMLParser):
+    """What a browser makes of a page: its elements, and the texts in scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag in ("script", "style"):
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_data(self, data: str) -> None:
+        if self._inside in ("script", "style"):
+            self.texts[self._inside][-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+
+def written(folder: Path, label: str = "w") -> str:
+    graph = nnef_grad.loads(MODEL.format(label=label))
+    nnef_grad.report(graph, nnef_grad.differentiate(graph), folder / "report.html")
+    return (folder / "report.html").read_text("utf-8")
+
+
+def test_names_of_a_hostile_model_stay_data(tmp_path: Path) -> None:
+    page = template.page({"title": HOSTILE, "names": [HOSTILE]})
+    parsed = Parsed(page)
+    assert [tag for tag, _ in parsed.elements].count("script") == 2
+    assert not [tag for tag, _ in parsed.elements if tag == "img"]
+    data, _ = parsed.texts["script"]
+    assert json.loads(data)["names"] == [HOSTILE]
+
+
+def test_the_page_loads_nothing(tmp_path: Path) -> None:
+    page = written(tmp_path)
+    parsed = Parsed(page)
+    for _, attributes in parsed.elements:
+        assert not attributes.keys() & {"src", "href", "srcset", "action"}
+    style = "".join(parsed.texts["style"])
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_the_policy_allows_the_scripts_of_the_page_alone(tmp_path: Path) -> None:
+    parsed = Parsed(written(tmp_path))
+    policy = next(
+        attributes["content"] or ""
+        for tag, attributes in parsed.elements
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    _, script = parsed.texts["script"]
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+
+
+def test_names_are_set_as_text_and_never_as_html() -> None:
+    for name in SCRIPTS:
+        if not name.startswith("vendor/"):
+            text = (FOLDER / name).read_text("utf-8")
+            assert not re.search(
+                r"innerHTML|outerHTML|insertAdjacentHTML|eval\(|document\.write", text
+            )
+
+
+def test_every_file_of_the_page_is_used() -> None:
+    found = {str(p.relative_to(FOLDER)) for p in FOLDER.rglob("*") if p.is_file()}
+    used = {*SCRIPTS, "report.html", "report.css"}
+    assert found == {*used, "vendor/dagre.LICENSE", "vendor/README.md"}
+
+
+def test_the_layout_library_is_what_its_readme_says() -> None:
+    readme = (FOLDER / "vendor" / "README.md").read_text("utf-8")
+    assert (
+        sha256((FOLDER / "vendor" / "dagre.min.js").read_bytes()).hexdigest() in readme
+    )
+
+
+def test_the_scripts_are_scripts(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node is here to read the scripts with")
+    whole = tmp_path / "page.js"
+    whole.write_text(
+        "\n".join((FOLDER / name).read_text("utf-8") for name in SCRIPTS), "utf-8"
+    )
+    done = subprocess.run(
+        [node, "--check", str(whole)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# ---- The file ----
+
+
+def test_a_report_is_replaced_only_when_told_to(tmp_path: Path) -> None:
+    written(tmp_path)
+    with pytest.raises(nnef_grad.UsageError, match="exists already"):
+        written(tmp_path)
+    graph = nnef_grad.loads(MODEL.format(label="w"))
+    backward = nnef_grad.differentiate(graph)
+    nnef_grad.report(graph, backward, tmp_path / "report.html", overwrite=True)
+
+
+def test_a_report_is_called_html(tmp_path: Path) -> None:
+    graph = nnef_grad.loads(MODEL.format(label="w"))
+    with pytest.raises(
+        nnef_grad.UsageError, match=r"call it x.html, and not .*report.txt"
+    ):
+        nnef_grad.report(graph, nnef_grad.differentiate(graph), tmp_path / "report.txt")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "model.nnef").write_text(MODEL.format(label="w"), "utf-8")
+    (tmp_path / "there.html").write_text("mine", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_command_writes_both(folder: Path) -> None:
+    words = ["model.nnef", "--report", "report.html", "-o", "out.nnef"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.stderr
+    assert {"report.html", "out.nnef"} <= {p.name for p in folder.iterdir()}
+    assert "linear_vjp" in (folder / "report.html").read_text("utf-8")
+
+
+def test_the_command_shows_the_lowered_graph_and_the_users_rules(folder: Path) -> None:
+    rules = "fragment tanh_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = dy * (1.0 - y * y); }"
+    (folder / "rules.nnef").write_text(rules, "utf-8")
+    text = MODEL.format(label="w").replace(
+        "y = linear(x, w, 0.0)", "y = tanh(linear(x, w, 0.0))"
+    )
+    (folder / "model.nnef").write_text(text, "utf-8")
+    words = [
+        "model.nnef",
+        "--rules",
+        "rules.nnef",
+        "--target",
+        "portable",
+        "--report",
+        "report.html",
+        "-o",
+        "out/",
+    ]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.stderr
+    data = json.loads(
+        Parsed((folder / "report.html").read_text("utf-8")).texts["script"][0]
+    )
+    assert ["tanh_vjp in rules.nnef", rules] in data["rules"]
+    backward = nnef_grad.load(folder / "out")
+    assert [op["results"][0] for op in data["backward"]["operations"]] == [
+        op.outputs[0].name for op in backward.operations
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--report there.html -o out.nnef", "'there.html' exists already: use --force to replace it"),
+        ("--report none/report.html -o out.nnef", "cannot write 'none/report.html'"),
+        ("--report report.txt -o out.nnef", "a report is a page: call it x.html"),
+        ("--report out.html -o out.html", "'out.html' is the report, and MODEL or OUT as well"),
+        ("--report report.html -o none/out.nnef", "cannot write 'none/out.nnef'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_leaves_nothing_behind(
+    words: str, message: str, folder: Path
+) -> None:
+    before = sorted(p.name for p in folder.iterdir())
+    result = CliRunner().invoke(main, ["model.nnef", *words.split()])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert sorted(p.name for p in folder.iterdir()) == before
+    assert (folder / "there.html").read_text("utf-8") == "mine"
+
+
+def test_compiling_does_not_import_the_reports(folder: Path) -> None:
+    program = (
+        "import sys; from nnef_grad.cli import main\n"
+        "main(['model.nnef', '-o', 'out.nnef'], standalone_mode=False)\n"
+        "assert 'nnef_grad.autodiff.differentiate' in sys.modules\n"
+        "print([name for name in sys.modules if 'reports' in name])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment(),
+        check=False,
+    )
+    assert done.stdout == "[]\n", done.stderr

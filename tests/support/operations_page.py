@@ -1,0 +1,258 @@
+"""docs/operations.md: how each standard operation is differentiated, made of the rules."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import nnef_grad
+from nnef_grad.autodiff.rule_files import SUFFIX
+from nnef_grad.autodiff.rules import Rules, derivative_library
+from nnef_grad.language.library import FragmentFile, standard
+from nnef_grad.ops import DECOMPOSITIONS, RULES
+from nnef_grad.ops.traits import DECISIONS, SOURCES, STEPS
+from support.formulas import NoFormulaError, formulas
+from support.operation_models import models
+
+HEAD = """# How each operation is differentiated
+
+All {count} operations of the NNEF 1.0.5 standard library. The page is made of the rules, and
+a test fails where it does not agree with them.
+
+- **rule**: a derivative of its own, written in NNEF in
+  [`derivatives.nnef`](../nnef_grad/autodiff/derivatives.nnef), or in Python beside the
+  operation's shape function where it needs shapes.
+- **body**: its definition is differentiated, from the standard library or, where it needs
+  shapes, in Python.
+- **zero**: a step function. The derivative is zero wherever there is one.
+- **none**: there is nothing to differentiate. `SOURCES` have no operands; the results of
+  `DECISIONS` are truth values and indices.
+
+What has no derivative is listed by name in [`ops/traits.py`](../nnef_grad/ops/traits.py):
+it is never for want of a rule.
+
+Every operation that a rule or a body uses is in the table, so every backward graph can be
+differentiated again. Where the derivative is a choice, [the conventions](conventions.md) say
+which.
+
+| operation | how | where |
+|---|---|---|
+"""
+EACH = """
+## Formulas and rules
+
+A bar marks a gradient: $\\bar{x}$ is what the rules call `dx`, the derivative of the outputs of
+the graph with respect to $x$. A dot is a product of elements; matrices side by side, in
+`matmul` and `linear`, are multiplied as matrices. A rule knows nothing of broadcasting: where an operand was broadcast,
+its gradient is summed afterwards. Where a rule is written in Python, an example shows what it
+emits.
+"""
+
+# Of the rules in Python, and where the text of a rule says less than a formula.
+FORMULAS = {
+    "matmul": (r"\bar{A} = \bar{C} \, B^T", r"\bar{B} = A^T \, \bar{C}"),
+    "add_n": (r"\bar{x}_i = \bar{y}",),
+    "sum_reduce": (r"\bar{x}_i = \bar{y}",),
+    "mean_reduce": (r"\bar{x}_i = \frac{\bar{y}}{n}",),
+    "max_reduce": (
+        r"\bar{x}_i = \begin{cases} \frac{\bar{y}}{k} & \text{if } x_i = y \\"
+        r" 0 & \text{otherwise} \end{cases}",
+    ),
+    "moments": (
+        r"\bar{x}_i = \frac{\overline{\text{mean}}}{n}"
+        r" + \frac{2 \cdot \overline{\text{variance}}}{n} \cdot \left(x_i - \text{mean}\right)",
+    ),
+    "conv": (
+        r"\overline{\text{input}} = \text{deconv}\left(\overline{\text{output}}, \text{filter}\right)",
+        r"\overline{\text{bias}} = \overline{\text{output}}",
+    ),
+    "deconv": (
+        r"\overline{\text{input}} = \text{conv}\left(\overline{\text{output}}, \text{filter}\right)",
+        r"\overline{\text{bias}} = \overline{\text{output}}",
+    ),
+    "box": (
+        r"\overline{\text{input}} = \text{debox}\left(\overline{\text{output}}\right)",
+    ),
+    "debox": (
+        r"\overline{\text{input}} = \text{box}\left(\overline{\text{output}}\right)",
+    ),
+    "max_pool": (
+        r"\overline{\text{input}} = \text{desample}\left(\overline{\text{output}},"
+        r" \text{argmax pool}\left(\text{input}\right)\right)",
+    ),
+    "max_pool_with_index": (
+        r"\overline{\text{input}} = \text{desample}\left(\overline{\text{output}},"
+        r" \text{index}\right)",
+    ),
+    "avg_pool": (
+        r"\overline{\text{input}} = \text{debox}\left(\frac{\overline{\text{output}}}{n}\right)",
+    ),
+    "sample": (
+        r"\overline{\text{input}} = \text{desample}\left(\overline{\text{output}},"
+        r" \text{index}\right)",
+    ),
+    "desample": (
+        r"\overline{\text{input}} = \text{sample}\left(\overline{\text{output}}, \text{index}\right)",
+    ),
+}
+FORMULAS["min_reduce"] = FORMULAS["max_reduce"]
+NOTES = {
+    "matmul": "Where neither factor is transposed; the rule has the other three cases.",
+    "sum_reduce": "Each element receives the gradient of its sum.",
+    "mean_reduce": "$n$ is the number of elements of each mean.",
+    "max_reduce": "$k$ is the number of elements that share the maximum.",
+    "min_reduce": "$k$ is the number of elements that share the minimum.",
+    "moments": "$n$ is the number of elements of each mean.",
+    "box": "Of a mean, the gradient is first divided by the volume of the window.",
+    "debox": "The result is divided by the volume of the window if the operation is.",
+    "max_pool": "A maximum that lies in the border receives nothing.",
+    "avg_pool": "$n$ is the number of elements of each window.",
+    "conv": "The gradient of the filter is a convolution of the input with the gradient.",
+    "deconv": "The gradient of the filter is a convolution of the gradient with the input.",
+}
+
+
+@cache
+def page() -> str:
+    """The whole page."""
+    table = [f"| {link(name)} | {how(name)} | {where(name)} |" for name in standard()]
+    head = HEAD.format(count=len(table)) + "\n".join(table)
+    sections = map(section, filter(is_derived, standard()))
+    return "\n\n".join([head, EACH.strip(), *sections]) + "\n"
+
+
+def link(name: str) -> str:
+    """The name, as a link to the section about it."""
+    return f"[`{name}`](#{name})" if is_derived(name) else f"`{name}`"
+
+
+def is_derived(name: str) -> bool:
+    return how(name) != "none"
+
+
+def how(name: str) -> str:
+    """How an operation is differentiated."""
+    if name in SOURCES | DECISIONS:
+        return "none"
+    if name in STEPS:
+        return "zero"
+    if Rules().rule(name) is not None:
+        return "rule and body" if name in DECOMPOSITIONS else "rule"
+    return "body"
+
+
+LISTED = {"SOURCES": SOURCES, "DECISIONS": DECISIONS, "STEPS": STEPS}
+
+
+def where(name: str) -> str:
+    """The files that say so, with what stands there."""
+    places = [
+        f"`{table}` in ops/traits.py" for table in LISTED if name in LISTED[table]
+    ]
+    if name + SUFFIX in derivative_library():
+        places.append(f"`{name}{SUFFIX}` in derivatives.nnef")
+    elif name in RULES:
+        places.append(_python(RULES[name]))
+    if name in DECOMPOSITIONS:
+        places.append(_python(DECOMPOSITIONS[name].build))
+    if not places and how(name) == "body":
+        places.append("stdlib.nnef")
+    return ", ".join(places)
+
+
+def _python(function: object) -> str:
+    names = (getattr(function, "__module__"), getattr(function, "__name__"))  # noqa: B009
+    module, name = names
+    return f"`{name}` in {module.removeprefix('nnef_grad.').replace('.', '/')}.py"
+
+
+# ---- One operation ----
+
+
+def section(name: str) -> str:
+    """The formulas of an operation, what is to be said of them, and the rule."""
+    typeset = [f"$$\n{formula}\n$$" for formula in formulas_of(name)]
+    parts = [f"### {name}", *typeset, *remarks(name), *rules(name)]
+    return "\n\n".join(parts)
+
+
+def formulas_of(name: str) -> tuple[str, ...]:
+    """The derivative, as formulas."""
+    if name in FORMULAS:
+        return FORMULAS[name]
+    if how(name) == "zero":
+        return (r"\bar{x} = 0",)
+    rule = derivative_library().get(name + SUFFIX)
+    return tuple(formulas(rule)) if rule else _body(name)
+
+
+def _body(name: str) -> tuple[str, ...]:
+    """What the operation computes, where its derivative is that of its body."""
+    fragment = standard()[name]
+    if how(name) != "body" or fragment.body is None:
+        return ()
+    try:
+        return tuple(formulas(fragment))
+    except NoFormulaError:
+        return ()
+
+
+def remarks(name: str) -> Iterator[str]:
+    """What is to be known beside the formulas."""
+    if name in NOTES:
+        yield NOTES[name]
+    elif name in RULES and name not in FORMULAS:
+        yield prose_of(RULES[name])
+    if name in DECOMPOSITIONS and how(name) == "body":
+        yield prose_of(DECOMPOSITIONS[name].build)
+    if how(name) == "body":
+        yield "It is differentiated through its body."
+
+
+def prose_of(function: Callable[..., object]) -> str:
+    """What a function says of itself."""
+    return " ".join((inspect.getdoc(function) or "").split())
+
+
+def rules(name: str) -> Iterator[str]:
+    """The rule as text; of what Python does, an example."""
+    if name + SUFFIX in derivative_library():
+        yield fenced(text_of(derivative_library(), name + SUFFIX))
+    elif how(name) == "body" and standard()[name].body is not None:
+        yield fenced(text_of(standard(), name))
+    elif name in RULES:
+        yield f"For example, `{example(name)[0]}` becomes"
+        yield fenced(example(name)[1])
+
+
+def text_of(library: FragmentFile, name: str) -> str:
+    """The text of a fragment with a body, with the comment before it."""
+    pattern = rf"(?:^#[^\n]*\n)*^fragment {name}\b.*?^\}}"
+    found = re.search(pattern, library.text, re.DOTALL | re.MULTILINE)
+    assert found
+    return found[0]
+
+
+def fenced(text: str) -> str:
+    return f"```nnef\n{text.strip()}\n```"
+
+
+@cache
+def example(name: str) -> tuple[str, str]:
+    """A statement with the operation, and what its gradients are."""
+    call = re.compile(rf".* = {name}\(.*\)")
+    for model in models():
+        if model.operation == name:
+            graph = nnef_grad.loads(model.text)
+            backward = nnef_grad.dumps(nnef_grad.differentiate(graph))
+            for paragraph in backward.split("\n\n"):
+                comment, _, lines = paragraph.strip().partition("\n")
+                if call.fullmatch(comment.removeprefix("# ")):
+                    return comment.removeprefix("# "), _dedent(lines)
+    raise AssertionError(name)
+
+
+def _dedent(lines: str) -> str:
+    return "\n".join(line.strip() for line in lines.rstrip("}\n ").splitlines())

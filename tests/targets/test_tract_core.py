@@ -1,0 +1,146 @@
+"""Operations of tract's own registry: what is written, and that it is read again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.checks import document
+from support.rereading import reread
+from support.runtimes import needs
+from support.runtimes.cases import Case
+from support.runtimes.matrix import Example, retyped, verdicts
+
+import nnef_grad
+from nnef_grad.interpreter.random_values import random_values
+from nnef_grad.targets import Lowered, lower, weights
+
+LOOKUP = document(
+    "i = external<integer>(shape = [2, 3]);\n"
+    "w = variable(shape = [5, 4], label = 'w');\ny = gather(w, i);",
+    "i",
+)
+MATRICES = document(
+    "x = external(shape = [2, 4]);\nw = variable(shape = [3, 4], label = 'w');\n"
+    "y = matmul(x, w, transposeB = true);\nz = matmul(y, w);",
+    "x",
+    "z",
+)
+CUBE = document("x = external(shape = [2, 3]);\ny = pow(x, 3.0);")
+CHOICE = document("x = external(shape = [2, 3]);\ny = relu(x);")
+POSITION = document(
+    "x = external(shape = [2, 3]);\ni = argmax_reduce(x, axes = [1]);\n"
+    "n = cast<scalar>(i);\ny = mul(n, x);"
+)
+TEXTS = {
+    "a table": LOOKUP,
+    "a cube": CUBE,
+    "a choice": CHOICE,
+    "a position": POSITION,
+    "a matrix": MATRICES,
+}
+
+
+def backward(text: str, target: str = "tract") -> tuple[nnef_grad.Graph, Lowered]:
+    graph = nnef_grad.differentiate(nnef_grad.loads(text)).graph
+    return graph, lower(graph, target)
+
+
+def written(text: str) -> list[str]:
+    """The statements of its backward graph for tract, after the inputs."""
+    body = nnef_grad.dumps(backward(text)[1].graph).split("\n{\n")[1]
+    lines = [line.strip() for line in body.splitlines()]
+    kept = [line for line in lines if " = " in line and not line.startswith("#")]
+    return [line for line in kept if "external" not in line and "variable" not in line]
+
+
+def test_gradients_of_rows_are_added_where_they_are_from() -> None:
+    assert written(LOOKUP)[-2:] == [
+        "grad_w_zeros = tract_core_broadcast(0.0, shape = [5, 4]);",
+        "grad_w = tract_core_scatter_nd(grad_w_zeros, column_y, rows_y, reduction = 'add');",
+    ]
+
+
+def test_integers_stay_integers() -> None:
+    _, lowered = backward(LOOKUP)
+    assert [t.dtype for t in lowered.graph.inputs] == ["integer", "scalar"]
+
+
+def test_numbers_in_choices_are_tensors() -> None:
+    assert [line for line in written(CHOICE) if "grad" in line or "mask" in line] == [
+        "mask_y_filled = tract_core_broadcast(0.0, shape = [2, 3]);",
+        "mask_y = gt(y, mask_y_filled);",
+        "grad_x = select(mask_y, grad_y, mask_y_filled);",
+    ]
+
+
+def test_further_products_read_large_variables_by_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(weights, "MOST_FOLDED", 11)
+    forward = nnef_grad.loads(MATRICES)
+    lowered = lower(forward, "tract")
+    names = [op.name for op in lowered.graph.operations]
+    assert names.count("slice") == 2
+    assert names.count("concat") == 1
+    values = random_values(forward, seed=1)
+    expected = nnef_grad.evaluate(forward, values.inputs, values.variables)["z"]
+    found = nnef_grad.evaluate(lowered.graph, values.inputs, values.variables)["z"]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_variable_that_is_read_once_stays_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(weights, "MOST_FOLDED", 11)
+    text = MATRICES.replace("z = matmul(y, w)", "z = copy(y)")
+    operations = lower(nnef_grad.loads(text), "tract").graph.operations
+    assert "slice" not in [op.name for op in operations]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_is_written_is_read_and_differentiated_again(name: str) -> None:
+    graph, lowered = backward(TEXTS[name])
+    values = random_values(graph, seed=3)
+    again = reread(lowered, values.variables)
+    assert again.inputs == lowered.graph.inputs
+    wrt = [t.name for t in graph.inputs if t.dtype == "scalar"]
+    twice = nnef_grad.differentiate(graph, wrt=wrt).graph
+    twice_again = nnef_grad.differentiate(again, wrt=wrt).graph
+    fed = random_values(twice, seed=3)
+    variables = {**fed.variables, **lowered.data}
+    expected = nnef_grad.evaluate(twice, fed.inputs, fed.variables)
+    found = nnef_grad.evaluate(twice_again, fed.inputs, variables)
+    for output, array in expected.items():
+        np.testing.assert_allclose(found[output], array, 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_tract_computes_the_same(name: str) -> None:
+    needs("tract")
+    graph, lowered = backward(TEXTS[name])
+    values = random_values(graph, seed=5)
+    expected = nnef_grad.evaluate(graph, values.inputs, values.variables)
+    case = Case(
+        nnef_grad.dumps(lowered.graph),
+        values.inputs,
+        {**values.variables, **lowered.data},
+    )
+    (verdict,) = verdicts("tract", {name: Example(case, expected)}).values()
+    assert verdict.word == "ok", verdict
+
+
+@pytest.mark.parametrize("target", ["tract-standard", "onnx", "khronos"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_is_lowered_for_tract_is_lowered_for_others(
+    name: str, target: str
+) -> None:
+    graph, lowered = backward(TEXTS[name])
+    other = lower(lowered.graph, target)
+    assert not other.graph.fragments
+    values = random_values(graph, seed=7)
+    expected = nnef_grad.evaluate(graph, values.inputs, values.variables)
+    variables = {**values.variables, **lowered.data, **other.data}
+    fed = retyped(values.inputs, other.graph)
+    found = nnef_grad.evaluate(other.graph, fed, variables)
+    for output, array in expected.items():
+        np.testing.assert_allclose(found[output], array, 1e-6, 1e-6)

@@ -1,0 +1,164 @@
+"""The pages of the documentation: all that they show runs, and is what is printed.
+`--rewrite-cases` brings them up to date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from support.pages import BLOCK, ROOT, Session
+
+import nnef_grad
+from nnef_grad import interop
+
+DOCS = ROOT / "docs"
+SAMPLE = ROOT / "samples" / "mlp.nnef"
+
+
+def trained(folder: Path) -> None:
+    """The models of the pages about training: the perceptron with data."""
+    graph = nnef_grad.load(SAMPLE)
+    generator = np.random.default_rng(0)
+    data = {
+        str(op.attributes["label"]): generator.standard_normal(
+            op.outputs[0].shape, dtype=np.float32
+        )
+        for op in graph.operations
+        if op.name == "variable"
+    }
+    nnef_grad.save(graph, folder / "model", data=data)
+    nnef_grad.save(graph, folder / "model.nnef.tgz", data=data)
+    nnef_grad.save(graph, folder / "quantized", data=data)
+    entry = '"hidden": linear_quantize(min = 0.0, max = 6.0, bits = 8);\n'
+    (folder / "quantized" / "graph.quant").write_text(entry, "utf-8")
+    interop.to_onnx(graph, folder / "model.onnx", data)
+
+
+TONES = ROOT / "samples" / "exported" / "tones"
+
+
+def heard(folder: Path) -> None:
+    """The network of the page about tract, and what its device has heard."""
+    copytree(TONES, folder / "tones")
+    random = np.random.default_rng(0)
+    pitches = random.integers(4, size=(100, 32))
+    turns = (pitches + 1)[:, :, None, None] * 0.11 * np.arange(64)
+    sounds = np.sin(2 * np.pi * turns).astype(np.float32)
+    targets = np.eye(4, dtype=np.float32)[pitches]
+    np.savez(folder / "heard.npz", sounds=sounds, targets=targets)
+
+
+def has_learned(folder: Path, printed: str) -> None:
+    """The last layer has changed, and the loss is small."""
+    before, after = nnef_grad.load_data(TONES), nnef_grad.load_data(folder / "tones")
+    changed = {label for label in before if (before[label] != after[label]).any()}
+    assert changed == {"head.weight", "head.bias"}
+    assert float(printed.removeprefix("loss ")) < 0.1
+
+
+def is_trained(folder: Path, printed: str) -> None:
+    """A hundred steps were made, and all variables were written."""
+    assert "\n100 0." in printed
+    written = nnef_grad.load_data(folder / "trained")
+    assert sorted(written) == sorted(nnef_grad.load_data(folder / "model"))
+
+
+def nothing(folder: Path, printed: str = "") -> None:
+    """The samples are all that is needed, and the page says what comes out."""
+
+
+class Page(NamedTuple):
+    """What following a page takes.
+
+    Attributes:
+        needs: the packages that have to be installed.
+        begin: makes what the reader has already.
+        end: tests what has come out, by the folder and by what was printed.
+        without: the modules that programs of the page cannot import.
+    """
+
+    needs: tuple[str, ...] = ()
+    begin: Callable[[Path], None] = nothing
+    end: Callable[[Path, str], None] = nothing
+    without: tuple[str, ...] = ()
+
+
+PLAIN = Page()
+ONNX = Page(needs=("onnx", "onnxruntime"))
+TRAINED = ONNX._replace(begin=trained)
+PAGES: dict[str, Page] = {
+    "README.md": Page(needs=("onnx",)),
+    "CONTRIBUTING.md": PLAIN,
+    "SECURITY.md": PLAIN,
+    **dict.fromkeys(
+        (
+            *("docs/index.md", "docs/interface.md", "docs/broadcasting.md"),
+            *("docs/architecture.md", "docs/conventions.md", "docs/onnx.md"),
+            *("docs/distributed.md", "docs/api/compiler.md", "docs/api/errors.md"),
+            *("docs/api/interop.md", "docs/api/torch.md", "docs/api/training.md"),
+            *("docs/tutorials/first-gradient.md", "docs/tutorials/own-rule.md"),
+            *("docs/tutorials/second-order.md", "docs/how-to/check.md"),
+            *("docs/how-to/cost.md", "docs/how-to/errors.md"),
+            *("docs/how-to/exports.md", "docs/how-to/fragments.md"),
+            *("docs/how-to/runtimes.md", "docs/report.md"),
+        ),
+        PLAIN,
+    ),
+    "docs/tutorials/from-pytorch.md": Page(needs=("onnx",)),
+    "docs/tutorials/onnx-runtime.md": ONNX,
+    "docs/tutorials/training.md": ONNX,
+    "docs/tutorials/tract.md": Page(needs=("tract",)),
+    "docs/how-to/converters.md": Page(needs=("nnef",)),
+    "docs/how-to/models-with-data.md": TRAINED,
+    "docs/how-to/pytorch-module.md": TRAINED,
+    "docs/training.md": TRAINED._replace(end=is_trained),
+    "docs/tract.md": Page(("tract",), heard, has_learned, ("nnef_grad", "torch")),
+}
+# Pages that are made of tables of the code, whose own tests hold them.
+MADE = {
+    *("command-line.md", "operations.md", "runtimes.md", "differences.md"),
+    *("dialects.md", "models.md", "speed.md"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_can_be_followed(
+    name: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = PAGES[name]
+    for package in page.needs:
+        pytest.importorskip(package)
+    (tmp_path / "samples").symlink_to(ROOT / "samples")
+    page.begin(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    session = Session(tmp_path, page.without)
+    text = (ROOT / name).read_text("utf-8")
+    current = session.follow(text)
+    if request.config.getoption("--rewrite-cases"):
+        (ROOT / name).write_text(current, "utf-8")
+    else:
+        assert current == text
+    page.end(tmp_path, session.everything)
+
+
+def test_every_page_is_followed_by_a_test() -> None:
+    pages = {str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md")}
+    assert pages - {f"docs/{name}" for name in MADE} == {
+        name for name in PAGES if name.startswith("docs/")
+    }
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_snippet_is_hidden_from_the_tests(name: str) -> None:
+    rest = BLOCK.sub("", (ROOT / name).read_text("utf-8"))
+    assert "```" not in rest
+    assert not re.search(r"^\n {4}(?! )", rest, re.MULTILINE), "an indented block"

@@ -1,0 +1,71 @@
+"""The site of the documentation, as far as it can be tested without building it: `make
+docs` follows every link of the built one.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from links import broken, loaded
+from support.pages import ROOT
+
+import nnef_grad
+from nnef_grad import interop, torch, training
+
+DOCS = ROOT / "docs"
+# Pages that the build makes of files elsewhere.
+MOVED = {"changelog.md", "contributing.md", "security.md"}
+
+
+def test_the_pictures_are_those_of_the_script() -> None:
+    script = runpy.run_path(str(DOCS / "pictures" / "draw.py"))
+    drawn = script["drawn"]()
+    assert {path: path.read_text("utf-8") for path in drawn} == drawn
+    assert set(drawn) == set((DOCS / "pictures").glob("*.svg"))
+
+
+def test_the_navigation_has_every_page() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    named = re.findall(r"[\w/-]+\.md", navigation)
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert sorted(named) == sorted(pages | MOVED)
+
+
+@pytest.mark.parametrize(
+    ("package", "names"),
+    [
+        ("nnef_grad", nnef_grad.__all__),
+        ("nnef_grad.interop", interop.__all__),
+        ("nnef_grad.training", training.__all__),
+        ("nnef_grad.torch", torch.__all__),
+    ],
+)
+def test_the_reference_has_every_name(package: str, names: list[str]) -> None:
+    pages = "".join(path.read_text("utf-8") for path in (DOCS / "api").glob("*.md"))
+    missing = [
+        name
+        for name in names
+        if not re.search(rf"^::: {package}(\.\w+)*\.{name}$", pages, re.MULTILINE)
+        and not re.search(rf"^::: nnef_grad\.{name}$", pages, re.MULTILINE)
+    ]
+    assert missing == []
+
+
+def test_the_check_of_links(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#there">x</a> <a href="b.html#gone">x</a> <a href="c.html">x</a>'
+        '<a href="https://example.org">x</a> <img src="https://example.org/x.png">'
+    )
+    (tmp_path / "b.html").write_text('<p id="there"></p>')
+    (tmp_path / "s.css").write_text("p { background: url(https://example.org/y.png) }")
+    assert list(broken(tmp_path)) == [
+        "a.html: b.html#gone has no such anchor",
+        "a.html: c.html leads nowhere",
+    ]
+    assert list(loaded(tmp_path)) == [
+        "a.html loads https://example.org/x.png",
+        "s.css loads //example.org/y.png",
+    ]
