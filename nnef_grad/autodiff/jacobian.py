@@ -26,6 +26,7 @@ from nnef_grad.collector import collector_paused
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.ops.shape import reshaped
 
 # The most elements of a Jacobian, and of the output that it is the derivative of.
@@ -63,9 +64,11 @@ def jacobian(
             or a Jacobian would have more than 100,000,000 elements or the output more
             than 10,000.
         NoDerivativeError: operations on the way have no derivative.
+        InvalidGraphError: an extent has no number.
     """
     rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
+    refuse_symbols(graph, "a Jacobian cannot have")
     output, targets = _output(graph, outputs), wrt_tensors(graph, wrt)
     _check_sizes(output, targets)
     backward = differentiate(

@@ -24,6 +24,7 @@ from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.minimum_cut import minimum_cut
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import UsageError
+from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, external
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
@@ -190,7 +191,7 @@ def _is_free(operation: Operation) -> bool:
 
 
 def _size(tensor: Tensor) -> float:
-    return inf if _is_index(tensor) else byte_size(tensor)
+    return inf if _is_index(tensor) else nominal(byte_size(tensor))
 
 
 def _is_index(tensor: Tensor) -> bool:

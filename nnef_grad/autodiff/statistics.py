@@ -10,6 +10,7 @@ from typing import Any
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.graph.ir import Graph, Operation, Shape
+from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
 from nnef_grad.ops.liveness import memory_alive, views_of
 from nnef_grad.ops.traits import FED
@@ -81,8 +82,13 @@ class Statistics:
 
 
 def statistics(graph: Graph | Backward) -> Statistics:
-    """The static costs of a graph, or of the backward graph of one."""
+    """The static costs of a graph, or of the backward graph of one.
+
+    Raises:
+        InvalidGraphError: an extent has no number.
+    """
     flat = graph.graph if isinstance(graph, Backward) else graph
+    refuse_symbols(flat, "statistics cannot count")
     views = views_of(flat)
     computed = [t for op in flat.operations if op.name not in FED for t in op.outputs]
     costs = tuple(_costs(flat))

@@ -6,14 +6,34 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.errors import UsageError
-from nnef_grad.graph.extents import Extent, OpenExtentError, symbols_of
+from nnef_grad.errors import InvalidGraphError, NnefGradError, UsageError
+from nnef_grad.graph.extents import (
+    Extent,
+    OpenExtentError,
+    has_symbols,
+    nominal,
+    symbol,
+    symbols_of,
+)
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 
 
 def symbols(graph: Graph) -> list[str]:
     """The names of the symbols of a graph, sorted. All are in the shapes of its inputs."""
     return symbols_of(tuple(tensor.shape for tensor in graph.inputs))
+
+
+def refuse_symbols(
+    graph: Graph, what: str, kind: type[NnefGradError] = InvalidGraphError
+) -> None:
+    """Raises an error, at the input that has it, if an extent has no number; `what` says
+    what needs one.
+    """
+    for operation in graph.operations if symbols(graph) else ():
+        if operation.name == "external" and has_symbols(operation.outputs[0].shape):
+            (name, *_) = symbols_of(operation.outputs[0].shape)
+            message = f"{what} the extent '{name}', which has no number"
+            raise kind(message, operation.span, remedy="symbol")
 
 
 class number_needed_by:  # noqa: N801
@@ -77,7 +97,7 @@ def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for tensor in graph.inputs:
-        given = shapes.get(tensor.name, tensor.shape)
+        given = shapes.get(tensor.name, ())
         if len(given) != tensor.rank:
             continue
         for extent, number in zip(tensor.shape, given, strict=True):
@@ -90,3 +110,11 @@ def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
                 message = f"'{name}' is both {both} in the shapes of the inputs"
                 raise UsageError(message)
     return found
+
+
+def at_numbers(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """A number for each symbol of a graph: the one that inputs of these shapes have, or a
+    usual one.
+    """
+    usual = {name: nominal(symbol(name)) for name in symbols(graph)}
+    return usual | numbers_of(graph, shapes)

@@ -23,6 +23,7 @@ from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.passes import prune
+from nnef_grad.graph.symbols import at_numbers, with_numbers
 from nnef_grad.interpreter import results, with_bodies
 from nnef_grad.interpreter.feeds import Data
 from nnef_grad.interpreter.memory import refuse_too_large
@@ -156,7 +157,8 @@ def check(
     Args:
         graph: the forward graph.
         backward: its derivative, from `differentiate` or `jacobian`.
-        inputs: values for some inputs, by name; the others are random.
+        inputs: values for some inputs, by name; the others are random. Symbols in the
+            shapes have the numbers that these have, or 8.
         variables: values for some variables, by label; the others are random.
         seed: the seed of the random numbers.
         rules: the evaluations of the user's own operations.
@@ -171,6 +173,9 @@ def check(
     """
     rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
+    numbers = at_numbers(graph, {n: np.shape(x) for n, x in (inputs or {}).items()})
+    graph = with_numbers(graph, numbers)
+    backward = replace(backward, graph=with_numbers(backward.graph, numbers))
     forward = _without_dead(with_bodies(graph, rules), backward)
     refuse_too_large(forward, backward.graph, memory)
     point = point_of(forward, inputs or {}, variables or {}, seed, rules)

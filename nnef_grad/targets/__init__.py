@@ -20,11 +20,10 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
-from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
-from nnef_grad.graph.symbols import number_needed_by, symbols
+from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
 from nnef_grad.ops.traits import DATA, LAYERS
 
 # Importing the families enters their lowerings.
@@ -101,7 +100,8 @@ def lower(graph: Graph, target: str) -> Lowered:
         return Lowered(_without_loops(graph))
     common = CommonSubset(runtimes)
     if not common.registries:
-        _refuse_symbols(graph, runtimes)
+        titles = " and ".join(runtime.title for runtime in runtimes)
+        refuse_symbols(graph, f"{titles} cannot run", UnsupportedError)
     if REGISTRY in common.registries:
         body = partial(_in_rounds, target=target, common=common, last=_LAST)
         graph = put_constants_before_loops(with_bodies(graph, body))
@@ -223,19 +223,6 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
         fill(emit, value, result.shape) if isinstance(result, Tensor) else value
         for value, result in pairs
     ]
-
-
-def _refuse_symbols(graph: Graph, runtimes: Sequence[Runtime]) -> None:
-    """Raises `UnsupportedError` where an extent has no number."""
-    open_names = symbols(graph)
-    lacking = " and ".join(runtime.title for runtime in runtimes)
-    if open_names:
-        message = (
-            f"{lacking} cannot run the extent '{open_names[0]}', which has no number"
-        )
-        inputs = (op for op in graph.operations if op.name == "external")
-        place = next(op.span for op in inputs if symbols_of(op.outputs[0].shape))
-        raise UnsupportedError(message, place, remedy="symbol")
 
 
 def _problem(operation: Operation, runtimes: Sequence[Runtime]) -> Problem:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from operator import index
 
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
@@ -212,6 +213,12 @@ def beside_space(op: Operation) -> bool:
 
 
 # ---- Windows ----
+
+
+@Condition
+def no_channels(op: Operation) -> bool:
+    """There are no channels; how many there are must be known."""
+    return any(index(extent) == 0 for extent in _operand(op)[1:2])
 
 
 def _windowed(holds: Callable[[Windows], bool]) -> Condition:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, put_bodies
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of, tensors
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.traits import LAYERS, PRODUCTS
@@ -154,11 +155,13 @@ def _doubled(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """The repetition of twice the element: two elements are no single one."""
     (x,), axes = op.inputs, _repeated_axes(op)
     repeats = list(op.attributes["repeats"])
-    axis = next((a for a in axes if repeats[a] % 2 == 0), axes[0])
+    numbers = (a for a in axes if not has_symbols(repeats[a]))
+    axis = next((a for a in numbers if repeats[a] % 2 == 0), axes[0])
     count = repeats[axis]
-    repeats[axis] = (count + 1) // 2
+    # Half of a symbol may be no number: twice as many are made, and half of them taken.
+    repeats[axis] = count if has_symbols(count) else (count + 1) // 2
     twice = emit("concat", [x, x], axis=axis, hint="twice")
-    if max(repeats) == 1:
+    if {*repeats} == {1}:
         return [twice]
     return [section(emit, emit("tile", twice, repeats=repeats), {axis: (0, count)})]
 

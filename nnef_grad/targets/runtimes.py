@@ -198,7 +198,8 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("deconv", ALL, when.biased & when.uncovered),
     ("deconv", "tract", when.always),
     ("deconv", "onnx", when.automatic & (when.sized | when.spaced)),
-    # Pools and boxes
+    # Pools and boxes. tract makes filters of windows.
+    ("max_pool avg_pool box", "tract", when.no_channels),
     ("max_pool avg_pool", ALL, _POOL),
     ("max_pool avg_pool", "onnx", when.wide),
     ("max_pool", "tract onnx", when.reading & when.other_than(border="ignore")),

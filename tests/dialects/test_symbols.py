@@ -43,6 +43,9 @@ MODELS = {
     "softmax": DENSE + "y = softmax(h, axes = [1]);",
     "mean": DENSE + "y = mean_reduce(h, axes = [0]);",
     "mean_of_all": DENSE + "y = mean_reduce(h * h, axes = [0, 1]);",
+    "mean_of_products": DENSE
+    + """u = variable(shape = [5, 4], label = 'u');
+         y = mean_reduce(linear(h, u, 0.0), axes = [0]);""",
     "moments": DENSE + "m, v = moments(h, axes = [0]); y = (h - m) / sqrt(v + 0.1);",
     "broadcast": DENSE + "y = h * (mean_reduce(h, axes = [0]) + 1.0);",
     "tile": DENSE + "y = tile(sum_reduce(h, axes = [0]), repeats = [B, 1]) * h;",
@@ -256,6 +259,53 @@ def test_the_command_names_the_cure(tmp_path: Path) -> None:
     assert not out.exists()
     assert CliRunner().invoke(main, [*words, "--symbol", "B=2"]).exit_code == 0
     assert "shape = [2, 3]" in out.read_text()
+
+
+@pytest.mark.parametrize("option", ["--stats", "--jacobian"])
+def test_what_only_numbers_have(option: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.nnef"
+    path.write_text(document(MODELS["softmax"]))
+    result = CliRunner().invoke(main, [str(path), option])
+    assert result.exit_code == 2
+    assert "the extent 'B', which has no number: give it one" in result.stderr
+    assert CliRunner().invoke(main, [str(path), option, "--batch", "2"]).exit_code == 0
+
+
+def test_channels_of_pools_in_tract() -> None:
+    pool = "y = max_pool(x, size = [1, 1, 2, 2], border = 'ignore');"
+    text = document(f"x = external(shape = [2, B, 4, 4]); {pool}")
+    with pytest.raises(NnefGradError, match="max_pool: the extent B has") as caught:
+        lower(nnef_grad.loads(text), "tract")
+    assert place(caught.value) == "max_pool"
+
+
+# ---- What is made of gradients ----
+
+
+@pytest.mark.parametrize("model", ["mean", "classifier"])
+def test_two_halves(model: str) -> None:
+    graph = nnef_grad.loads(document(MODELS[model]))
+    backward, data = nnef_grad.differentiate(graph), data_of(graph)
+    halves = nnef_grad.split(graph, backward)
+    for batch in BATCHES:
+        fed = drawn(with_numbers(backward.graph, {"B": batch}), batch)
+        kept = nnef_grad.evaluate(halves.forward, {"x": fed["x"]}, data)
+        rest = {t.name: (fed | kept)[t.name] for t in halves.backward.inputs}
+        wanted = nnef_grad.evaluate(backward, fed, data)
+        agree(nnef_grad.evaluate(halves.backward, rest, data), wanted, 1e-12)
+
+
+# ---- Central differences ----
+
+
+def test_gradients_are_checked_at_numbers() -> None:
+    graph = nnef_grad.loads(document(MODELS["mean"]))
+    backward = nnef_grad.differentiate(graph)
+    checked = nnef_grad.check(graph, backward)
+    assert checked.passed
+    assert {g.shape for g in checked.gradients} >= {(8, 3)}
+    given = nnef_grad.check(graph, backward, inputs={"x": np.ones((2, 3))})
+    assert {g.shape for g in given.gradients} >= {(2, 3)}
 
 
 # ---- Training ----
