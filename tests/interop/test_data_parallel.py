@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,6 +31,11 @@ from nnef_grad.torch import Module
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "samples" / "data_parallel.py"
 COUNT = 2
+# An interpreter that ends while a thread of gloo drops work that it has done is aborted
+# (https://github.com/pytorch/pytorch/issues/190489): on a busy machine, one run in twenty,
+# after all is trained and saved. It says nothing of the training, so the run is made again.
+ENDED_TOO_EARLY = "terminate called without an active exception"
+ATTEMPTS = 4
 Examples = tuple[torch.Tensor, torch.Tensor]
 TEXT = """
 version 1.0;
@@ -80,9 +86,7 @@ def test_two_processes_have_the_gradients_of_one(
         pytest.importorskip("onnx")
         pytest.importorskip("onnxruntime")
     x, target = save(tmp_path / "model")
-    multiprocessing.spawn(
-        data_parallel.share, (COUNT, tmp_path, runtime, x, target), COUNT
-    )
+    spawn(data_parallel.share, (COUNT, tmp_path, runtime, x, target))
     module = Module(tmp_path / "model", runtime)
     expected = data_parallel.gradients_of(module, x, target)
     trained = _trained_by_one(Module(tmp_path / "model", runtime), x, target)
@@ -93,6 +97,16 @@ def test_two_processes_have_the_gradients_of_one(
             assert error < 1e-6
         for name, wanted in trained.items():
             torch.testing.assert_close(state[name], wanted, rtol=1e-5, atol=1e-6)
+
+
+def spawn(function: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            multiprocessing.spawn(function, arguments, COUNT)
+            return
+        except multiprocessing.ProcessExitedException as error:
+            if error.signal_name != "SIGABRT" or not left:
+                raise
 
 
 def _trained_by_one(
@@ -117,6 +131,17 @@ def run_by_torchrun(
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     pytest.importorskip("sklearn")
+    for _ in range(ATTEMPTS):
+        shutil.rmtree(folder / "trained", ignore_errors=True)
+        done = _torchrun(script, folder, count)
+        if ENDED_TOO_EARLY not in done.stderr:
+            break
+    return done
+
+
+def _torchrun(
+    script: Path, folder: Path, count: int
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     return subprocess.run(
         [*command, "--nproc-per-node", str(count), str(script)],
