@@ -12,7 +12,7 @@ from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of, tensors
 from nnef_grad.ops.parts import section, slice_positions
-from nnef_grad.ops.traits import LAYERS, PRODUCTS
+from nnef_grad.ops.traits import ELEMENTWISE, LAYERS, PRODUCTS
 from nnef_grad.targets.borders import join_zeros
 from nnef_grad.targets.conditions import automatic, cropping, set_to
 from nnef_grad.targets.registry import Relations, find_lowering, replaced
@@ -20,13 +20,13 @@ from nnef_grad.targets.registry import Relations, find_lowering, replaced
 When = Callable[[Operation], bool]
 
 
-def _reached(graph: Graph, name: str, passes: When) -> set[str]:
-    """The names of the tensors that the results of an operation come to, through
+def _reached(graph: Graph, starts: When, passes: When) -> set[str]:
+    """The names of the tensors that the results of some operations come to, through
     others.
     """
     found: set[str] = set()
     for op in graph.operations:
-        if op.name == name or (passes(op) and _is_any(op.inputs, found)):
+        if starts(op) or (passes(op) and _is_any(op.inputs, found)):
             found.update([x.name for x in op.outputs])
     return found
 
@@ -56,12 +56,27 @@ class _Neighbours(Relations):
     @cached_property
     def reshaped(self) -> Set[str]:
         """What comes from a reshape, for a slice."""
-        return _reached(self._graph, "reshape", lambda op: op.name not in _STOPS)
+        return _reached(
+            self._graph,
+            lambda op: op.name == "reshape",
+            lambda op: op.name not in _STOPS,
+        )
 
     @cached_property
     def convolved(self) -> Set[str]:
         """What comes from a convolution, for a sum."""
-        return _reached(self._graph, "conv", lambda op: op.name in _SUMMING)
+        return _reached(
+            self._graph,
+            lambda op: op.name == "conv",
+            lambda op: op.name in _SUMMING,
+        )
+
+    @cached_property
+    def convolved_once(self) -> Set[str]:
+        """What comes from a convolution at a single position, element by element."""
+        return _reached(
+            self._graph, _is_at_one_position, lambda op: op.name in ELEMENTWISE
+        )
 
     @cached_property
     def multiplied(self) -> Set[str]:
@@ -174,14 +189,28 @@ def add_opposites(graph: Graph) -> Graph:
     """The graph with the opposite of a convolution added to what it is subtracted from.
 
     In tract, the subtraction becomes part of the bias of the convolution, and nothing is
-    subtracted. The opposite of a convolution is not looked at.
+    subtracted. Where a filter has a single position, it becomes the last step of a product
+    of matrices, through any operations element by element, and the product is added. The
+    opposite of a convolution is not looked at.
     """
     near = _Neighbours(graph)
 
     def is_open(op: Operation) -> bool:
-        return _is_any(tensors(op.operands[1:]), near.convolved)
+        subtracted = tensors(op.operands[1:])
+        return _is_any(subtracted, near.convolved | near.convolved_once)
 
     return replaced(graph, {"sub"}, _opposite_added, is_open)
+
+
+def _is_at_one_position(op: Operation) -> bool:
+    """Whether a filter of several points may have one position only."""
+    if op.name != "conv":
+        return False
+    batch, _, *space = op.outputs[0].shape
+    points = shape_of(op.operands[1])[2:]
+    return {*points} != {1} and all(
+        extent == 1 or has_symbols(extent) for extent in (batch, *space)
+    )
 
 
 def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Operand]:

@@ -136,6 +136,17 @@ TEXTS = {
         y = add(1.0, y_opposite);
         """,
     ),
+    "one less what a convolution at a single position makes": (
+        "tract",
+        "x = external(shape = [1, 3, 2]);\nw = external(shape = [1, 3, 2]);\nd = external(shape = [1, 1, 1]);\n"
+        "m = conv(x, w, padding = [(0, 0)]);\np = mul(m, d);\ny = sub(d, p);",
+        """
+        m = conv(x, w, padding = [(0, 0)]);
+        p = mul(m, d);
+        y_opposite = neg(p);
+        y = add(d, y_opposite);
+        """,
+    ),
     "a reversed axis": (
         "tract",
         "x = external(shape = [5, 4]);\ny = slice(x, axes = [0], begin = [-1], end = [-6], stride = [-1]);",
