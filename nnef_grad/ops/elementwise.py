@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import ShapeError, check_results, require, shape
 from nnef_grad.ops.traits import BROADCASTING, UNARY
@@ -79,11 +80,18 @@ def add_n_shape(x: tuple[Shape, ...]) -> Shape:
 # ---- Outer products ----
 
 
+# A run of so many elements is no shorter than any other.
+LONG_RUN = 64
+
+
 def outer_factors(op: Operation) -> tuple[Tensor, Tensor] | None:
-    """The column and the row of an outer product over more than two axes: one has all of
-    its axes of several elements before those of the other.
+    """The column and the row of an outer product over more than two axes, the last of
+    which is short: one has all of its axes of several elements before those of the other.
     """
     if op.name != "mul" or op.outputs[0].rank <= 2 or len(op.inputs) != 2:
+        return None
+    last = op.outputs[0].shape[-1]
+    if has_symbols(last) or last >= LONG_RUN:
         return None
     for column, row in (op.inputs, op.inputs[::-1]):
         longer = [axis for axis, extent in enumerate(column.shape) if extent != 1]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial, reduce
-from math import prod
+from math import isqrt, prod
 
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import Operand, Operation, shape_of
+from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.ir import Operand, Operation, Shape, shape_of
 from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.forms import form
@@ -54,14 +55,37 @@ def _has_cast(op: Operation) -> bool:
 def outer_product_of_rows(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """[M..., 1...] and [1..., N...] as a column and a row: some runtimes go through each
     axis of a tensor that is broadcast.
+
+    In tract, the product gets the axes of extent 1 of the result, unless either factor
+    has more axes than the result has beside these.
     """
     factors = outer_factors(op)
     assert factors is not None
-    column, row = factors
-    rows = reshaped(emit, column, (prod(column.shape), 1), "column")
-    columns = reshaped(emit, row, (1, prod(row.shape)), "row")
-    product = emit("mul", rows, columns, hint="outer_product")
-    return [reshaped(emit, product, op.outputs[0].shape)]
+    shape = op.outputs[0].shape
+    m, n = (prod(factor.shape) for factor in factors)
+    is_plain = [extent for extent in shape if extent != 1] == [m, n]
+    shapes = _parted(m, n) if is_plain else ((m, 1), (1, n))
+    column, row = (
+        reshaped(emit, factor, shape, hint)
+        for factor, shape, hint in zip(factors, shapes, ("column", "row"), strict=True)
+    )
+    return [reshaped(emit, emit("mul", column, row, hint="outer_product"), shape)]
+
+
+def _parted(m: int, n: int) -> tuple[Shape, Shape]:
+    """The shapes of a column and a row, one of which has two axes, if it can."""
+    if (part := _divisor(m)) > 1:
+        return (part, m // part, 1), (1, 1, n)
+    if (part := _divisor(n)) > 1:
+        return (m, 1, 1), (1, part, n // part)
+    return (m, 1), (1, n)
+
+
+def _divisor(number: int) -> int:
+    """The least divisor of a number but 1; 1 if there is none but itself."""
+    if has_symbols(number):
+        return 1
+    return next((d for d in range(2, isqrt(number) + 1) if number % d == 0), 1)
 
 
 @lowering("cast", applies=_has_cast)
