@@ -230,3 +230,68 @@ def test_doubtful_parameters_are_named(
     assert len(graph.warnings) == len(messages)
     for warning, message in zip(graph.warnings, messages, strict=True):
         assert message in warning.message
+
+
+# ---- Idioms ----
+
+ROOT, INVERSE = 1.4142135, 0.70710678
+DIVIDED = [("Div", "x root", "u"), ("Erf", "u", "e"), ("Add", "e one", "p")]
+MULTIPLIED = [("Mul", "inverse x", "u"), ("Erf", "u", "e"), ("Add", "one e", "p")]
+GELUS = {
+    "x * p * 0.5": [*DIVIDED, ("Mul", "x p", "a"), ("Mul", "a half", "y")],
+    "p * x / 2": [*MULTIPLIED, ("Mul", "p x", "a"), ("Div", "a two", "y")],
+    "0.5 * p * x": [*MULTIPLIED, ("Mul", "half p", "a"), ("Mul", "a x", "y")],
+    "(0.5 * x) * p": [*DIVIDED, ("Mul", "half x", "h"), ("Mul", "h p", "y")],
+    "p * (x / 2)": [*DIVIDED, ("Div", "x two", "h"), ("Mul", "p h", "y")],
+    "beside another use": [
+        *DIVIDED, ("Mul", "x p", "a"), ("Mul", "a half", "g"), ("Mul", "g a", "y"),
+    ],
+    "of a gelu": [
+        *DIVIDED, ("Mul", "x p", "a"), ("Mul", "a half", "g"), ("Mul", "g inverse", "u2"),
+        ("Erf", "u2", "e2"), ("Add", "e2 one", "p2"), ("Mul", "p2 g", "a2"), ("Mul", "a2 half", "y"),
+    ],
+}  # fmt: skip
+OTHERS = {
+    "squared": [*DIVIDED, ("Mul", "x p", "a"), ("Mul", "a x", "y")],
+    "quartered": [*DIVIDED, ("Mul", "p half", "a"), ("Mul", "a half", "y")],
+    "without a half": [*DIVIDED, ("Mul", "x p", "y")],
+    "of something else": [*DIVIDED, ("Mul", "half p", "a"), ("Mul", "a u", "y")],
+    "divided by x": [*DIVIDED, ("Mul", "half p", "a"), ("Div", "a x", "y")],
+    "half divided": [*DIVIDED, ("Mul", "x p", "a"), ("Div", "two a", "y")],
+    "of the product itself": [*DIVIDED, ("Mul", "p p", "a"), ("Mul", "a half", "y")],
+    "of another multiple": [
+        ("Mul", "x two", "u"), ("Erf", "u", "e"), ("Add", "e one", "p"),
+        ("Mul", "x p", "a"), ("Mul", "a half", "y"),
+    ],
+    "of an input": [("Erf", "x", "e"), ("Add", "e one", "p"), ("Mul", "x p", "a"), ("Mul", "a half", "y")],
+    "less one": [
+        ("Div", "x root", "u"), ("Erf", "u", "e"), ("Sub", "e one", "p"),
+        ("Mul", "x p", "a"), ("Mul", "a half", "y"),
+    ],
+}  # fmt: skip
+NUMBERS = {"root": ROOT, "inverse": INVERSE, "one": 1.0, "half": 0.5, "two": 2.0}
+
+
+def gelus_in(
+    path: Path, chain: list[tuple[str, str, str]], numbers: dict[str, Any]
+) -> int:
+    """How many there are in the graph, which computes the same."""
+    used = {name for _, operands, _ in chain for name in operands.split()}
+    data = {name: scalars(n) for name, n in numbers.items() if name in used}
+    nodes = [make(*node) for node in chain]
+    graph = agrees(save(path, nodes, [value("x", shape=[2, 30])], data))
+    return [op.name for op in graph.operations].count("gelu")
+
+
+@pytest.mark.parametrize("name", GELUS)
+def test_a_chain_that_is_a_gelu(tmp_path: Path, name: str) -> None:
+    assert gelus_in(tmp_path, GELUS[name], NUMBERS) == 1 + (name == "of a gelu")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_chain_that_is_none(tmp_path: Path, name: str) -> None:
+    assert gelus_in(tmp_path, OTHERS[name], NUMBERS) == 0
+
+
+def test_a_number_that_may_be_a_parameter_is_no_constant(tmp_path: Path) -> None:
+    assert gelus_in(tmp_path, GELUS["x * p * 0.5"], {**NUMBERS, "half": [0.5]}) == 0

@@ -5,6 +5,7 @@ reading.py      a file to a model, and a model to a complete one
 folding.py      constant folding, of shapes too
 evaluation.py   the shapes and values of a single node
 control_flow.py branches, loops and sequences, which are expanded
+idioms.py       chains of nodes that stand for one operation
 conversion.py   a complete model to an NNEF graph
 operations/     a function for each operation that is converted here
 node.py         the view of an operation that these functions get

@@ -23,6 +23,7 @@ from nnef_grad.interop.onnx_files.evaluation import (
     shape_of,
     type_of_array,
 )
+from nnef_grad.interop.onnx_files.idioms import with_idioms
 from nnef_grad.interop.onnx_files.refusals import translate_errors
 
 # The domains of standard ONNX operations.
@@ -40,8 +41,9 @@ _OF_SHAPES = ("Shape", "Size")
 
 def fold(model: Any, name: str) -> Any:
     """The model with all shapes that can be inferred, with computations on shapes and
-    constants folded, branches taken, and loops of a known length unrolled. Nodes that
-    nothing reads are dropped. The model is changed; its name is for messages.
+    constants folded, branches taken, loops of a known length unrolled, and idioms put
+    together. Nodes that nothing reads are dropped. The model is changed; its name is for
+    messages.
 
     Raises:
         UnsupportedError: onnx cannot evaluate a node, or infer its shapes; the length
@@ -53,11 +55,9 @@ def fold(model: Any, name: str) -> Any:
     outputs = [output.name for output in model.graph.output]
     for output in outputs:
         folding.copy_known(output)
-    kept = [
-        *folding.with_constants(
-            _needed(folding.nodes, outputs, folding.arrays), outputs
-        )
-    ]
+    nodes = with_idioms(folding.nodes, ChainMap(folding.arrays, folding.scalars))
+    needed = _needed(nodes, outputs, folding.arrays)
+    kept = [*folding.with_constants(needed, outputs)]
     del model.graph.node[:]
     model.graph.node.extend(kept)
     _declare_types(model.graph, folding.types)
