@@ -50,6 +50,11 @@ def _is_any(tensors: Iterable[Tensor], names: Set[str]) -> bool:
 _STOPS = PRODUCTS | {"tile", "max_pool", "avg_pool", "box"}
 
 
+def _is_flat(op: Operation) -> bool:
+    """Whether a filter has a single point along an axis: a slice moves over it there."""
+    return op.name == "conv" and 1 in shape_of(op.operands[1])[2:]
+
+
 class _Neighbours(Relations):
     """What comes to what, for the passes that ask about few operations."""
 
@@ -59,7 +64,7 @@ class _Neighbours(Relations):
         return _reached(
             self._graph,
             lambda op: op.name == "reshape",
-            lambda op: op.name not in _STOPS,
+            lambda op: op.name not in _STOPS or _is_flat(op),
         )
 
     @cached_property

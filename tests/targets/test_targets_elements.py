@@ -172,6 +172,18 @@ TEXTS = {
         y = slice(x, axes = [1], begin = [1], end = [2]);
         """,
     ),
+    # It moves over a filter of one point along its axis, and would meet the reshape.
+    "a stride after a flat filter": (
+        "tract",
+        "x = external(shape = [4, 6]);\nw = external(shape = [2, 1, 2, 1]);\nr = reshape(x, shape = [1, 1, 4, 6]);\n"
+        "m = conv(r, w, padding = [(0, 0), (0, 0)]);\ny = slice(m, axes = [3], begin = [0], end = [6], stride = [2]);",
+        """
+        r = reshape(x, shape = [1, 1, 4, 6]);
+        m = conv(r, w, padding = [(0, 0), (0, 0)]);
+        y_twice = tile(m, repeats = [1, 1, 1, 2]);
+        y = slice(y_twice, axes = [3], begin = [0], end = [6], stride = [2]);
+        """,
+    ),
     # The one that makes an output is read by nothing.
     "the same twice": (
         "tract",
