@@ -33,6 +33,7 @@ def module(net: str) -> Any:
     dropped. Its weights are the same in every process, and no two are alike, as they
     are at the beginning of a training: the exporter would make one variable of them.
     """
+    declare_compiled_operators()
     torch.manual_seed(0)
     package, _ = {**NETS, **IN_TRACT}[net]
     made = CREATORS[package](net).eval()
@@ -43,14 +44,12 @@ def module(net: str) -> Any:
 
 
 def of_torchvision(net: str) -> Any:
-    declare_compiled_operators()
     import torchvision
 
     return torchvision.models.get_model(net, weights=None)
 
 
 def of_timm(net: str) -> Any:
-    declare_compiled_operators()
     import timm
 
     return timm.create_model(net)
@@ -87,8 +86,9 @@ CREATORS = {
 
 @cache
 def declare_compiled_operators() -> Any:
-    """Lets torchvision be imported beside a torch without CUDA, where its compiled
-    operators do not load: it wants to describe two of them, which no network here uses.
+    """Lets torchvision be imported, here and by others, beside a torch without CUDA, where
+    its compiled operators do not load: it wants to describe two of them, which no network
+    here uses.
     """
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):
