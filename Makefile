@@ -19,7 +19,7 @@ help: ## Print this list
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,runtimes,dialect,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,runtimes,dialect,browser,dev]'
 	@touch $@
 
 # What the benchmark alone needs.

@@ -51,7 +51,7 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
 
     def open_file(path: Path, **settings: Any) -> Any:
         page = browser.new_page(viewport={"width": 1440, "height": 900}, **settings)
-        page.set_default_timeout(5000)
+        page.set_default_timeout(30_000)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda said: complaints.append(said.text))
         page.on("request", lambda r: requests.append(r.url))
