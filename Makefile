@@ -61,6 +61,7 @@ docs: $(SITE) ## Build the documentation as a site, site/index.html
 
 bench: $(PEERS) ## Measure speed and memory, and write docs/speed.md
 	$(BIN)/python -m bench --install --write
+	$(BIN)/python -m bench.recomputation
 
 fuzz: $(READY) ## Fuzz the compiler; MINUTES=1 by default
 	$(BIN)/python -m fuzz.fuzz --minutes $(MINUTES)
