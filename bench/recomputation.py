@@ -101,15 +101,16 @@ def main() -> None:
         figure.savefig(FIGURE, metadata={"Date": None})
 
 
+def label(way: str, found: Pass) -> str:
+    return f"{way}: {found.multiply_adds / 1e9:.3g} G multiply-adds"
+
+
 def draw(name: str, axes: Any) -> None:
     """A panel: the memory over the operations, with what it costs."""
-    for (way, found), color in zip(
-        passes(name).items(), (COLOR, PEER_COLOR), strict=True
-    ):
-        label = f"{way}: {found.multiply_adds / 1e9:.3g} G multiply-adds"
-        axes.plot(
-            [n / 2**20 for n in found.alive], color=color, label=label, linewidth=1
-        )
+    ways = passes(name)
+    for (way, found), color in zip(ways.items(), (COLOR, PEER_COLOR), strict=True):
+        mebibytes = [n / 2**20 for n in found.alive]
+        axes.plot(mebibytes, color=color, label=label(way, found), linewidth=1)
         axes.axvline(found.start, color=color, linestyle=":", linewidth=1)
     axes.set_title(name, fontsize=8)
     axes.set_ylim(0, axes.get_ylim()[1] * 1.35)

@@ -263,3 +263,7 @@ def test_the_figure_of_memory_is_on_its_page() -> None:
     assert "(plots/recomputation.svg)" in page
     drawn = recomputation.FIGURE.read_text("utf-8")
     assert all(f">{name}<" in drawn for name in recomputation.DRAWN)
+    for way, found in recomputation.passes("transformer").items():
+        assert f">{recomputation.label(way, found)}<" in drawn, (
+            "the costs have changed: python -m bench.recomputation"
+        )
