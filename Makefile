@@ -19,7 +19,7 @@ help: ## Print this list
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,runtimes,dialect,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,runtimes,dialect,browser,dev]'
 	@touch $@
 
 # What the benchmark alone needs.
@@ -61,6 +61,7 @@ docs: $(SITE) ## Build the documentation as a site, site/index.html
 
 bench: $(PEERS) ## Measure speed and memory, and write docs/speed.md
 	$(BIN)/python -m bench --install --write
+	$(BIN)/python -m bench.recomputation
 
 fuzz: $(READY) ## Fuzz the compiler; MINUTES=1 by default
 	$(BIN)/python -m fuzz.fuzz --minutes $(MINUTES)

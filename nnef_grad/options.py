@@ -26,9 +26,9 @@ class Option(click.Option):
         self._given = {"declaration": declaration, "help": help, **settings}
         super().__init__(declaration.split(), help=help, **settings)
 
-    def again(self, example: str) -> Option:
+    def again(self, example: str, **changed: Any) -> Option:
         """The same option, for another command."""
-        return Option(example=example, **self._given)
+        return Option(example=example, **{**self._given, **changed})
 
 
 class Command(click.Command):

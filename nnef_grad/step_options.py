@@ -153,7 +153,10 @@ STEP_OPTIONS: Groups = {
         _SHARED["target"].again(
             "nnef-grad-step model/ -o step/ --loss huber --target onnx"
         ),
-        _SHARED["force"].again("nnef-grad-step model/ -o step/ --loss huber --force"),
+        _SHARED["force"].again(
+            "nnef-grad-step model/ -o step/ --loss huber --force",
+            help="Replace OUT if it exists.",
+        ),
     ],
     "How to read MODEL": [
         _SHARED[name].again(f"nnef-grad-step {example} --loss huber")

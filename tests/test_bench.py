@@ -11,7 +11,7 @@ import pytest
 
 import nnef_grad
 from bench import __main__ as bench
-from bench import figures, nets, report
+from bench import figures, nets, recomputation, report
 from bench.comparisons import COMPARISONS, PACKAGES, outcomes
 from bench.page import page
 from bench.parts import onnx
@@ -234,3 +234,36 @@ def test_a_figure_is_on_the_page_and_of_the_newest_results(name: str) -> None:
 
 def test_the_page_shows_the_results_that_are_kept() -> None:
     assert bench.PAGE.read_text("utf-8") == page(report.read(bench.RESULTS))
+
+
+# ---- Computing again, and saving ----
+
+# Tensors of 4 bytes. The second half reads x and y, of which the first one saves y.
+SQUARE = """version 1.0; graph net( x ) -> ( y )
+{ x = external(shape = [1, 1]); h = matmul(x, x); y = tanh(h); }"""
+
+
+def test_saving_holds_memory_between_the_passes_and_computes_less() -> None:
+    graph = nnef_grad.loads(SQUARE)
+    backward = nnef_grad.differentiate(graph)
+    assert recomputation.computed_again(graph, backward.graph) == (
+        [0, 4, 8, *(0, 0, 4, 8), *(8, 8, 8), *(8, 12, 12)],
+        3,
+        4,
+    )
+    assert recomputation.saved(nnef_grad.split(graph, backward)) == (
+        [0, 4, 8, *(4, 4, 4), *(8, 8, 8), *(8, 12, 12)],
+        3,
+        3,
+    )
+
+
+def test_the_figure_of_memory_is_on_its_page() -> None:
+    page = (bench.ROOT / "docs" / "interface.md").read_text("utf-8")
+    assert "(plots/recomputation.svg)" in page
+    drawn = recomputation.FIGURE.read_text("utf-8")
+    assert all(f">{name}<" in drawn for name in recomputation.DRAWN)
+    for way, found in recomputation.passes("transformer").items():
+        assert f">{recomputation.label(way, found)}<" in drawn, (
+            "the costs have changed: python -m bench.recomputation"
+        )

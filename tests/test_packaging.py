@@ -93,6 +93,10 @@ def test_from_a_wheel(tmp_path: Path) -> None:
     check(output, site / "nnef_grad", site / "nnef_grad" / "grammars" / "nnef.lark")
     assert (site / "nnef_grad" / "py.typed").exists()
     assert (site / "bin" / "nnef-grad-step").exists()
+    (licences,) = site.glob("nnef_grad-*.dist-info/licenses")
+    texts = [path.read_text("utf-8") for path in licences.rglob("*LICENSE")]
+    assert sorted("MERCHANTABILITY" in text for text in texts) == [True, True]
+    assert any("Apache License" in text for text in texts)
 
 
 @pytest.mark.thorough

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from links import broken, loaded
+from shown import FOLDER, MLP, SHOWN, sum_of, sums_when_taken
+from support.networks import network
 from support.pages import ROOT
 
 import nnef_grad
@@ -25,6 +27,24 @@ def test_the_pictures_are_those_of_the_script() -> None:
     drawn = script["drawn"]()
     assert {path: path.read_text("utf-8") for path in drawn} == drawn
     assert set(drawn) == set((DOCS / "pictures").glob("*.svg"))
+
+
+@pytest.mark.parametrize("picture", SHOWN)
+def test_the_pictures_show_what_a_reader_would_see(picture: str) -> None:
+    graph = (
+        nnef_grad.loads(network("resnet", 1, 224))
+        if picture == "report-resnet.png"
+        else nnef_grad.load(MLP)
+    )
+    assert sum_of(picture, graph) == sums_when_taken()[picture], (
+        "docs/report.md shows what is no longer so: look at the report in a browser,"
+        " then run: python docs/pictures/make.py RESNET.nnef"
+    )
+
+
+def test_every_picture_is_drawn_or_taken() -> None:
+    assert {path.name for path in FOLDER.glob("*.png")} == set(SHOWN)
+    assert set(sums_when_taken()) == set(SHOWN)
 
 
 def test_the_navigation_has_every_page() -> None:

@@ -56,6 +56,7 @@ def report(
     Raises:
         UsageError: the file exists and must not be replaced, cannot be written, or is not
             called x.html.
+        InvalidGraphError: an extent has no number.
     """
     with report_after(graph, backward, path, rules=rules, overwrite=overwrite):
         pass

@@ -11,6 +11,7 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.autodiff.statistics import statistics
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.printer import print_operation, print_value
+from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.ops import SHAPES
 from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
 from nnef_grad.ops.liveness import memory_alive
@@ -21,6 +22,8 @@ from nnef_grad.reports.rule_texts import RuleText, rule_text
 
 Data = dict[str, Any]
 
+# The characters that are shown of a text.
+LONGEST = 4000
 # What `unbroadcast` emits.
 _REDUCTIONS = ("sum_reduce", "squeeze")
 
@@ -30,7 +33,11 @@ def contents(forward: Graph, backward: Backward, rules: Rules) -> Data:
 
     Returns:
         Plain data, for JSON. Operations are named by their indices.
+
+    Raises:
+        InvalidGraphError: an extent has no number.
     """
+    refuse_symbols(forward, "a report cannot count with")
     drawn = hosts(forward)
     texts = _RuleTexts(rules)
     beside = blocks(forward, backward)
@@ -81,7 +88,7 @@ def _operation(
 ) -> Data:
     return {
         "kind": operation.name,
-        "text": print_operation(operation),
+        "text": _clipped(print_operation(operation)),
         "inputs": list(dict.fromkeys(t.name for t in operation.inputs)),
         "results": [t.name for t in operation.outputs],
         "attributes": _attributes(operation),
@@ -103,9 +110,14 @@ def _family(operation: Operation) -> str:
 def _attributes(operation: Operation) -> list[tuple[str, str]]:
     """The attributes with their values, defaults included."""
     return [
-        (p.name, print_value(p.type, operation.settings[p.name]))
+        (p.name, _clipped(print_value(p.type, operation.settings[p.name])))
         for p in operation.definition.attributes
     ]
+
+
+def _clipped(text: str) -> str:
+    """The text, or its head: constants may have thousands of items."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} \N{HORIZONTAL ELLIPSIS}"
 
 
 class _RuleTexts:

@@ -23,11 +23,13 @@ SCRIPTS = (
     *("model.js", "layout.js", "draw.js", "view.js", "details.js", "tables.js"),
     *("memory.js", "search.js", "main.js"),
 )
+# Of dagre: every page has a copy of it.
+NOTICE = "vendor/dagre.LICENSE"
 
 
 def page(contents: Mapping[str, Any]) -> str:
     """The page with some contents; see `nnef_grad.reports.contents`."""
-    script = "\n".join(map(_read, SCRIPTS))
+    script = "\n".join([f"/*!\n{_read(NOTICE)}*/", *map(_read, SCRIPTS)])
     style = _read("report.css")
     return Template(_read("report.html")).substitute(
         title=escape(str(contents["title"])),

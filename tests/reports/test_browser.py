@@ -51,7 +51,7 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
 
     def open_file(path: Path, **settings: Any) -> Any:
         page = browser.new_page(viewport={"width": 1440, "height": 900}, **settings)
-        page.set_default_timeout(5000)
+        page.set_default_timeout(30_000)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda said: complaints.append(said.text))
         page.on("request", lambda r: requests.append(r.url))
@@ -330,3 +330,13 @@ def test_a_graph_without_anything_to_compute(show: Open) -> None:
     page = show(nnef_grad.loads(text))
     page.click("#unfold")
     page.click("#fold")
+
+
+def test_a_gradient_of_zeros_is_shown_and_called_no_derivative(show: Open) -> None:
+    text = "version 1.0; graph net( x ) -> ( y ) { x = external(shape = [2]); y = sign(x); }"
+    page = show(nnef_grad.loads(text))
+    item(page, "no derivative").click()
+    assert "Computed again" not in page.inner_text("#details")
+    page.click("#unfold")
+    item(page, "grad_x: constant").click()
+    assert "the gradient of x" in page.inner_text("#details")

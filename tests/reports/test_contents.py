@@ -10,7 +10,7 @@ from support.networks import network
 
 import nnef_grad
 from nnef_grad.reports.blocks import blocks, hosts
-from nnef_grad.reports.contents import contents
+from nnef_grad.reports.contents import LONGEST, contents
 from nnef_grad.reports.folds import WIDEST, Fold, Part, folds
 from nnef_grad.targets import lower
 
@@ -318,3 +318,37 @@ def test_a_report_of_a_jacobian() -> None:
     backward = nnef_grad.jacobian(graph, wrt=["x"])
     places = beside(graph, backward)
     assert set(places.values()) <= {"x", "y"}
+
+
+# ---- Graphs out of the ordinary ----
+
+
+def test_a_long_constant_is_clipped() -> None:
+    items = ", ".join(f"{i}.0" for i in range(5000))
+    found = told(
+        model(
+            f"c = constant(shape = [625, 8], value = [{items}]); y = matmul(x, c, transposeB = true);"
+        )
+    )
+    (constant,) = (
+        op for op in found["forward"]["operations"] if op["kind"] == "constant"
+    )
+    shown = [constant["text"], *(text for _, text in constant["attributes"])]
+    assert max(map(len, shown)) == LONGEST + 2
+    assert constant["text"].endswith(" \N{HORIZONTAL ELLIPSIS}")
+
+
+def test_symbols_need_numbers() -> None:
+    text = """version 1.0;
+extension tract_registry tract_core;
+extension tract_symbol B;
+graph net( x ) -> ( y )
+{
+    x = tract_core_external(shape = [B, 8], datum_type = 'f32');
+    y = tanh(x);
+}
+"""
+    graph = nnef_grad.loads(text)
+    backward = nnef_grad.differentiate(graph)
+    with pytest.raises(nnef_grad.InvalidGraphError, match=r"cannot count with .*'B'"):
+        contents(graph, backward, nnef_grad.Rules())

@@ -19,7 +19,7 @@ from support.processes import environment
 import nnef_grad
 from nnef_grad.cli import main
 from nnef_grad.reports import template
-from nnef_grad.reports.template import FOLDER, SCRIPTS
+from nnef_grad.reports.template import FOLDER, NOTICE, SCRIPTS
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = (
@@ -110,8 +110,12 @@ def test_names_are_set_as_text_and_never_as_html() -> None:
 
 def test_every_file_of_the_page_is_used() -> None:
     found = {str(p.relative_to(FOLDER)) for p in FOLDER.rglob("*") if p.is_file()}
-    used = {*SCRIPTS, "report.html", "report.css"}
-    assert found == {*used, "vendor/dagre.LICENSE", "vendor/README.md"}
+    used = {*SCRIPTS, NOTICE, "report.html", "report.css"}
+    assert found == {*used, "vendor/README.md"}
+
+
+def test_the_page_has_the_notice_of_the_library_in_it(tmp_path: Path) -> None:
+    assert (FOLDER / NOTICE).read_text("utf-8") in written(tmp_path)
 
 
 def test_the_layout_library_is_what_its_readme_says() -> None:

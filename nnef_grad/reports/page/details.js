@@ -140,6 +140,7 @@ function aboutDerivative(unit) {
     html("h2", {}, derivativeOf(unit).length ? `\u2202 ${operation.kind}` : operation.kind, html("small", {}, derivativeName(unit))),
     html("code", { class: "line" }, operation.text),
     ...listed("Operations", derivativeOf(unit)),
+    ...listed("Gradients", others(unit).filter(isGradient)),
     ...listed("Computed again", again(unit)),
     ...ruleOf(operation),
   ].filter(Boolean);

@@ -151,8 +151,7 @@ function forwardBadge(unit) {
 
 function drawDerivative(unit, place, level) {
   const derivative = derivativeOf(unit);
-  const others = again(unit);
-  const shown = derivative.length ? derivative : others;
+  const shown = derivative.length ? derivative : others(unit);
   const kinds = kindsOf(shown).map(([kind, count]) => (count > 1 ? `${count} ${kind}` : kind));
   const name = derivativeName(unit);
   const type = `family-${unit.operation.family}${derivative.length ? " derivative" : " none"}${hasInside(unit) ? " foldable" : ""}`;
@@ -168,7 +167,7 @@ function drawDerivative(unit, place, level) {
 function derivativeName(unit) {
   if (derivativeOf(unit).length) return `Derivative of ${unit.operation.results[0]}`;
   if (passesGradient(unit)) return "the gradient as it is";
-  if (!unit.beside.length) return "no derivative";
+  if (!again(unit).length) return "no derivative";
   return unit.operation.kind === "external" ? "the same input" : "computed again";
 }
 

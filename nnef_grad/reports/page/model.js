@@ -32,7 +32,12 @@ function readGraph(data, side) {
 
 /** Whether an operation only brings a value: it is drawn with its reader. */
 function isData(operation) {
-  return !operation.isDerivative && ["variable", "constant"].includes(operation.kind);
+  return !operation.isDerivative && !isGradient(operation) && ["variable", "constant"].includes(operation.kind);
+}
+
+/** Whether an operation makes the gradient of an output or a result of the backward graph. */
+function isGradient({ results: [name] }) {
+  return seeds.has(name) || gradients.has(name);
 }
 
 /** A unit is a forward operation with its variables, and beside it its derivative. */
@@ -127,7 +132,8 @@ function foldName(fold) {
 }
 
 const derivativeOf = (unit) => unit.beside.filter((o) => o.isDerivative);
-const again = (unit) => unit.beside.filter((o) => !o.isDerivative);
+const others = (unit) => unit.beside.filter((o) => !o.isDerivative);
+const again = (unit) => others(unit).filter((o) => !isGradient(o));
 
 /** Whether there is more beside an operation than itself: its derivative, or its parts. */
 function hasInside(unit) {
