@@ -41,6 +41,7 @@ from nnef_grad.targets import (  # noqa: F401  # noqa: F401
 )
 from nnef_grad.targets import fusion_workarounds as workarounds
 from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
+from nnef_grad.targets.elementwise import share_probabilities
 from nnef_grad.targets.forms import choose_forms
 from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
 from nnef_grad.targets.loops import put_constants_before_loops, put_steps
@@ -134,7 +135,10 @@ class _Pass(NamedTuple):
 
 
 # Before all others, in every round, and when there is nothing else to do.
-_FIRST = (_Pass(ALL, {"cast"}, floor_casts),)
+_FIRST = (
+    _Pass(ALL, {"cast"}, floor_casts),
+    _Pass(ALL, {"gelu"}, share_probabilities),
+)
 _ALWAYS = (
     _Pass("tract", None, tract_core.put_own, tract_core.REGISTRY),
     _Pass("tract", {"cast"}, move_casts_up),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from math import isqrt, prod
 
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.evaluation import instantiate
+from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Operand, Operation, Shape, shape_of
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.forms import form
-from nnef_grad.targets.registry import lowering
+from nnef_grad.targets.registry import Relations, lowering, written
 
 
 @lowering("select")
@@ -86,6 +88,64 @@ def _divisor(number: int) -> int:
     if has_symbols(number):
         return 1
     return next((d for d in range(2, isqrt(number) + 1) if number % d == 0), 1)
+
+
+# ---- gelu ----
+
+
+@lowering("gelu")
+def gelu_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """x * P(x), where P is the distribution function of the normal distribution."""
+    return [emit("mul", op.operands[0], *_probability(emit, op))]
+
+
+def _probability(emit: Emitter, gelu: Operation) -> Sequence[Operand]:
+    return instantiate(written()["gelu_probability"], emit, gelu)
+
+
+def share_probabilities(graph: Graph) -> Graph:
+    """The graph with P(x) from gelu(x) in the derivative of it, which divides by x to get
+    there, as NNEF has no P:
+
+    y = gelu(x);                                          p = P(x);
+    divisor = select(small, 1.0, x);                to    y = mul(x, p);
+    p = select(small, series, div(y, divisor));
+
+    Where x is small, the derivative has the series of P.
+    """
+    producers = Relations(graph).producers
+
+    def find(op: Operation) -> Decompose | None:
+        gelu = _divided_gelu(op, producers)
+        return None if gelu is None else lambda emit, _: _probability(emit, gelu)
+
+    return put_bodies(graph, [find(op) for op in graph.operations])
+
+
+def _divided_gelu(
+    op: Operation, producers: Mapping[str, Operation]
+) -> Operation | None:
+    """The gelu of which a choice in its derivative is the probability."""
+    if op.name != "select" or op.origin is None or op.origin.name != "gelu":
+        return None
+    small, series, quotient = (_producer(x, producers) for x in op.operands)
+    names = [made and made.name for made in (small, series, quotient)]
+    if not (small and series and quotient and names == ["lt", "add", "div"]):
+        return None
+    gelu, divisor = (_producer(x, producers) for x in quotient.operands)
+    if gelu is None or gelu.name != "gelu" or series.operands[0] != 0.5:
+        return None
+    choice = (op.operands[0], 1.0, gelu.operands[0])
+    if divisor is None or divisor.name != "select" or divisor.operands != choice:
+        return None
+    return gelu
+
+
+def _producer(x: Operand, producers: Mapping[str, Operation]) -> Operation | None:
+    return producers.get(x.name) if isinstance(x, Tensor) else None
+
+
+# ---- Copies and casts ----
 
 
 @lowering("cast", applies=_has_cast)

@@ -25,7 +25,7 @@ from nnef_grad.graph.loops import SCAN
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.language.library import standard
 from nnef_grad.targets import TARGETS
-from nnef_grad.targets.registry import written
+from nnef_grad.targets.registry import SUFFIX, written
 from nnef_grad.targets.runtimes import ALL, LACKING, RUNTIMES
 
 FILE = Path(__file__).parent / "settings.txt"
@@ -327,15 +327,6 @@ def lowered_outputs(statements: str, target: str, **inputs: Any) -> Arrays:
     return evaluated(lowered.graph, arrays, lowered.data)
 
 
-@pytest.mark.parametrize("target", ["tract", "onnx", "portable"])
-def test_the_normal_distribution_is_approximated(target: str) -> None:
-    x = np.linspace(-9.0, 9.0, 2001)
-    statements = "x = external(shape = [2001]); y = gelu(x);"
-    exact = nnef_grad.evaluate(nnef_grad.loads(document_of(statements)), {"x": x})["y"]
-    found = lowered_outputs(statements, target, x=x)["y"]
-    assert np.abs(found - exact).max() < 3e-7
-
-
 def test_halves_are_rounded_up() -> None:
     statements = "x = external(shape = [6]); y = round(x);"
     halves = [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5]
@@ -456,8 +447,10 @@ def test_facts_are_about_operations_that_there_are() -> None:
 
 
 def test_lowerings_have_the_signatures_of_their_operations() -> None:
-    for name, fragment in written().items():
-        definition = standard()[name.removesuffix("_lowered")]
+    lowered = {name: f for name, f in written().items() if name.endswith(SUFFIX)}
+    assert set(written()) - set(lowered) == {"gelu_probability"}
+    for name, fragment in lowered.items():
+        definition = standard()[name.removesuffix(SUFFIX)]
         assert [p.name for p in fragment.parameters] == [
             p.name for p in definition.parameters
         ]
