@@ -242,6 +242,35 @@ def test_a_second_derivative(cell: Cell) -> None:
         agree(nnef_grad.evaluate(second, fed, data), wanted, 1e-10)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_copies_that_are_collected(axis: int) -> None:
+    """The gradient of a sum repeats the one of the sum, in a chunk of several elements."""
+    summed = f"squeeze(sum_reduce(xs, axes = [{axis}]), axes = [{axis}])"
+    text = document(CELLS["rnn"], "2 * T", axis, chunk=2)
+    whole = text.replace(f"[B, {2 * FEATURES}]", f"[B, {FEATURES}]")
+    whole = whole.replace(f"shape = [{2 * FEATURES}, ", f"shape = [{FEATURES}, ")
+    start, end = whole.index("reshape("), whole.index(";", whole.index("reshape("))
+    backward = nnef_grad.differentiate(
+        nnef_grad.loads(whole[:start] + summed + whole[end:])
+    ).graph
+    data = data_of(backward)
+    run = find_runtime("tract").compile(backward, data)
+    names = [t.name for t in backward.outputs]
+    for numbers in ({"B": 1, "T": 2}, {"B": 3, "T": 5}):
+        fed = drawn(backward, numbers)
+        found = run([fed[t.name].astype(np.float32) for t in backward.inputs])
+        wanted = nnef_grad.evaluate(backward, fed, data)
+        agree(dict(zip(names, found, strict=True)), wanted, 1e-5)
+
+
+@pytest.mark.parametrize("target", ["nnef", "portable"])
+def test_steps_that_are_not_known(target: str) -> None:
+    graph = nnef_grad.loads(document(CELLS["rnn"], "T", batch="3"))
+    with pytest.raises(NnefGradError) as caught:
+        nnef_grad.lower(nnef_grad.differentiate(graph).graph, target)
+    assert caught.value.problems[0].remedy == "symbol"
+
+
 def test_chunks_that_may_not_end_with_it() -> None:
     with pytest.raises(NnefGradError, match="quotient of T by 2 is not") as caught:
         nnef_grad.loads(document(CELLS["rnn"], "T", chunk=2))
