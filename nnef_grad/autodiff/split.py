@@ -166,7 +166,7 @@ def _saved(
     besides inputs, variables and constants, which both graphs have, unless they are lost.
     """
     sizes = {
-        tensor: byte_size(tensor) if tensor in lost else _size(tensor)
+        tensor: nominal(byte_size(tensor)) if tensor in lost else _size(tensor)
         for op in (*graph.operations, *movable)
         for tensor in op.outputs
         if op.name not in SOURCES or tensor in lost

@@ -8,6 +8,7 @@ from typing import Any
 
 from nnef_grad.build.arguments import Call, map_tensors
 from nnef_grad.build.emitter import Emitter
+from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.loops import (
     SCAN,
@@ -122,7 +123,12 @@ def _hints(operation: Operation) -> tuple[str, ...]:
 
 def is_short(operation: Operation) -> bool:
     """Whether an operation is a loop whose steps may be put one after the other."""
-    return operation.name == SCAN and steps_of(operation) <= LONGEST
+    return operation.name == SCAN and not may_exceed(steps_of(operation), LONGEST)
+
+
+def has_open_count(operation: Operation) -> bool:
+    """Whether an operation is a loop whose number of steps has symbols."""
+    return operation.name == SCAN and has_symbols(steps_of(operation))
 
 
 def unrolled(emit: Emitter, operation: Operation) -> Sequence[Operand]:

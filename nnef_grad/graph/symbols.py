@@ -16,6 +16,7 @@ from nnef_grad.graph.extents import (
     symbols_of,
 )
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.loops import Loop
 
 
 def symbols(graph: Graph) -> list[str]:
@@ -67,9 +68,10 @@ def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
 
 
 def _operation(operation: Operation, numbers: Mapping[str, int]) -> Operation:
-    attributes: Any = {
-        name: _at(value, numbers) for name, value in operation.settings.items()
-    }
+    settings = operation.settings
+    if operation.name == "slice":
+        settings = _without_end_of_0(operation, numbers)
+    attributes: Any = {name: _at(value, numbers) for name, value in settings.items()}
     return replace(
         operation,
         operands=_at(operation.operands, numbers),
@@ -78,11 +80,29 @@ def _operation(operation: Operation, numbers: Mapping[str, int]) -> Operation:
     )
 
 
+def _without_end_of_0(
+    operation: Operation, numbers: Mapping[str, int]
+) -> Mapping[str, Any]:
+    """The settings of a slice. An end with symbols that is 0 ends what is empty, where the
+    number alone would mean the end of the axis: the slice is from there to there.
+    """
+    settings, (x,) = operation.settings, operation.inputs
+    window = (settings[name] for name in ("axes", "begin", "end"))
+    pairs = [
+        (x.shape[axis],) * 2 if _at(end, numbers) == 0 != end else (begin, end)
+        for axis, begin, end in zip(*window, strict=True)
+    ]
+    begin, end = zip(*pairs, strict=True) if pairs else ((), ())
+    return {**settings, "begin": begin, "end": end}
+
+
 def _at(value: Any, numbers: Mapping[str, int]) -> Any:
     if isinstance(value, Extent):
         return value.at(numbers)
     if isinstance(value, Tensor):
         return replace(value, shape=_at(value.shape, numbers))
+    if isinstance(value, Loop):
+        return replace(value, body=with_numbers(value.body, numbers))
     if isinstance(value, tuple):
         return tuple([_at(item, numbers) for item in value])
     return value

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
+from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.axes import check_axis
 from nnef_grad.ops.parts import place, section
@@ -39,7 +40,7 @@ def concat_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Any]:
     ends = accumulate((shape_of(value)[axis] for value in values), initial=0)
     return [
         tuple(
-            section(emit, dy, {axis: (begin, end)}) if begin < end else None
+            section(emit, dy, {axis: (begin, end)}) if may_exceed(end, begin) else None
             for begin, end in pairwise(ends)
         )
     ]

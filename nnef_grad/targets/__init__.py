@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, put_bodies
+from nnef_grad.build.loops import has_open_count
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
@@ -44,7 +45,7 @@ from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misrea
 from nnef_grad.targets.elementwise import share_probabilities
 from nnef_grad.targets.forms import choose_forms
 from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
-from nnef_grad.targets.loops import put_constants_before_loops, put_steps
+from nnef_grad.targets.loops import join_copies, put_constants_before_loops, put_steps
 from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.runtimes import ALL, RUNTIMES, STANDARD, CommonSubset, Runtime
 from nnef_grad.targets.shape import fill
@@ -104,8 +105,9 @@ def lower(graph: Graph, target: str) -> Lowered:
         titles = " and ".join(runtime.title for runtime in runtimes)
         refuse_symbols(graph, f"{titles} cannot run", UnsupportedError)
     if REGISTRY in common.registries:
-        body = partial(_in_rounds, target=target, common=common, last=_LAST)
-        graph = put_constants_before_loops(with_bodies(graph, body))
+        in_rounds = partial(_in_rounds, target=target, common=common, last=_LAST)
+        graph = with_bodies(graph, lambda body: join_copies(in_rounds(body)))
+        graph = put_constants_before_loops(graph)
     graph = _in_rounds(graph, target, common, (*_LAST, *_OF_INPUTS))
     graph, data = store_constants(graph, common.lacks)
     lacking = list(compress(graph.operations, common.lacking(graph.operations)))
@@ -238,5 +240,10 @@ def _problem(operation: Operation, runtimes: Sequence[Runtime]) -> Problem:
     name = next(integers, None)
     described = f"'{operation.name}'" + (f" of the integers '{name}'" if name else "")
     message = f"{lacking} cannot run {described}{refusal(operation)}"
-    remedy: Remedy | None = "unroll" if operation.name == SCAN else None
-    return Problem(message, operation.span, remedy)
+    return Problem(message, operation.span, _remedy(operation))
+
+
+def _remedy(operation: Operation) -> Remedy | None:
+    if operation.name != SCAN:
+        return None
+    return "symbol" if has_open_count(operation) else "unroll"

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import put_bodies
 from nnef_grad.build.loops import emit_loop, hoisted, is_short, unrolled
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation
 from nnef_grad.graph.loops import SCAN, loop_of
-from nnef_grad.targets.registry import lowering
+from nnef_grad.targets.registry import lowering, replaced
 
 
 @lowering(SCAN, applies=is_short)
@@ -26,6 +27,25 @@ def put_steps(graph: Graph) -> Graph:
         forms = [scan_lowered if is_short(op) else None for op in graph.operations]
         graph = put_bodies(graph, forms)
     return graph
+
+
+def join_copies(body: Graph) -> Graph:
+    """The body of a loop without `tile`. tract moves one that is collected out of the loop,
+    with the shape of a step, and then refuses the graph.
+    """
+    return replaced(body, {"tile"}, _joined_copies, _has_known_repeats)
+
+
+def _has_known_repeats(op: Operation) -> bool:
+    return not has_symbols(op.attributes["repeats"])
+
+
+def _joined_copies(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    (made,) = op.inputs
+    for axis, count in enumerate(op.attributes["repeats"]):
+        if count > 1:
+            made = emit("concat", (made,) * count, axis=axis, hint="copies")
+    return [made]
 
 
 def put_constants_before_loops(graph: Graph) -> Graph:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.targets.conditions import Condition, inner_product, set_to
@@ -135,7 +136,8 @@ def _pays(found: _Sum, op: Operation) -> bool:
     """Whether the operands have fewer elements than the sums between."""
     products = _alike(found)
     operands = sum(prod(x.shape) for product in products for x in product.inputs)
-    return operands < (len(products) - 1) * prod(op.outputs[0].shape)
+    between = (len(products) - 1) * prod(op.outputs[0].shape)
+    return nominal(operands) < nominal(between)
 
 
 def _alike(found: _Sum) -> list[Operation]:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from nnef_grad.build.evaluation import instantiate, instantiate_body
 from nnef_grad.build.inline import Decompose, put_bodies
-from nnef_grad.build.loops import LONGEST, is_short
+from nnef_grad.build.loops import LONGEST, has_open_count, is_short
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.passes import count_uses
@@ -66,6 +66,7 @@ REFUSED: Sequence[tuple[str, Condition, str]] = (
         "with windows that have no element inside",
     ),
     (_POOLS, when.cropping, "with negative padding"),
+    (SCAN, when.Condition(has_open_count), "of a number of steps that is not known"),
     (SCAN, ~when.Condition(is_short), f"of more than {LONGEST:,} steps"),
     (_INDEXED, _LONG, "with windows of more than 300 elements along an axis"),
 )

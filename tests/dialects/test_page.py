@@ -42,7 +42,7 @@ NOTES = f"""## What is approximated, and what is bounded
 - `tract_core_erf`, which the standard cannot say, is a rational function times an exponential: off by 6e-9, its derivative by 6e-7, which
   is what single precision has; its second derivative by 2e-5. The fragment `tract_gelu` becomes `gelu`, which is exact at any order.
 - `tract_core_scan` of up to {LONGEST:,} steps becomes these steps, one after the other: up to {SHORT} with `--target tract`, up to N with
-  `--unroll N` (`unroll=N` of `load`). What is longer stays a loop.
+  `--unroll N` (`unroll=N` of `load`). What is longer, or of a number of steps that is a symbol, stays a loop.
 - Elements at computed indices are compared with all positions along an axis: the standard gathers rows, and scatters nothing. The
   indices of `tract_core_scatter_elements` and `tract_core_scatter_nd` must differ where the reduction is `none`.
 - `tract_core_grid_sample` has a weight of each element for each point, along each axis: extents are multiplied by the number of points. It

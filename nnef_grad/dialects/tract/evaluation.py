@@ -32,7 +32,7 @@ from nnef_grad.dialects.tract.values import (
     simple,
 )
 from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
-from nnef_grad.graph.extents import Extent, has_symbols, symbol
+from nnef_grad.graph.extents import Extent, OpenExtentError, has_symbols, symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
@@ -167,8 +167,12 @@ class Reading(Evaluator):
         if function is not None:
             whole = {**fragment.defaults, **values}
             step = Step(self, fragment.name, hint, place, dtype)
+            given = [whole[p.name] for p in fragment.parameters]
             with located(place):
-                return function(step, *(whole[p.name] for p in fragment.parameters))
+                try:
+                    return function(step, *given)
+                except OpenExtentError as error:
+                    raise error.of(fragment.name, place) from None
         is_whole = fragment.name in standard() and fragment.name not in self.compounds
         if fragment.body is not None and not is_whole:
             return self._body(fragment, values, hint, place)

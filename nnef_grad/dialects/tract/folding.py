@@ -54,14 +54,15 @@ def fold(
     scratch = Emitter(OpSet())
     given = {**fragment.defaults, **values}
     operands = [given[p.name] for p in fragment.operands]
+    is_of_extents = any(map(_has_symbols, operands))
     arrays = [
-        _arrays(p.type, value, dtype)
+        _as_they_are(value) if is_of_extents else _arrays(p.type, value, dtype)
         for p, value in zip(fragment.operands, operands, strict=True)
     ]
     for p, own in zip(fragment.operands, arrays, strict=True):
         given[p.name] = _stand_ins(scratch, own)
     scratch.emit_op(bind(fragment, given, None if fragment.deduces_dtype else dtype))
-    if any(map(_has_symbols, arrays)):
+    if is_of_extents:
         return (_of_extents(scratch.operations[-1], arrays),)
     results = execute(scratch.operations[-1], arrays)
     is_whole = fragment.name in WHOLE and not any(map(_has_scalars, operands))
@@ -77,8 +78,15 @@ def _arrays(type_: Type, value: Any, dtype: str | None) -> Any:
     return converted(value, wanted or dtype_of(value))
 
 
+def _as_they_are(value: Any) -> Any:
+    """Operands beside extents with symbols: integers that become no scalars."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_as_they_are, value))
+    return as_array(value)
+
+
 def _has_symbols(value: Any) -> bool:
-    if isinstance(value, tuple):
+    if isinstance(value, (list, tuple)):
         return any(map(_has_symbols, value))
     return is_open(value)
 

@@ -124,6 +124,7 @@ OPERATIONS = {
     "max_pool": "The border `constant` is what `ignore` is: a maximum over what is there.",
     "max_pool_with_index": "As for max_pool.",
     "pad": "The border `replicated` is `replicate`.",
+    "slice": "From 0 to 0 there is nothing, written or computed; from elsewhere to 0 is to the end.",
     "unsqueeze": "An axis that is named twice is two.",
     "variable": "Its data type is that of its data.",
 }

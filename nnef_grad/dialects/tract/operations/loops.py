@@ -10,6 +10,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.loops import emit_loop
 from nnef_grad.dialects.tract.step import Step, expansion
 from nnef_grad.dialects.tract.values import is_known, shape_of
+from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.graph.loops import Collected, Loop, Way, external
 from nnef_grad.graph.names import NameSupply, assign_names
@@ -62,7 +63,7 @@ def scan(
     )
     _check(step, fragment, wanted)
     with step.reading.in_loop():
-        if count <= step.reading.unroll:
+        if not may_exceed(count, step.reading.unroll):
             results = _unrolled(step, fragment, wanted, count)
         else:
             results = _Kept(step, fragment, wanted).results(count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from nnef_grad.build.arithmetic import MAX_ITEMS
 from nnef_grad.dialects.tract.step import Step, expansion
 from nnef_grad.dialects.tract.values import dtype_of, shape_of
+from nnef_grad.graph.extents import has_symbols
 
 _BORDERS = {"replicated": "replicate"}
 
@@ -41,6 +43,35 @@ def downsample(step: Step, x: Any, axis: int, stride: int, modulo: int) -> Any:
     axis = step.axis(axis, len(shape_of(x)))
     end = shape_of(x)[axis]
     return step("slice", x, axes=[axis], begin=[modulo], end=[end], stride=[stride])
+
+
+@expansion("slice")
+def slice_(
+    step: Step,
+    x: Any,
+    axes: list[int],
+    begin: list[Any],
+    end: list[Any],
+    stride: list[int],
+) -> Any:
+    """A part, whose end of 0 is what tract takes it for."""
+    shape, lengths = shape_of(x), {len(axes), len(begin), len(end)}
+    if 0 in end and len(lengths) == 1 and min(stride, default=1) > 0:
+        extents = [shape[step.axis(axis, len(shape))] for axis in axes]
+        pairs = map(partial(_ends, step), begin, end, extents)
+        begin, end = map(list, zip(*pairs, strict=True))
+    return step("slice", x, axes=axes, begin=begin, end=end, stride=stride)
+
+
+def _ends(step: Step, begin: Any, end: Any, extent: Any) -> tuple[Any, Any]:
+    """From 0 to 0 there is nothing, also where 0 was computed; from elsewhere to 0 is to
+    the end of the axis.
+    """
+    if end != 0:
+        return begin, end
+    message = f"tract does not read {begin} to 0 as to the end: write {extent} for 0"
+    step.require(not has_symbols(begin), message)
+    return begin or extent, extent
 
 
 @expansion("tract_core_dyn_slice")

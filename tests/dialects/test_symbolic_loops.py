@@ -1,0 +1,293 @@
+"""Loops whose batch, or whose number of steps, is a symbol: one backward document for all
+numbers, whose gradients are those of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+import nnef_grad
+from nnef_grad.cli import main
+from nnef_grad.errors import NnefGradError
+from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.symbols import symbols, with_numbers
+from nnef_grad.runtimes import find_runtime
+
+Tensors = Mapping[str, torch.Tensor]
+# The states of a cell after a step, of which the first one is collected.
+States = tuple[torch.Tensor, ...]
+
+FEATURES, HIDDEN = 3, 4
+
+
+class Cell(NamedTuple):
+    """A step of a recurrence.
+
+    Attributes:
+        gates: how many rows of the hidden size its weights have.
+        states: the names of its states.
+        body: the statements of its fragment, from `x` and these to `new_h`, ...
+        step: the same in torch.
+    """
+
+    gates: int
+    states: tuple[str, ...]
+    body: str
+    step: Callable[[torch.Tensor, States, Tensors], States]
+
+
+def rnn(x: torch.Tensor, states: States, p: Tensors) -> States:
+    (h,) = states
+    return (torch.tanh(x @ p["w"] + h @ p["u"] + p["b"]),)
+
+
+def lstm(x: torch.Tensor, states: States, p: Tensors) -> States:
+    h, c = states
+    i, f, g, o = (x @ p["w"] + h @ p["u"] + p["b"]).chunk(4, dim=-1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def gru(x: torch.Tensor, states: States, p: Tensors) -> States:
+    (h,) = states
+    xr, xz, xn = (x @ p["w"] + p["b"]).chunk(3, dim=-1)
+    hr, hz, hn = (h @ p["u"]).chunk(3, dim=-1)
+    z = torch.sigmoid(xz + hz)
+    return ((1 - z) * torch.tanh(xn + torch.sigmoid(xr + hr) * hn) + z * h,)
+
+
+CELLS = {
+    "rnn": Cell(1, ("h",), "new_h = tanh(matmul(x, w) + matmul(h, u) + b);", rnn),
+    "lstm": Cell(
+        4,
+        ("h", "c"),
+        """[i, f, g, o] = split(matmul(x, w) + matmul(h, u) + b, axis = 1, ratios = [1, 1, 1, 1]);
+    new_c = sigmoid(f) * c + sigmoid(i) * tanh(g);
+    new_h = sigmoid(o) * tanh(new_c);""",
+        lstm,
+    ),
+    "gru": Cell(
+        3,
+        ("h",),
+        """[xr, xz, xn] = split(matmul(x, w) + b, axis = 1, ratios = [1, 1, 1]);
+    [hr, hz, hn] = split(matmul(h, u), axis = 1, ratios = [1, 1, 1]);
+    z = sigmoid(xz + hz);
+    new_h = (1.0 - z) * tanh(xn + sigmoid(xr + hr) * hn) + z * h;""",
+        gru,
+    ),
+}
+
+
+def document(
+    cell: Cell, steps: int | str, axis: int = 1, chunk: int = 1, batch: str = "B"
+) -> str:
+    """A layer: the first state after each step, and all of them after the last one. The
+    elements of a chunk are features of one step.
+    """
+    extents = [batch, steps] if axis == 1 else [steps, batch]
+    rows, features = cell.gates * HIDDEN, FEATURES * abs(chunk)
+    tensors = ["xs", *cell.states, "w", "u", "b"]
+    parameters = ", ".join(f"{name}: tensor<scalar>" for name in tensors)
+    news = [f"new_{name}" for name in cell.states]
+    results = ", ".join(f"{name}: tensor<scalar>" for name in ["row", *news])
+    firsts = "".join(
+        f"    {s} = tract_core_external(shape = [{batch}, {HIDDEN}], datum_type = 'f32');\n"
+        for s in cell.states
+    )
+    carried = ", ".join(f"('{s}', {s}, 'new_{s}')" for s in cell.states)
+    kept = "".join(f", ('new_{s}', 'last', 0, 1)" for s in cell.states)
+    lasts = ", ".join(f"last_{s}" for s in cell.states)
+    way = 1 if chunk > 0 else -1
+    return f"""version 1.0;
+extension tract_registry tract_core;
+extension tract_symbol B;
+extension tract_symbol T;
+
+fragment cell( {parameters} ) -> ( {results} )
+{{
+    by_row = transpose(xs, axes = [{"0, 1, 2" if axis == 1 else "1, 0, 2"}]);
+    x = reshape(by_row, shape = [{batch}, {features}]);
+    {cell.body}
+    row = unsqueeze(new_h, axes = [{axis}]);
+}}
+
+graph net( x, {", ".join(cell.states)} ) -> ( y, {lasts} )
+{{
+    x = tract_core_external(shape = [{extents[0]}, {extents[1]}, {FEATURES}], datum_type = 'f32');
+{firsts}    w = variable(label = 'w', shape = [{features}, {rows}]);
+    u = variable(label = 'u', shape = [{HIDDEN}, {rows}]);
+    b = variable(label = 'b', shape = [1, {rows}]);
+    y, {lasts} = tract_core_scan(body = 'cell', scan = [('xs', x, {axis}, {chunk})],
+        full = [('w', w), ('u', u), ('b', b)], state = [{carried}],
+        output = [('row', 'full', {axis}, {way}){kept}]);
+}}
+"""
+
+
+def in_torch(
+    cell: Cell, axis: int, chunk: int, fed: Mapping[str, Any], data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The gradients of all inputs and variables, in double precision."""
+    leaves = {
+        name: torch.tensor(np.asarray(array, np.float64), requires_grad=True)
+        for name, array in {**fed, **data}.items()
+        if not name.startswith("grad_")
+    }
+    parts = list(leaves["x"].split(abs(chunk), dim=axis))
+    states: States = tuple(leaves[name] for name in cell.states)
+    rows = []
+    for part in parts[:: 1 if chunk > 0 else -1]:
+        states = cell.step(part.movedim(axis, 1).flatten(1), states, leaves)
+        rows.append(states[0])
+    results = {
+        "y": torch.stack(rows[:: 1 if chunk > 0 else -1], axis),
+        **{f"last_{n}": s for n, s in zip(cell.states, states, strict=True)},
+    }
+    loss = sum(
+        (result * torch.tensor(fed[f"grad_{name}"])).sum()
+        for name, result in results.items()
+    )
+    assert isinstance(loss, torch.Tensor)
+    found = torch.autograd.grad(loss, [*leaves.values()])
+    return {f"grad_{n}": g.numpy() for n, g in zip(leaves, found, strict=True)}
+
+
+def data_of(graph: Graph) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    return {
+        label: (random.standard_normal(graph.tensors[name].shape) / 2).astype("f4")
+        for name, label in graph.labels.items()
+    }
+
+
+def drawn(graph: Graph, numbers: Mapping[str, int]) -> dict[str, Any]:
+    random = np.random.default_rng(sum(numbers.values()))
+    sized = with_numbers(graph, numbers)
+    return {t.name: random.standard_normal(t.shape) for t in sized.inputs}
+
+
+def agree(found: Mapping[str, Any], wanted: Mapping[str, Any], most: float) -> None:
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert found[name].shape == array.shape, name
+        error = np.abs(found[name] - array).max()
+        assert error <= most * (1 + np.abs(array).max()), (name, error)
+
+
+every_cell = pytest.mark.parametrize("cell", CELLS.values(), ids=list(CELLS))
+every_way = pytest.mark.parametrize(
+    ("axis", "chunk"), [(1, 1), (1, -1), (0, 1), (0, -1), (1, 2), (0, -3)]
+)
+
+
+@every_way
+@every_cell
+@pytest.mark.parametrize("unroll", [0, 1000], ids=["loop", "steps"])
+def test_any_batch(cell: Cell, axis: int, chunk: int, unroll: int) -> None:
+    graph = nnef_grad.loads(document(cell, 6, axis, chunk), unroll=unroll)
+    assert ("tract_core_scan" in nnef_grad.dumps(graph)) == (unroll == 0)
+    numbers = [{"B": batch} for batch in (1, 3, 8)]
+    is_right_for(numbers, graph, partial(in_torch, cell, axis, chunk))
+
+
+@every_way
+@every_cell
+def test_any_number_of_steps(cell: Cell, axis: int, chunk: int) -> None:
+    """The steps of a chunk of several elements are a multiple of them."""
+    steps = "T" if abs(chunk) == 1 else f"{abs(chunk)} * T"
+    graph = nnef_grad.loads(document(cell, steps, axis, chunk))
+    assert symbols(graph) == ["B", "T"]
+    numbers = [{"B": b, "T": t} for b, t in ((1, 2), (3, 5), (8, 9))]
+    is_right_for(numbers, graph, partial(in_torch, cell, axis, chunk))
+
+
+def is_right_for(
+    numbers: list[dict[str, int]], graph: Graph, oracle: Callable[..., dict[str, Any]]
+) -> None:
+    """Whether one backward graph has the gradients of torch, in the interpreter, in tract,
+    and after it was written and read again.
+    """
+    backward, data = nnef_grad.differentiate(graph).graph, data_of(graph)
+    again = nnef_grad.loads(nnef_grad.dumps(backward), unroll=0)
+    run = find_runtime("tract").compile(backward, data)
+    names = [t.name for t in backward.outputs]
+    for given in numbers:
+        fed = drawn(backward, given)
+        wanted = oracle(fed, data)
+        agree(nnef_grad.evaluate(backward, fed, data), wanted, 1e-10)
+        agree(nnef_grad.evaluate(again, fed, data), wanted, 1e-10)
+        arrays = [fed[t.name].astype(np.float32) for t in backward.inputs]
+        agree(dict(zip(names, run(arrays), strict=True)), wanted, 1e-5)
+
+
+@every_cell
+def test_a_second_derivative(cell: Cell) -> None:
+    first = nnef_grad.differentiate(nnef_grad.loads(document(cell, "T")), wrt=["x"])
+    second = nnef_grad.differentiate(first.graph, wrt=["x"]).graph
+    data = data_of(second)
+    for numbers in ({"B": 1, "T": 2}, {"B": 3, "T": 5}):
+        sized = nnef_grad.loads(document(cell, "T"), symbols=numbers)
+        once = nnef_grad.differentiate(sized, wrt=["x"])
+        twice = nnef_grad.differentiate(once.graph, wrt=["x"])
+        fed = drawn(second, numbers)
+        wanted = nnef_grad.evaluate(twice, fed, data)
+        agree(nnef_grad.evaluate(second, fed, data), wanted, 1e-10)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_copies_that_are_collected(axis: int) -> None:
+    """The gradient of a sum repeats the one of the sum, in a chunk of several elements."""
+    summed = f"squeeze(sum_reduce(xs, axes = [{axis}]), axes = [{axis}])"
+    text = document(CELLS["rnn"], "2 * T", axis, chunk=2)
+    whole = text.replace(f"[B, {2 * FEATURES}]", f"[B, {FEATURES}]")
+    whole = whole.replace(f"shape = [{2 * FEATURES}, ", f"shape = [{FEATURES}, ")
+    start, end = whole.index("reshape("), whole.index(";", whole.index("reshape("))
+    backward = nnef_grad.differentiate(
+        nnef_grad.loads(whole[:start] + summed + whole[end:])
+    ).graph
+    data = data_of(backward)
+    run = find_runtime("tract").compile(backward, data)
+    names = [t.name for t in backward.outputs]
+    for numbers in ({"B": 1, "T": 2}, {"B": 3, "T": 5}):
+        fed = drawn(backward, numbers)
+        found = run([fed[t.name].astype(np.float32) for t in backward.inputs])
+        wanted = nnef_grad.evaluate(backward, fed, data)
+        agree(dict(zip(names, found, strict=True)), wanted, 1e-5)
+
+
+@pytest.mark.parametrize("target", ["nnef", "portable"])
+def test_steps_that_are_not_known(target: str) -> None:
+    graph = nnef_grad.loads(document(CELLS["rnn"], "T", batch="3"))
+    with pytest.raises(NnefGradError) as caught:
+        nnef_grad.lower(nnef_grad.differentiate(graph).graph, target)
+    assert caught.value.problems[0].remedy == "symbol"
+
+
+def test_chunks_that_may_not_end_with_it() -> None:
+    with pytest.raises(NnefGradError, match="quotient of T by 2 is not") as caught:
+        nnef_grad.loads(document(CELLS["rnn"], "T", chunk=2))
+    assert caught.value.message.startswith("tract_core_scan: ")
+    assert caught.value.span is not None
+    assert caught.value.span.text == "tract_core_scan"
+    assert caught.value.problems[0].remedy == "symbol"
+
+
+def test_a_target_without_loops_needs_the_number(tmp_path: Path) -> None:
+    path, out = tmp_path / "net.nnef", tmp_path / "out.nnef"
+    path.write_text(document(CELLS["gru"], "T"))
+    words = [str(path), "-o", str(out), "--target", "portable"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert "which has no number: give it one with --symbol" in result.stderr
+    assert not out.exists()
+    numbers = ["--symbol", "B=2", "--symbol", "T=3"]
+    assert CliRunner().invoke(main, [*words, *numbers]).exit_code == 0
+    assert "tract_core_scan" not in out.read_text()
