@@ -59,7 +59,9 @@ process of its own for that.
 
 The backward graph with the gradients of all variables, divided by the forward graph, both
 lowered for tract, which computes in one thread. The last four networks are those of
-torchvision, timm and transformers; of GPT-2, with four layers and 64 tokens.
+torchvision, timm and transformers; of GPT-2, with four layers and 64 tokens. Where tensors
+are larger than 32 MiB, much of the time goes into getting memory, which
+[a setting](tract.md#what-to-know) avoids.
 """,
     "real": """## Networks of torchvision and timm
 
