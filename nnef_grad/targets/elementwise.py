@@ -1,4 +1,4 @@
-"""Element by element: lowerings that take the ranks or the types of the operands."""
+"""Element by element: forms that take the ranks, the types or the neighbours of operands."""
 
 from __future__ import annotations
 
