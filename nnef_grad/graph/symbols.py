@@ -57,8 +57,10 @@ class number_needed_by:  # noqa: N801
 
 def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
     """The graph with numbers in the place of some of its symbols."""
-    if not {*symbols(graph)} & numbers.keys():
-        return graph
+    return _graph(graph, numbers) if {*symbols(graph)} & numbers.keys() else graph
+
+
+def _graph(graph: Graph, numbers: Mapping[str, int]) -> Graph:
     return replace(
         graph,
         inputs=_at(graph.inputs, numbers),
@@ -102,7 +104,8 @@ def _at(value: Any, numbers: Mapping[str, int]) -> Any:
     if isinstance(value, Tensor):
         return replace(value, shape=_at(value.shape, numbers))
     if isinstance(value, Loop):
-        return replace(value, body=with_numbers(value.body, numbers))
+        # A symbol of a body may be in none of its inputs.
+        return replace(value, body=_graph(value.body, numbers))
     if isinstance(value, tuple):
         return tuple([_at(item, numbers) for item in value])
     return value

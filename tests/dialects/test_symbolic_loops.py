@@ -291,3 +291,31 @@ def test_a_target_without_loops_needs_the_number(tmp_path: Path) -> None:
     numbers = ["--symbol", "B=2", "--symbol", "T=3"]
     assert CliRunner().invoke(main, [*words, *numbers]).exit_code == 0
     assert "tract_core_scan" not in out.read_text()
+
+
+OPEN_INSIDE = """version 1.0;
+extension tract_registry tract_core;
+extension tract_symbol B;
+fragment step( s: tensor<scalar>, x: tensor<scalar> ) -> ( n: tensor<scalar>, y: tensor<scalar> )
+{
+    wide = tract_core_broadcast(x, shape = [1, B]);
+    n = add(s, sum_reduce(wide, axes = [1]));
+    y = mul(n, 2.0);
+}
+graph net( x, s, z ) -> ( y, doubled )
+{
+    x = tract_core_external(shape = [5, 1], datum_type = 'f32');
+    s = tract_core_external(shape = [1, 1], datum_type = 'f32');
+    z = tract_core_external(shape = [B, 2], datum_type = 'f32');
+    y = tract_core_scan('step', [("x", x, 0, 1)], [], [("s", s, "n")], [("y", "full", 0, 1)]);
+    doubled = mul(z, 2.0);
+}
+"""
+
+
+def test_a_symbol_that_no_input_of_the_body_has_gets_its_number() -> None:
+    graph = with_numbers(nnef_grad.loads(OPEN_INSIDE, unroll=1), {"B": 3})
+    x = np.arange(5.0).reshape(5, 1)
+    fed = {"x": x, "s": np.full((1, 1), 0.5), "z": np.ones((3, 2))}
+    found = nnef_grad.evaluate(graph, fed)["y"]
+    np.testing.assert_array_equal(found, 2 * (0.5 + 3 * np.cumsum(x, axis=0)))
