@@ -201,8 +201,10 @@ def add_opposites(graph: Graph) -> Graph:
     near = _Neighbours(graph)
 
     def is_open(op: Operation) -> bool:
-        subtracted = tensors(op.operands[1:])
-        return _is_any(subtracted, near.convolved | near.convolved_once)
+        subtracted = [*tensors(op.operands[1:])]
+        return _is_any(subtracted, near.convolved) or _is_any(
+            subtracted, near.convolved_once
+        )
 
     return replaced(graph, {"sub"}, _opposite_added, is_open)
 
