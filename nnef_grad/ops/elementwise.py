@@ -80,7 +80,7 @@ def add_n_shape(x: tuple[Shape, ...]) -> Shape:
 # ---- Outer products ----
 
 
-# A run of so many elements is no shorter than any other.
+# From so many elements on, the length of a run makes no difference to a runtime.
 LONG_RUN = 64
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial, reduce
 from math import isqrt, prod
 
@@ -11,11 +11,13 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import instantiate
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, shape_of
 from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.registry import Relations, lowering, written
+
+# ---- Choices ----
 
 
 @lowering("select")
@@ -46,11 +48,7 @@ def _aligned(emit: Emitter, x: Operand, rank: int, hint: str) -> Operand:
     return emit("unsqueeze", x, axes=axes, hint=hint) if axes else x
 
 
-def _has_cast(op: Operation) -> bool:
-    """Integers are made from nothing else, and no numbers from them: see integers.py."""
-    source = dtype_of(op.operands[0])
-    others = {("scalar", "logical"), ("integer", "logical"), ("logical", "scalar")}
-    return source == op.dtype or (source, op.dtype) in others
+# ---- Outer products ----
 
 
 @form("mul", lambda op: outer_factors(op) is not None)
@@ -113,26 +111,24 @@ def share_probabilities(graph: Graph) -> Graph:
 
     Where x is small, the derivative has the series of P.
     """
-    producers = Relations(graph).producers
+    near = Relations(graph)
 
     def find(op: Operation) -> Decompose | None:
-        gelu = _divided_gelu(op, producers)
+        gelu = _divided_gelu(op, near)
         return None if gelu is None else lambda emit, _: _probability(emit, gelu)
 
     return put_bodies(graph, [find(op) for op in graph.operations])
 
 
-def _divided_gelu(
-    op: Operation, producers: Mapping[str, Operation]
-) -> Operation | None:
+def _divided_gelu(op: Operation, near: Relations) -> Operation | None:
     """The gelu of which a choice in its derivative is the probability."""
     if op.name != "select" or op.origin is None or op.origin.name != "gelu":
         return None
-    small, series, quotient = (_producer(x, producers) for x in op.operands)
+    small, series, quotient = map(near.producer, op.operands)
     names = [made and made.name for made in (small, series, quotient)]
     if not (small and series and quotient and names == ["lt", "add", "div"]):
         return None
-    gelu, divisor = (_producer(x, producers) for x in quotient.operands)
+    gelu, divisor = map(near.producer, quotient.operands)
     if gelu is None or gelu.name != "gelu" or series.operands[0] != 0.5:
         return None
     choice = (op.operands[0], 1.0, gelu.operands[0])
@@ -141,11 +137,14 @@ def _divided_gelu(
     return gelu
 
 
-def _producer(x: Operand, producers: Mapping[str, Operation]) -> Operation | None:
-    return producers.get(x.name) if isinstance(x, Tensor) else None
+# ---- Copies, casts and sums ----
 
 
-# ---- Copies and casts ----
+def _has_cast(op: Operation) -> bool:
+    """Integers are made from nothing else, and no numbers from them: see integers.py."""
+    source = dtype_of(op.operands[0])
+    others = {("scalar", "logical"), ("integer", "logical"), ("logical", "scalar")}
+    return source == op.dtype or (source, op.dtype) in others
 
 
 @lowering("cast", applies=_has_cast)

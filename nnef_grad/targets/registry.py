@@ -16,7 +16,7 @@ from typing import TypeVar
 from nnef_grad.build.evaluation import instantiate, instantiate_body
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.build.loops import LONGEST, has_open_count, is_short
-from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.passes import count_uses
 from nnef_grad.language.library import FragmentFile
@@ -138,6 +138,10 @@ class Relations:
     def producers(self) -> Mapping[str, Operation]:
         """The operation that made each tensor."""
         return {x.name: op for op in self._graph.operations for x in op.outputs}
+
+    def producer(self, operand: Operand) -> Operation | None:
+        """The operation that made a tensor; None for a literal."""
+        return self.producers.get(operand.name) if isinstance(operand, Tensor) else None
 
     @cached_property
     def uses(self) -> Mapping[str, int]:
