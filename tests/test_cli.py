@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from support.processes import environment
+from support.processes import environment, python
 
 import nnef_grad
 from nnef_grad.cli import main
@@ -379,7 +379,8 @@ def test_compiling_text_imports_nothing_heavy(model: Path, module: str) -> None:
         f"nnef_grad.dumps(nnef_grad.differentiate(nnef_grad.load({str(model)!r})))\n"
         f"assert {module!r} not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment())
+    done = python(program)
+    assert done.returncode == 0, done.stderr
 
 
 QUANT = """"x": linear_quantize(min = 0.0, max = 1.0, bits = 8);

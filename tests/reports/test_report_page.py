@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.processes import environment
+from support.processes import python
 
 import nnef_grad
 from nnef_grad.cli import main
@@ -234,12 +233,5 @@ def test_compiling_does_not_import_the_reports(folder: Path) -> None:
         "assert 'nnef_grad.autodiff.differentiate' in sys.modules\n"
         "print([name for name in sys.modules if 'reports' in name])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=environment(),
-        check=False,
-    )
+    done = python(program, folder)
     assert done.stdout == "[]\n", done.stderr

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -25,8 +23,8 @@ import nnef_grad
 from nnef_grad import cli, fmt_cli, step_cli
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.source import Source
+from support import processes
 from support.cases import split
-from support.processes import environment
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(
@@ -236,13 +234,7 @@ def python(session: Session, words: Sequence[str]) -> None:
     module, *arguments = words[1:] if words[0] == "-m" else words
     as_module = "run_module" if words[0] == "-m" else "run_path"
     program = PYTHON.format(session.without, [module, *arguments], as_module, module)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-    )
+    done = processes.python(program)
     assert done.returncode == 0, done.stderr
     session.hear(done.stdout)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from support.processes import environment
+from support.processes import environment, python
 from support.training_steps import MLP, random_data
 
 import nnef_grad
@@ -80,13 +80,8 @@ def test_help_does_without_the_compiler() -> None:
         "loaded = [m for m in sys.modules if m.startswith(('nnef_grad.', 'numpy', 'lark'))]\n"
         "print(*loaded, file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=True,
-    )
+    done = python(program)
+    assert done.returncode == 0, done.stderr
     loaded = {*done.stderr.split()}
     assert loaded <= {
         *("nnef_grad.errors", "nnef_grad.options", "nnef_grad.source"),
