@@ -13,9 +13,9 @@ from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.rule_results import counted
 from nnef_grad.build.simplify import restore
-from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import assign_names, substitute
+from nnef_grad.graph.names import advice_on, assign_names, substitute
 from nnef_grad.graph.passes import count_uses, prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.traits import FED
@@ -143,7 +143,7 @@ def wrt_tensors(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
     groups = {"all": (*inputs, *variables), "inputs": inputs, "variables": variables}
     if not isinstance(wrt, str) or wrt not in groups:
         names = [wrt] if isinstance(wrt, str) else wrt
-        return scalars_named(graph.tensors, names, "tensor")
+        return scalars_named(graph, graph.tensors, names, "tensor")
     if not groups[wrt]:
         what = "inputs or variables" if wrt == "all" else wrt
         raise UsageError(f"graph '{graph.name}' has no scalar {what}")
@@ -155,7 +155,8 @@ def differentiated_outputs(
 ) -> tuple[Tensor, ...]:
     """The outputs that are differentiated; see `differentiate`."""
     if outputs is not None:
-        return scalars_named({t.name: t for t in graph.outputs}, outputs, "output")
+        known = {t.name: t for t in graph.outputs}
+        return scalars_named(graph, known, outputs, "output")
     scalars = _scalars(graph.outputs)
     if not scalars:
         message = f"graph '{graph.name}' has no scalar output"
@@ -168,9 +169,9 @@ def _scalars(candidates: Iterable[Tensor]) -> tuple[Tensor, ...]:
 
 
 def scalars_named(
-    known: Mapping[str, Tensor], names: Sequence[str], what: str
+    graph: Graph, known: Mapping[str, Tensor], names: Sequence[str], what: str
 ) -> tuple[Tensor, ...]:
-    """The scalar tensors among the known ones that have some names.
+    """The scalar tensors of a graph, among the known ones, that have some names.
 
     Raises:
         UsageError: a name is unknown, named twice, or that of a tensor of another type.
@@ -183,7 +184,7 @@ def scalars_named(
             if what == "tensor" and name in GROUPS:
                 raise UsageError(f"{message}: the group '{name}' stands alone")
             names = [*known, *(GROUPS if what == "tensor" else ())]
-            raise UsageError(f"{message}{suggestion(name, names)}")
+            raise UsageError(f"{message}{advice_on(graph, name, names)}")
         dtype = known[name].dtype
         if dtype != "scalar":
             message = f"'{name}' is a tensor of type {dtype}"

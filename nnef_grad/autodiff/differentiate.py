@@ -95,7 +95,7 @@ def differentiate(
     sources = differentiated_outputs(graph, outputs)
     if seed not in ("input", "ones"):
         raise UsageError(f"the seed is 'input' or 'ones', not '{seed}'")
-    stopped = scalars_named(graph.tensors, stop, "tensor") if stop else ()
+    stopped = scalars_named(graph, graph.tensors, stop, "tensor") if stop else ()
     sweep = _Sweep(graph, tensors_wrt, sources, stopped, rules)
     return sweep.run(seed == "ones", with_outputs)
 

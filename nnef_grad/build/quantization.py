@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem, suggestion
 from nnef_grad.graph.ir import Graph, Quantization, Shape, Tensor
+from nnef_grad.graph.names import advice_on
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.language import syntax, types
 from nnef_grad.language.library import Library, standard
@@ -116,14 +117,9 @@ class _Reader:
         raise InvalidGraphError(message, entry.span)
 
     def _advice(self, name: str) -> str:
-        """A variable has a label besides its name, and the two are mixed up easily."""
-        for operation in self.graph.operations:
-            if operation.name == "variable" and operation.attributes["label"] == name:
-                found = operation.outputs[0].name
-                return f": this is a label, and the tensor is called '{found}'"
         # With more mistakes the file belongs to another model, and the search takes long.
         known = list(self.tensors) if len(self.problems) < MISSPELT else []
-        return suggestion(name, known)
+        return advice_on(self.graph, name, known)
 
     def _operation(self, invocation: syntax.Invocation) -> Fragment:
         name = invocation.name

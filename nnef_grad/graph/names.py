@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from nnef_grad.errors import suggestion
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.language.lexical import KEYWORDS
 
@@ -52,6 +53,16 @@ def assign_names(
             if hint is not None:
                 final = pinned.get(tensor.name) or supply.fresh(hint)
                 object.__setattr__(tensor, "name", final)
+
+
+def advice_on(graph: Graph, name: str, known: Sequence[str]) -> str:
+    """What an error may add of a name that is not known. A variable has a label besides its
+    name, and the two are mixed up easily.
+    """
+    for tensor, label in graph.labels.items():
+        if label == name:
+            return f": this is a label, and the tensor is called '{tensor}'"
+    return suggestion(name, known)
 
 
 def step_names(

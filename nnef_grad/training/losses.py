@@ -9,9 +9,9 @@ from math import prod
 from typing import Any
 
 from nnef_grad.autodiff.apply_rules import shapes_by_rule
-from nnef_grad.errors import InvalidGraphError, UsageError, suggestion
+from nnef_grad.errors import InvalidGraphError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
-from nnef_grad.graph.names import step_names, substitute
+from nnef_grad.graph.names import advice_on, step_names, substitute
 from nnef_grad.language import syntax
 from nnef_grad.language.types import SCALAR, STRING, TensorType
 from nnef_grad.ops.opset import OpSet
@@ -84,8 +84,8 @@ def read_losses(graph: Graph, losses: str | Mapping[str, str]) -> dict[str, Reci
     tensors = graph.tensors
     for name in losses:
         if name not in tensors:
-            near = suggestion(name, list(tensors))
-            raise UsageError(f"the graph has no tensor '{name}'{near}")
+            advice = advice_on(graph, name, list(tensors))
+            raise UsageError(f"the graph has no tensor '{name}'{advice}")
         if tensors[name].dtype != "scalar":
             raise UsageError(f"'{name}' is {tensors[name].dtype}: it has no loss")
     return {output: read_recipe(text, LOSS, FURTHER) for output, text in losses.items()}
