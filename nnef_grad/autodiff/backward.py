@@ -102,7 +102,7 @@ def finished(
     names, verified, and with the quantization of the forward tensors.
     """
     used = prune(graph)
-    simplified = unmask(restore(used, emit.simplified))
+    simplified = unmask(restore(used, emit.simplified), lambda t: t.name in emit.hints)
     graph = used if simplified is used else prune(simplified)
     graph = merge_numbers(graph, emit)
     graph = put_inputs_first(_without_needless_copies(graph, forward))

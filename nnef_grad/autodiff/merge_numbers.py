@@ -55,7 +55,7 @@ def merge_numbers(graph: Graph, emit: Emitter) -> Graph:
 
 def _has_number(operation: Operation) -> bool:
     """Whether a product of a derivative is one of a tensor and a number."""
-    return operation.origin is not None and _number(operation)[1] is not None
+    return _number(operation)[1] is not None
 
 
 class _Merger:
@@ -77,7 +77,7 @@ class _Merger:
     def _visit(self, step: Callable[[Operation], None]) -> None:
         for place in range(len(self._operations)):
             operation = self._operations[place]
-            if operation is not None and operation.origin is not None:
+            if operation is not None and self._is_new(operation.outputs[0]):
                 step(operation)
 
     # Steps
@@ -215,10 +215,10 @@ class _Merger:
 
     def _derived(self, x: Operand | None) -> Operation | None:
         """The same, if it is of this derivative: the forward graph stays as it is."""
-        if not isinstance(x, Tensor) or x.name not in self._emit.hints:
-            return None
-        made = self._now(x)
-        return made if made.origin is not None else None
+        return self._now(x) if isinstance(x, Tensor) and self._is_new(x) else None
+
+    def _is_new(self, x: Tensor) -> bool:
+        return x.name in self._emit.hints
 
     def _put(self, before: Operation, after: Operation | None) -> None:
         self._operations[self._places[before.outputs[0]]] = after

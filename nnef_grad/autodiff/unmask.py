@@ -23,20 +23,20 @@ Logic = Mapping[Tensor, Operation]
 LIMIT = 8
 
 
-def unmask(graph: Graph) -> Graph:
+def unmask(graph: Graph, is_new) -> Graph:
     """The graph without the masks of a derivative whose zeros have no effect.
 
     Ensures: every output has the same elements.
     """
     # Most graphs have none.
-    if not any(map(_mask, graph.operations)):
+    if not any(selection(op) and is_new(op.outputs[0]) for op in graph.operations):
         return graph
     demands = _demands(graph)
     found: dict[Tensor, Tensor] = {}
     operations = []
     for operation in graph.operations:
         operation = substitute(operation, found)
-        source = _source_of(operation, demands)
+        source = _source_of(operation, demands) if operation.outputs and is_new(operation.outputs[0]) else None
         if source is None:
             operations.append(operation)
         else:
@@ -46,7 +46,7 @@ def unmask(graph: Graph) -> Graph:
 
 def _mask(operation: Operation) -> Selection | None:
     """The selection that an operation of a derivative makes."""
-    return None if operation.origin is None else selection(operation)
+    return selection(operation)
 
 
 def _source_of(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor | None:

@@ -322,11 +322,10 @@ class Emitter:
             for o in operands
         ]
 
-    def derived_by(self, operand: Operand, names: Collection[str]) -> Operation | None:
-        """The operation of a derivative that made an operand, if it is one of some."""
+    def made_by(self, operand: Operand, names: Collection[str]) -> Operation | None:
+        """The operation that made an operand, if it has one of some names."""
         made = self.producer(operand)
-        is_one = made is not None and made.origin is not None and made.name in names
-        return made if is_one else None
+        return made if made is not None and made.name in names else None
 
     def tensor(self, dtype: str, shape: Shape, hint: str) -> Tensor:
         """A new tensor with a provisional name."""

@@ -144,7 +144,7 @@ def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
     """min(x, b) > a where b > a: x is what may be smaller than a. What is not a number is
     not larger than a: a minimum with it is not a number either.
     """
-    least = emit.derived_by(x, ("min",))
+    least = emit.made_by(x, ("min",))
     if least is None or not isinstance(y, float):
         return None
     inner, bound = least.operands
@@ -172,7 +172,7 @@ def _compared(emit: Emitter, condition: Operand) -> bool | None:
     """Whether two numbers are equal, where both are known. Nothing else is computed from
     the value of a constant: the result may yet be differentiated with respect to it.
     """
-    equality = emit.derived_by(condition, ("eq",))
+    equality = emit.made_by(condition, ("eq",))
     if equality is None:
         return None
     left, right = (_number(emit, operand) for operand in equality.operands)
@@ -204,7 +204,7 @@ def reshape_once(
     emit: Emitter, x: Operand, *, shape: Shape, axis_start: int, axis_count: int
 ) -> Any:
     """Two changes of shape in a row are one."""
-    inner = emit.derived_by(x, RESHAPING)
+    inner = emit.made_by(x, RESHAPING)
     is_whole = (axis_start, axis_count) == (0, -1) and all(n > 0 for n in shape)
     if inner is None or not is_whole:
         return None
@@ -215,7 +215,7 @@ def reshape_once(
 @wants("transpose")
 def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
     """Two changes of the order in a row are one."""
-    inner = emit.derived_by(x, ("transpose",))
+    inner = emit.made_by(x, ("transpose",))
     if inner is None or not len(axes) == len(inner.attributes["axes"]) == len(
         shape_of(x)
     ):
@@ -231,7 +231,7 @@ def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
 @wants("pad")
 def slice_inside(emit: Emitter, x: Operand, **window: Shape) -> Any:
     """What is inside of a padding is what was padded."""
-    padding = emit.derived_by(x, ("pad",))
+    padding = emit.made_by(x, ("pad",))
     if padding is None:
         return None
     taken = slice_positions(shape_of(x), **window)
@@ -244,7 +244,7 @@ def sum_what_is_padded(
     emit: Emitter, x: Operand, *, axes: Shape, normalize: bool
 ) -> Any:
     """Zeros along the axes of a sum add nothing to it."""
-    made = emit.derived_by(x, ("pad",))
+    made = emit.made_by(x, ("pad",))
     if made is None or normalize or not _adds_zeros(made, axes):
         return None
     source = made.operands[0]
@@ -294,7 +294,7 @@ def _factor_last(
     """A linear operation on what a factor is applied to, then the factor. Factors further
     away stay: each of a chain of products would pull out all those before it.
     """
-    made = emit.derived_by(x, FACTORS)
+    made = emit.made_by(x, FACTORS)
     if made is None:
         return None
     if made.name == "neg":
@@ -330,7 +330,7 @@ def broadcast_instead(name: str) -> Rewrite:
     def rewrite(emit: Emitter, *operands: Operand) -> Any:
         for index, operand in enumerate(operands):
             before, after = operands[:index], operands[index + 1 :]
-            tile = emit.derived_by(operand, ("tile",))
+            tile = emit.made_by(operand, ("tile",))
             if tile is None or not _repeats_singletons(tile):
                 continue
             source, others = tile.operands[0], [*map(shape_of, (*before, *after))]

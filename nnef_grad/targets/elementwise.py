@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from functools import partial, reduce
 from math import isqrt, prod
 
+from nnef_grad.autodiff.rules import derivative_library
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import instantiate
+from nnef_grad.build.evaluation import Evaluator, instantiate
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, shape_of
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.forms import form
+from nnef_grad.targets.patterns import is_instance
 from nnef_grad.targets.registry import Relations, lowering, written
 
 # ---- Choices ----
@@ -121,20 +123,26 @@ def share_probabilities(graph: Graph) -> Graph:
 
 
 def _divided_gelu(op: Operation, near: Relations) -> Operation | None:
-    """The gelu of which a choice in its derivative is the probability."""
-    if op.name != "select" or op.origin is None or op.origin.name != "gelu":
+    """The gelu of which a choice is the probability, as the derivative has it."""
+    if op.name != "select":
         return None
-    small, series, quotient = map(near.producer, op.operands)
-    names = [made and made.name for made in (small, series, quotient)]
-    if not (small and series and quotient and names == ["lt", "add", "div"]):
+    quotient = near.producer(op.operands[2])
+    if quotient is None or quotient.name != "div":
         return None
-    gelu, divisor = map(near.producer, quotient.operands)
-    if gelu is None or gelu.name != "gelu" or series.operands[0] != 0.5:
+    gelu = near.producer(quotient.operands[0])
+    if gelu is None or gelu.name != "gelu":
         return None
-    choice = (op.operands[0], 1.0, gelu.operands[0])
-    if divisor is None or divisor.name != "select" or divisor.operands != choice:
-        return None
-    return gelu
+    around = (*gelu.inputs, *gelu.outputs)
+    return gelu if is_instance(near, op.outputs[0], _divided, *around) else None
+
+
+def _divided(emit: Emitter, x: Tensor, y: Tensor) -> Operand:
+    """The probability in the derivative of y = gelu(x)."""
+    rule, values = derivative_library()["gelu_vjp"], {"x": x, "y": y, "dy": 1.0}
+    (slope,) = Evaluator(emit).instantiate(rule, values, str, None).values()
+    made = emit.producer(slope)
+    assert made is not None
+    return made.operands[0]
 
 
 # ---- Copies, casts and sums ----

@@ -8,7 +8,7 @@ lowered in their turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
@@ -142,6 +142,22 @@ class Relations:
     def producer(self, operand: Operand) -> Operation | None:
         """The operation that made a tensor; None for a literal."""
         return self.producers.get(operand.name) if isinstance(operand, Tensor) else None
+
+    def chain(self, operand: Operand, *names: str) -> Operation | None:
+        """The last of some operations, of which the first made an operand, and each further
+        one the first operand of the one before; None where there are others.
+        """
+        made = None
+        for name in names:
+            made = self.producer(operand)
+            if made is None or made.name != name:
+                return None
+            operand = made.operands[0]
+        return made
+
+    def named(self, *names: str) -> Iterator[Operation]:
+        """The operations of some names."""
+        return (op for op in self._graph.operations if op.name in names)
 
     @cached_property
     def uses(self) -> Mapping[str, int]:

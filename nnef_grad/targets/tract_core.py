@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 from nnef_grad.build.arguments import bind, dtype_of
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.dialects.tract.library import tract_library
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import SHAPES
 from nnef_grad.ops.repeat import gather_shape, one_hot
-from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.conditions import Condition, always, set_to
-from nnef_grad.targets.registry import lowering
+from nnef_grad.targets.patterns import is_instance
+from nnef_grad.targets.registry import Relations, lowering
 from nnef_grad.targets.shape import fill
 
 Function = TypeVar("Function", bound=Decompose)
@@ -116,8 +116,11 @@ def own(
 
 def put_own(graph: Graph) -> Graph:
     """The graph with operations of the registry in place of others."""
+    near = Relations(graph)
 
     def find(op: Operation) -> Decompose | None:
+        if op.name == "matmul":
+            return _scattered(op, near)
         found = _OWN.get(op.name)
         return found.build if found and found.applies(op) else None
 
@@ -143,24 +146,63 @@ def own_gather(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [tract_core(emit, "gather", *op.operands, dtype=dtype, axis=axis)]
 
 
-@Condition
-def _adds_rows(op: Operation) -> bool:
-    """Whether it is the derivative of a gather along the first axes."""
-    source = op.origin
-    if source is None or source.name != "gather" or not op.attributes["transposeA"]:
-        return False
-    return isinstance(source.operands[1], Tensor)
+# ---- Rows that are added ----
 
 
-@own("matmul", applies=_adds_rows)
-def added_rows(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """The rows that were taken, added where they are from."""
-    assert op.origin is not None
-    (_, rows), (y,), indices = op.inputs, op.outputs, op.origin.operands[1]
-    assert isinstance(indices, Tensor)
+def _scattered(op: Operation, near: Relations) -> Decompose | None:
+    """Adds rows where a product with a matrix of zeros and ones would; see `one_hot`.
+    None for another product.
+    """
+    index = near.chain(op.operands[0], "select", "eq", "cast")
+    if index is None or not op.attributes["transposeA"] or op.outputs[0].rank != 2:
+        return None
+    (column,), (matrix, _) = index.inputs, op.inputs
+    extent = op.outputs[0].shape[0]
+    if column.shape != (matrix.shape[0], 1) or column.dtype != "integer":
+        return None
+    if not is_instance(near, matrix, partial(_one_hot, extent), column):
+        return None
+    return partial(_added_rows, column, _is_gathered(column, extent, near))
+
+
+def _one_hot(extent: int, emit: Emitter, indices: Tensor) -> Tensor:
+    return one_hot(emit, indices, extent)
+
+
+def _is_gathered(column: Tensor, extent: int, near: Relations) -> bool:
+    """Whether rows are read at some indices, too, of so many: then these are in range."""
+    made = near.producer(column)
+    indices = {column, *made.inputs} if made and made.name == "reshape" else {column}
+    return any(
+        op.operands[1] in indices and shape_of(op.operands[0])[0] <= extent
+        for op in near.named("gather", "tract_core_gather")
+        if op.attributes["axis"] == 0
+    )
+
+
+def _added_rows(
+    column: Tensor, is_in_range: bool, emit: Emitter, op: Operation
+) -> Sequence[Operand]:
+    """The rows, added to zeros where they are from."""
+    (_, rows), (y,) = op.inputs, op.outputs
+    if not is_in_range:
+        column, rows = _in_range(emit, column, rows, y.shape[0])
     zeros = tract_core(emit, "broadcast", 0.0, shape=y.shape, hint="zeros")
-    places = reshaped(emit, indices, (rows.shape[0], 1), "places")
-    return [tract_core(emit, "scatter_nd", zeros, places, rows, reduction="add")]
+    return [tract_core(emit, "scatter_nd", zeros, column, rows, reduction="add")]
+
+
+def _in_range(
+    emit: Emitter, column: Tensor, rows: Tensor, extent: int
+) -> tuple[Tensor, Tensor]:
+    """Indices and rows, with zeros in place of those whose index is out of range: a product
+    leaves them out, and tract would end the process.
+    """
+    index = emit("cast", column, dtype="scalar", hint="index")
+    positive = emit("max", index, 0.0, hint="positive")
+    place = emit("min", positive, extent - 1.0, hint="place")
+    inside = emit("eq", place, index, hint="in_range")
+    rows = emit("select", inside, rows, 0.0, hint="rows")
+    return emit("cast", place, dtype="integer", hint="places"), rows
 
 
 @Condition
