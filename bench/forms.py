@@ -149,7 +149,7 @@ def interpreter_program(
         place = Path(folder, "model")
         nnef_grad.save(lowered.graph, place, data={**data, **lowered.data})
         module = NNEFModule(str(place))
-    fed = [torch.from_numpy(feeds[x.name]) for x in lowered.graph.inputs]
+    fed = [torch.from_numpy(feeds[name]) for name in lowered.graph.input_names]
 
     def run() -> Sequence[Array]:
         with torch.no_grad():
@@ -188,7 +188,10 @@ def timed(layer: Layer, wrt: str, runtime: str) -> list[Timed]:
     graph = nnef_grad.loads(layer.text)
     backward = nnef_grad.differentiate(graph, wrt=[wrt]).graph
     draw = np.random.default_rng(0)
-    feeds = {t.name: draw.standard_normal(t.shape, np.float32) for t in backward.inputs}
+    feeds = {
+        name: draw.standard_normal(tensor.shape, np.float32)
+        for name, tensor in zip(backward.input_names, backward.inputs, strict=True)
+    }
     (weights,) = graph.variables
     data = {"w": draw.standard_normal(weights.shape, np.float32)}
     forms = list(candidates(backward))

@@ -51,7 +51,7 @@ def computed_again(graph: Graph, backward: Graph) -> Pass:
 def saved(halves: Split) -> Pass:
     """The first half, then the second, which drops what was saved after its last use."""
     first, second = halves.forward, halves.backward
-    kept = [tensor for tensor in second.inputs if tensor.name in halves.saved]
+    kept = [x for x in second.inputs if second.names[x] in halves.saved]
     held = [a + b for a, b in zip(alive(second), still_held(second, kept), strict=True)]
     begun = alive(first)
     return Pass([*begun, *held], len(begun), cost(first) + cost(second))

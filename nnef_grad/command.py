@@ -296,7 +296,9 @@ def _check(
     """Reports how the gradients compare; a wrong one ends the program."""
     from nnef_grad.interpreter.gradcheck import Table
 
-    table = Table((t.name, t.shape) for t in backward.graph.outputs)
+    made = backward.graph
+    shapes = (tensor.shape for tensor in made.outputs)
+    table = Table(zip(made.output_names, shapes, strict=True))
 
     def report(found: nnef_grad.CheckedGradient, done: int, total: int) -> None:
         progress.update(done, total)

@@ -107,11 +107,11 @@ def _in_onnx_runtime(graph: Graph, data: Data, threads: int | None) -> Run:
             np.empty(t.shape, DTYPES[t.dtype]) for t in graph.outputs
         ]
         binding = session.io_binding()
-        for tensor, value in zip(graph.inputs, inputs, strict=True):
-            if tensor.name in read:
-                _bind(binding.bind_input, tensor.name, value)
-        for tensor, value in zip(graph.outputs, results, strict=True):
-            _bind(binding.bind_output, tensor.name, value)
+        for name, value in zip(graph.input_names, inputs, strict=True):
+            if name in read:
+                _bind(binding.bind_input, name, value)
+        for name, value in zip(graph.output_names, results, strict=True):
+            _bind(binding.bind_output, name, value)
         with _refusals("ONNX Runtime", "run", graph):
             session.run_with_iobinding(binding)
         return results
@@ -135,12 +135,13 @@ def _in_tract(graph: Graph, data: Data, threads: int | None) -> Run:
         model = tract.nnef().load(str(folder))
         names = [model.input_name(index) for index in range(model.input_count())]
         runnable = model.into_runnable()
+    made = lowered.graph
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         fed = {
             # The lowered graph may have numbers for integers, and other names.
-            tensor.name: value.astype(DTYPES[tensor.dtype], copy=False)
-            for tensor, value in zip(lowered.graph.inputs, inputs, strict=True)
+            made.names[tensor]: value.astype(DTYPES[tensor.dtype], copy=False)
+            for tensor, value in zip(made.inputs, inputs, strict=True)
         }
         with _refusals("tract", "run", graph):
             found = runnable.run([fed[name] for name in names])
@@ -202,12 +203,10 @@ def _written(lowered: Lowered, data: Data) -> Iterator[Path]:
 
 
 def _in_numpy(graph: Graph, data: Data, threads: int | None) -> Run:
-    names = [tensor.name for tensor in graph.inputs]
-
     def run(inputs: Sequence[Array]) -> list[Array]:
-        arrays = dict(zip(names, inputs, strict=True))
+        arrays = dict(zip(graph.input_names, inputs, strict=True))
         found = evaluate(graph, arrays, data, dtype=_precision(inputs))
-        return [found[tensor.name] for tensor in graph.outputs]
+        return [found[name] for name in graph.output_names]
 
     return run
 

@@ -29,9 +29,10 @@ def main() -> None:
     }
     backward = nnef_grad.differentiate(graph)
     lowered = nnef_grad.lower(backward.graph, "tract")
+    inputs = zip(lowered.graph.input_names, lowered.graph.inputs, strict=True)
     feeds = {
-        tensor.name: generator.standard_normal(tensor.shape, np.float32)
-        for tensor in lowered.graph.inputs
+        name: generator.standard_normal(tensor.shape, np.float32)
+        for name, tensor in inputs
     }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "backward"

@@ -188,7 +188,7 @@ def builder(graph: nnef_grad.Graph, settings: Settings, python: str) -> list[flo
         to_onnx(graph, file, nets.random_data(graph))
         request: dict[str, Any] = {
             "forward": file,
-            "variables": [tensor.name for tensor in graph.variables],
+            "variables": [*graph.labels],
             "runs": settings.runs,
             "seconds": settings.seconds,
         }

@@ -68,7 +68,7 @@ def parameters(graph: Graph) -> list[str]:
     """
     norms = [op for op in graph.operations if op.name == "batch_normalization"]
     statistics = {tensor for op in norms for tensor in op.operands[1:3]}
-    return [tensor.name for tensor in graph.variables if tensor not in statistics]
+    return [graph.names[x] for x in graph.variables if x not in statistics]
 
 
 def has_literals(op: Operation) -> bool:

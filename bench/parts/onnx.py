@@ -66,7 +66,7 @@ def write_files(
     files = {name: str(folder / f"{name}.onnx") for name in names}
     to_onnx(graph, files["forward"], data)
     to_onnx(explicit(graph), files["explicit"], data)
-    wrt, refusal = [tensor.name for tensor in graph.variables], ""
+    wrt, refusal = [*graph.labels], ""
     if training:
         (seed,) = nnef_grad.differentiate(graph).seeds.values()
         request = {"forward": files["explicit"], "output": files[PEER], "seed": seed}

@@ -50,6 +50,6 @@ def write_backward(net: str, batch: int, folder: Path) -> dict[str, Any]:
     found = [name for name in parameters if name in tensors]
     backward = nnef_grad.differentiate(graph, wrt=[tensors[name] for name in found])
     to_onnx(backward.graph, file, data)
-    (x,), (seed,) = graph.inputs, backward.seeds.values()
-    fed = {"x": x.name, "seed": seed, "parameters": found}
+    (x,), (seed,) = graph.input_names, backward.seeds.values()
+    fed = {"x": x, "seed": seed, "parameters": found}
     return {"net": net, "batch": batch, "file": file, **fed}

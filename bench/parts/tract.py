@@ -28,7 +28,7 @@ def measure(settings: Settings) -> Measured:
 
 def row(net: str, batch: int, settings: Settings) -> Row:
     graph = nets.NETS[net](batch)
-    variables = [tensor.name for tensor in graph.variables]
+    variables = [*graph.labels]
     return timed(net, batch, settings, graph, variables)
 
 

@@ -16,14 +16,14 @@ class Activity(NamedTuple):
     """What gradients flow through.
 
     Attributes:
-        tensors: the names of the active tensors, which are scalar, depend on a tensor that
-            is differentiated with respect to, and are what an output depends on, with a
+        tensors: the active tensors, which are scalar, depend on a tensor that is
+            differentiated with respect to, and are what an output depends on, with a
             derivative that is not zero.
         operations: those that gradients flow through from one to another, with their
             derivatives.
     """
 
-    tensors: set[str]
+    tensors: set[Tensor]
     operations: list[tuple[Operation, Derivation]]
 
 
@@ -37,26 +37,25 @@ def find_activity(
     """The activity between some tensors and the outputs; a stopped tensor depends on
     nothing.
     """
-    dependent = {tensor.name for tensor in wrt}
-    halted = {tensor.name for tensor in stopped}
+    dependent, halted = {*wrt}, {*stopped}
     fed: list[tuple[Operation, Derivation]] = []
     for operation in graph.operations:
-        if dependent.isdisjoint([tensor.name for tensor in operation.inputs]):
+        if dependent.isdisjoint(operation.inputs):
             continue
         with number_needed_by(operation):
             derivation = rules.derivation(operation)
         if derivation.is_zero:
             continue
-        scalars = [t.name for t in operation.outputs if t.dtype == "scalar"]
-        made = [name for name in scalars if name not in halted]
+        scalars = [t for t in operation.outputs if t.dtype == "scalar"]
+        made = [tensor for tensor in scalars if tensor not in halted]
         if made:
             dependent.update(made)
             fed.append((operation, derivation))
-    active = dependent.intersection([tensor.name for tensor in outputs])
+    active = dependent.intersection(outputs)
     reached: list[tuple[Operation, Derivation]] = []
     for pair in reversed(fed):
         operation, _ = pair
-        if not active.isdisjoint([tensor.name for tensor in operation.outputs]):
-            active.update([t.name for t in operation.inputs if t.name in dependent])
+        if not active.isdisjoint(operation.outputs):
+            active.update(dependent.intersection(operation.inputs))
             reached.append(pair)
     return Activity(active, reached[::-1])

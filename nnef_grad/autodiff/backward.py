@@ -15,7 +15,7 @@ from nnef_grad.build.rule_results import counted
 from nnef_grad.build.simplify import restore
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import advice_on, assign_names, substitute
+from nnef_grad.graph.names import advice_on, substitute
 from nnef_grad.graph.passes import count_uses, prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.traits import FED
@@ -102,11 +102,12 @@ def finished(
     names, verified, and with the quantization of the forward tensors.
     """
     used = prune(graph)
-    simplified = unmask(restore(used, emit.simplified), lambda t: t.name in emit.hints)
+    simplified = unmask(restore(used, emit.simplified), emit.is_new)
     graph = used if simplified is used else prune(simplified)
     graph = merge_numbers(graph, emit)
     graph = put_inputs_first(_without_needless_copies(graph, forward))
-    assign_names(graph, emit.hints, emit.pinned, reserved)
+    names = emit.assigned_names(graph.operations, reserved)
+    graph = replace(graph, names=names)
     verify(graph)
     quantization = carry_quantization(forward.quantization, graph)
     return replace(graph, quantization=quantization)
@@ -116,12 +117,11 @@ def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
     """The graph with gradients in the place of tensors that are used for nothing else
     than to be copied to them.
     """
-    theirs = {tensor.name for tensor in forward.outputs}
-    made = {tensor.name for tensor in graph.outputs} - theirs
+    made = {*graph.outputs}.difference(forward.outputs)
     copying = [
         op
         for op in graph.operations
-        if op.name == "copy" and op.inputs and op.outputs[0].name in made
+        if op.name == "copy" and op.inputs and op.outputs[0] in made
     ]
     if not copying:
         return graph
@@ -130,7 +130,7 @@ def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
     copies = {
         source: result
         for (source,), (result,) in ((op.inputs, op.outputs) for op in copying)
-        if uses[source.name] == 1 and source not in fed
+        if uses[source] == 1 and source not in fed
     }
     results = {(result,) for result in copies.values()}
     operations = (op for op in graph.operations if op.outputs not in results)
@@ -155,7 +155,7 @@ def differentiated_outputs(
 ) -> tuple[Tensor, ...]:
     """The outputs that are differentiated; see `differentiate`."""
     if outputs is not None:
-        known = {t.name: t for t in graph.outputs}
+        known = dict(zip(graph.output_names, graph.outputs, strict=True))
         return scalars_named(graph, known, outputs, "output")
     scalars = _scalars(graph.outputs)
     if not scalars:

@@ -84,11 +84,11 @@ def _batch_operation(
         message = f"'{operation.name}' has no form for many values at once"
         raise NoDerivativeError(message, operation.span)
     emit.origin = operation.origin
-    emit.naming = step_names(f"{{}}_{operation.outputs[0].name}")
+    emit.naming = step_names(f"{{}}_{emit.called(operation.outputs[0])}")
     results = form(_Many(emit, operation, many))
     pairs = list(zip(tensors(operation.results), tensors(results), strict=True))
     for plain, widened in pairs:
-        emit.set_hint(widened, plain.name)
+        emit.set_hint(widened, emit.called(plain))
     return dict(pairs)
 
 
@@ -146,12 +146,12 @@ class _Many:
             return self.aligned(operand)
         repeats = [self.count] + [1] * operand.rank
         repeated = self.emit("tile", self._single(operand), repeats=repeats)
-        self.emit.set_hint(repeated, f"{operand.name}_repeated")
+        self.emit.set_hint(repeated, f"{self.emit.called(operand)}_repeated")
         return repeated
 
     def _single(self, operand: Tensor) -> Tensor:
         single = self.emit("unsqueeze", operand, axes=[0])
-        self.emit.set_hint(single, f"{operand.name}_aligned")
+        self.emit.set_hint(single, f"{self.emit.called(operand)}_aligned")
         return single
 
     def again(self, *operands: Any, **attributes: Any) -> tuple[Any, ...]:

@@ -44,7 +44,7 @@ from nnef_grad.errors import (
     located,
 )
 from nnef_grad.graph.extents import nominal
-from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, shape_of, tensors
 from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.symbols import number_needed_by
@@ -137,10 +137,13 @@ class _Sweep:
         self.supply = NameSupply(self.graph.tensors)
         self.graph, self.activity = self._decompose(self.graph)
         self.confinement = Confinement()
-        self.emit = Emitter(opset, self.graph.operations, simplify, self.confinement)
+        named = frozenset((*self.wrt, *self.stopped))
+        self.emit = Emitter(opset, self.graph.names, simplify, self.confinement, named)
+        for operation in self.graph.operations:
+            self.emit.append(operation)
         self.traces = Traces(self.emit)
         self.names = GradientNames()
-        self.gradients: dict[str, Tensor] = {}
+        self.gradients: dict[Tensor, Tensor] = {}
         self.reductions = 0
         self.undone: list[tuple[Tensor, Broadcast]] = []
 
@@ -173,13 +176,13 @@ class _Sweep:
         if missing:
             raise NoDerivativeError.collect(missing)
         seeds = {output: self._seed(output, ones) for output in self.outputs}
-        self.gradients.update((output.name, seed) for output, seed in seeds.items())
+        self.gradients.update(seeds)
         for operation, derivation in reversed(way):
             self._visit(operation, derivation)
         return self._finish({} if ones else seeds, with_outputs)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
-        name = self.supply.fresh(f"grad_{output.name}")
+        name = self.supply.fresh(f"grad_{self.graph.names[output]}")
         self.names.count_use(output)
         if ones:
             return self.emit.emit_named(
@@ -193,11 +196,11 @@ class _Sweep:
         if not tensors(received):
             return
         self.emit.origin = operation
-        self.emit.naming = partial(_step_name, operation)
+        self.emit.naming = partial(_step_name, self.emit, operation)
         with located(operation.span), number_needed_by(operation):
             found = self._pulled_back(operation, derivation, received)
         for operand, gradient in found:
-            if operand.name in self.activity.tensors:
+            if operand in self.activity.tensors:
                 self._accumulate(operand, gradient, operation)
 
     def _pulled_back(
@@ -214,7 +217,7 @@ class _Sweep:
         return self.traces.apply(key, build, inputs, operation.span)
 
     def _received(self, result: Tensor) -> Tensor | None:
-        return None if result in self.stopped else self.gradients.get(result.name)
+        return None if result in self.stopped else self.gradients.get(result)
 
     def _accumulate(self, operand: Tensor, gradient: Any, operation: Operation) -> None:
         """Adds a gradient to what the operand has received from its other uses. It may
@@ -232,11 +235,11 @@ class _Sweep:
             reduced = self._reduced(operand, gradient, operation)
         self.names.add(Role(reduced, operand, operation))
         self.names.count_use(operand)
-        known = self.gradients.get(operand.name)
+        known = self.gradients.get(operand)
         if known is not None:
             reduced = self._sum(known, reduced)
             self.names.add(Role(reduced, operand, None, "_sum"))
-        self.gradients[operand.name] = reduced
+        self.gradients[operand] = reduced
 
     def _sum(self, known: Tensor, added: Tensor) -> Tensor:
         """The sum of two gradients of a tensor."""
@@ -253,7 +256,7 @@ class _Sweep:
         if not is_reducible(whole, part, results):
             message = (
                 f"the rule '{operation.name}_vjp' returns a gradient of shape {list(whole)}"
-                f" for operand '{operand.name}' of shape {list(part)}"
+                f" for operand '{self.graph.names[operand]}' of shape {list(part)}"
             )
             raise InvalidGraphError(message, operation.span)
         build = partial(_unbroadcast, part)
@@ -264,7 +267,8 @@ class _Sweep:
         for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
             self.names.add(Role(step, operand, operation, suffix))
         self.reductions += prod(whole) != prod(part)
-        broadcast = Broadcast(operand.name, operation.outputs[0].name)
+        names, (result, *_) = self.graph.names, operation.outputs
+        broadcast = Broadcast(names[operand], names[result])
         self.undone += [(step, broadcast) for step in (*steps[1:], reduced)]
         return reduced
 
@@ -273,10 +277,12 @@ class _Sweep:
     def _finish(self, seeds: Mapping[Tensor, Tensor], with_outputs: bool) -> Backward:
         self.emit.origin = None
         self.emit.naming = str
-        gradients = {t.name: self.supply.fresh(f"grad_{t.name}") for t in self.wrt}
-        results = [self._result(t, gradients[t.name]) for t in self.wrt]
+        names = self.graph.names
+        wrt = [names[tensor] for tensor in self.wrt]
+        gradients = {x: self.supply.fresh(f"grad_{x}") for x in wrt}
+        results = [self._result(t, gradients[names[t]]) for t in self.wrt]
         self.names.assign(self.emit, self.gradients, self.confinement.confined)
-        named_seeds = {output.name: seed.name for output, seed in seeds.items()}
+        named_seeds = {names[y]: self.emit.names[seed] for y, seed in seeds.items()}
         notes = (
             f"The backward graph of '{self.graph.name}'.",
             *(
@@ -290,6 +296,7 @@ class _Sweep:
             (*self.graph.inputs, *seeds.values()),
             (*results, *(self.graph.outputs if with_outputs else ())),
             tuple(self.emit.operations),
+            self.emit.names,
             declared=self.graph.custom_operations,
             notes=notes,
         )
@@ -298,56 +305,59 @@ class _Sweep:
             graph,
             named_seeds,
             gradients,
-            (*self._warnings(), *_large_matrices(graph)),
+            tuple(self._warnings()),
             self.reductions,
-            tuple(output.name for output in self.outputs),
-            tuple(tensor.name for tensor in self.stopped),
+            tuple(names[output] for output in self.outputs),
+            tuple(names[tensor] for tensor in self.stopped),
             tuple(op for op in self.graph.operations if op.name == SCAN),
             broadcasts=self._broadcasts(graph),
         )
 
     def _broadcasts(self, graph: Graph) -> dict[str, tuple[Broadcast, ...]]:
         """The broadcasts by what was summed down for them, as far as it is still there."""
-        there, found = graph.tensors, dict[str, tuple[Broadcast, ...]]()
+        there, found = {*graph.tensors.values()}, dict[str, tuple[Broadcast, ...]]()
         for tensor, broadcast in self.undone:
-            if there.get(tensor.name) is tensor:
-                found[tensor.name] = (*found.get(tensor.name, ()), broadcast)
+            if tensor in there:
+                name = graph.names[tensor]
+                found[name] = (*found.get(name, ()), broadcast)
         return found
 
     def _result(self, target: Tensor, name: str) -> Tensor:
         """The gradient under its final name: zeros where there is none, a copy where
         the tensor has another name already.
         """
-        gradient = self.gradients.get(target.name)
+        gradient = self.gradients.get(target)
         if gradient is None:
             gradient = self.emit("constant", shape=target.shape, value=(0.0,))
         else:
             gradient = self.confinement.confine(self.emit, gradient)
         return self.emit.pin_name(gradient, name)
 
-    def _warnings(self) -> tuple[str, ...]:
-        outputs = " and ".join(f"'{output.name}'" for output in self.outputs)
-        unreached = [t for t in self.wrt if t.name not in self.gradients]
+    def _warnings(self) -> Iterator[str]:
+        names = self.graph.names
+        outputs = " and ".join(f"'{names[output]}'" for output in self.outputs)
         way = " other than through what is stopped" if self.stopped else ""
-        return tuple(
-            f"'{t.name}' does not influence {outputs}{way}: its gradient is zeros"
-            for t in unreached
-        )
+        for target in self.wrt:
+            if target not in self.gradients:
+                what = f"'{names[target]}' does not influence {outputs}{way}"
+                yield f"{what}: its gradient is zeros"
+        for operation, _ in self.activity.operations:
+            if operation.name == "gather" and (size := _large_matrix(operation)):
+                yield (
+                    f"the gradient of '{names[operation.inputs[0]]}' is a product with {size}"
+                    " zeros and ones: no operation of the standard adds to the elements at"
+                    " some indices"
+                )
 
 
-def _large_matrices(graph: Graph) -> Iterator[str]:
-    """A warning for each gather whose gradient needs memory that a runtime may not have."""
-    for op in graph.operations:
-        is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
-        if not is_onehot or nominal(prod(op.outputs[0].shape)) <= MAX_ELEMENTS:
-            continue
-        if op.origin and op.origin.name == "gather":
-            (table, *_), (onehot,) = op.origin.inputs, op.outputs
-            size = " x ".join(map(str, onehot.shape))
-            yield (
-                f"the gradient of '{table.name}' is a product with '{onehot.name}', {size} zeros"
-                " and ones: no operation of the standard adds to the elements at some indices"
-            )
+def _large_matrix(gather: Operation) -> str:
+    """The size of the matrix in the gradient of a gather, where it needs memory that a
+    runtime may not have.
+    """
+    table, indices = gather.inputs[0], gather.operands[1]
+    rows, extent = prod(shape_of(indices)), table.shape[gather.attributes["axis"]]
+    is_large = nominal(rows * extent) > MAX_ELEMENTS
+    return f"{rows} x {extent}" if is_large else ""
 
 
 def _body(
@@ -367,14 +377,14 @@ def _unbroadcast(
     return tuple(unbroadcast(emit, gradient, shape))
 
 
-def _step_name(operation: Operation, name: str) -> str:
+def _step_name(emit: Emitter, operation: Operation, name: str) -> str:
     """The name in the graph of a value inside a rule."""
     if name.startswith("d"):
         operands = zip(operation.definition.operands, operation.operands, strict=True)
         for parameter, operand in operands:
             if name[1:] == parameter.name and isinstance(operand, Tensor):
-                return f"grad_{operand.name}"
-    return f"{name}_{operation.outputs[0].name}"
+                return f"grad_{emit.names[operand]}"
+    return f"{name}_{emit.names[operation.outputs[0]]}"
 
 
 def _no_derivative(operation: Operation, limit: str) -> Problem:

@@ -70,35 +70,39 @@ def jacobian(
     rules.refuse_unknown(graph.custom_operations)
     refuse_symbols(graph, "a Jacobian cannot have")
     output, targets = _output(graph, outputs), wrt_tensors(graph, wrt)
-    _check_sizes(output, targets)
+    _check_sizes(graph, output, targets)
+    name = graph.names[output]
     backward = differentiate(
         graph,
         wrt=wrt,
-        outputs=[output.name],
+        outputs=[name],
         stop=stop,
         seed="input" if prod(output.shape) > 1 else "ones",
         with_outputs=with_outputs,
         rules=rules,
     )
     fragments = (*graph.fragments, *backward.graph.fragments)
-    emit = Emitter(rules.opset.extended(fragments), (), simplify)
-    rows = _rows(emit, backward, output)
+    opset, names = rules.opset.extended(fragments), backward.graph.names
+    emit = Emitter(opset, names, simplify)
+    rows = _rows(emit, backward, name)
     supply = NameSupply([*graph.tensors, *backward.graph.tensors])
-    jacobians = {t.name: supply.fresh(f"jacobian_{t.name}") for t in targets}
+    jacobians = {x: supply.fresh(f"jacobian_{x}") for x in backward.gradients}
     gradients = backward.graph.outputs[: len(targets)]
     results: list[Tensor] = []
-    for target, gradient in zip(targets, gradients, strict=True):
+    columns = zip(targets, gradients, jacobians.values(), strict=True)
+    for target, gradient, called in columns:
         found = _reshape(emit, rows, gradient, (*output.shape, *target.shape))
-        results.append(emit.pin_name(found, jacobians[target.name]))
+        results.append(emit.pin_name(found, called))
     whole = Graph(
         f"{graph.name}_jacobian",
         graph.inputs,
         (*results, *backward.graph.outputs[len(targets) :]),
         tuple(emit.operations),
+        emit.names,
         declared=graph.custom_operations,
         notes=(
-            f"The Jacobians of '{output.name}' in '{graph.name}'.",
-            *(f"  {name}: with respect to {x}" for x, name in jacobians.items()),
+            f"The Jacobians of '{name}' in '{graph.name}'.",
+            *(f"  {called}: with respect to {x}" for x, called in jacobians.items()),
         ),
     )
     return replace(
@@ -114,28 +118,28 @@ def _output(graph: Graph, chosen: Sequence[str] | None) -> Tensor:
     """The one output that is differentiated."""
     found = differentiated_outputs(graph, chosen)
     if len(found) > 1:
-        listed = ", ".join(f"'{output.name}'" for output in found)
+        listed = ", ".join(f"'{graph.names[output]}'" for output in found)
         message = "a Jacobian is the derivative of one output: choose one of"
         raise UsageError(f"{message} {listed}")
     return found[0]
 
 
-def _check_sizes(output: Tensor, targets: Sequence[Tensor]) -> None:
-    rows = prod(output.shape)
+def _check_sizes(graph: Graph, output: Tensor, targets: Sequence[Tensor]) -> None:
+    rows, name = prod(output.shape), graph.names[output]
     if rows > MAX_ROWS:
-        message = f"'{output.name}' has {rows} elements: a Jacobian may have"
+        message = f"'{name}' has {rows} elements: a Jacobian may have"
         raise UsageError(f"{message} {MAX_ROWS} rows at most")
     for target in targets:
         columns = prod(target.shape)
         if rows * columns > MAX_ELEMENTS:
             message = (
-                f"the Jacobian of '{output.name}' with respect to '{target.name}' would"
+                f"the Jacobian of '{name}' with respect to '{graph.names[target]}' would"
                 f" have {rows} x {columns} elements: {MAX_ELEMENTS} are the most"
             )
             raise UsageError(message)
 
 
-def _rows(emit: Emitter, backward: Backward, output: Tensor) -> Mapping[Tensor, Tensor]:
+def _rows(emit: Emitter, backward: Backward, output: str) -> Mapping[Tensor, Tensor]:
     """Emits the backward graph for all rows of the Jacobian: the gradients with an axis
     for the rows in front, by those of a single row.
     """
@@ -143,8 +147,7 @@ def _rows(emit: Emitter, backward: Backward, output: Tensor) -> Mapping[Tensor, 
         for operation in backward.graph.operations:
             emit.append(operation)
         return {gradient: gradient for gradient in backward.graph.outputs}
-    name = backward.seeds[output.name]
-    (seed,) = (t for t in backward.graph.inputs if t.name == name)
+    seed = backward.graph.tensors[backward.seeds[output]]
     return batch(emit, backward.graph, seed, _identity(emit, seed))
 
 
@@ -156,7 +159,7 @@ def _identity(emit: Emitter, seed: Tensor) -> Tensor:
     column = emit("constant", shape=[1, rows], value=numbers, hint="column")
     diagonal = emit("eq", row, column, hint="diagonal")
     identity = emit("select", diagonal, 1.0, 0.0, hint="identity")
-    return reshaped(emit, identity, (rows, *seed.shape), hint=seed.name)
+    return reshaped(emit, identity, (rows, *seed.shape), hint=emit.names[seed])
 
 
 def _reshape(

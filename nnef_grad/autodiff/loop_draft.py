@@ -12,9 +12,12 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.loops import emit_loop
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import Collected, Loop, Way, external
-from nnef_grad.graph.names import NameSupply, assign_names, substitute
+from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.ops.opset import OpSet
+
+# The results of a loop that was emitted, by what they were carried, added up or collected as.
+Results = Mapping[object, Tensor]
 
 
 class Stack(NamedTuple):
@@ -26,7 +29,7 @@ class Stack(NamedTuple):
         axis: the axis.
     """
 
-    find: Callable[[Mapping[str, Tensor]], Tensor]
+    find: Callable[[Results], Tensor]
     axis: int
 
 
@@ -34,13 +37,13 @@ class _State(NamedTuple):
     """A state of the loop.
 
     Attributes:
-        name: the name of its last value.
+        key: what its last value is found by.
         inside: the input of the body.
         first: its first value; zeros, if there is none.
         new: its next value in the body.
     """
 
-    name: str
+    key: Tensor
     inside: Tensor
     first: Tensor | None
     new: Tensor
@@ -54,7 +57,7 @@ class LoopDraft:
     """
 
     def __init__(self, half: Graph, seeds: Collection[str], way: Way) -> None:
-        self.emit = Emitter(OpSet().extended(half.fragments))
+        self.emit = Emitter(OpSet().extended(half.fragments), half.names)
         self._half = half
         self._way = way
         self._supply = NameSupply(half.tensors.keys() - {*seeds})
@@ -63,12 +66,13 @@ class LoopDraft:
         self._full: list[tuple[Tensor, Tensor]] = []
         self._states: list[_State] = []
         self._scanned: list[tuple[Tensor, Tensor, Way]] = []
-        # By the names of the results.
-        self._collected: dict[str, tuple[Tensor, Way]] = {}
+        self._collected: dict[object, tuple[Tensor, Way]] = {}
 
     def tensor(self, wish: str, like: Tensor) -> Tensor:
         """A new input of the body, like another tensor."""
-        return self._input(replace(like, name=self._supply.fresh(wish)))
+        made = replace(like)
+        self.emit.names[made] = self._supply.fresh(wish)
+        return self._input(made)
 
     def _input(self, tensor: Tensor) -> Tensor:
         if not self.emit.knows(tensor):
@@ -87,16 +91,16 @@ class LoopDraft:
         """Lets the body see a row of a tensor, without the axis of the rows."""
         shape = (*inside.shape[: way.axis], 1, *inside.shape[way.axis :])
         like = replace(inside, shape=shape)
-        row = self.tensor(f"{inside.name}_row", like)
-        part = self.emit("squeeze", row, axes=[way.axis], hint=inside.name)
-        self._replaced[inside] = part
+        row = self.tensor(f"{self.emit.called(inside)}_row", like)
+        self.emit.emit_to(inside, "squeeze", row, axes=[way.axis])
         self.scan(row, whole, way)
 
     def sum(self, tensor: Tensor, sources: Sequence[Tensor]) -> None:
         """Puts a sum in the place of a tensor of the half."""
         total = sources[0] if sources else None
         for source in sources[1:]:
-            total = self.emit("add", total, source, hint=tensor.name)
+            hint = self.emit.called(tensor)
+            total = self.emit("add", total, source, hint=hint)
         if total is None:
             total = self.emit("constant", shape=tensor.shape, value=(0.0,))
         self._replaced[tensor] = total
@@ -108,17 +112,18 @@ class LoopDraft:
 
     def carry(self, inside: Tensor, first: Tensor | None, new: Tensor) -> None:
         """Makes an input a state, whose first value is zeros if it is not given."""
-        self._states.append(_State(new.name, inside, first, new))
+        self._states.append(_State(new, inside, first, new))
 
     def add_up(self, gradient: Tensor) -> None:
         """Adds a tensor up, over all steps."""
-        before = self.tensor(f"{gradient.name}_before", gradient)
-        total = self.emit("add", before, gradient, hint=f"{gradient.name}_sum")
-        self._states.append(_State(gradient.name, before, None, total))
+        name = self.emit.called(gradient)
+        before = self.tensor(f"{name}_before", gradient)
+        total = self.emit("add", before, gradient, hint=f"{name}_sum")
+        self._states.append(_State(gradient, before, None, total))
 
     def collect(self, gradient: Tensor, way: Way) -> None:
         """Puts a tensor of all steps side by side."""
-        self._collected[gradient.name] = gradient, way
+        self._collected[gradient] = gradient, way
 
     def stacked(self, tensor: Tensor) -> Stack | None:
         """The values of a tensor at all steps, if the loop sees or collects them."""
@@ -129,9 +134,9 @@ class LoopDraft:
         for inside, whole, way in self._scanned:
             if inside in (tensor, row) and way.direction == self._way.direction:
                 return Stack(partial(_known, whole), way.axis)
-        for name, (part, way) in self._collected.items():
-            if part == tensor and way.direction == self._way.direction:
-                return Stack(itemgetter(name), way.axis)
+        for key, (part, way) in self._collected.items():
+            if part is tensor and way.direction == self._way.direction:
+                return Stack(itemgetter(key), way.axis)
         return None
 
     def stack(self, tensor: Tensor) -> Stack | None:
@@ -144,15 +149,15 @@ class LoopDraft:
         gathered = {part for part, _ in self._collected.values()}
         part, axis = tensor, min(self._way.axis, tensor.rank)
         if tensor in gathered or not self._way.fits(tensor.shape):
-            part = self.emit("unsqueeze", part, axes=[axis], hint=f"{part.name}_row")
-        name = f"{tensor.name}_steps"
-        self._collected[name] = part, Way(axis, self._way.direction)
-        return Stack(itemgetter(name), axis)
+            part = self.emit(
+                "unsqueeze", part, axes=[axis], hint=f"{self.emit.called(part)}_row"
+            )
+        key = tensor, "steps"
+        self._collected[key] = part, Way(axis, self._way.direction)
+        return Stack(itemgetter(key), axis)
 
-    def emitted(self, emit: Emitter) -> dict[str, Tensor]:
-        """Emits the loop, and returns its results, by the names of what is carried, added
-        up or collected.
-        """
+    def emitted(self, emit: Emitter) -> dict[object, Tensor]:
+        """Emits the loop, and returns its results."""
         outputs = [state.new for state in self._states]
         outputs += [part for part, _ in self._collected.values()]
         inputs = [
@@ -165,9 +170,9 @@ class LoopDraft:
             tuple(inputs),
             tuple(outputs),
             tuple(self.emit.operations),
+            self.emit.assigned_names(self.emit.operations, self._supply.taken),
             notes=self._half.notes,
         )
-        assign_names(body, self.emit.hints, self.emit.pinned, self._supply.taken)
         ways = (way for _, way in self._collected.values())
         loop = Loop(
             put_inputs_first(body),
@@ -183,11 +188,16 @@ class LoopDraft:
             *(s.first or _zeros(emit, s.inside) for s in self._states),
             *(whole for _, whole, _ in self._scanned),
         ]
-        names = (*(state.name for state in self._states), *self._collected)
-        return dict(zip(names, emit_loop(emit, loop, operands, names), strict=True))
+        keys = [*(state.key for state in self._states), *self._collected]
+        hints = tuple(map(self._hint, keys))
+        return dict(zip(keys, emit_loop(emit, loop, operands, hints), strict=True))
+
+    def _hint(self, key: object) -> str:
+        tensor, *suffix = key if isinstance(key, tuple) else (key,)
+        return "_".join([self.emit.called(tensor), *suffix])
 
 
-def _known(whole: Tensor, results: Mapping[str, Tensor]) -> Tensor:
+def _known(whole: Tensor, results: Results) -> Tensor:
     """What is known before the loop is emitted."""
     return whole
 

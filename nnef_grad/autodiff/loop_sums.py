@@ -8,22 +8,22 @@ factors, H and D, it is one product, which is longer: a step has nothing to add 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from math import prod
 
-from nnef_grad.autodiff.loop_draft import LoopDraft, Stack
+from nnef_grad.autodiff.loop_draft import LoopDraft, Results, Stack
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.traits import RESHAPING
 
 # Emits a sum, given the results of the loop.
-Total = Callable[[Emitter, Mapping[str, Tensor]], Tensor]
+Total = Callable[[Emitter, Results], Tensor]
 Plan = Callable[[LoopDraft, Operation], Total | None]
 
 
-def plan_sums(draft: LoopDraft, tensors: Iterable[Tensor]) -> dict[str, Total]:
-    """The sums of some tensors of the body over all steps, by their names; those that are
+def plan_sums(draft: LoopDraft, tensors: Iterable[Tensor]) -> dict[Tensor, Total]:
+    """The sums of some tensors of the body over all steps; those that are
     not found here are added up by the loop, and are among its results.
     """
     totals = {}
@@ -32,7 +32,7 @@ def plan_sums(draft: LoopDraft, tensors: Iterable[Tensor]) -> dict[str, Total]:
         if total is None:
             draft.add_up(tensor)
         else:
-            totals[tensor.name] = total
+            totals[tensor] = total
     return totals
 
 
@@ -50,16 +50,14 @@ def _summed(stack: Stack, shape: Shape, axes: Iterable[int]) -> Total:
     """The sum over all steps, and over axes that stay."""
     summed = [0, *(axis + 1 for axis in axes)]
 
-    def total(emit: Emitter, results: Mapping[str, Tensor]) -> Tensor:
+    def total(emit: Emitter, results: Results) -> Tensor:
         rows = _rows(emit, stack, results, shape)
         return emit("squeeze", emit("sum_reduce", rows, axes=summed), axes=[0])
 
     return total
 
 
-def _rows(
-    emit: Emitter, stack: Stack, results: Mapping[str, Tensor], part: Shape
-) -> Tensor:
+def _rows(emit: Emitter, stack: Stack, results: Results, part: Shape) -> Tensor:
     """The values at all steps, side by side along a new first axis."""
     whole, axis = stack.find(results), stack.axis
     if axis:
@@ -84,7 +82,7 @@ def _multiply_later(draft: LoopDraft, op: Operation) -> Total | None:
     lasts = not op.attributes["transposeA"], op.attributes["transposeB"]
     (result,) = op.outputs
 
-    def total(emit: Emitter, results: Mapping[str, Tensor]) -> Tensor:
+    def total(emit: Emitter, results: Results) -> Tensor:
         columns = [
             _columns(emit, _rows(emit, stack, results, tensor.shape[-2:]), is_last)
             for stack, tensor, is_last in zip(stacks, op.inputs, lasts, strict=True)
@@ -111,7 +109,7 @@ def _apply_later(draft: LoopDraft, op: Operation) -> Total | None:
     if inner is None:
         return None
 
-    def total(emit: Emitter, results: Mapping[str, Tensor]) -> Tensor:
+    def total(emit: Emitter, results: Results) -> Tensor:
         return emit(op.name, inner(emit, results), **op.settings)
 
     return total

@@ -12,7 +12,7 @@ it has a derivative again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from nnef_grad.graph.loops import (
     changed,
     loop_of,
 )
-from nnef_grad.graph.names import NameSupply, assign_names
+from nnef_grad.graph.names import NameSupply
 from nnef_grad.ops.loops import loop_shape
 from nnef_grad.ops.opset import OpSet
 
@@ -58,6 +58,7 @@ def linearized(
     if all(operation.name != SCAN for operation, _ in activity.operations):
         return graph, activity
     richer: dict[tuple[Tensor, ...], Operation] = {}
+    names = dict(graph.names)
     operations: list[tuple[Operation, Derivation]] = []
     for operation, derivation in activity.operations:
         if operation.name == SCAN:
@@ -65,13 +66,13 @@ def linearized(
             if not active.inputs:
                 continue
             reverse = _Reverse(loop_of(operation), active, differentiate)
-            saving = _with_results(operation, reverse.loop, supply)
+            saving = _with_results(operation, reverse.loop, names, supply)
             richer[operation.outputs] = saving
             derivation = Derivation(vjp=reverse.pull_back, is_traced=False)
             operation = saving
         operations.append((operation, derivation))
     whole = tuple(richer.get(op.outputs, op) for op in graph.operations)
-    graph = replace(graph, operations=whole)
+    graph = replace(graph, operations=whole, names=names)
     return graph, Activity(activity.tensors, operations)
 
 
@@ -90,37 +91,33 @@ class _Active(NamedTuple):
     outputs: list[Tensor]
 
 
-def _active(operation: Operation, active: set[str], rules: Rules) -> _Active:
+def _active(operation: Operation, active: set[Tensor], rules: Rules) -> _Active:
     """What gradients flow through, from step to step, where some of the operands and the
     results of the loop are active.
     """
     loop = loop_of(operation)
     body, steps = loop.body, [*zip(loop.state_inputs, loop.next_values, strict=True)]
     pairs = zip(body.inputs, operation.inputs, strict=True)
-    moving = [t for t, operand in pairs if operand.name in active]
+    moving = [t for t, operand in pairs if operand in active]
     while True:
         reached = find_activity(body, moving, body.outputs, rules).tensors
-        more = [s for s, new in steps if new.name in reached and s not in moving]
+        more = [s for s, new in steps if new in reached and s not in moving]
         if not more:
             break
         moving += more
     made = zip(operation.outputs, loop.made, strict=True)
-    seeded = dict.fromkeys(
-        t for result, t in made if result.name in active and t.name in reached
-    )
+    seeded = dict.fromkeys(t for result, t in made if result in active and t in reached)
     while True:
         flows = find_activity(body, moving, seeded, rules).tensors
         further = [
             new
             for state, new in steps
-            if state.name in flows and new.name in reached and new not in seeded
+            if state in flows and new in reached and new not in seeded
         ]
         if not further:
             break
         seeded.update(dict.fromkeys(further))
-    return _Active(
-        [t for t in body.inputs if t in moving and t.name in flows], [*seeded]
-    )
+    return _Active([t for t in body.inputs if t in moving and t in flows], [*seeded])
 
 
 # ---- The loop that saves ----
@@ -140,10 +137,12 @@ class _Saved(NamedTuple):
     is_row: bool
 
 
-def _saving(loop: Loop, cut: Cut) -> tuple[Loop, list[_Saved]]:
+def _saving(
+    loop: Loop, cut: Cut, names: Mapping[Tensor, str]
+) -> tuple[Loop, list[_Saved]]:
     """The loop that collects what is saved, too, and where that is."""
     outputs, collected = [*loop.body.outputs], [*loop.collected]
-    emit = Emitter(OpSet().extended(loop.body.fragments))
+    emit = Emitter(OpSet().extended(loop.body.fragments), names)
     for op in (*loop.body.operations, *cut.movable):
         emit.append(op)
     saved = []
@@ -158,8 +157,18 @@ def _saving(loop: Loop, cut: Cut) -> tuple[Loop, list[_Saved]]:
             collected.append(Collected(outputs.index(part), way))
         place = known[0] if known else len(collected) - 1
         saved.append(_Saved(tensor, place, is_row))
-    body = replace(loop.body, outputs=tuple(outputs), operations=tuple(emit.operations))
-    assign_names(body, emit.hints, emit.pinned, {*body.tensors})
+    made = {
+        names[tensor]
+        for op in emit.operations
+        for tensor in op.outputs
+        if tensor in names
+    }
+    body = replace(
+        loop.body,
+        outputs=tuple(outputs),
+        operations=tuple(emit.operations),
+        names=emit.assigned_names(emit.operations, made),
+    )
     return replace(loop, body=body, collected=tuple(collected)), saved
 
 
@@ -167,21 +176,23 @@ def _part(emit: Emitter, tensor: Tensor, loop: Loop, is_row: bool) -> Tensor:
     """What is collected of a tensor: one with the axis of the loop that is no input."""
     if is_row:
         axis = min(loop.way.axis, tensor.rank)
-        return emit("unsqueeze", tensor, axes=[axis], hint=f"{tensor.name}_row")
+        return emit("unsqueeze", tensor, axes=[axis], hint=f"{emit.called(tensor)}_row")
     if tensor in loop.body.inputs:
-        return emit("copy", tensor, hint=f"{tensor.name}_before")
+        return emit("copy", tensor, hint=f"{emit.called(tensor)}_before")
     return tensor
 
 
-def _with_results(operation: Operation, loop: Loop, supply: NameSupply) -> Operation:
-    """The operation as a loop that has further results."""
+def _with_results(
+    operation: Operation, loop: Loop, names: dict[Tensor, str], supply: NameSupply
+) -> Operation:
+    """The operation as a loop that has further results, which get names."""
     known = operation.outputs
     whole = loop_shape(*(t.shape for t in operation.inputs), loop=loop)
     shapes = whole if isinstance(whole, list) else [whole]
-    further = (
-        Tensor(supply.fresh(f"{made.name}_steps"), made.dtype, shape)
-        for made, shape in [*zip(loop.made, shapes, strict=True)][len(known) :]
-    )
+    further: list[Tensor] = []
+    for made, shape in [*zip(loop.made, shapes, strict=True)][len(known) :]:
+        further.append(Tensor(made.dtype, shape))
+        names[further[-1]] = supply.fresh(f"{loop.body.names[made]}_steps")
     return changed(operation, loop, operation.inputs, (*known, *further))
 
 
@@ -199,17 +210,19 @@ class _Reverse:
         self, loop: Loop, active: _Active, differentiate: Differentiate
     ) -> None:
         self._active = active
+        names = loop.body.names
         self._backward = differentiate(
             loop.body,
-            wrt=[t.name for t in active.inputs],
-            outputs=[t.name for t in active.outputs],
+            wrt=[names[tensor] for tensor in active.inputs],
+            outputs=[names[tensor] for tensor in active.outputs],
         )
         # It may have loops itself.
         loop = replace(loop, body=with_loops_of(loop.body, self._backward))
         cut = find_cut(loop.body, self._backward, loop.state_inputs)
         self._half = backward_half(loop.body, self._backward, cut)
         self._results = len(loop.made)
-        self.loop, self._saved = _saving(loop, cut)
+        self._names = self._backward.graph.names
+        self.loop, self._saved = _saving(loop, cut, self._names)
 
     def pull_back(
         self, emit: Emitter, operation: Operation, *received: Tensor | None
@@ -232,29 +245,29 @@ class _Reverse:
             draft, [gradients[t] for t in self.loop.full if t in gradients]
         )
         results = draft.emitted(emit)
-        results.update((name, total(emit, results)) for name, total in sums.items())
+        results.update((t, total(emit, results)) for t, total in sums.items())
         return [
-            results[gradients[t].name] if t in gradients else None
+            results[gradients[t]] if t in gradients else None
             for t in self.loop.body.inputs
         ]
 
     def _gradients(self) -> dict[Tensor, Tensor]:
         """The gradients that a step makes, by the input of the body."""
-        made = {t.name: t for t in self._half.outputs}
-        names = self._backward.gradients
-        return {t: made[names[t.name]] for t in self._active.inputs}
+        made = dict(zip(self._half.output_names, self._half.outputs, strict=True))
+        gradients, names = self._backward.gradients, self._names
+        return {t: made[gradients[names[t]]] for t in self._active.inputs}
 
     def _take_known(self, draft: LoopDraft, operation: Operation) -> None:
         """Gives the body what the loop that saves has seen, and has saved."""
         loop = self.loop
         given = dict(zip(loop.body.inputs, operation.inputs, strict=True))
         ways = dict(zip(loop.parts, loop.scanned, strict=True))
-        others = {one.tensor.name for one in self._saved}
-        others |= set(self._backward.seeds.values())
+        known, seeds = self._half.tensors, self._backward.seeds.values()
+        others = {one.tensor for one in self._saved} | {known[name] for name in seeds}
         for tensor in self._half.inputs:
             if tensor in ways:
                 draft.scan(tensor, given[tensor], ways[tensor].reversed)
-            elif tensor.name not in others:
+            elif tensor not in others:
                 draft.see(tensor, given[tensor])
         for tensor, place, is_row in self._saved:
             whole = operation.outputs[loop.states + place]
@@ -276,7 +289,7 @@ class _Reverse:
         states = zip(loop.state_inputs, loop.next_values, received, strict=False)
         for state, new, last in states:
             if new in sources or state in self._active.inputs:
-                inside = draft.tensor(f"grad_{new.name}_after", new)
+                inside = draft.tensor(f"grad_{self._names[new]}_after", new)
                 carried[state] = inside, last
                 sources.get(new, []).append(inside)
         for (output, way), gradient in zip(
@@ -284,10 +297,10 @@ class _Reverse:
         ):
             made = loop.body.outputs[output]
             if made in sources and gradient is not None:
-                inside = draft.tensor(f"grad_{made.name}_out", made)
+                inside = draft.tensor(f"grad_{self._names[made]}_out", made)
                 draft.scan(inside, gradient, way.reversed)
                 sources[made].append(inside)
-        inputs = {t.name: t for t in self._half.inputs}
+        seeds, known = self._backward.seeds, self._half.tensors
         for made in sources:
-            draft.sum(inputs[self._backward.seeds[made.name]], sources[made])
+            draft.sum(known[seeds[self._names[made]]], sources[made])
         return carried

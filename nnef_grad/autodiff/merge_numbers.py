@@ -77,7 +77,7 @@ class _Merger:
     def _visit(self, step: Callable[[Operation], None]) -> None:
         for place in range(len(self._operations)):
             operation = self._operations[place]
-            if operation is not None and self._is_new(operation.outputs[0]):
+            if operation is not None and self._emit.is_new(operation.outputs[0]):
                 step(operation)
 
     # Steps
@@ -121,12 +121,12 @@ class _Merger:
             return total
         if not self._multiply(path, Fraction(2), first):
             return total
-        self._uses[path[0].name] = 1
+        self._uses[path[0]] = 1
         return self._replace(total, first.outputs[0])
 
     def _repeats(self, first: Operation, total: Operation) -> bool:
         """Whether a sum adds or subtracts again what its first operand did."""
-        is_alone = self._uses[first.outputs[0].name] == 1
+        is_alone = self._uses[first.outputs[0]] == 1
         return is_alone and (first.name, first.operands[1:]) == (
             total.name,
             total.operands[1:],
@@ -152,7 +152,7 @@ class _Merger:
         if (
             total is None
             or total.name != "sum_reduce"
-            or self._uses[total.outputs[0].name] > 1
+            or self._uses[total.outputs[0]] > 1
         ):
             return
         (terms,), axes = total.operands, total.attributes["axes"]
@@ -169,7 +169,7 @@ class _Merger:
         that are used once; nothing if there is no number.
         """
         made = self._derived(x)
-        if made is None or self._uses[made.outputs[0].name] != uses or reach == 0:
+        if made is None or self._uses[made.outputs[0]] != uses or reach == 0:
             return ()
         if _number(made)[1] is not None:
             return made.outputs
@@ -215,10 +215,9 @@ class _Merger:
 
     def _derived(self, x: Operand | None) -> Operation | None:
         """The same, if it is of this derivative: the forward graph stays as it is."""
-        return self._now(x) if isinstance(x, Tensor) and self._is_new(x) else None
-
-    def _is_new(self, x: Tensor) -> bool:
-        return x.name in self._emit.hints
+        if isinstance(x, Tensor) and self._emit.is_new(x):
+            return self._now(x)
+        return None
 
     def _put(self, before: Operation, after: Operation | None) -> None:
         self._operations[self._places[before.outputs[0]]] = after
@@ -241,7 +240,7 @@ class _Merger:
 
     def _rename(self, tensor: Tensor, scale: str) -> None:
         """Changes the name of a tensor that is multiplied with another number now."""
-        hint = self._emit.hints[tensor.name]
+        hint = self._emit.hints[tensor]
         stem = next((hint[len(s) :] for s in SCALES if hint.startswith(s)), hint)
         self._emit.set_hint(tensor, f"{scale}{stem}")
 

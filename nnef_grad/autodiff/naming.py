@@ -36,44 +36,44 @@ class GradientNames:
     """The roles that tensors were given while the backward graph was emitted."""
 
     def __init__(self) -> None:
-        self._roles: dict[str, Role] = {}
-        self._uses: dict[str, int] = {}
+        self._roles: dict[Tensor, Role] = {}
+        self._uses: dict[Tensor, int] = {}
 
     def add(self, role: Role) -> None:
         """Gives a tensor a role, unless it has one."""
-        self._roles.setdefault(role.made.name, role)
+        self._roles.setdefault(role.made, role)
 
     def count_use(self, tensor: Tensor) -> None:
         """Counts a use that gives a tensor of the forward graph a gradient."""
-        self._uses[tensor.name] = self._uses.get(tensor.name, 0) + 1
+        self._uses[tensor] = self._uses.get(tensor, 0) + 1
 
     def assign(
         self,
         emit: Emitter,
-        gradients: Mapping[str, Tensor],
+        gradients: Mapping[Tensor, Tensor],
         confined: Mapping[Tensor, Tensor],
     ) -> None:
         """Sets the hints of all tensors that have a role.
 
         Args:
-            emit: keeps the hints.
-            gradients: the gradients of the tensors of the forward graph, by their names.
+            emit: keeps names and hints.
+            gradients: the gradients of the tensors of the forward graph.
             confined: for cotangents that were confined to their supports, the result.
         """
         for role in self._roles.values():
-            is_whole = gradients.get(role.tensor.name) is role.made
-            emit.set_hint(role.made, self._name(role, is_whole))
+            is_whole = gradients.get(role.tensor) is role.made
+            emit.set_hint(role.made, self._name(role, emit.names, is_whole))
         for cotangent, inside in confined.items():
-            hint = emit.hints.get(cotangent.name)
+            hint = emit.hints.get(cotangent)
             if hint is not None:
                 emit.set_hint(cotangent, f"{hint}_unmasked")
-            if hint is not None and inside.name not in self._roles:
+            if hint is not None and inside not in self._roles:
                 emit.set_hint(inside, hint)
 
-    def _name(self, role: Role, is_whole: bool) -> str:
-        name = f"grad_{role.tensor.name}"
+    def _name(self, role: Role, names: Mapping[Tensor, str], is_whole: bool) -> str:
+        name = f"grad_{names[role.tensor]}"
         if is_whole:
             return name
-        if role.use is not None and self._uses[role.tensor.name] > 1:
-            name = f"{name}_from_{role.use.outputs[0].name}"
+        if role.use is not None and self._uses[role.tensor] > 1:
+            name = f"{name}_from_{names[role.use.outputs[0]]}"
         return f"{name}{role.suffix}"

@@ -60,20 +60,20 @@ class Ranges:
     each is found when it is.
 
     Args:
-        made_by: the operation that made each tensor, by its name. It grows.
+        made_by: the operation that made each tensor. It grows.
     """
 
-    def __init__(self, made_by: Mapping[str, Operation]) -> None:
-        self._known: dict[str, Range] = {}
-        self._least: dict[str, float] = {}
+    def __init__(self, made_by: Mapping[Tensor, Operation]) -> None:
+        self._known: dict[Tensor, Range] = {}
+        self._least: dict[Tensor, float] = {}
         self._made_by = made_by
 
     def of(self, operand: Operand) -> Range:
         """The range of a tensor or a literal."""
         if isinstance(operand, Tensor):
-            if operand.name not in self._known:
-                self._find(operand.name)
-            return self._known[operand.name]
+            if operand not in self._known:
+                self._find(operand)
+            return self._known[operand]
         if isinstance(operand, tuple):
             return _union(map(self.of, operand))
         is_number = isinstance(operand, (bool, int, float))
@@ -83,7 +83,7 @@ class Ranges:
 
     def where(self, condition: Tensor, operand: Operand) -> Range:
         """The range of the elements of a tensor where a condition holds."""
-        known, made = self.of(operand), self._made_by.get(condition.name)
+        known, made = self.of(operand), self._made_by.get(condition)
         if made is None or made.name != "gt" or made.operands[0] != operand:
             return known
         return _max(known, _above(self.of(made.operands[1])))
@@ -97,40 +97,40 @@ class Ranges:
         index, least = _LEAST[operation.name]
         operand = operation.operands[index]
         if isinstance(operand, Tensor):
-            self._least[operand.name] = least
-            self._known.pop(operand.name, None)
+            self._least[operand] = least
+            self._known.pop(operand, None)
 
-    def _find(self, name: str) -> None:
+    def _find(self, tensor: Tensor) -> None:
         """Finds the range of a tensor, after those of what it is computed from: that may
         be a long chain.
         """
-        pending = [name]
+        pending = [tensor]
         while pending:
             made = self._made_by.get(pending[-1])
             inputs = () if made is None else made.inputs
-            missing = [t.name for t in inputs if t.name not in self._known]
+            missing = [t for t in inputs if t not in self._known]
             if missing:
                 pending += missing
             elif (found := pending.pop()) not in self._known:
                 self._keep(found, made)
 
-    def _keep(self, name: str, made: Operation | None) -> None:
+    def _keep(self, tensor: Tensor, made: Operation | None) -> None:
         """Keeps the ranges of all results of an operation; that of a tensor that nothing
         made, if there is none.
         """
         if made is None:
-            self._known[name] = self._assumed(name, FINITE)
+            self._known[tensor] = self._assumed(tensor, FINITE)
             return
         found = self._of_results(made)
         for index, result in enumerate(made.results):
             own = _in_single_precision(
                 found[index] if isinstance(found, tuple) else found
             )
-            for tensor in tensors((result,)):
-                self._known[tensor.name] = self._assumed(tensor.name, own)
+            for part in tensors((result,)):
+                self._known[part] = self._assumed(part, own)
 
-    def _assumed(self, name: str, found: Range) -> Range:
-        least = self._least.get(name)
+    def _assumed(self, tensor: Tensor, found: Range) -> Range:
+        least = self._least.get(tensor)
         return found if least is None else _max(found, Range(least, least))
 
     def _of_results(self, operation: Operation) -> Range | tuple[Range, ...]:
@@ -183,7 +183,7 @@ class Ranges:
     ) -> Operation | None:
         """The producer of an operand, if it is one of the named operations."""
         x = None if operation is None else operation.operands[operand]
-        made = self._made_by.get(x.name) if isinstance(x, Tensor) else None
+        made = self._made_by.get(x) if isinstance(x, Tensor) else None
         return made if made is not None and made.name in names else None
 
 

@@ -15,7 +15,7 @@ both sides.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from nnef_grad.errors import UsageError
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, external
+from nnef_grad.graph.names import substitute, with_tensors
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.costs import byte_size
@@ -74,13 +75,13 @@ def split(graph: Graph, backward: Backward) -> Split:
     Raises:
         UsageError: the backward graph is that of another graph.
     """
-    _refuse_another(graph.name, graph.tensors, backward)
+    backward = _derived(graph, backward)
     graph = with_loops_of(graph, backward)
-    cut = find_cut(graph, backward)
+    cut, names = find_cut(graph, backward), backward.graph.names
     return Split(
-        _forward(graph, cut.movable, cut.saved),
+        _forward(replace(graph, names={**names, **graph.names}), cut),
         backward_half(graph, backward, cut),
-        tuple(tensor.name for tensor in cut.saved),
+        tuple(names[tensor] for tensor in cut.saved),
     )
 
 
@@ -107,13 +108,8 @@ def find_cut(graph: Graph, backward: Backward, lost: Collection[Tensor] = ()) ->
         backward: its backward graph.
         lost: the inputs that the second half does not have, unless they are saved.
     """
-    # A tensor of the forward graph has its name in the backward graph, and no other has.
-    known = graph.tensors
-    added = [
-        op
-        for op in backward.graph.operations
-        if any(tensor.name not in known for tensor in op.outputs)
-    ]
+    known = {tensor for op in graph.operations for tensor in op.outputs}
+    added = [op for op in backward.graph.operations if not known.issuperset(op.outputs)]
     late = _late(added, backward)
     movable = [op for op in added if late.isdisjoint(op.outputs)]
     fixed = [op for op in added if not late.isdisjoint(op.outputs)]
@@ -132,12 +128,24 @@ def with_loops_of(graph: Graph, backward: Backward) -> Graph:
     return replace(graph, operations=tuple(operations))
 
 
-def _refuse_another(name: str, known: Mapping[str, Tensor], backward: Backward) -> None:
-    """Raises `UsageError` for the backward graph of another graph."""
-    tensors = backward.graph.tensors.values()
-    fits = all(known.get(tensor.name, tensor) == tensor for tensor in tensors)
+def _derived(graph: Graph, backward: Backward) -> Backward:
+    """The backward graph with the tensors of the forward graph: it may be derived from
+    another reading of this. A tensor of the forward graph has its name in the backward
+    graph, and no other has.
+
+    Raises:
+        UsageError: it is derived from another graph.
+    """
+    known, whole = graph.tensors, backward.graph
+    shared = {t: known[n] for n, t in whole.tensors.items() if n in known}
+    fits = all((t.dtype, t.shape) == (k.dtype, k.shape) for t, k in shared.items())
     if not fits or not {*backward.gradients, *backward.outputs} <= known.keys():
-        raise UsageError(f"'{backward.graph.name}' is not derived from this '{name}'")
+        raise UsageError(f"'{whole.name}' is not derived from this '{graph.name}'")
+    return replace(
+        backward,
+        graph=with_tensors(whole, shared),
+        loops=tuple(substitute(op, shared) for op in backward.loops),
+    )
 
 
 def _late(added: Sequence[Operation], backward: Backward) -> set[Tensor]:
@@ -145,9 +153,9 @@ def _late(added: Sequence[Operation], backward: Backward) -> set[Tensor]:
     of outputs, and the gradients that it returns.
     """
     gradients = {*backward.seeds.values(), *backward.gradients.values()}
-    late: set[Tensor] = set()
+    late, names = set[Tensor](), backward.graph.names
     for op in added:
-        is_gradient = any(tensor.name in gradients for tensor in op.outputs)
+        is_gradient = any(names[tensor] in gradients for tensor in op.outputs)
         if is_gradient or not backward.seeds or not late.isdisjoint(op.inputs):
             late.update(op.outputs)
     return late
@@ -204,16 +212,14 @@ def _is_index(tensor: Tensor) -> bool:
 # ---- The graphs ----
 
 
-def _forward(
-    graph: Graph, movable: Sequence[Operation], saved: Sequence[Tensor]
-) -> Graph:
+def _forward(graph: Graph, cut: Cut) -> Graph:
     known = set(graph.outputs)
-    further = (tensor for tensor in saved if tensor not in known)
-    notes = (f"  {tensor.name}: saved" for tensor in saved)
+    further = (tensor for tensor in cut.saved if tensor not in known)
+    notes = (f"  {graph.names[tensor]}: saved" for tensor in cut.saved)
     forward = replace(
         graph,
         outputs=(*graph.outputs, *further),
-        operations=(*graph.operations, *movable),
+        operations=(*graph.operations, *cut.movable),
         notes=(f"'{graph.name}', with what its gradients need.", *notes),
     )
     return _finished(prune(forward))
@@ -225,18 +231,21 @@ def backward_half(graph: Graph, backward: Backward, cut: Cut) -> Graph:
     made = [
         op for op in (*graph.operations, *cut.added) if computed.isdisjoint(op.outputs)
     ]
-    results, seeds = set(backward.gradients.values()), set(backward.seeds.values())
+    results, names = set(backward.gradients.values()), whole.names
+    seeds = set(backward.seeds.values())
     half = prune(
         replace(
             whole,
-            outputs=tuple(t for t in whole.outputs if t.name in results),
+            outputs=tuple(t for t in whole.outputs if names[t] in results),
             operations=(*map(external, saved), *made),
-            notes=(*whole.notes, *(f"  {t.name}: input, saved" for t in saved)),
+            notes=(*whole.notes, *(f"  {names[t]}: input, saved" for t in saved)),
         )
     )
     read = {tensor for op in half.operations for tensor in op.inputs}
     inputs = (
-        t for t in whole.inputs if (t in read or t.name in seeds) and t not in computed
+        t
+        for t in whole.inputs
+        if (t in read or names[t] in seeds) and t not in computed
     )
     return _finished(replace(half, inputs=(*saved, *inputs)))
 

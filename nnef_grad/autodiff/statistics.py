@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
 from typing import Any
 
 from nnef_grad.autodiff.backward import Backward
-from nnef_grad.graph.ir import Graph, Operation, Shape
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
 from nnef_grad.ops.liveness import memory_alive, views_of
@@ -110,14 +110,16 @@ def _costs(graph: Graph) -> Iterator[OperationCost]:
     alive = memory_alive(graph, byte_size, kept=graph.outputs)
     for operation, bytes_alive in zip(graph.operations, alive, strict=True):
         if operation.name not in FED:
-            yield _cost(operation, bytes_alive)
+            yield _cost(operation, graph.names, bytes_alive)
 
 
-def _cost(operation: Operation, bytes_alive: int) -> OperationCost:
+def _cost(
+    operation: Operation, names: Mapping[Tensor, str], bytes_alive: int
+) -> OperationCost:
     result = operation.outputs[0]
     return OperationCost(
         operation.name,
-        result.name,
+        names[result],
         result.shape,
         multiply_adds(operation),
         bytes_moved(operation),

@@ -7,7 +7,7 @@ grad_x = select(m, grad_x_unmasked, 0.0);
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from nnef_grad.autodiff.cotangent_support import Selection, keeps, selection
@@ -23,41 +23,36 @@ Logic = Mapping[Tensor, Operation]
 LIMIT = 8
 
 
-def unmask(graph: Graph, is_new) -> Graph:
-    """The graph without the masks of a derivative whose zeros have no effect.
+def unmask(graph: Graph, is_new: Callable[[Tensor], bool]) -> Graph:
+    """The graph without masks whose zeros have no effect, among what a derivative has
+    added to the forward graph.
+
+    Args:
+        graph: a graph.
+        is_new: whether a tensor is of the derivative.
 
     Ensures: every output has the same elements.
     """
+
+    def mask(operation: Operation) -> Selection | None:
+        return selection(operation) if is_new(operation.outputs[0]) else None
+
     # Most graphs have none.
-    if not any(selection(op) and is_new(op.outputs[0]) for op in graph.operations):
+    if not any(op.name == "select" and mask(op) for op in graph.operations):
         return graph
     demands = _demands(graph)
     found: dict[Tensor, Tensor] = {}
     operations = []
     for operation in graph.operations:
         operation = substitute(operation, found)
-        source = _source_of(operation, demands) if operation.outputs and is_new(operation.outputs[0]) else None
-        if source is None:
-            operations.append(operation)
-        else:
-            found.update((t, source) for t in operation.outputs)
+        chosen, (result, *_) = mask(operation), operation.outputs
+        if chosen is not None and chosen in demands.get(result, ()):
+            source = operation.operands[1 if chosen.holds else 2]
+            if isinstance(source, Tensor) and source.shape == result.shape:
+                found[result] = source
+                continue
+        operations.append(operation)
     return replace(graph, operations=tuple(operations))
-
-
-def _mask(operation: Operation) -> Selection | None:
-    """The selection that an operation of a derivative makes."""
-    return selection(operation)
-
-
-def _source_of(operation: Operation, demands: Mapping[Tensor, Demand]) -> Tensor | None:
-    """The operand in place of a selection that is repeated wherever its zeros matter."""
-    mask, result = _mask(operation), operation.outputs[0]
-    if mask is None or mask not in demands.get(result, ()):
-        return None
-    source = operation.operands[1 if mask.holds else 2]
-    if isinstance(source, Tensor) and source.shape == result.shape:
-        return source
-    return None
 
 
 def _demands(graph: Graph) -> dict[Tensor, Demand]:

@@ -36,14 +36,13 @@ class Call(NamedTuple):
 
 
 def operation_key(call: Call | Operation, settings: str) -> tuple[object, ...]:
-    """Equal for what computes the same, among the operations of one graph: in it a tensor
-    is known by its name.
+    """Equal for what computes the same.
 
     Args:
         call: the operation.
         settings: its `settings_key`.
     """
-    operands = [o.name if type(o) is Tensor else _identity(o) for o in call.operands]
+    operands = [o if type(o) is Tensor else _identity(o) for o in call.operands]
     return call.definition.name, call.dtype, settings, *operands
 
 
@@ -53,7 +52,7 @@ def beginning(call: Call | Operation) -> object:
     """
     name, operands = call.definition.name, call.operands
     first = operands[0] if operands else None
-    return (name, first.name) if type(first) is Tensor else name
+    return (name, first) if type(first) is Tensor else name
 
 
 def settings_key(call: Call | Operation) -> str:
@@ -65,9 +64,9 @@ def settings_key(call: Call | Operation) -> str:
 
 
 def _identity(operand: Operand) -> object:
-    """The name of a tensor; of a literal, what no name is equal to."""
+    """A tensor; for a literal, what is equal for the same one alone."""
     if isinstance(operand, Tensor):
-        return operand.name
+        return operand
     if isinstance(operand, tuple):
         return tuple(map(_identity, operand))
     return type(operand), repr(operand)

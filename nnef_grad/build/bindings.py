@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from nnef_grad.build.arguments import Call, bind_call, freeze, settings_key
 from nnef_grad.graph.ir import Operand, Tensor
 from nnef_grad.language.syntax import Fragment
+from nnef_grad.memo import Memo
 
 
 class Binding(NamedTuple):
@@ -30,9 +31,8 @@ class Binding(NamedTuple):
     settings: str
 
 
-# What was checked in this process, by all that a check looks at besides the declaration.
-_checked: dict[object, Binding] = {}
-_MOST_KEPT = 10_000
+# What was checked, by all that a check looks at besides the declaration.
+_checked: Memo[object, Binding] = Memo(10_000)
 
 
 def bind_alike(
@@ -49,9 +49,7 @@ def bind_alike(
     binding = _checked.get(key)
     if binding is None or binding.definition is not fragment:
         binding = _bound(fragment, operands, attributes, dtype)
-        if len(_checked) >= _MOST_KEPT:
-            _checked.clear()
-        _checked[key] = binding
+        _checked.keep(key, binding)
     whole = given + binding.defaults
     return Call(fragment, whole, binding.attributes, binding.dtype), binding.settings
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from nnef_grad.build.arguments import Call
+from nnef_grad.build.bodies import Body, body_of, instantiate
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import Evaluator, NoValueError, hint_of, unpack
 from nnef_grad.build.lenient import repair, repair_bias
@@ -18,8 +19,7 @@ from nnef_grad.errors import (
     brief,
     nested_too_deeply,
 )
-from nnef_grad.graph import names
-from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_document
 from nnef_grad.language.labels import label_steps
@@ -64,17 +64,15 @@ def build_graph(
     adjust = _adjustment(emitter, shapes, warnings if lenient else None)
     evaluator = Evaluator(emitter, inlined, adjust)
     scope = _GraphBody(document.graph, evaluator).expand()
-    graph = Graph(
+    return Graph(
         document.graph.name,
         tuple(scope[p.name] for p in document.graph.parameters),
         tuple(scope[r.name] for r in document.graph.results),
         tuple(emitter.operations),
+        emitter.assigned_names(emitter.operations, reserved=scope),
         declared=frozenset(f.name for f in document.fragments),
         warnings=tuple(sorted(warnings, key=Problem.position)),
     )
-    if emitter.hints:
-        names.assign_names(graph, emitter.hints, emitter.pinned, reserved=scope)
-    return graph
 
 
 def _adjustment(
@@ -123,7 +121,7 @@ class _GraphBody:
         self.scope: dict[str, Any] = {}
         self.labels: dict[str, Tensor] = {}
         self.problems: list[Problem] = []
-        self._first: dict[object, Operation] = {}
+        self._bodies: dict[object, Body] = {}
 
     def expand(self) -> dict[str, Any]:
         for statement in self.graph.body:
@@ -146,14 +144,20 @@ class _GraphBody:
             self._evaluate(statement)
             return
         kind = value.name, value.dtype, *[(x.dtype, x.shape) for x in operands]
-        if first := self._first.get(kind):
-            self._repeat(first, operands, hint_of(statement.target), value.span)
+        name, emitter = hint_of(statement.target), self.evaluator.emitter
+        if body := self._bodies.get(kind):
+            found = instantiate(body, emitter, operands, span=value.span)
+            assert found is not None
+            self.scope[name] = emitter.pin_name(found[0], name)
             return
         self._evaluate(statement)
-        made = self.evaluator.emitter.operations[-1]
+        made = emitter.operations[-1]
         # Not if a fragment was expanded, or an operand repaired.
         if made.name == value.name and made.operands[: len(operands)] == operands:
-            self._first[kind] = made
+            inputs = tuple([Tensor(x.dtype, x.shape) for x in operands])
+            whole = (*inputs, *made.operands[len(operands) :])
+            one = made.rewired(whole, made.results)
+            self._bodies[kind] = body_of(inputs, [one], one.outputs, emitter.called)
 
     def _operands(self, statement: syntax.Assignment) -> tuple[Tensor, ...]:
         """The operands of an operation that has no other arguments, and whose result has
@@ -168,23 +172,6 @@ class _GraphBody:
         names = [a.name for a in value.arguments if type(a) is syntax.Identifier]
         operands = tuple([self.scope[name] for name in names if name in self.scope])
         return operands if len(operands) == len(value.arguments) else ()
-
-    def _repeat(
-        self, first: Operation, operands: tuple[Tensor, ...], name: str, span: Span
-    ) -> None:
-        """Emits the first operation of a kind again; its further operands are literals."""
-        (like,) = first.outputs
-        tensor = self.scope[name] = Tensor(name, like.dtype, like.shape)
-        self.evaluator.emitter.append(
-            Operation(
-                first.definition,
-                (*operands, *first.operands[len(operands) :]),
-                first.attributes,
-                (tensor,),
-                first.dtype,
-                span,
-            )
-        )
 
     def _evaluate(self, statement: syntax.Assignment) -> None:
         target, value = statement.target, statement.value
@@ -203,7 +190,7 @@ class _GraphBody:
         first = self.labels.setdefault(label.lower(), tensor)
         if first.shape != tensor.shape:
             message = (
-                f"label '{label}' is that of '{first.name}',"
+                f"label '{label}' is that of '{self.evaluator.emitter.names[first]}',"
                 f" whose shape is {list(first.shape)}"
             )
             raise InvalidGraphError(message, value.span)

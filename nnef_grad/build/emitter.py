@@ -1,9 +1,8 @@
-"""Emits operations: infers shapes and data types, and gives provisional names."""
+"""Emits operations: infers their shapes and data types, and keeps names and hints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import count
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from nnef_grad.build.arguments import Call, bind, settings_key
@@ -19,6 +18,8 @@ from nnef_grad.graph.ir import (
     Tensor,
     tensors,
 )
+from nnef_grad.graph.loops import external
+from nnef_grad.graph.names import assign_names
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
 from nnef_grad.ops.opset import OpSet
@@ -37,11 +38,11 @@ class Tracker:
     """Observes the operations that are emitted, and may replace their operands.
 
     Attributes:
-        producers: the operation that made each tensor, by its name. The emitter keeps it.
+        producers: the operation that made each tensor. The emitter keeps it.
     """
 
     def __init__(self) -> None:
-        self.producers: dict[str, Operation] = {}
+        self.producers: dict[Tensor, Operation] = {}
 
     def take(self, operation: Operation) -> None:
         """Observes an operation that was appended as it is."""
@@ -59,46 +60,47 @@ class Tracker:
 class Emitter:
     """A growing list of operations.
 
-    A new tensor has a provisional name, `%` and a number, which no text can hold. The
-    name that it should get is kept in `hints`; `assign_names` gives the final names when
+    A new tensor has a hint, what it should be called; `assign_names` gives it a name when
     it is known which operations stay.
 
     Attributes:
         opset: the operations that can be emitted.
         operations: those emitted so far.
-        hints: for each provisional name, the name that the tensor should get.
-        pinned: for some provisional names, the name that the tensor must get.
+        names: what tensors are called: those of the graphs that operations were taken
+            from, and new ones that must have their names.
+        hints: for each other tensor, what it should be called.
         origin: the forward operation that the next operations are the derivative of.
         span: the place in the source of the next operations that are emitted by a call.
         naming: turns the name of a value inside a rule or fragment into a hint.
         simplified: for each tensor that was found in place of the result of an
-            operation, that operation, by the name of the tensor.
+            operation, that operation.
+        opaque: tensors whose producers no rewrite may look at: what is emitted depends on
+            the tensor itself, as somebody differentiates with respect to it.
     """
 
     def __init__(
         self,
         opset: OpSet,
-        operations: Iterable[Operation] = (),
+        names: Mapping[Tensor, str] | None = None,
         simplify: Simplifier | None = None,
         tracker: Tracker | None = None,
+        opaque: Set[Tensor] = frozenset(),
     ) -> None:
         self.opset = opset
         self.operations: list[Operation] = []
-        self.hints: dict[str, str] = {}
-        self.pinned: dict[str, str] = {}
+        self.names: dict[Tensor, str] = dict(names or {})
+        self.hints: dict[Tensor, str] = {}
+        self.opaque = opaque
         self.origin: Operation | None = None
         self.span: Span | None = None
         self.naming: Callable[[str], str] = str
-        self.simplified: dict[str, Call] = {}
+        self.simplified: dict[Tensor, Call] = {}
         self._simplify = simplify
         self._depth = 0
         self._tracker = tracker or Tracker()
-        self._numbers = count()
         self._inference = ShapeInference(opset)
         self._producers = self._tracker.producers
         self._firsts = Firsts()
-        for operation in operations:
-            self.append(operation)
 
     def __call__(
         self,
@@ -115,8 +117,10 @@ class Emitter:
         call, settings = bind_alike(fragment, operands, attributes, dtype)
         for tensor in tensors(call.operands):
             if not self.knows(tensor):
-                message = f"tensor '{tensor.name}' is not of this graph"
-                raise InvalidGraphError(message)
+                kind = f"tensor<{tensor.dtype}> of shape {list(tensor.shape)}"
+                raise InvalidGraphError(
+                    f"an operand of '{name}', a {kind}, is not of this graph"
+                )
         hints = (self.naming(hint or name),)
         (result,) = self._emit_checked(call, settings, hints, (), self.span)
         if isinstance(result, Tensor):
@@ -179,23 +183,23 @@ class Emitter:
         call: Call,
         settings: str,
         shapes: Sequence[Any],
-        hint: str,
+        hints: tuple[str, ...],
         span: Span | None,
     ) -> tuple[Operand, ...]:
         """Emits an operation whose shapes are known: see `emit_op`.
 
         Args:
-            call: the operation; it has one result.
+            call: the operation.
             settings: the `settings_key` of the operation.
-            shapes: the shape of the result.
-            hint: the name that the result should get.
+            shapes: the shape of each result, or a tuple of shapes.
+            hints: for each result the name that it should get.
             span: the place in the source.
         """
         operands = self._tracker.prepare(self, call.definition.name, call.operands)
         if operands is not call.operands:
             changed = call._replace(operands=operands)
-            return self.emit_op(changed, hints=(hint,), span=span)
-        return self._emit(call, settings, shapes, (hint,), (), span)
+            return self.emit_op(changed, hints=hints, span=span)
+        return self._emit(call, settings, shapes, hints, (), span)
 
     def _emit(
         self,
@@ -214,7 +218,7 @@ class Emitter:
             simpler = self._simplify(self, call)
             if simpler is not None:
                 if isinstance(simpler, Tensor):
-                    self.simplified[simpler.name] = call
+                    self.simplified[simpler] = call
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)
@@ -294,67 +298,98 @@ class Emitter:
     def _add(self, operation: Operation) -> None:
         self.operations.append(operation)
         for tensor in operation.outputs:
-            self._producers[tensor.name] = operation
+            self._producers[tensor] = operation
 
     def note_producer(self, operation: Operation) -> None:
         """Keeps an operation as the producer of its results: also one in whose place
         others were emitted.
         """
         for tensor in operation.outputs:
-            self._producers[tensor.name] = operation
+            self._producers[tensor] = operation
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether a tensor is the result of an operation of this emitter."""
-        made = self._producers.get(tensor.name)
-        return made is not None and tensor in made.outputs
+        return tensor in self._producers
 
     def producer(self, operand: Operand) -> Operation | None:
         """The operation that a tensor is a result of; None for a literal."""
         if isinstance(operand, Tensor):
-            return self._producers.get(operand.name)
+            return self._producers.get(operand)
         return None
 
     def makers(self, operands: Iterable[Operand]) -> list[str]:
         """For each operand the name of the operation that made it; LITERAL for a literal."""
         made_by = self._producers
         return [
-            made_by[o.name].name if type(o) is Tensor and o.name in made_by else LITERAL
+            made_by[o].name if type(o) is Tensor and o in made_by else LITERAL
             for o in operands
         ]
 
-    def made_by(self, operand: Operand, names: Collection[str]) -> Operation | None:
-        """The operation that made an operand, if it has one of some names."""
+    def made_by(self, operand: Operand, *names: str) -> Operation | None:
+        """The operation that made an operand, if it has one of some names, and a rewrite
+        may look at it.
+        """
         made = self.producer(operand)
-        return made if made is not None and made.name in names else None
+        is_one = made is not None and made.name in names and operand not in self.opaque
+        return made if is_one else None
 
     def tensor(self, dtype: str, shape: Shape, hint: str) -> Tensor:
-        """A new tensor with a provisional name."""
-        name = f"%{next(self._numbers)}"
-        self.hints[name] = hint
-        return Tensor(name, dtype, shape)
+        """A new tensor, and what it should be called."""
+        made = Tensor(dtype, shape)
+        self.hints[made] = hint
+        return made
+
+    def stand_in(self, tensor: Tensor) -> Tensor:
+        """A new input that stands for any tensor like another one."""
+        made = self.tensor(tensor.dtype, tensor.shape, "")
+        self.append(external(made))
+        return made
+
+    def called(self, tensor: Tensor) -> str:
+        """What a tensor is called, or should be."""
+        return self.names.get(tensor) or self.hints[tensor]
+
+    def is_new(self, tensor: Tensor) -> bool:
+        """Whether a tensor was made here, and had no name then."""
+        return tensor in self.hints
 
     def set_hint(self, value: Operand, hint: str) -> None:
-        """Changes the name that a tensor should get; a final name stays."""
-        if isinstance(value, Tensor) and value.name in self.hints:
-            self.hints[value.name] = hint
+        """Changes what a tensor should be called; a name stays."""
+        if isinstance(value, Tensor) and self.is_new(value):
+            self.hints[value] = hint
 
     def pin_name(self, value: Operand, name: str) -> Tensor:
-        """The tensor that will have the name: the value itself, if it has it or its name
-        is still open, or else a copy.
+        """The tensor that has a name: the value itself, if it has it or none yet, or else
+        a copy.
         """
-        if isinstance(value, Tensor):
-            if value.name in self.hints and value.name not in self.pinned:
-                self.pinned[value.name] = name
-            if name in (value.name, self.pinned.get(value.name)):
-                return value
+        if isinstance(value, Tensor) and self.names.setdefault(value, name) == name:
+            return value
         return self.emit_named(name, "copy", x=value)
 
+    def assigned_names(
+        self, operations: Iterable[Operation], reserved: Iterable[str]
+    ) -> dict[Tensor, str]:
+        """The names of all tensors, of the new ones of some operations too; see
+        `assign_names`.
+        """
+        return assign_names(operations, self.names, self.hints, reserved)
+
     def emit_named(self, name: str, operation: str, **values: Any) -> Tensor:
-        """Emits an operation whose result has a final name."""
+        """Emits an operation whose result has a name."""
         call = bind(self.opset.declarations[operation], values, None)
         (result,) = self.emit_op(call, names=(name,))
         assert isinstance(result, Tensor)
         return result
+
+    def emit_to(
+        self, tensor: Tensor, name: str, *operands: Any, **attributes: Any
+    ) -> None:
+        """Emits an operation whose result is a tensor that others use already."""
+        call, _ = bind_alike(self.opset.declarations[name], operands, attributes, None)
+        definition, bound, settings, dtype = call
+        self.append(
+            Operation(definition, bound, settings, (tensor,), dtype, None, self.origin)  # type: ignore[arg-type]
+        )
 
     def _result(
         self, type_: Type, shape: Any, dtype: str | None, name: Any, hint: str
@@ -363,9 +398,11 @@ class Emitter:
         if isinstance(type_, TensorType):
             actual = dtype if type_.dtype == GENERIC else type_.dtype
             assert actual is not None
-            if name is not None:
-                return Tensor(name, actual, tuple(shape))
-            return self.tensor(actual, tuple(shape), hint)
+            if name is None:
+                return self.tensor(actual, tuple(shape), hint)
+            made = Tensor(actual, tuple(shape))
+            self.names[made] = name
+            return made
         assert isinstance(type_, ArrayType)
         numbers = range(1, len(shape) + 1)
         columns = zip(numbers, shape, name or [None for _ in numbers], strict=True)

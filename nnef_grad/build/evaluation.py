@@ -13,6 +13,7 @@ from typing import Any
 
 from nnef_grad.build.arguments import Call, bind, thaw
 from nnef_grad.build.arithmetic import compute, convert
+from nnef_grad.build.bodies import LONG_NAME
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.errors import InvalidGraphError, NnefGradError
 from nnef_grad.graph.ir import Operation, Tensor
@@ -29,7 +30,6 @@ Scope = dict[str, Any]
 # fragments may call each other.
 MAX_EXPANSION = 50_000
 MAX_DEPTH = 50
-LONG_NAME = 60
 
 
 class NoValueError(Exception):

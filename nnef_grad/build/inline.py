@@ -9,8 +9,8 @@ from typing import Any
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import InvalidGraphError, located
-from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import assign_names, step_names
+from nnef_grad.graph.ir import Graph, Operation, Tensor, shape_of
+from nnef_grad.graph.names import step_names, substitute
 from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.ops.opset import OpSet
 
@@ -50,26 +50,39 @@ def put_bodies(
     Returns:
         The graph; the same one, if all operations stay.
 
-    Ensures: every tensor of the graph keeps its name; new ones are called after the
-    result that they lead to.
+    Ensures: what stays of the tensors of the graph are these, with their names; new ones
+    are called after the result that they lead to.
     """
     if not any(bodies):
         return graph
     opset = opset or OpSet()
-    emitter = Emitter(opset.extended(graph.fragments), simplify=simplify)
+    declared = opset.extended(graph.fragments)
+    emitter = Emitter(declared, graph.names, simplify, opaque=distinct)
+    results: dict[Tensor, Tensor] = {}
     for operation, body in zip(graph.operations, bodies, strict=True):
         if body is None:
             is_shared = not distinct or distinct.isdisjoint(operation.outputs)
             emitter.append(operation, is_shared=is_shared)
         else:
-            _put(body, operation, emitter)
-    flat = replace(graph, operations=tuple(emitter.operations))
-    assign_names(flat, emitter.hints, emitter.pinned, reserved=graph.tensors)
-    return flat
+            _put(body, operation, emitter, results)
+    operations = tuple([substitute(op, results) for op in emitter.operations])
+    names = emitter.assigned_names(operations, reserved=graph.tensors)
+    return replace(graph, operations=operations, names=names)
 
 
-def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
-    subject, declared = operation.outputs[0].name, operation.definition.results
+def _put(
+    build: Decompose,
+    operation: Operation,
+    emitter: Emitter,
+    results: dict[Tensor, Tensor],
+) -> None:
+    """Emits a body in the place of an operation. `results` gets, for tensors that the body
+    made, the results of the operation in whose places they are.
+    """
+    subject, declared = (
+        emitter.names[operation.outputs[0]],
+        operation.definition.results,
+    )
     # A single result has the name of the operation's.
     own = {declared[0].name: subject} if len(declared) == 1 else {}
     emitter.naming = step_names(f"{subject}_{{}}", own)
@@ -83,11 +96,18 @@ def _put(build: Decompose, operation: Operation, emitter: Emitter) -> None:
             else [(result, value)]
         )
         for tensor, part in parts:
-            named = emitter.pin_name(part, tensor.name)
-            if named.shape != tensor.shape:
+            if (shape := shape_of(part)) != tensor.shape:
                 message = (
-                    f"the body of '{operation.name}' gives a tensor of shape"
-                    f" {list(named.shape)} for '{tensor.name}' of shape {list(tensor.shape)}"
+                    f"the body of '{operation.name}' gives a tensor of shape {list(shape)}"
+                    f" for '{emitter.names[tensor]}' of shape {list(tensor.shape)}"
                 )
                 raise InvalidGraphError(message, operation.span)
+            if (
+                isinstance(part, Tensor)
+                and emitter.is_new(part)
+                and part not in results
+            ):
+                results[part] = tensor
+            elif part is not tensor:
+                emitter.emit_to(tensor, "copy", part)
     emitter.note_producer(operation)

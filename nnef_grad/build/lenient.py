@@ -122,6 +122,6 @@ def repair_bias(emitter: Emitter, call: Call, span: Span) -> tuple[Call, list[Pr
     if not isinstance(bias, Tensor) or bias.rank != 1 or bias.shape == (1,):
         return call, []
     shape = shape_of(bias)
-    row = emitter("unsqueeze", bias, axes=[0], hint=f"{bias.name}_row")
+    row = emitter("unsqueeze", bias, axes=[0], hint=f"{emitter.called(bias)}_row")
     message = f"the bias of shape {list(shape)} is read as {[1, *shape]}"
     return call._replace(operands=(*others, row)), [Problem(message, span)]

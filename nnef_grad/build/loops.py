@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.build.arguments import Call, map_tensors
+from nnef_grad.build.arguments import Call
+from nnef_grad.build.bodies import body_of, instantiate
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.graph.extents import has_symbols, may_exceed
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
+from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.graph.loops import (
     SCAN,
     Loop,
@@ -69,11 +70,13 @@ def hoisted(
     moved = _invariant(loop, constants)
     kept = [op for op in body.operations if op.outputs not in moved]
     outside = dict(zip(loop.full, operands, strict=False))
-    for op in body.operations:
-        if op.outputs in moved:
-            _emit_outside(emit, op, outside)
-    read = {t for op in kept for t in op.inputs}
     made = [t for outputs in moved for t in outputs]
+    before = [op for op in body.operations if op.outputs in moved]
+    moving = body_of(loop.full, before, made, body.names.__getitem__)
+    found = instantiate(moving, emit, operands[:count], naming=str, fill=True)
+    assert found is not None
+    outside.update(zip(made, found, strict=True))
+    read = {t for op in kept for t in op.inputs}
     full = [t for t in (*loop.full, *made) if t in read]
     own = body.inputs[count:]
     inner = [op for op in kept if op.name != "external"]
@@ -101,23 +104,6 @@ def _invariant(loop: Loop, constants: bool) -> list[tuple[Tensor, ...]]:
     return moved
 
 
-def _emit_outside(
-    emit: Emitter, operation: Operation, outside: dict[Tensor, Tensor]
-) -> None:
-    """Emits an operation of a body before the loop."""
-    operands: Any = map_tensors(outside.__getitem__, operation.operands)
-    call = Call(operation.definition, operands, operation.settings, operation.dtype)
-    results = emit.emit_op(call, hints=_hints(operation), span=operation.span)
-    outside.update(zip(operation.outputs, tensors(results), strict=True))
-
-
-def _hints(operation: Operation) -> tuple[str, ...]:
-    return tuple(
-        r.name if isinstance(r, Tensor) else operation.outputs[0].name
-        for r in operation.results
-    )
-
-
 # ---- Steps one after the other ----
 
 
@@ -137,12 +123,16 @@ def unrolled(emit: Emitter, operation: Operation) -> Sequence[Operand]:
     whole = operation.inputs[len(loop.full) + loop.states :]
     full = operation.inputs[: len(loop.full)]
     states: Sequence[Any] = operation.inputs[len(full) : len(full) + loop.states]
-    made: list[list[Any]] = []
+    body, made = loop.body, list[Sequence[Any]]()
+    inner = [op for op in body.operations if op.name != "external"]
+    one = body_of(body.inputs, inner, body.outputs, body.names.__getitem__)
     for step in range(count):
         ways = zip(whole, loop.scanned, strict=True)
-        parts = [_part(emit, x, way, step, count) for x, way in ways]
-        made.append(_emit_body(emit, loop.body, [*full, *states, *parts]))
-        states = made[-1][: loop.states]
+        given = [*full, *states, *(_part(emit, x, w, step, count) for x, w in ways)]
+        found = instantiate(one, emit, given, fill=True)
+        assert found is not None
+        made.append(found)
+        states = found[: loop.states]
     gathered = (_gathered(emit, made, *one) for one in loop.collected)
     return [*states, *gathered]
 
@@ -150,37 +140,6 @@ def unrolled(emit: Emitter, operation: Operation) -> Sequence[Operand]:
 def _part(emit: Emitter, x: Tensor, way: Way, step: int, count: int) -> Tensor:
     place = step if way.direction > 0 else count - 1 - step
     return emit("slice", x, axes=[way.axis], begin=[place], end=[place + 1])
-
-
-def _emit_body(emit: Emitter, body: Graph, given: Sequence[Any]) -> list[Any]:
-    """The outputs of a body for its inputs."""
-    values: dict[Tensor, Any] = dict(zip(body.inputs, given, strict=True))
-    for op in body.operations:
-        if op.name == "external":
-            continue
-        operands: Any = map_tensors(values.__getitem__, op.operands)
-        call = Call(op.definition, operands, op.settings, op.dtype)
-        hints = tuple(map(emit.naming, _hints(op)))
-        results = emit.emit_op(call, hints=hints)
-        values.update((t, _whole(emit, t, v)) for t, v in _pairs(op.results, results))
-    return [values[t] for t in body.outputs]
-
-
-def _whole(emit: Emitter, result: Tensor, value: Any) -> Any:
-    """The value of a result: a constant of its shape, where it was simplified to a number."""
-    if isinstance(value, Tensor):
-        return value
-    return emit("constant", shape=result.shape, value=(value,), dtype=result.dtype)
-
-
-def _pairs(
-    results: Sequence[Any], values: Sequence[Any]
-) -> Iterator[tuple[Tensor, Any]]:
-    for result, value in zip(results, values, strict=True):
-        if isinstance(result, tuple):
-            yield from _pairs(result, value)
-        else:
-            yield result, value
 
 
 def _gathered(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from nnef_grad.build.arguments import dtype_of
 from nnef_grad.errors import InvalidGraphError, NnefGradError, Problem, suggestion
-from nnef_grad.graph.ir import Graph, Quantization, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Quantization, Shape
 from nnef_grad.graph.names import advice_on
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.language import syntax, types
@@ -62,6 +62,14 @@ def read_quantization(
     return carry_quantization(reader.entries, graph)
 
 
+class _Subject(NamedTuple):
+    """What an entry is about: a tensor by its name."""
+
+    name: str
+    dtype: str
+    shape: Shape
+
+
 class _Reader:
     """Checks entries, and goes on after an error to find all of them."""
 
@@ -105,7 +113,7 @@ class _Reader:
             self.problems += error.problems
             return None
 
-    def _tensor(self, entry: syntax.Quantization) -> Tensor:
+    def _tensor(self, entry: syntax.Quantization) -> _Subject:
         name = entry.tensor
         first = self.seen.setdefault(name, entry.span)
         if first is not entry.span:
@@ -113,7 +121,8 @@ class _Reader:
         elif name not in self.tensors:
             message = f"the graph has no tensor '{name}'{self._advice(name)}"
         else:
-            return self.tensors[name]
+            tensor = self.tensors[name]
+            return _Subject(name, tensor.dtype, tensor.shape)
         raise InvalidGraphError(message, entry.span)
 
     def _advice(self, name: str) -> str:
@@ -136,7 +145,10 @@ class _Reader:
         raise InvalidGraphError(message, invocation.span)
 
     def _arguments(
-        self, operation: Fragment, invocation: syntax.Invocation, tensor: Tensor | None
+        self,
+        operation: Fragment,
+        invocation: syntax.Invocation,
+        tensor: _Subject | None,
     ) -> dict[str, Value]:
         """The values of the parameters that are given; an empty one where it is wrong."""
         given: dict[str, Value] = {}
@@ -158,7 +170,7 @@ def _may_quantize(operation: Fragment) -> bool:
     return all(isinstance(type_, TensorType) for type_ in ends)
 
 
-def _check_dtype(operation: Fragment, tensor: Tensor, span: Span) -> None:
+def _check_dtype(operation: Fragment, tensor: _Subject, span: Span) -> None:
     type_ = operation.parameters[0].type
     assert isinstance(type_, TensorType)
     if not _admits(type_, tensor.dtype):
@@ -171,7 +183,7 @@ def _admits(type_: Primitive | TensorType, dtype: str) -> bool:
 
 
 def _check_attributes(
-    operation: Fragment, attributes: Mapping[str, Value], tensor: Tensor, span: Span
+    operation: Fragment, attributes: Mapping[str, Value], tensor: _Subject, span: Span
 ) -> None:
     """Checks the attributes by the shape function of the operation."""
     if operation.name not in OPERATIONS:
@@ -216,7 +228,7 @@ def _parameter(
 
 
 def _value(
-    what: str, type_: Type, expression: syntax.Expression, tensor: Tensor | None
+    what: str, type_: Type, expression: syntax.Expression, tensor: _Subject | None
 ) -> Value:
     if not isinstance(type_, TensorType):
         return _attribute(what, type_, expression)

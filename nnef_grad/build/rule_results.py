@@ -103,8 +103,8 @@ def _gradient(
 ) -> Tensor | float:
     if isinstance(returned, Tensor):
         if not is_known(returned):
-            message = f"tensor '{returned.name}' for {name}, which is not of this graph"
-            raise MisfitError(message)
+            what = f"a tensor of shape {list(returned.shape)}"
+            raise MisfitError(f"{what} for {name}, which is not of this graph")
         if returned.dtype != "scalar":
             message = f"a tensor of type {returned.dtype} for {name}"
             raise MisfitError(f"{message}: a gradient is of type scalar")

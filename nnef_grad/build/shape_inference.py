@@ -13,15 +13,16 @@ from nnef_grad.graph.extents import Extent, OpenExtentError
 from nnef_grad.graph.ir import Operand, Tensor
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import MAX_INTEGER, MAX_RANK, ArrayType, Type
+from nnef_grad.memo import Memo
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import SHAPES, ShapeError
 from nnef_grad.ops.traits import UNIQUE
 from nnef_grad.source import Span
 
-# What was inferred with the shape functions of the standard, in this process. Graphs have
-# the same operations, and lowering makes a graph again and again.
-_standard: dict[object, list[Any]] = {}
-_MOST_KEPT = 100_000
+# How many shapes are kept.
+_MOST = 100_000
+# What was inferred with the shape functions of the standard.
+_standard: Memo[object, tuple[Any, ...]] = Memo(_MOST)
 
 
 class ShapeInference:
@@ -31,10 +32,10 @@ class ShapeInference:
 
     def __init__(self, opset: OpSet) -> None:
         self._opset = opset
-        self._inferred = _standard if opset.shapes is SHAPES else {}
+        self._inferred = _standard if opset.shapes is SHAPES else Memo(_MOST)
 
-    def infer(self, call: Call, settings: str, span: Span | None) -> list[Any]:
-        """The shape of each result of an operation; a list of shapes for a result that
+    def infer(self, call: Call, settings: str, span: Span | None) -> tuple[Any, ...]:
+        """The shape of each result of an operation; a tuple of shapes for a result that
         is an array of tensors.
 
         Args:
@@ -54,15 +55,13 @@ class ShapeInference:
         found = self._inferred.get(key)
         if found is None:
             found = _infer(self._opset, call, shapes, span)
-            if len(self._inferred) >= _MOST_KEPT:
-                self._inferred.clear()
-            self._inferred[key] = found
+            self._inferred.keep(key, found)
         return found
 
 
 def _infer(
     opset: OpSet, call: Call, operands: tuple[Any, ...], span: Span | None
-) -> list[Any]:
+) -> tuple[Any, ...]:
     fragment = call.definition
     function = opset.shapes.get(fragment.name)
     if function is None:
@@ -92,24 +91,24 @@ def _shapes(operand: Operand) -> Any:
 # ---- What a shape function returns ----
 
 
-def _checked(fragment: Fragment, returned: Any) -> list[Any]:
+def _checked(fragment: Fragment, returned: Any) -> tuple[Any, ...]:
     names = [result.name for result in fragment.results]
     if len(names) == 1:
         returned = [returned]
     elif not isinstance(returned, (list, tuple)) or len(returned) != len(names):
         raise not_a_list(repr(returned), "shape", names)
     pairs = zip(fragment.results, returned, strict=True)
-    return [_shape(result.name, result.type, shape) for result, shape in pairs]
+    return tuple([_shape(result.name, result.type, shape) for result, shape in pairs])
 
 
 def _shape(name: str, type_: Type, returned: Any) -> Any:
-    """A shape, or a list of them; an extent may be one of numpy's integers."""
+    """A shape, or a tuple of them; an extent may be one of numpy's integers."""
     is_array = isinstance(type_, ArrayType)
     if not isinstance(returned, (list, tuple)):
         wanted = "a list of shapes" if is_array else "a shape"
         raise MisfitError(f"{returned!r} for {name}: {wanted} is wanted")
     if isinstance(type_, ArrayType):
-        return [_shape(name, type_.item, item) for item in returned]
+        return tuple([_shape(name, type_.item, item) for item in returned])
     if len(returned) > MAX_RANK:
         message = f"a tensor of rank {len(returned)} is not supported"
         raise ShapeError(f"{message}: the rank is at most {MAX_RANK}")

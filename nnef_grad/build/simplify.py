@@ -66,25 +66,25 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
     return None
 
 
-def restore(graph: Graph, simplified: Mapping[str, Call]) -> Graph:
+def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
     """The graph without the rewrites that did not pay: what an operation is a simpler
     form of takes its place where all that this needs is there anyway, and an operand of
     the operation has no other use.
 
     Args:
         graph: a graph without operations whose results are not used.
-        simplified: what tensors are a simpler form of, by their names.
+        simplified: what tensors are a simpler form of.
     """
-    names = [op.outputs[0].name for op in graph.operations] if simplified else []
-    if simplified.keys().isdisjoint(names):
+    made = [op.outputs[0] for op in graph.operations] if simplified else []
+    if simplified.keys().isdisjoint(made):
         return graph
     uses, known = count_uses(graph), set[Tensor]()
     operations: list[Operation] = []
     is_restored = False
     for op in graph.operations:
-        call = simplified.get(op.outputs[0].name)
+        call = simplified.get(op.outputs[0])
         wanted = () if call is None else tensors(call.operands)
-        is_own = any(uses[t.name] == 1 and t not in wanted for t in op.inputs)
+        is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
         if call is not None and is_own and known.issuperset(wanted):
             op = replace(op, **call._asdict())
             is_restored = True
@@ -128,8 +128,8 @@ def subtract_from_zero(emit: Emitter, x: Operand, y: Operand) -> Any:
 @wants("neg")
 def negate_twice(emit: Emitter, x: Operand) -> Any:
     """-(-x)"""
-    inner = emit.producer(x)
-    return inner.operands[0] if inner is not None and inner.name == "neg" else None
+    inner = emit.made_by(x, "neg")
+    return None if inner is None else inner.operands[0]
 
 
 @wants(LITERAL)
@@ -144,7 +144,7 @@ def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
     """min(x, b) > a where b > a: x is what may be smaller than a. What is not a number is
     not larger than a: a minimum with it is not a number either.
     """
-    least = emit.made_by(x, ("min",))
+    least = emit.made_by(x, "min")
     if least is None or not isinstance(y, float):
         return None
     inner, bound = least.operands
@@ -172,7 +172,7 @@ def _compared(emit: Emitter, condition: Operand) -> bool | None:
     """Whether two numbers are equal, where both are known. Nothing else is computed from
     the value of a constant: the result may yet be differentiated with respect to it.
     """
-    equality = emit.made_by(condition, ("eq",))
+    equality = emit.made_by(condition, "eq")
     if equality is None:
         return None
     left, right = (_number(emit, operand) for operand in equality.operands)
@@ -204,7 +204,7 @@ def reshape_once(
     emit: Emitter, x: Operand, *, shape: Shape, axis_start: int, axis_count: int
 ) -> Any:
     """Two changes of shape in a row are one."""
-    inner = emit.made_by(x, RESHAPING)
+    inner = emit.made_by(x, *RESHAPING)
     is_whole = (axis_start, axis_count) == (0, -1) and all(n > 0 for n in shape)
     if inner is None or not is_whole:
         return None
@@ -215,7 +215,7 @@ def reshape_once(
 @wants("transpose")
 def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
     """Two changes of the order in a row are one."""
-    inner = emit.made_by(x, ("transpose",))
+    inner = emit.made_by(x, "transpose")
     if inner is None or not len(axes) == len(inner.attributes["axes"]) == len(
         shape_of(x)
     ):
@@ -231,7 +231,7 @@ def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
 @wants("pad")
 def slice_inside(emit: Emitter, x: Operand, **window: Shape) -> Any:
     """What is inside of a padding is what was padded."""
-    padding = emit.made_by(x, ("pad",))
+    padding = emit.made_by(x, "pad")
     if padding is None:
         return None
     taken = slice_positions(shape_of(x), **window)
@@ -244,7 +244,7 @@ def sum_what_is_padded(
     emit: Emitter, x: Operand, *, axes: Shape, normalize: bool
 ) -> Any:
     """Zeros along the axes of a sum add nothing to it."""
-    made = emit.made_by(x, ("pad",))
+    made = emit.made_by(x, "pad")
     if made is None or normalize or not _adds_zeros(made, axes):
         return None
     source = made.operands[0]
@@ -294,7 +294,7 @@ def _factor_last(
     """A linear operation on what a factor is applied to, then the factor. Factors further
     away stay: each of a chain of products would pull out all those before it.
     """
-    made = emit.made_by(x, FACTORS)
+    made = emit.made_by(x, *FACTORS)
     if made is None:
         return None
     if made.name == "neg":
@@ -330,7 +330,7 @@ def broadcast_instead(name: str) -> Rewrite:
     def rewrite(emit: Emitter, *operands: Operand) -> Any:
         for index, operand in enumerate(operands):
             before, after = operands[:index], operands[index + 1 :]
-            tile = emit.made_by(operand, ("tile",))
+            tile = emit.made_by(operand, "tile")
             if tile is None or not _repeats_singletons(tile):
                 continue
             source, others = tile.operands[0], [*map(shape_of, (*before, *after))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from nnef_grad.graph.ir import Graph, Operation, Tensor
@@ -19,14 +19,15 @@ HEADINGS = "<tr><th>result</th><th>operation</th><th>type</th><th>shape</th></tr
 
 def one_line(graph: Graph) -> str:
     """The name of a graph, its inputs and outputs, and how much is in it."""
-    signature = f"( {_names(graph.inputs)} ) -> ( {_names(graph.outputs)} )"
+    inputs, outputs = _listed(graph.input_names), _listed(graph.output_names)
+    signature = f"( {inputs} ) -> ( {outputs} )"
     counts = f"operations: {len(graph.operations)}, variables: {len(graph.variables)}"
     return f"<graph {graph.name}{signature}, {counts}>"
 
 
-def _names(tensors: Sequence[Tensor]) -> str:
-    rest = f", and {len(tensors) - NAMED} more" if len(tensors) > NAMED else ""
-    return ", ".join(t.name for t in tensors[:NAMED]) + rest
+def _listed(names: Sequence[str]) -> str:
+    rest = f", and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + rest
 
 
 def shortened_text(graph: Graph) -> str:
@@ -50,14 +51,15 @@ def html(graph: Graph, title: str) -> str:
     many.
     """
     more = '<tr><td colspan="4">... {} more</td></tr>'
-    rows = _shortened([_row(op) for op in graph.operations], FIRST, LAST, more)
+    rows = [_row(op, graph.names) for op in graph.operations]
+    rows = _shortened(rows, FIRST, LAST, more)
     return f"<p>{escape(title)}</p><table>{HEADINGS}{''.join(rows)}</table>"
 
 
-def _row(op: Operation) -> str:
-    inputs = ", ".join(t.name for t in op.inputs)
+def _row(op: Operation, names: Mapping[Tensor, str]) -> str:
+    inputs = ", ".join(names[t] for t in op.inputs)
     cells = [
-        ", ".join(t.name for t in op.outputs),
+        ", ".join(names[t] for t in op.outputs),
         f"{op.name}( {inputs} )" if inputs else op.name,
         ", ".join(dict.fromkeys(t.dtype for t in op.outputs)),
         ", ".join(dict.fromkeys(str(list(t.shape)) for t in op.outputs)),

@@ -3,11 +3,11 @@
     Graph     ::= name, inputs, Operation*, outputs
     Operation ::= definition, Operand*, attributes, results
     Operand   ::= Tensor | literal | Operand*
-    Tensor    ::= name, data type, shape
+    Tensor    ::= data type, shape
 
-Everything is frozen, once `assign_names` has given the new tensors their final names. An
-operation comes after those that produce its operands, so the
-order of `operations` is an order of evaluation. The uses of a tensor are computed on
+Everything is frozen. A tensor is itself, whatever it is called: names are a table of the
+graph, by which it is printed. An operation comes after those that produce its operands, so
+the order of `operations` is an order of evaluation. The uses of a tensor are computed on
 demand: there are no use lists to maintain. Nothing here depends on how text is read or
 written, or on the meaning of operations.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Union, cast
 
 from nnef_grad.errors import Problem
-from nnef_grad.frozen import frozen
+from nnef_grad.frozen import identified
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Value
 from nnef_grad.source import Span
@@ -29,18 +29,14 @@ from nnef_grad.source import Span
 Shape = tuple[int, ...]
 
 
-@frozen()
+@identified
 class Tensor:
-    """A tensor of the graph. `dtype` is scalar, integer, logical or string; `shape` has
-    an extent for each axis.
+    """A tensor of the graph, equal to nothing but itself. `dtype` is scalar, integer,
+    logical or string; `shape` has an extent for each axis.
     """
 
-    name: str
     dtype: str
     shape: Shape
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
     @property
     def rank(self) -> int:
@@ -101,9 +97,9 @@ Attributes = TypedDict(
 )
 
 
-@frozen()
+@identified
 class Operation:
-    """One invocation.
+    """One invocation, equal to nothing but itself.
 
     Attributes:
         definition: the declaration of the operation, from the standard or the document.
@@ -115,7 +111,7 @@ class Operation:
         span: the name of the operation in the source text, or of the one in whose place
             it is; None if the compiler made the operation otherwise.
         origin: the forward operation whose derivative this one is part of, or None in a
-            forward graph.
+            forward graph. It is the heading of a comment, and decides nothing.
         name: the name of the operation.
         inputs: the tensors among the operands, in order; one that is used twice is
             listed twice.
@@ -127,11 +123,11 @@ class Operation:
     attributes: Attributes
     results: tuple[Result, ...]
     dtype: str | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
-    origin: Operation | None = field(default=None, compare=False, repr=False)
-    name: str = field(init=False, compare=False, repr=False)
-    inputs: tuple[Tensor, ...] = field(init=False, compare=False, repr=False)
-    outputs: tuple[Tensor, ...] = field(init=False, compare=False, repr=False)
+    span: Span | None = field(default=None, repr=False)
+    origin: Operation | None = field(default=None, repr=False)
+    name: str = field(init=False, repr=False)
+    inputs: tuple[Tensor, ...] = field(init=False, repr=False)
+    outputs: tuple[Tensor, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.definition.name)
@@ -186,9 +182,9 @@ class Quantization:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Graph:
-    """A flat graph.
+    """A flat graph. It is equal to another one if both have the same text, comments aside.
 
     Attributes:
         name: the name of the graph.
@@ -196,6 +192,7 @@ class Graph:
         outputs: the results, in the order of the signature.
         operations: all operations in an order of evaluation, including `external` and
             `variable`.
+        names: what its tensors are called, and maybe what others are that are gone.
         declared: the names of all operations declared in the source document, including
             those that were replaced by their bodies.
         quantization: how tensors are quantized, by name, in the order of the tensors.
@@ -207,10 +204,11 @@ class Graph:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     operations: tuple[Operation, ...]
+    names: Mapping[Tensor, str]
     quantization: Mapping[str, Quantization] = field(default_factory=dict)
-    declared: frozenset[str] = field(default=frozenset(), compare=False)
-    notes: tuple[str, ...] = field(default=(), compare=False)
-    warnings: tuple[Problem, ...] = field(default=(), compare=False)
+    declared: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
@@ -238,7 +236,7 @@ class Graph:
         labels are the names that PyTorch has: `fc1_weight` is `fc1.weight`.
         """
         return {
-            op.outputs[0].name: op.attributes["label"]
+            self.names[op.outputs[0]]: op.attributes["label"]
             for op in self.operations
             if op.name == "variable"
         }
@@ -246,9 +244,31 @@ class Graph:
     @property
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor of the graph, by its name."""
-        return {t.name: t for op in self.operations for t in op.outputs}
+        return {self.names[t]: t for op in self.operations for t in op.outputs}
 
-    # What these show needs the printer, which needs graphs.
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the inputs, in the order of the signature."""
+        return tuple([self.names[tensor] for tensor in self.inputs])
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the results, in the order of the signature."""
+        return tuple([self.names[tensor] for tensor in self.outputs])
+
+    # These need the printer, which needs graphs.
+
+    def __eq__(self, other: object) -> bool:
+        from nnef_grad.graph.printer import statements
+
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return self is other or (statements(self), self.quantization) == (
+            statements(other),
+            other.quantization,
+        )
+
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         from nnef_grad.graph.display import one_line

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nnef_grad.graph.ir import Graph, Operation, Result, Shape, Tensor
 from nnef_grad.graph.names import NameSupply
@@ -122,11 +122,24 @@ class Loop:
 
 def _content(body: Graph) -> object:
     """Of equal text for bodies that do the same under the same names."""
+
+    def named(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(named, value))
+        return _Named(body.names[value], value) if isinstance(value, Tensor) else value
+
     operations = [
-        (op.name, op.dtype, op.operands, op.attributes, op.results)
+        (op.name, op.dtype, named(op.operands), op.attributes, named(op.results))
         for op in body.operations
     ]
-    return body.inputs, body.outputs, operations
+    return named(body.inputs), named(body.outputs), operations
+
+
+class _Named(NamedTuple):
+    """A tensor for a text."""
+
+    name: str
+    tensor: Tensor
 
 
 def loop_of(operation: Operation) -> Loop:
@@ -160,14 +173,14 @@ def declaration(loop: Loop) -> Fragment:
     """The declaration of a loop: an operand for each input of its body, called like it, and
     a result for each state and for what is collected.
     """
-    span = Span(Source(SCAN, ""), 0, 0)
+    span, names = Span(Source(SCAN, ""), 0, 0), loop.body.names
     operands = [
-        Parameter(t.name, types.TensorType(t.dtype), None, span=span)
+        Parameter(names[t], types.TensorType(t.dtype), None, span=span)
         for t in loop.body.inputs
     ]
     attribute = Parameter("loop", types.STRING, None, span=span)
     results = tuple(
-        Declared(t.name, types.TensorType(t.dtype), span=span) for t in loop.made
+        Declared(names[t], types.TensorType(t.dtype), span=span) for t in loop.made
     )
     return Fragment(
         SCAN, None, (*operands, attribute), results, None, REGISTRY, span=span

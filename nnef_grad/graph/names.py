@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nnef_grad.errors import suggestion
@@ -28,31 +29,25 @@ class NameSupply:
 
 
 def assign_names(
-    graph: Graph,
-    hints: Mapping[str, str],
-    pinned: Mapping[str, str],
+    operations: Iterable[Operation],
+    names: Mapping[Tensor, str],
+    hints: Mapping[Tensor, str],
     reserved: Iterable[str],
-) -> None:
-    """Gives the tensors with provisional names their final ones, in the order of the
-    operations.
-
-    This is the only change to what is frozen: nobody but the emitter knows a tensor with
-    a provisional name, and the emitter is done. Half of a derivative would have to be made
-    again otherwise.
+) -> dict[Tensor, str]:
+    """The names of tensors, with those of operations that have none yet, in their order.
 
     Args:
-        graph: a graph, some tensors of which have provisional names.
-        hints: the preferred name, by provisional name.
-        pinned: the required name, by provisional name.
-        reserved: names that must not be assigned: all final and required ones, at least.
+        operations: the operations.
+        names: the names that are given already.
+        hints: the preferred names of the others.
+        reserved: what no other may be called: the names that are given, at least.
     """
-    supply = NameSupply(reserved)
-    for operation in graph.operations:
+    supply, found = NameSupply(reserved), dict(names)
+    for operation in operations:
         for tensor in operation.outputs:
-            hint = hints.get(tensor.name)
-            if hint is not None:
-                final = pinned.get(tensor.name) or supply.fresh(hint)
-                object.__setattr__(tensor, "name", final)
+            if tensor not in found:
+                found[tensor] = supply.fresh(hints[tensor])
+    return found
 
 
 def advice_on(graph: Graph, name: str, known: Sequence[str]) -> str:
@@ -88,6 +83,23 @@ def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation
     if operands is operation.operands and results is operation.results:
         return operation
     return operation.rewired(operands, results)
+
+
+def with_tensors(graph: Graph, tensors: Mapping[Tensor, Tensor]) -> Graph:
+    """The graph with some of its tensors replaced, which keep their names."""
+    changed = {old: new for old, new in tensors.items() if old is not new}
+    if not changed:
+        return graph
+    return replace(
+        graph,
+        inputs=_substitute(graph.inputs, changed),
+        outputs=_substitute(graph.outputs, changed),
+        operations=tuple([substitute(op, changed) for op in graph.operations]),
+        names={
+            **graph.names,
+            **{new: graph.names[old] for old, new in changed.items()},
+        },
+    )
 
 
 def _substitute(value: Any, tensors: Mapping[Tensor, Any]) -> Any:

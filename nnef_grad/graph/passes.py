@@ -14,10 +14,10 @@ from nnef_grad.graph.loops import SCAN, Loop, changed, loop_of
 from nnef_grad.language.library import standard
 
 
-def count_uses(graph: Graph) -> Counter[str]:
-    """How often each tensor is an operand or an output, by its name."""
-    uses = Counter([tensor.name for op in graph.operations for tensor in op.inputs])
-    uses.update([tensor.name for tensor in graph.outputs])
+def count_uses(graph: Graph) -> Counter[Tensor]:
+    """How often each tensor is an operand or an output."""
+    uses = Counter([tensor for op in graph.operations for tensor in op.inputs])
+    uses.update(graph.outputs)
     return uses
 
 
@@ -27,37 +27,36 @@ def prune(graph: Graph) -> Graph:
 
     Ensures: each remaining operation contributes to an output, or is an external.
     """
-    needed = {tensor.name for tensor in graph.outputs}
+    needed = {*graph.outputs}
     kept: list[Operation] = []
     is_narrowed = False
     for before in reversed(graph.operations):
         operation = before
         is_needed = operation.name == "external"
         for tensor in operation.outputs:
-            is_needed = is_needed or tensor.name in needed
+            is_needed = is_needed or tensor in needed
         if is_needed:
             if operation.name == SCAN:
                 operation = _narrowed(operation, needed)
                 is_narrowed = is_narrowed or operation is not before
             kept.append(operation)
-            for tensor in operation.inputs:
-                needed.add(tensor.name)
+            needed.update(operation.inputs)
     if len(kept) == len(graph.operations) and not is_narrowed:
         return graph
     return replace(graph, operations=tuple(reversed(kept)))
 
 
-def _narrowed(operation: Operation, needed: Collection[str]) -> Operation:
+def _narrowed(operation: Operation, needed: Collection[Tensor]) -> Operation:
     """A loop without what is for none of the needed results: the same operation, if all of
     it is for these. What it scans gives the number of its steps: one of it stays.
     """
     loop = loop_of(operation)
     last, gathered = operation.outputs[: loop.states], operation.outputs[loop.states :]
-    kept = [tensor.name in needed for tensor in gathered]
+    kept = [tensor in needed for tensor in gathered]
     collected = list(compress(loop.collected, kept))
     live, body, read = _live_part(
         loop,
-        [tensor.name in needed for tensor in last],
+        [tensor in needed for tensor in last],
         [loop.body.outputs[one.output] for one in collected],
     )
     read.update(compress(loop.state_inputs, live))
@@ -142,17 +141,18 @@ def verify(graph: Graph) -> None:
     Raises:
         AssertionError: the graph is not well-formed, by a bug in the compiler.
     """
-    defined: set[str] = set()
+    defined: set[Tensor] = set()
     for operation in graph.operations:
         for tensor in operation.inputs:
-            assert tensor.name in defined, (
-                f"'{tensor.name}' is used before it is defined"
-            )
+            name = graph.names.get(tensor)
+            assert tensor in defined, f"'{name}' is used before it is defined"
         for tensor in operation.outputs:
-            assert tensor.name not in defined, f"'{tensor.name}' is defined twice"
-            defined.add(tensor.name)
-    outputs = [tensor.name for tensor in graph.outputs]
-    assert defined.issuperset(outputs), "an output is not defined"
-    assert len(set(outputs)) == len(outputs), "an output is returned twice"
-    inputs = {tensor.name for tensor in graph.inputs}
-    assert inputs.isdisjoint(outputs), "an output is also an input"
+            name = graph.names.get(tensor)
+            assert tensor not in defined, f"'{name}' is defined twice"
+            defined.add(tensor)
+    names = {graph.names[tensor] for tensor in defined}
+    assert len(names) == len(defined), "two tensors have one name"
+    assert defined.issuperset(graph.outputs), "an output is not defined"
+    count = len(set(graph.outputs))
+    assert count == len(graph.outputs), "an output is returned twice"
+    assert set(graph.inputs).isdisjoint(graph.outputs), "an output is also an input"

@@ -5,14 +5,19 @@ Operands are positional, attributes have their keyword, and defaults are left ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operand, Operation, Result, Tensor
 from nnef_grad.graph.loops import SCAN, loop_of, loops_in, with_named_bodies
 from nnef_grad.graph.symbols import symbols
 from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
 from nnef_grad.language.types import GENERIC, ArrayType, TupleType, Type
+
+# What tensors are called.
+Names = Mapping[Tensor, str]
+_NONE: Names = {}
 
 
 def print_graph(graph: Graph) -> str:
@@ -22,6 +27,13 @@ def print_graph(graph: Graph) -> str:
     operation. The body of a loop is a fragment.
     """
     return "\n".join(_document(with_named_bodies(graph))) + "\n"
+
+
+def statements(graph: Graph) -> list[str]:
+    """The lines of the text that are not empty, without comments."""
+    bare = replace(graph, notes=())
+    lines = [line.strip() for line in print_graph(bare).splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def is_of_dialect(graph: Graph) -> bool:
@@ -47,38 +59,42 @@ def _document(graph: Graph) -> Iterator[str]:
         yield f"{print_declaration(fragment)};"
         yield ""
     for body in bodies.values():
-        yield from _definition("fragment", body, _declared, "external")
+        shown = [
+            f"{body.names[t]}: tensor<{t.dtype}>" for t in (*body.inputs, *body.outputs)
+        ]
+        yield from _definition("fragment", body, shown, is_body=True)
         yield ""
-    yield from _definition("graph", graph, _name)
+    shown = [*graph.input_names, *graph.output_names]
+    yield from _definition("graph", graph, shown)
 
 
 def _definition(
-    word: str, graph: Graph, shown: Callable[[Tensor], str], left_out: str = ""
+    word: str, graph: Graph, signature: Sequence[str], *, is_body: bool = False
 ) -> Iterator[str]:
     """A graph, or the body of a loop, whose inputs have no operations there."""
     yield from (f"# {note}".rstrip() for note in graph.notes)
-    yield from _signature(f"{word} {graph.name}", graph, shown)
+    count = len(graph.inputs)
+    yield from _signature(f"{word} {graph.name}", signature[:count], signature[count:])
     yield "{"
     origin: Operation | None = None
     for operation in graph.operations:
-        if operation.name == left_out:
+        if is_body and operation.name == "external":
             continue
         if operation.origin is not origin:
             origin = operation.origin
             yield ""
             if origin is not None:
-                yield _comment(origin)
-        yield from _statement(operation, is_body=bool(left_out))
+                yield _comment(origin, graph.names)
+        yield from _statement(operation, graph.names, is_body=is_body)
     yield "}"
 
 
 def _signature(
-    head: str, graph: Graph, shown: Callable[[Tensor], str]
+    head: str, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Iterator[str]:
     """The signature of the graph, wrapped if it is long: real networks have many
     gradients.
     """
-    inputs, outputs = [*map(shown, graph.inputs)], [*map(shown, graph.outputs)]
     line = f"{head}( {', '.join(inputs)} ) -> ( {', '.join(outputs)} )"
     if len(line) <= WIDTH:
         yield line
@@ -87,14 +103,6 @@ def _signature(
     yield from _wrap(inputs, INDENT, " )")
     yield "-> ("
     yield from _wrap(outputs, INDENT, " )")
-
-
-def _name(tensor: Tensor) -> str:
-    return tensor.name
-
-
-def _declared(tensor: Tensor) -> str:
-    return f"{tensor.name}: tensor<{tensor.dtype}>"
 
 
 def _wrap(items: Sequence[str], indent: str, end: str) -> list[str]:
@@ -125,31 +133,34 @@ def _parameter(parameter: Parameter) -> str:
     return f"{parameter.name}: {parameter.type} = {default}"
 
 
-def print_operation(operation: Operation) -> str:
+def print_operation(operation: Operation, names: Names) -> str:
     """An assignment, without the semicolon."""
-    results = ", ".join(map(_result, operation.results))
+    results = ", ".join([_result(result, names) for result in operation.results])
     if operation.name == SCAN:
-        lists = (f"{name} = [{', '.join(x)}]" for name, x in _lists(operation).items())
+        listed = _lists(operation, names).items()
+        lists = (f"{name} = [{', '.join(items)}]" for name, items in listed)
         return f"{results} = {_call_of_loop(operation)}, {', '.join(lists)})"
-    arguments = ", ".join((*_operands(operation), *_attributes(operation)))
+    arguments = ", ".join(
+        (*_operands(operation, names), *_attributes(operation, names))
+    )
     return f"{results} = {operation.name}{_dtype(operation)}({arguments})"
 
 
 # ---- Loops ----
 
 
-def _statement(operation: Operation, *, is_body: bool) -> Iterator[str]:
+def _statement(operation: Operation, names: Names, *, is_body: bool) -> Iterator[str]:
     """An assignment in lines; a loop has many arguments. One in the body of another loop
     would keep its states between the steps of that.
     """
     if operation.name != SCAN:
-        yield f"{INDENT}{print_operation(operation)};"
+        yield f"{INDENT}{print_operation(operation, names)};"
         return
-    *names, last = map(_name, operation.outputs)
-    yield from _wrap([*names, f"{last} = {_call_of_loop(operation)},"], INDENT, "")
+    *others, last = [names[tensor] for tensor in operation.outputs]
+    yield from _wrap([*others, f"{last} = {_call_of_loop(operation)},"], INDENT, "")
     *arguments, end = (
         _wrap([f"{name} = [{', '.join(items[:1])}", *items[1:]], 2 * INDENT, "]")
-        for name, items in _lists(operation).items()
+        for name, items in _lists(operation, names).items()
     )
     if is_body:
         arguments.append(end)
@@ -163,44 +174,42 @@ def _call_of_loop(operation: Operation) -> str:
     return f"{SCAN}(body = '{loop_of(operation).body.name}'"
 
 
-def _lists(operation: Operation) -> dict[str, list[str]]:
+def _lists(operation: Operation, names: Names) -> dict[str, list[str]]:
     """The other arguments of a loop: what enters its body where, and what becomes of what
     that makes.
     """
     loop = loop_of(operation)
-    given = dict(zip(loop.body.inputs, map(_name, operation.inputs), strict=True))
+    own, pairs = loop.body.names, zip(loop.body.inputs, operation.inputs, strict=True)
+    given = {t: f"'{own[t]}', {names[operand]}" for t, operand in pairs}
     scanned = zip(loop.parts, loop.scanned, strict=True)
     states = zip(loop.state_inputs, loop.next_values, strict=True)
     made = zip(loop.made[loop.states :], loop.collected, strict=True)
     return {
-        "scan": [
-            f"('{t.name}', {given[t]}, {w.axis}, {w.direction})" for t, w in scanned
-        ],
-        "full": [f"('{t.name}', {given[t]})" for t in loop.full],
-        "state": [f"('{t.name}', {given[t]}, '{new.name}')" for t, new in states],
+        "scan": [f"({given[t]}, {way.axis}, {way.direction})" for t, way in scanned],
+        "full": [f"({given[t]})" for t in loop.full],
+        "state": [f"({given[t]}, '{own[new]}')" for t, new in states],
         "output": [
-            *(f"('{t.name}', 'last', 0, 1)" for t in loop.next_values),
-            *(f"('{t.name}', 'full', {w.axis}, {w.direction})" for t, (_, w) in made),
+            *(f"('{own[t]}', 'last', 0, 1)" for t in loop.next_values),
+            *(f"('{own[t]}', 'full', {w.axis}, {w.direction})" for t, (_, w) in made),
         ],
     }
 
 
-def _comment(operation: Operation) -> str:
+def _comment(operation: Operation, names: Names) -> str:
     """The operation that others are the derivative of, in a line."""
     if operation.name == SCAN:
-        return f"{INDENT}# {operation.outputs[0].name}, ... = {_call_of_loop(operation)}, ...)"
-    return f"{INDENT}# {print_operation(operation)}"
+        first = names[operation.outputs[0]]
+        return f"{INDENT}# {first}, ... = {_call_of_loop(operation)}, ...)"
+    return f"{INDENT}# {print_operation(operation, names)}"
 
 
 # ---- Operands and attributes ----
 
 
-def _names(tensors: tuple[Tensor, ...]) -> str:
-    return ", ".join(t.name for t in tensors)
-
-
-def _result(result: Tensor | tuple[Tensor, ...]) -> str:
-    return f"[{_names(result)}]" if isinstance(result, tuple) else result.name
+def _result(result: Result, names: Names) -> str:
+    if isinstance(result, tuple):
+        return f"[{', '.join([names[tensor] for tensor in result])}]"
+    return names[result]
 
 
 def _dtype(operation: Operation) -> str:
@@ -212,20 +221,20 @@ def _dtype(operation: Operation) -> str:
     return "" if is_known else f"<{dtype}>"
 
 
-def _operands(operation: Operation) -> Iterator[str]:
+def _operands(operation: Operation, names: Names) -> Iterator[str]:
     definition = operation.definition
     given = list(zip(definition.operands, operation.operands, strict=True))
     while given and _is_default(operation, given[-1][0].name, given[-1][1]):
         given.pop()
     for parameter, operand in given:
-        yield print_value(parameter.type, operand)
+        yield print_value(parameter.type, operand, names)
 
 
-def _attributes(operation: Operation) -> Iterator[str]:
+def _attributes(operation: Operation, names: Names) -> Iterator[str]:
     for parameter in operation.definition.attributes:
         value = operation.settings[parameter.name]
         if not _is_default(operation, parameter.name, value):
-            yield f"{parameter.name} = {print_value(parameter.type, value)}"
+            yield f"{parameter.name} = {print_value(parameter.type, value, names)}"
 
 
 def _is_default(operation: Operation, name: str, value: Operand | Value) -> bool:
@@ -234,16 +243,16 @@ def _is_default(operation: Operation, name: str, value: Operand | Value) -> bool
     return name in defaults and repr(defaults[name]) == repr(value)
 
 
-def print_value(type_: Type, value: Operand | Value) -> str:
+def print_value(type_: Type, value: Operand | Value, names: Names = _NONE) -> str:
     """A tensor's name, or a literal; the type distinguishes arrays from tuples."""
     if isinstance(value, Tensor):
-        return value.name
+        return names[value]
     if isinstance(value, tuple) and isinstance(type_, ArrayType):
-        return f"[{', '.join(print_value(type_.item, item) for item in value)}]"
+        return f"[{', '.join(print_value(type_.item, item, names) for item in value)}]"
     if isinstance(value, tuple):
         assert isinstance(type_, TupleType)
         pairs = zip(type_.items, value, strict=True)
-        return f"({', '.join(print_value(*pair) for pair in pairs)})"
+        return f"({', '.join(print_value(*pair, names) for pair in pairs)})"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -57,58 +57,69 @@ class number_needed_by:  # noqa: N801
 
 def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
     """The graph with numbers in the place of some of its symbols."""
-    return _graph(graph, numbers) if {*symbols(graph)} & numbers.keys() else graph
+    if {*symbols(graph)}.isdisjoint(numbers):
+        return graph
+    return _Substitution(numbers).graph(graph)
 
 
-def _graph(graph: Graph, numbers: Mapping[str, int]) -> Graph:
-    return replace(
-        graph,
-        inputs=_at(graph.inputs, numbers),
-        outputs=_at(graph.outputs, numbers),
-        operations=tuple([_operation(op, numbers) for op in graph.operations]),
-    )
+class _Substitution:
+    """Numbers in the place of symbols."""
 
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._numbers = numbers
+        self._tensors: dict[Tensor, Tensor] = {}
 
-def _operation(operation: Operation, numbers: Mapping[str, int]) -> Operation:
-    settings = operation.settings
-    if operation.name == "slice":
-        settings = _without_end_of_0(operation, numbers)
-    attributes: Any = {name: _at(value, numbers) for name, value in settings.items()}
-    return replace(
-        operation,
-        operands=_at(operation.operands, numbers),
-        attributes=attributes,
-        results=_at(operation.results, numbers),
-    )
+    def graph(self, graph: Graph) -> Graph:
+        """A graph, or the body of a loop: a symbol of it may be in none of its inputs."""
+        operations = tuple([self._operation(op) for op in graph.operations])
+        there = ((t, new) for t, new in self._tensors.items() if t in graph.names)
+        names = {**graph.names, **{new: graph.names[t] for t, new in there}}
+        return replace(
+            graph,
+            inputs=self._at(graph.inputs),
+            outputs=self._at(graph.outputs),
+            operations=operations,
+            names=names,
+        )
 
+    def _operation(self, operation: Operation) -> Operation:
+        settings = operation.settings
+        if operation.name == "slice":
+            settings = self._without_end_of_0(operation)
+        attributes: Any = {name: self._at(value) for name, value in settings.items()}
+        return replace(
+            operation,
+            operands=self._at(operation.operands),
+            attributes=attributes,
+            results=self._at(operation.results),
+        )
 
-def _without_end_of_0(
-    operation: Operation, numbers: Mapping[str, int]
-) -> Mapping[str, Any]:
-    """The settings of a slice. An end with symbols that is 0 ends what is empty, where the
-    number alone would mean the end of the axis: the slice is from there to there.
-    """
-    settings, (x,) = operation.settings, operation.inputs
-    window = (settings[name] for name in ("axes", "begin", "end"))
-    pairs = [
-        (x.shape[axis],) * 2 if _at(end, numbers) == 0 != end else (begin, end)
-        for axis, begin, end in zip(*window, strict=True)
-    ]
-    begin, end = zip(*pairs, strict=True) if pairs else ((), ())
-    return {**settings, "begin": begin, "end": end}
+    def _without_end_of_0(self, operation: Operation) -> Mapping[str, Any]:
+        """The settings of a slice. An end with symbols that is 0 ends what is empty, where
+        the number alone would mean the end of the axis: the slice is from there to there.
+        """
+        settings, (x,) = operation.settings, operation.inputs
+        window = (settings[name] for name in ("axes", "begin", "end"))
+        pairs = [
+            (x.shape[axis],) * 2 if self._at(end) == 0 != end else (begin, end)
+            for axis, begin, end in zip(*window, strict=True)
+        ]
+        begin, end = zip(*pairs, strict=True) if pairs else ((), ())
+        return {**settings, "begin": begin, "end": end}
 
-
-def _at(value: Any, numbers: Mapping[str, int]) -> Any:
-    if isinstance(value, Extent):
-        return value.at(numbers)
-    if isinstance(value, Tensor):
-        return replace(value, shape=_at(value.shape, numbers))
-    if isinstance(value, Loop):
-        # A symbol of a body may be in none of its inputs.
-        return replace(value, body=_graph(value.body, numbers))
-    if isinstance(value, tuple):
-        return tuple([_at(item, numbers) for item in value])
-    return value
+    def _at(self, value: Any) -> Any:
+        if isinstance(value, Extent):
+            return value.at(self._numbers)
+        if isinstance(value, Tensor):
+            if value not in self._tensors:
+                shape = self._at(value.shape)
+                self._tensors[value] = Tensor(value.dtype, shape)
+            return self._tensors[value]
+        if isinstance(value, Loop):
+            return replace(value, body=self.graph(value.body))
+        if isinstance(value, tuple):
+            return tuple([self._at(item) for item in value])
+        return value
 
 
 def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
@@ -119,18 +130,16 @@ def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
         UsageError: a symbol would have two numbers.
     """
     found: dict[str, int] = {}
-    for tensor in graph.inputs:
-        given = shapes.get(tensor.name, ())
+    for name, tensor in zip(graph.input_names, graph.inputs, strict=True):
+        given = shapes.get(name, ())
         if len(given) != tensor.rank:
             continue
         for extent, number in zip(tensor.shape, given, strict=True):
-            name = str(extent)
-            if (
-                symbols_of(extent) == [name]
-                and found.setdefault(name, number) != number
-            ):
-                both = f"{found[name]} and {number}"
-                message = f"'{name}' is both {both} in the shapes of the inputs"
+            word = str(extent)
+            is_symbol = symbols_of(extent) == [word]
+            if is_symbol and found.setdefault(word, number) != number:
+                both = f"{found[word]} and {number}"
+                message = f"'{word}' is both {both} in the shapes of the inputs"
                 raise UsageError(message)
     return found
 

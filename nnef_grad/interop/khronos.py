@@ -26,6 +26,8 @@ from nnef_grad.source import Source
 
 Array = npt.NDArray[Any]
 Data = Mapping[str, Array]
+# What tensors are called.
+Names = Mapping[Tensor, str]
 
 # The largest number of single precision.
 _LARGEST = float(np.finfo(np.float32).max)
@@ -75,38 +77,40 @@ def from_nnef(graph: Any, *, fragments: str = "") -> Model:
 def to_nnef(graph: Graph, data: Data | None = None) -> Any:
     """A `nnef.Graph`, with the shapes of all tensors and the data of its variables."""
     found = {
-        t.name: nnef.Tensor(
-            t.name, t.dtype, list(t.shape), array, _quantization_of(graph, t)
+        name: nnef.Tensor(
+            name, t.dtype, list(t.shape), array, _quantization_of(graph, name)
         )
-        for t, array in _with_data(graph, data or {})
+        for name, t, array in _with_data(graph, data or {})
     }
-    operations = list(map(_operation, graph.operations))
-    names = [[t.name for t in side] for side in (graph.inputs, graph.outputs)]
+    operations = [_operation(op, graph.names) for op in graph.operations]
+    names = [*graph.input_names], [*graph.output_names]
     return nnef.Graph(graph.name, found, operations, *names)
 
 
-def _operation(operation: Operation) -> Any:
+def _operation(operation: Operation, names: Names) -> Any:
     definition = operation.definition
     types = {p.name: p.type for p in definition.attributes}
     attributes = [(k, thaw(types[k], v)) for k, v in operation.settings.items()]
     return nnef.Operation(
         operation.name,
         OrderedDict(attributes),
-        _identifiers(definition.operands, operation.operands),
-        _identifiers(definition.results, operation.results),
+        _identifiers(definition.operands, operation.operands, names),
+        _identifiers(definition.results, operation.results, names),
         operation.dtype if definition.generic is not None else None,
     )
 
 
-def _identifiers(declared: Iterable[Any], values: Iterable[Operand]) -> Any:
+def _identifiers(
+    declared: Iterable[Any], values: Iterable[Operand], names: Names
+) -> Any:
     pairs = zip(declared, values, strict=True)
-    return OrderedDict((p.name, _identifier(value)) for p, value in pairs)
+    return OrderedDict((p.name, _identifier(value, names)) for p, value in pairs)
 
 
-def _identifier(value: Operand) -> Any:
+def _identifier(value: Operand, names: Names) -> Any:
     if isinstance(value, tuple):
-        return [_identifier(item) for item in value]
-    return nnef.Identifier(value.name) if isinstance(value, Tensor) else value
+        return [_identifier(item, names) for item in value]
+    return nnef.Identifier(names[value]) if isinstance(value, Tensor) else value
 
 
 # ---- nnef_tools.model.Graph ----
@@ -191,8 +195,8 @@ def dtype_name(dtype: Any) -> str:
     return _DTYPES[np.dtype(dtype).kind]
 
 
-def _with_data(graph: Graph, data: Data) -> Iterator[tuple[Tensor, Array | None]]:
-    """Each tensor, with its data if it is a variable that has any."""
+def _with_data(graph: Graph, data: Data) -> Iterator[tuple[str, Tensor, Array | None]]:
+    """Each tensor and its name, with its data if it is a variable that has any."""
     labelled = {label.lower(): array for label, array in data.items()}
     for operation in graph.operations:
         label = str(operation.attributes.get("label", "")).lower()
@@ -202,12 +206,12 @@ def _with_data(graph: Graph, data: Data) -> Iterator[tuple[Tensor, Array | None]
                 given, own = list(array.shape), list(tensor.shape)
                 message = f"the data of '{label}' have the shape {given}, but the variable has {own}"
                 raise UsageError(message)
-            yield tensor, array
+            yield graph.names[tensor], tensor, array
 
 
-def _quantization_of(graph: Graph, tensor: Tensor) -> dict[str, Any]:
+def _quantization_of(graph: Graph, name: str) -> dict[str, Any]:
     """The quantization info of a tensor in the form of the Khronos tools."""
-    entry = graph.quantization.get(tensor.name)
+    entry = graph.quantization.get(name)
     return {"op-name": entry.operation.name, **entry.attributes} if entry else {}
 
 

@@ -125,7 +125,7 @@ def evaluate(
     rules.refuse_unknown(flat.custom_operations)
     computed = results(flat, inputs, variables or {}, dtype, rules)
     found = {name: np.array(array) for name, array in computed}
-    return {tensor.name: found[tensor.name] for tensor in flat.outputs}
+    return {name: found[name] for name in flat.output_names}
 
 
 def results(
@@ -140,19 +140,19 @@ def results(
     """
     rules = rules if rules is not None else Rules()
     graph = with_bodies(graph, rules)
-    outputs = set(graph.outputs)
-    found: dict[str, Array] = dict(collect_feeds(graph, inputs, variables))
+    names, outputs = graph.names, set(graph.outputs)
+    found = collect_feeds(graph, inputs, variables)
     for operation, dead in zip(graph.operations, last_uses(graph), strict=True):
-        found.update(step(operation, found, dtype, rules.evaluations))
+        found.update(step(operation, found, dtype, rules.evaluations, names))
         for tensor in dead - outputs:
-            del found[tensor.name]
+            del found[tensor]
         for tensor in dead & outputs:
-            yield tensor.name, found.pop(tensor.name)
+            yield names[tensor], found.pop(tensor)
 
 
 def with_bodies(graph: Graph, rules: Rules) -> Graph:
     """The flat graph with operations that have a body and no evaluation replaced by
-    their bodies. Every tensor keeps its name.
+    their bodies. Its tensors stay.
     """
 
     def body(operation: Operation) -> Decompose | None:

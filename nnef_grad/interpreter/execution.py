@@ -25,6 +25,7 @@ from nnef_grad.interpreter.registry import (
 from nnef_grad.ops.traits import FED
 
 Operations = Mapping[str, Evaluation]
+Names = Mapping[Tensor, str]
 
 
 def numpy_type(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
@@ -40,25 +41,25 @@ def numpy_type(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 def step(
     operation: Operation,
-    tensors: Mapping[str, Array],
+    tensors: Mapping[Tensor, Array],
     dtype: npt.DTypeLike = np.float64,
     operations: Operations | None = None,
-) -> dict[str, Array]:
-    """The result tensors of an operation, by name.
+    names: Names | None = None,
+) -> dict[Tensor, Array]:
+    """The result tensors of an operation.
 
     Args:
         operation: an operation of a flat graph.
-        tensors: the tensors that it reads, by name; for one that introduces a tensor,
-            the array fed for it.
-        dtype, operations: see `execute`.
+        tensors: the tensors that it reads; for one that introduces a tensor, the array
+            fed for it.
+        dtype, operations, names: see `execute`.
 
     Raises:
         UsageError: see `execute`.
     """
     operands = operands_of(operation, tensors, dtype)
-    results = execute(operation, operands, dtype, operations)
-    names = (tensor.name for tensor in operation.outputs)
-    return dict(zip(names, _arrays(results), strict=True))
+    results = execute(operation, operands, dtype, operations, names)
+    return dict(zip(operation.outputs, _arrays(results), strict=True))
 
 
 def execute(
@@ -66,6 +67,7 @@ def execute(
     operands: Sequence[Value],
     dtype: npt.DTypeLike = np.float64,
     operations: Operations | None = None,
+    names: Names | None = None,
 ) -> tuple[Value, ...]:
     """The results of an operation.
 
@@ -75,6 +77,7 @@ def execute(
             array of tensors; the array fed for an operation that introduces a tensor.
         dtype: the numpy data type of scalar tensors.
         operations: evaluations that take precedence over the standard ones, by name.
+        names: what errors call tensors.
 
     Returns:
         For each result an array of its shape, or a tuple of them. They may share memory
@@ -96,7 +99,7 @@ def execute(
         with np.errstate(all="ignore"):
             found = evaluation(*operands, **attributes)
             values = found if len(operation.results) > 1 else [found]
-            return tuple(_fitting(operation.results, values, dtype))
+            return tuple(_fitting(operation.results, values, dtype, names or {}))
     except UndefinedError as error:
         message = f"{operation.name}: {error}"
         raise UsageError(message, operation.span) from None
@@ -118,12 +121,11 @@ def _apply(
     operations: Operations | None,
 ) -> list[Array]:
     """The outputs of the body of a loop."""
-    names = (tensor.name for tensor in body.inputs)
-    found = dict(zip(names, given, strict=True))
+    found = dict(zip(body.inputs, given, strict=True))
     for operation in body.operations:
         if operation.name != "external":
-            found.update(step(operation, found, dtype, operations))
-    return [found[tensor.name] for tensor in body.outputs]
+            found.update(step(operation, found, dtype, operations, body.names))
+    return [found[tensor] for tensor in body.outputs]
 
 
 def _generic_type(operation: Operation, dtype: npt.DTypeLike) -> dict[str, Any]:
@@ -140,7 +142,7 @@ def _generic_type(operation: Operation, dtype: npt.DTypeLike) -> dict[str, Any]:
 
 def operands_of(
     operation: Operation,
-    tensors: Mapping[str, Array],
+    tensors: Mapping[Tensor, Array],
     dtype: npt.DTypeLike = np.float64,
 ) -> list[Value]:
     """A value for each operand of an operation: see `step` and `execute`."""
@@ -152,10 +154,10 @@ def operands_of(
 
 
 def _value(
-    operand: Operand, tensors: Mapping[str, Array], dtype: npt.DTypeLike
+    operand: Operand, tensors: Mapping[Tensor, Array], dtype: npt.DTypeLike
 ) -> Value:
     if isinstance(operand, Tensor):
-        return tensors[operand.name]
+        return tensors[operand]
     if isinstance(operand, tuple):
         return tuple(_value(item, tensors, dtype) for item in operand)
     return np.array(operand, numpy_type(dtype_of(operand), dtype))
@@ -169,7 +171,7 @@ class _MisfitError(ValueError):
 
 
 def _fitting(
-    results: tuple[Result, ...], values: Any, dtype: npt.DTypeLike
+    results: tuple[Result, ...], values: Any, dtype: npt.DTypeLike, names: Names
 ) -> Iterator[Value]:
     """The values as arrays of the data types and the shapes of the results."""
     if not isinstance(values, (list, tuple)):
@@ -180,38 +182,37 @@ def _fitting(
         raise _MisfitError(f"{found}, and {len(results)} {verb} wanted")
     for result, value in zip(results, values, strict=True):
         if isinstance(result, tuple):
-            yield tuple(_fitting(result, value, dtype))
+            yield tuple(_fitting(result, value, dtype, names))
         else:
-            yield _fitting_array(result, value, dtype)
+            name = f"'{names[result]}'" if result in names else "a result"
+            yield _fitting_array(result, name, value, dtype)
 
 
 def _kind(value: Any) -> str:
     return "an array" if isinstance(value, np.ndarray) else kind(value)
 
 
-def _fitting_array(tensor: Tensor, value: Any, dtype: npt.DTypeLike) -> Array:
-    array = _as_array(tensor, value)
+def _fitting_array(
+    tensor: Tensor, name: str, value: Any, dtype: npt.DTypeLike
+) -> Array:
+    array = _as_array(name, value)
     if array.shape != tensor.shape:
-        raise _MisfitError(
-            f"an array of shape {list(array.shape)} for '{tensor.name}',"
-            f" whose shape is {list(tensor.shape)}"
-        )
+        given = f"an array of shape {list(array.shape)} for {name}"
+        raise _MisfitError(f"{given}, whose shape is {list(tensor.shape)}")
     if array.dtype.kind not in KINDS[tensor.dtype]:
-        raise _MisfitError(
-            f"an array of {array.dtype} for '{tensor.name}',"
-            f" whose type is {tensor.dtype}"
-        )
+        given = f"an array of {array.dtype} for {name}"
+        raise _MisfitError(f"{given}, whose type is {tensor.dtype}")
     return array.astype(numpy_type(tensor.dtype, dtype), copy=False)
 
 
-def _as_array(tensor: Tensor, value: Any) -> Array:
+def _as_array(name: str, value: Any) -> Array:
     """An array of any data type; numpy makes an object array of anything else."""
     try:
         array = np.asarray(value)
     except ValueError:
         array = np.empty((), object)
     if array.dtype.kind == "O":
-        raise _MisfitError(f"{_kind(value)} for '{tensor.name}', which is no array")
+        raise _MisfitError(f"{_kind(value)} for {name}, which is no array")
     return array
 
 

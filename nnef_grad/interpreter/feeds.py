@@ -15,8 +15,8 @@ from nnef_grad.ops.traits import FED
 Data = Mapping[str, npt.ArrayLike]
 
 
-def collect_feeds(graph: Graph, inputs: Data, variables: Data) -> dict[str, Array]:
-    """The data of the inputs and the variables of a graph, by the name of the tensor.
+def collect_feeds(graph: Graph, inputs: Data, variables: Data) -> dict[Tensor, Array]:
+    """The data of the inputs and the variables of a graph.
 
     Args:
         graph: a flat graph.
@@ -30,13 +30,14 @@ def collect_feeds(graph: Graph, inputs: Data, variables: Data) -> dict[str, Arra
     """
     problems = _unknown(graph, inputs)
     labelled = _by_lower_case(variables)
-    fed: dict[str, Array] = {}
+    fed: dict[Tensor, Array] = {}
     for operation in graph.operations:
         if operation.name not in FED:
             continue
         (tensor,) = operation.outputs
+        name = graph.names[tensor]
         try:
-            fed[tensor.name] = _data(operation, tensor, inputs, labelled)
+            fed[tensor] = _data(operation, tensor, name, inputs, labelled)
         except NnefGradError as error:
             problems += error.problems
     if problems:
@@ -45,7 +46,7 @@ def collect_feeds(graph: Graph, inputs: Data, variables: Data) -> dict[str, Arra
 
 
 def _unknown(graph: Graph, inputs: Data) -> list[Problem]:
-    known = [tensor.name for tensor in graph.inputs]
+    known = graph.input_names
     return [
         Problem(f"the graph has no input '{name}'{suggestion(name, known)}")
         for name in inputs
@@ -65,10 +66,12 @@ def _by_lower_case(variables: Data) -> dict[str, npt.ArrayLike]:
     return labelled
 
 
-def _data(operation: Operation, tensor: Tensor, inputs: Data, labelled: Data) -> Array:
+def _data(
+    operation: Operation, tensor: Tensor, name: str, inputs: Data, labelled: Data
+) -> Array:
     """The data of a tensor as an array, checked against the tensor."""
     if operation.name == "external":
-        what, name, source = f"input '{tensor.name}'", tensor.name, inputs
+        what, source = f"input '{name}'", inputs
     else:
         label = str(operation.attributes["label"])
         what, name, source = f"variable '{label}'", label.lower(), labelled

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import at_numbers, with_numbers
 from nnef_grad.interpreter import results, with_bodies
@@ -186,7 +186,8 @@ def _without_dead(graph: Graph, backward: Backward) -> Graph:
     """The forward graph without what neither an output nor a gradient is computed from:
     that might take any amount of memory.
     """
-    named = (graph.tensors[name] for name in (*backward.gradients, *backward.stopped))
+    tensors = graph.tensors
+    named = (tensors[name] for name in (*backward.gradients, *backward.stopped))
     kept = (*graph.outputs, *graph.variables, *named)
     return replace(prune(replace(graph, outputs=kept)), outputs=graph.outputs)
 
@@ -204,8 +205,10 @@ class _Comparison:
         self.point = point
         self.seed = seed
         self.rules = rules
+        self.tensors = point.graph.tensors
         self.weights = self._weights()
-        self.forward = Forward(point, self.weights, backward.stopped, rules.evaluations)
+        stopped = [self.tensors[name] for name in backward.stopped]
+        self.forward = Forward(point, self.weights, stopped, rules.evaluations)
 
     def run(self, report: Report | None) -> Checked:
         """Compares each gradient as soon as it is computed."""
@@ -224,19 +227,20 @@ class _Comparison:
         compared = (found[name] for name in tensors)
         return Checked(tuple(compared), self.seed)
 
-    def _weights(self) -> dict[str, Array]:
+    def _weights(self) -> dict[Tensor, Array]:
         """The weights of the elements of each output in the sum: random numbers, or
         ones if the backward graph uses ones as seeds.
         """
         generator = np.random.default_rng([self.seed, len(self.point.tensors)])
         is_free = self.backward.seeds or self.backward.is_jacobian
         draw = generator.standard_normal if is_free else np.ones
-        shapes = ((o, self.point.tensors[o].shape) for o in self.backward.outputs)
-        return {output: np.asarray(draw(shape)) for output, shape in shapes}
+        outputs = (self.tensors[name] for name in self.backward.outputs)
+        return {output: np.asarray(draw(output.shape)) for output in outputs}
 
     def _results(self) -> Iterator[tuple[str, Array]]:
         """The results of the backward graph, in the order in which they are computed."""
-        seeds = {s: self.weights[o] for o, s in self.backward.seeds.items()}
+        pairs = self.backward.seeds.items()
+        seeds = {seed: self.weights[self.tensors[output]] for output, seed in pairs}
         values = self.point.values
         return results(
             self.backward.graph,
@@ -252,14 +256,15 @@ class _Comparison:
         (weight,) = self.weights.values()
         return np.asarray(np.tensordot(weight, result, weight.ndim))
 
-    def _expect(self, tensor: str, gradient: Array) -> _Expected | None:
+    def _expect(self, name: str, gradient: Array) -> _Expected | None:
         """The slope that the gradient predicts, along a direction where it is large
         enough; None if the gradient is not finite.
         """
         if not np.isfinite(gradient).all():
             return None
+        tensor = self.tensors[name]
         value = self.point.tensors[tensor]
-        index = list(self.backward.gradients).index(tensor)
+        index = list(self.backward.gradients).index(name)
         generator = np.random.default_rng([self.seed, len(self.weights), index])
         size = _size(value) * float(np.linalg.norm(gradient))
         for _ in range(DIRECTIONS):
@@ -298,7 +303,7 @@ class _Comparison:
     def _judge(
         self, tensor: str, name: str, measured: _Measured | None
     ) -> CheckedGradient:
-        (shape,) = (t.shape for t in self.backward.graph.outputs if t.name == name)
+        shape = self.backward.graph.tensors[name].shape
         if measured is None:
             return CheckedGradient(tensor, name, shape, np.inf, "not finite")
         return CheckedGradient(tensor, name, shape, measured.error, measured.verdict)

@@ -36,13 +36,13 @@ from nnef_grad.ops.traits import STEPS
 ROUNDING = 1e-9
 
 
-def hold(operation: Operation, tensors: Mapping[str, Array]) -> Operations:
+def hold(operation: Operation, tensors: Mapping[Tensor, Array]) -> Operations:
     """The evaluation of an operation with its decisions held, by its name; empty for
     one that makes no decision.
 
     Args:
         operation: an operation of a flat graph.
-        tensors: its operands and results at the point, by name.
+        tensors: its operands and results at the point.
     """
     if operation.name not in HELD:
         return {}
@@ -50,9 +50,9 @@ def hold(operation: Operation, tensors: Mapping[str, Array]) -> Operations:
     with np.errstate(all="ignore"):
         function = HELD[operation.name](*operands, **operation.attributes)
     held = {operation.name: lambda *moved, **_: function(*moved)}
-    for name, found in step(operation, tensors, operations=held).items():
+    for tensor, found in step(operation, tensors, operations=held).items():
         message = f"'{operation.name}' is another function with its decisions held"
-        assert _is_same(found, tensors[name], operands), message
+        assert _is_same(found, tensors[tensor], operands), message
     return held
 
 

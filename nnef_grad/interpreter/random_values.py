@@ -46,7 +46,7 @@ def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Val
         generator = np.random.default_rng([seed, index])
         value = _value(generator, tensor, uses.get(tensor), otherwise or normal)
         if operation.name == "external":
-            inputs[tensor.name] = value
+            inputs[graph.names[tensor]] = value
         else:
             label = str(operation.attributes["label"]).lower()
             variables.setdefault(label, value)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.errors import UsageError
-from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.interpreter.execution import Operations, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.interpreter.held import can_move, hold
@@ -42,12 +42,12 @@ class Point:
     Attributes:
         graph: the forward graph.
         values: its inputs and variables.
-        tensors: every tensor at these values, by name.
+        tensors: every tensor at these values.
     """
 
     graph: Graph
     values: Values
-    tensors: dict[str, Array]
+    tensors: dict[Tensor, Array]
 
 
 def point_of(
@@ -61,8 +61,11 @@ def point_of(
             graph, {**drawn.inputs, **inputs}, {**drawn.variables, **labelled}
         )
         for operation in graph.operations:
-            tensors.update(step(operation, tensors, operations=rules.evaluations))
-        outputs = (tensors[t.name] for t in graph.outputs)
+            found = step(
+                operation, tensors, operations=rules.evaluations, names=graph.names
+            )
+            tensors.update(found)
+        outputs = (tensors[t] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
             return Point(graph, _values(graph, tensors, labelled), tensors)
     message = f"the outputs of '{graph.name}' are not finite at random values"
@@ -70,17 +73,17 @@ def point_of(
 
 
 def _values(
-    graph: Graph, tensors: Mapping[str, Array], given: Mapping[str, Array]
+    graph: Graph, tensors: Mapping[Tensor, Array], given: Mapping[str, Array]
 ) -> Values:
     """The values as converted by the evaluation: the same arrays, so that no large
     variable is stored in two precisions. The backward graph may read more variables.
     """
     variables = {
-        str(operation.attributes["label"]).lower(): tensors[operation.outputs[0].name]
+        str(operation.attributes["label"]).lower(): tensors[operation.outputs[0]]
         for operation in graph.operations
         if operation.name == "variable"
     }
-    inputs = {tensor.name: tensors[tensor.name] for tensor in graph.inputs}
+    inputs = {graph.names[tensor]: tensors[tensor] for tensor in graph.inputs}
     return Values(inputs, {**given, **variables})
 
 
@@ -92,13 +95,13 @@ class Line:
     """A line that a tensor moves along.
 
     Attributes:
-        tensor: its name.
+        tensor: the tensor.
         value: its value at the point.
         direction: the direction, in single precision to save memory.
         scale: the size of the elements of the value; steps are relative to it.
     """
 
-    tensor: str
+    tensor: Tensor
     value: Array
     direction: Array
     scale: float
@@ -123,29 +126,30 @@ class Forward:
     def __init__(
         self,
         point: Point,
-        weights: Mapping[str, Array],
-        stopped: Collection[str],
+        weights: Mapping[Tensor, Array],
+        stopped: Collection[Tensor],
         evaluations: Operations,
     ) -> None:
         self.base = point.tensors
         self.weights = weights
         self.stopped = stopped
         self.evaluations = evaluations
+        self.names = point.graph.names
         self.operations = list(
             zip(point.graph.operations, last_uses(point.graph), strict=True)
         )
-        self.held: dict[str, Operations] = {}
-        squares = (np.square(w * self.base[name]) for name, w in weights.items())
+        self.held: dict[Operation, Operations] = {}
+        squares = (np.square(w * self.base[t]) for t, w in weights.items())
         size = sum(float(np.sum(square)) for square in squares) ** 0.5
         self.rounding = ROUNDINGS * float(np.finfo(np.float64).eps) * size
 
     def difference(self, line: Line, step_: float) -> float:
         """The change of the sum along a line, up to some `rounding`."""
         moved = self._outputs(line.tensor, line.at(step_))
-        changes = (w * (moved[n] - self.base[n]) for n, w in self.weights.items())
+        changes = (w * (moved[t] - self.base[t]) for t, w in self.weights.items())
         return sum(float(np.sum(change)) for change in changes)
 
-    def _outputs(self, tensor: str, value: Array) -> dict[str, Array]:
+    def _outputs(self, tensor: Tensor, value: Array) -> dict[Tensor, Array]:
         """The weighted outputs for another value of a tensor: its dependents are
         computed again, and kept as long as they are read.
         """
@@ -153,28 +157,28 @@ class Forward:
         tensors = ChainMap(moved, self.base)
         fixed = {tensor, *self.stopped}
         for operation, dead in self.operations:
-            if any(t.name in moved for t in operation.inputs):
+            if any(t in moved for t in operation.inputs):
                 found = self._recompute(operation, tensors)
-                moved.update((n, array) for n, array in found.items() if n not in fixed)
-            for name in {t.name for t in dead}.difference(self.weights):
-                moved.pop(name, None)
-        return {name: tensors[name] for name in self.weights}
+                moved.update((t, array) for t, array in found.items() if t not in fixed)
+            for past in dead.difference(self.weights):
+                moved.pop(past, None)
+        return {output: tensors[output] for output in self.weights}
 
     def _recompute(
-        self, operation: Operation, tensors: Mapping[str, Array]
-    ) -> dict[str, Array]:
+        self, operation: Operation, tensors: Mapping[Tensor, Array]
+    ) -> dict[Tensor, Array]:
         """The results that can change."""
-        moving = {t.name for t in operation.outputs if can_move(operation, t)}
+        moving = [t for t in operation.outputs if can_move(operation, t)]
         if not moving:
             return {}
-        found = step(operation, tensors, operations=self._evaluations(operation))
-        return {name: found[name] for name in moving}
+        evaluations = self._evaluations(operation)
+        found = step(operation, tensors, operations=evaluations, names=self.names)
+        return {tensor: found[tensor] for tensor in moving}
 
     def _evaluations(self, operation: Operation) -> Operations:
         """The evaluation with decisions held; the user's own is kept."""
         if operation.name in self.evaluations:
             return self.evaluations
-        key = operation.outputs[0].name
-        if key not in self.held:
-            self.held[key] = hold(operation, self.base)
-        return self.held[key]
+        if operation not in self.held:
+            self.held[operation] = hold(operation, self.base)
+        return self.held[operation]

@@ -21,16 +21,15 @@ def loop_shape(*operands: Shape, loop: Loop) -> Shapes:
         *operands[:whole],
         *(_part(s, way) for s, way in zip(operands[whole:], loop.scanned, strict=True)),
     ]
+    names = loop.body.names
     for given, wanted in zip(seen, loop.body.inputs, strict=True):
-        message = (
-            f"'{wanted.name}' has shape {list(given)} in place of {list(wanted.shape)}"
-        )
-        require(given == wanted.shape, message)
+        found = f"has shape {list(given)} in place of {list(wanted.shape)}"
+        require(given == wanted.shape, f"'{names[wanted]}' {found}")
     for state, new in zip(loop.state_inputs, loop.next_values, strict=True):
         require(
             (state.dtype, state.shape) == (new.dtype, new.shape),
-            f"state '{state.name}' of type {state.dtype} and shape {list(state.shape)} becomes"
-            f" '{new.name}' of type {new.dtype} and shape {list(new.shape)}",
+            f"state '{names[state]}' of type {state.dtype} and shape {list(state.shape)} becomes"
+            f" '{names[new]}' of type {new.dtype} and shape {list(new.shape)}",
         )
     results = [
         *(new.shape for new in loop.next_values),

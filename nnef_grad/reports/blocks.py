@@ -8,13 +8,13 @@ it stands where those stand that read its results.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.traits import DATA
 
-Places = dict[str, int]
+Places = dict[Tensor, int]
 
 
 def hosts(graph: Graph) -> list[int]:
@@ -24,9 +24,9 @@ def hosts(graph: Graph) -> list[int]:
     readers: Places = {}
     for index, operation in enumerate(graph.operations):
         for tensor in operation.inputs:
-            readers.setdefault(tensor.name, index)
+            readers.setdefault(tensor, index)
     return [
-        readers.get(op.outputs[0].name, index) if op.name in DATA else index
+        readers.get(op.outputs[0], index) if op.name in DATA else index
         for index, op in enumerate(graph.operations)
     ]
 
@@ -35,10 +35,7 @@ def blocks(forward: Graph, backward: Backward) -> list[int]:
     """For each operation of the backward graph, the index of the forward operation that
     it is drawn beside.
     """
-    drawn = hosts(forward)
-    places = _places_of_tensors(forward, drawn)
-    seeds = backward.seeds.items()
-    places |= {seed: places[y] for y, seed in seeds if y in places}
+    places = _known_places(forward, backward)
     operations = backward.graph.operations
     _place_replaced(places, _involved(operations))
     _place_rest(places, operations)
@@ -49,20 +46,29 @@ def blocks(forward: Graph, backward: Backward) -> list[int]:
     return [last if place is None else place for place in found]
 
 
-def origin_of(operation: Operation, forward: Container[str]) -> Operation | None:
+def origin_of(
+    operation: Operation, names: Mapping[Tensor, str], forward: Container[str]
+) -> Operation | None:
     """The forward operation whose derivative an operation is part of. The forward graph
     may be a backward graph itself: what is computed again has the origin that it had.
 
     Args:
         operation: an operation of the backward graph.
+        names: what the tensors of that are called.
         forward: the names of the tensors of the forward graph.
     """
-    return None if operation.outputs[0].name in forward else operation.origin
+    return None if names[operation.outputs[0]] in forward else operation.origin
 
 
-def _places_of_tensors(forward: Graph, drawn: list[int]) -> Places:
-    pairs = zip(forward.operations, drawn, strict=True)
-    return {t.name: index for op, index in pairs for t in op.outputs}
+def _known_places(forward: Graph, backward: Backward) -> Places:
+    """The places of what a backward graph has of the forward graph, which may have been
+    read apart from it, and of the gradients of outputs.
+    """
+    pairs = zip(forward.operations, hosts(forward), strict=True)
+    known = {forward.names[t]: index for op, index in pairs for t in op.outputs}
+    known |= {s: known[y] for y, s in backward.seeds.items() if y in known}
+    names = backward.graph.names.items()
+    return {tensor: known[name] for tensor, name in names if name in known}
 
 
 def _involved(operations: Iterable[Operation]) -> list[Operation]:
@@ -70,27 +76,27 @@ def _involved(operations: Iterable[Operation]) -> list[Operation]:
     it has derivatives of.
     """
     own = [op for op in operations if op.origin is None]
-    origins = {id(op.origin): op.origin for op in operations if op.origin is not None}
-    return [*own, *origins.values()]
+    origins = dict.fromkeys(op.origin for op in operations if op.origin is not None)
+    return [*own, *origins]
 
 
 def _place_replaced(places: Places, involved: list[Operation]) -> None:
     """Places what an operation was replaced by: its results lead to a tensor that the
     forward graph has.
     """
-    readers: dict[str, list[Tensor]] = {}
+    readers: dict[Tensor, list[Tensor]] = {}
     for operation in involved:
         for tensor in operation.inputs:
-            readers.setdefault(tensor.name, []).extend(operation.outputs)
-    waiting = [t.name for op in involved for t in op.outputs if t.name not in places]
+            readers.setdefault(tensor, []).extend(operation.outputs)
+    waiting = [t for op in involved for t in op.outputs if t not in places]
     before = None
     while waiting != before:
         before = waiting
-        for name in reversed(waiting):
-            led_to = [places[t.name] for t in readers.get(name, ()) if t.name in places]
+        for tensor in reversed(waiting):
+            led_to = [places[t] for t in readers.get(tensor, ()) if t in places]
             if led_to:
-                places[name] = min(led_to)
-        waiting = [name for name in waiting if name not in places]
+                places[tensor] = min(led_to)
+        waiting = [tensor for tensor in waiting if tensor not in places]
 
 
 def _place_rest(places: Places, operations: tuple[Operation, ...]) -> None:
@@ -109,7 +115,7 @@ def _put(places: Places, tensors: Iterable[Tensor], place: int | None) -> None:
     """Gives tensors a place, if there is one, but for those that have another."""
     if place is not None:
         for tensor in tensors:
-            places.setdefault(tensor.name, place)
+            places.setdefault(tensor, place)
 
 
 def _of_origin(places: Places, operation: Operation) -> int | None:
@@ -118,4 +124,4 @@ def _of_origin(places: Places, operation: Operation) -> int | None:
 
 
 def _known(places: Places, tensors: Iterable[Tensor]) -> int | None:
-    return next((places[t.name] for t in tensors if t.name in places), None)
+    return next((places[t] for t in tensors if t in places), None)

@@ -69,28 +69,33 @@ def _as_data(part: Part) -> Any:
 
 def _graph(graph: Graph, theirs: Container[str], texts: _RuleTexts) -> Data:
     """What is shown of a graph; `theirs` are the tensors of the forward graph."""
+    names = graph.names
     alive = memory_alive(graph, byte_size, kept=graph.outputs)
     totals = statistics(graph).as_data(by_operation=False)
     return {
         "totals": totals,
-        "inputs": [t.name for t in graph.inputs],
-        "outputs": [t.name for t in graph.outputs],
-        "tensors": [[t.name, t.dtype, list(t.shape)] for t in graph.tensors.values()],
+        "inputs": list(graph.input_names),
+        "outputs": list(graph.output_names),
+        "tensors": [[n, t.dtype, list(t.shape)] for n, t in graph.tensors.items()],
         "operations": [
-            _operation(op, origin_of(op, theirs), memory, texts)
+            _operation(op, names, origin_of(op, names, theirs), memory, texts)
             for op, memory in zip(graph.operations, alive, strict=True)
         ],
     }
 
 
 def _operation(
-    operation: Operation, origin: Operation | None, bytes_alive: int, texts: _RuleTexts
+    operation: Operation,
+    names: Mapping[Tensor, str],
+    origin: Operation | None,
+    bytes_alive: int,
+    texts: _RuleTexts,
 ) -> Data:
     return {
         "kind": operation.name,
-        "text": _clipped(print_operation(operation)),
-        "inputs": list(dict.fromkeys(t.name for t in operation.inputs)),
-        "results": [t.name for t in operation.outputs],
+        "text": _clipped(print_operation(operation, names)),
+        "inputs": list(dict.fromkeys(names[t] for t in operation.inputs)),
+        "results": [names[t] for t in operation.outputs],
         "attributes": _attributes(operation),
         "multiplyAdds": multiply_adds(operation),
         "bytesMoved": bytes_moved(operation),
@@ -126,7 +131,7 @@ class _RuleTexts:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._indices: dict[RuleText, int] = {}
-        self._known: dict[int, int] = {}
+        self._known: dict[Operation, int] = {}
 
     @property
     def found(self) -> Sequence[RuleText]:
@@ -134,45 +139,45 @@ class _RuleTexts:
         return list(self._indices)
 
     def index(self, operation: Operation) -> int:
-        """The index of the text about an operation, which lives as long as its graph."""
-        key = id(operation)
-        if key not in self._known:
+        """The index of the text about an operation."""
+        if operation not in self._known:
             text = rule_text(self._rules, operation)
-            self._known[key] = self._indices.setdefault(text, len(self._indices))
-        return self._known[key]
+            index = self._indices.setdefault(text, len(self._indices))
+            self._known[operation] = index
+        return self._known[operation]
 
 
 def _broadcasts(forward: Graph, backward: Backward) -> list[str]:
     """For each operation of a backward graph, which broadcasts it undoes, if it does."""
-    there = forward.tensors
-    makers = {t.name: op for op in backward.graph.operations for t in op.outputs}
-    said: dict[str, dict[str, None]] = {}
+    there, tensors = forward.tensors, backward.graph.tensors
+    makers = {t: op for op in backward.graph.operations for t in op.outputs}
+    said: dict[Operation, dict[str, None]] = {}
     for name, broadcasts in backward.broadcasts.items():
         sentences = dict.fromkeys(_said(b, there) for b in broadcasts)
-        for reduction in _reductions(makers, name) if name in makers else ():
+        for reduction in _reductions(makers, tensors[name]) if name in tensors else ():
             said.setdefault(reduction, {}).update(sentences)
-    results = (op.outputs[0].name for op in backward.graph.operations)
-    return ["; ".join(said.get(name, ())) for name in results]
+    return ["; ".join(said.get(op, ())) for op in backward.graph.operations]
 
 
-def _reductions(makers: Mapping[str, Operation], name: str) -> list[str]:
-    """The results that reduce a gradient, on the way to one of the shape of an operand: a
+def _reductions(
+    makers: Mapping[Tensor, Operation], gradient: Tensor
+) -> list[Operation]:
+    """The operations that reduce a gradient, on the way to one of the shape of an operand: a
     sum may come before what is computed of it, where that is the same and cheaper. All of
     it is part of the derivative of one operation.
     """
-    found, seen, waiting = [], set[str](), [name]
-    origin = makers[name].origin
+    found, seen, waiting = [], set[Operation](), [makers[gradient]]
+    origin = makers[gradient].origin
     while waiting:
-        name = waiting.pop()
-        operation = makers.get(name)
-        if name in seen or operation is None or operation.origin is not origin:
+        operation = waiting.pop()
+        if operation in seen or operation.origin is not origin:
             continue
-        seen.add(name)
+        seen.add(operation)
         if operation.name in _REDUCTIONS:
-            found.append(name)
+            found.append(operation)
         if operation.name != "sum_reduce":
             size = prod(operation.outputs[0].shape)
-            waiting += [t.name for t in operation.inputs if prod(t.shape) == size]
+            waiting += [makers[t] for t in operation.inputs if prod(t.shape) == size]
     return found
 
 

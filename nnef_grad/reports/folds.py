@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, islice, takewhile
 from typing import Union
 
-from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.ir import Graph, Tensor
 
 # The most parts that are drawn side by side.
 WIDEST = 24
@@ -56,13 +56,13 @@ def _paths(graph: Graph, hosts: Sequence[int], drawn: Sequence[int]) -> dict[int
     """The module that each operation is in, as a path."""
     own = _modules(graph, hosts)
     around: dict[int, Path] = {}
-    makers: dict[str, int] = {}
+    makers: dict[Tensor, int] = {}
     for index in drawn:
         operation = graph.operations[index]
-        origins = sorted({makers[t.name] for t in operation.inputs if t.name in makers})
+        origins = sorted({makers[t] for t in operation.inputs if t in makers})
         known = _module_around([around[origin] for origin in origins])
         around[index] = own[index][:-1] if index in own else known
-        makers.update((t.name, index) for t in operation.outputs)
+        makers.update((t, index) for t in operation.outputs)
     paths = {index: own.get(index, around[index]) for index in drawn}
     return _without_gaps(paths, own)
 
@@ -197,7 +197,7 @@ def _crossings(graph: Graph, hosts: Sequence[int]) -> list[int]:
     """For each operation, how many tensors are made up to it and read after it."""
     changes = [0] * (len(graph.operations) + 1)
     last_reads = {
-        t.name: index
+        t: index
         for index, operation in enumerate(graph.operations)
         for t in operation.inputs
     }
@@ -205,5 +205,5 @@ def _crossings(graph: Graph, hosts: Sequence[int]) -> list[int]:
         if hosts[index] == index:
             for tensor in operation.outputs:
                 changes[index] += 1
-                changes[last_reads.get(tensor.name, index)] -= 1
+                changes[last_reads.get(tensor, index)] -= 1
     return list(accumulate(changes[:-1]))

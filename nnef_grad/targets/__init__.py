@@ -10,7 +10,7 @@ passes are about integers, and about what goes wrong next to something else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
@@ -112,7 +112,9 @@ def lower(graph: Graph, target: str) -> Lowered:
     graph, data = store_constants(graph, common.lacks)
     lacking = list(compress(graph.operations, common.lacking(graph.operations)))
     if lacking:
-        raise UnsupportedError.collect([_problem(op, runtimes) for op in lacking])
+        raise UnsupportedError.collect(
+            [_problem(op, graph.names, runtimes) for op in lacking]
+        )
     graph = put_inputs_first(graph)
     verify(graph)
     there = graph.tensors
@@ -165,7 +167,9 @@ def _without_loops(graph: Graph) -> Graph:
     graph = put_steps(graph)
     long = [op for op in graph.operations if op.name == SCAN]
     if long:
-        raise UnsupportedError.collect([_problem(op, [STANDARD]) for op in long])
+        raise UnsupportedError.collect(
+            [_problem(op, graph.names, [STANDARD]) for op in long]
+        )
     return graph
 
 
@@ -231,12 +235,14 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
     ]
 
 
-def _problem(operation: Operation, runtimes: Sequence[Runtime]) -> Problem:
+def _problem(
+    operation: Operation, names: Mapping[Tensor, str], runtimes: Sequence[Runtime]
+) -> Problem:
     """The runtimes that still lack an operation, which may be one of the compiler's own,
     and why it has no other form.
     """
     lacking = " and ".join(r.title for r in runtimes if r.lacks(operation))
-    integers = (t.name for t in operation.inputs if t.dtype == "integer")
+    integers = (names[t] for t in operation.inputs if t.dtype == "integer")
     name = next(integers, None)
     described = f"'{operation.name}'" + (f" of the integers '{name}'" if name else "")
     message = f"{lacking} cannot run {described}{refusal(operation)}"

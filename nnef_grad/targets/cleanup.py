@@ -50,14 +50,21 @@ def copy_outputs(graph: Graph) -> Graph:
     ]
     if not data:
         return graph
-    names, copy = NameSupply(graph.tensors), standard()["copy"]
-    renamed = {t: replace(t, name=names.fresh(f"{t.name}_data")) for t in data}
-    operations = [substitute(op, renamed) for op in graph.operations]
-    operations += [
-        Operation(copy, (new,), {}, (old,), dtype=old.dtype)
-        for old, new in renamed.items()
+    supply, names = NameSupply(graph.tensors), dict(graph.names)
+    copies = {t: Tensor(t.dtype, t.shape) for t in data}
+    for tensor, copy in copies.items():
+        names[copy] = names[tensor]
+        names[tensor] = supply.fresh(f"{names[copy]}_data")
+    operations = [
+        Operation(standard()["copy"], (tensor,), {}, (copy,), tensor.dtype)
+        for tensor, copy in copies.items()
     ]
-    return replace(graph, operations=tuple(operations))
+    return replace(
+        graph,
+        outputs=tuple(copies.get(tensor, tensor) for tensor in graph.outputs),
+        operations=(*graph.operations, *operations),
+        names=names,
+    )
 
 
 # tract reads names that begin with these as literals.
@@ -66,21 +73,17 @@ _MISREAD = ("inf", "true", "false")
 
 def rename_misread(graph: Graph) -> Graph:
     """The graph with other names for tensors whose names are misread."""
-    made = [t for op in graph.operations for t in op.outputs]
-    misread = [t for t in made if t.name.startswith(_MISREAD)]
+    misread = [name for name in graph.tensors if name.startswith(_MISREAD)]
     if not misread:
         return graph
     supply = NameSupply(graph.tensors)
-    renamed = {t: replace(t, name=supply.fresh(f"_{t.name}")) for t in misread}
-    names = {old.name: new.name for old, new in renamed.items()}
-    interface = dict.fromkeys(t.name for t in (*graph.inputs, *graph.outputs))
+    names = {name: supply.fresh(f"_{name}") for name in misread}
+    interface = dict.fromkeys((*graph.input_names, *graph.output_names))
     told = [name for name in interface if name in names]
     notes = (f"  {names[name]}: what '{name}' is called here" for name in told)
     return replace(
         graph,
-        inputs=tuple(renamed.get(tensor, tensor) for tensor in graph.inputs),
-        outputs=tuple(renamed.get(tensor, tensor) for tensor in graph.outputs),
-        operations=tuple(substitute(op, renamed) for op in graph.operations),
+        names={tensor: names.get(name, name) for tensor, name in graph.names.items()},
         quantization={
             names.get(name, name): replace(q, tensor=names.get(name, name))
             for name, q in graph.quantization.items()

@@ -12,7 +12,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 from nnef_grad.graph.extents import nominal, symbols_of
-from nnef_grad.graph.ir import Operation, shape_of
+from nnef_grad.graph.ir import Operation, Tensor, shape_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.costs import bytes_moved, multiply_adds
 from nnef_grad.ops.elementwise import outer_factors
@@ -77,15 +77,12 @@ COLLECTING = FOLDING
 SPREADING = {"tract", "tract-standard"}
 
 
-def data_of(operations: Iterable[Operation]) -> set[str]:
-    """The names of the tensors that depend on nothing that a model is fed with."""
-    data = set[str]()
+def data_of(operations: Iterable[Operation]) -> set[Tensor]:
+    """The tensors that depend on nothing that a model is fed with."""
+    data = set[Tensor]()
     for op in operations:
-        is_data = op.name in DATA
-        if not is_data and op.inputs and op.inputs[0].name in data:
-            is_data = data.issuperset([x.name for x in op.inputs])
-        if is_data:
-            data.update([x.name for x in op.outputs])
+        if op.name in DATA or (op.inputs and data.issuperset(op.inputs)):
+            data.update(op.outputs)
     return data
 
 
@@ -111,7 +108,7 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
     done = data if runtime in FOLDING else set()
     total = dict.fromkeys(Speeds._fields, 0.0)
     for op in operations:
-        if op.name in FED or op.outputs[0].name in done:
+        if op.name in FED or op.outputs[0] in done:
             continue
         total["operation"] += 1.0
         total[_kind_of_memory(op)] += nominal(bytes_moved(op)) / 1000
@@ -155,7 +152,7 @@ def _moves_one_axis(op: Operation) -> bool:
     return any(rest == sorted(rest) for rest in others)
 
 
-def _kind_of_product(op: Operation, data: Set[str]) -> str:
+def _kind_of_product(op: Operation, data: Set[Tensor]) -> str:
     if op.name not in ("conv", "deconv"):
         return "product"
     (_, w), groups = op.inputs[:2], groups_of(op)
@@ -163,7 +160,7 @@ def _kind_of_product(op: Operation, data: Set[str]) -> str:
         return "depthwise_correlation" if w.shape[0] == groups > 1 else "correlation"
     if w.shape[1] == 1 and groups > 1:
         return f"depthwise_{_FILTERS[op.name]}"
-    is_dynamic = op.name == "conv" and w.name not in data
+    is_dynamic = op.name == "conv" and w not in data
     return "dynamic_convolution" if is_dynamic else _FILTERS[op.name]
 
 

@@ -86,22 +86,22 @@ class _Choice:
     # Most graphs have no operation with several forms, and need none of these.
 
     @cached_property
-    def _uses(self) -> Mapping[str, int]:
+    def _uses(self) -> Mapping[Tensor, int]:
         return Relations(self._graph).uses
 
     @cached_property
-    def _sources(self) -> Mapping[str, Operation]:
+    def _sources(self) -> Mapping[Tensor, Operation]:
         names = {form.source for forms in FORMS.values() for form in forms}
         made = (op for op in self._graph.operations if op.name in names)
-        return {x.name: op for op in made for x in op.outputs}
+        return {x: op for op in made for x in op.outputs}
 
     @cached_property
-    def _transpositions(self) -> Mapping[str, Operation]:
+    def _transpositions(self) -> Mapping[Tensor, Operation]:
         found = (op for op in self._graph.operations if op.name == "transpose")
-        return {x.name: op for op in found for x in op.inputs}
+        return {x: op for op in found for x in op.inputs}
 
     @cached_property
-    def _data(self) -> Set[str]:
+    def _data(self) -> Set[Tensor]:
         return data_of(self._graph.operations)
 
     def best(self, op: Operation) -> Decompose | None:
@@ -131,30 +131,30 @@ class _Choice:
     def _source(self, op: Operation) -> Operation | None:
         """The source of a form that made the first operand, and for nothing else."""
         (x, *_) = op.inputs
-        source = self._sources.get(x.name)
-        return source if self._uses[x.name] == 1 else None
+        source = self._sources.get(x)
+        return source if self._uses[x] == 1 else None
 
     def _chain(self, op: Operation) -> list[Operation]:
         """The operation, after a source that is for it alone, and before the
         transposition that its result is for.
         """
         source, (y, *_) = self._source(op), op.outputs
-        after = self._transpositions.get(y.name) if self._uses[y.name] == 1 else None
+        after = self._transpositions.get(y) if self._uses[y] == 1 else None
         return [step for step in (source, op, after) if step is not None]
 
     def _signature(self, chain: Sequence[Operation]) -> Iterator[object]:
-        """Equal for chains that differ in the names of their tensors only."""
-        numbers: dict[str, int] = {}
+        """Equal for chains that do the same with tensors of the same shapes."""
+        numbers: dict[Tensor, int] = {}
         for op in chain:
             yield op.name, tuple(op.settings.items())
             for x in op.operands:
                 if isinstance(x, Tensor):
-                    number = numbers.setdefault(x.name, len(numbers))
-                    yield number, x.shape, x.name in self._data
+                    number = numbers.setdefault(x, len(numbers))
+                    yield number, x.shape, x in self._data
                 else:
                     yield x
             for y in op.outputs:
-                numbers[y.name] = len(numbers)
+                numbers[y] = len(numbers)
 
     def _cost(
         self, chain: Sequence[Operation], op: Operation, form: Decompose | None
@@ -189,7 +189,7 @@ class _Choice:
         if isinstance(x, Tensor) and x not in known:
             name = f"x{len(known)}"
             values = {"shape": x.shape}
-            if x.name in self._data:
+            if x in self._data:
                 known[x] = emit.emit_named(name, "variable", **values, label=name)
             else:
                 known[x] = emit.emit_named(name, "external", **values)

@@ -20,30 +20,24 @@ from nnef_grad.targets.registry import Relations, find_lowering, replaced
 When = Callable[[Operation], bool]
 
 
-def _reached(graph: Graph, starts: When, passes: When) -> set[str]:
-    """The names of the tensors that the results of some operations come to, through
-    others.
-    """
-    found: set[str] = set()
+def _reached(graph: Graph, starts: When, passes: When) -> set[Tensor]:
+    """The tensors that the results of some operations come to, through others."""
+    found: set[Tensor] = set()
     for op in graph.operations:
-        if starts(op) or (passes(op) and _is_any(op.inputs, found)):
-            found.update([x.name for x in op.outputs])
+        if starts(op) or (passes(op) and not found.isdisjoint(op.inputs)):
+            found.update(op.outputs)
     return found
 
 
-def _sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[str]:
-    """The names of the tensors that come to some, through operations."""
-    found = {x.name for x in ends}
+def _sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[Tensor]:
+    """The tensors that come to some, through operations."""
+    found = {*ends}
     if not found:
         return found
     for op in reversed(graph.operations):
-        if passes(op) and _is_any(op.outputs, found):
-            found.update([x.name for x in op.inputs])
+        if passes(op) and not found.isdisjoint(op.outputs):
+            found.update(op.inputs)
     return found
-
-
-def _is_any(tensors: Iterable[Tensor], names: Set[str]) -> bool:
-    return not names.isdisjoint([x.name for x in tensors])
 
 
 # The operations that a slice does not move over, whatever its axis is.
@@ -59,7 +53,7 @@ class _Neighbours(Relations):
     """What comes to what, for the passes that ask about few operations."""
 
     @cached_property
-    def reshaped(self) -> Set[str]:
+    def reshaped(self) -> Set[Tensor]:
         """What comes from a reshape, for a slice."""
         return _reached(
             self._graph,
@@ -68,7 +62,7 @@ class _Neighbours(Relations):
         )
 
     @cached_property
-    def convolved(self) -> Set[str]:
+    def convolved(self) -> Set[Tensor]:
         """What comes from a convolution, for a sum."""
         return _reached(
             self._graph,
@@ -77,18 +71,18 @@ class _Neighbours(Relations):
         )
 
     @cached_property
-    def convolved_once(self) -> Set[str]:
+    def convolved_once(self) -> Set[Tensor]:
         """What comes from a convolution at a single position, element by element."""
         return _reached(
             self._graph, _is_at_one_position, lambda op: op.name in ELEMENTWISE
         )
 
     @cached_property
-    def multiplied(self) -> Set[str]:
+    def multiplied(self) -> Set[Tensor]:
         """What comes to a product, through operations of one operand."""
         ends = (
-            self.producers[x.name].inputs[0]
-            if op.name == "matmul" and _is_batch(self.producers[x.name])
+            self.producers[x].inputs[0]
+            if op.name == "matmul" and _is_batch(self.producers[x])
             else x
             for op in self._graph.operations
             if op.name in PRODUCTS
@@ -108,9 +102,9 @@ def hold_steps(graph: Graph) -> Graph:
 
     def is_open(op: Operation) -> bool:
         axes = _axes_with_stride(op)
-        if not axes or not _is_any(op.inputs, near.reshaped):
+        if not axes or near.reshaped.isdisjoint(op.inputs):
             return False
-        before = near.producers[op.inputs[0].name]
+        before = near.producers[op.inputs[0]]
         padding = before.attributes["padding"] if before.name == "pad" else None
         return padding is None or not all(any(padding[axis]) for axis in axes)
 
@@ -150,11 +144,11 @@ def join_repeats(graph: Graph) -> Graph:
     def is_open(op: Operation) -> bool:
         if not _repeated_axes(op):
             return False
-        source = near.producers[op.inputs[0].name]
+        source = near.producers[op.inputs[0]]
         is_given = not source.inputs and source.name != "external"
         if op.dtype != "scalar" or is_given:
             return False
-        return op.outputs[0].name in near.multiplied
+        return op.outputs[0] in near.multiplied
 
     return replaced(graph, {"tile"}, _doubled, is_open)
 
@@ -201,9 +195,9 @@ def add_opposites(graph: Graph) -> Graph:
     near = _Neighbours(graph)
 
     def is_open(op: Operation) -> bool:
-        subtracted = [*tensors(op.operands[1:])]
-        return _is_any(subtracted, near.convolved) or _is_any(
-            subtracted, near.convolved_once
+        return any(
+            x in near.convolved or x in near.convolved_once
+            for x in tensors(op.operands[1:])
         )
 
     return replaced(graph, {"sub"}, _opposite_added, is_open)
@@ -250,7 +244,7 @@ def split_sums(graph: Graph) -> Graph:
     def is_open(op: Operation) -> bool:
         """Along any axis: a transposition may make it that of the channels."""
         has_place = any(op.attributes["axes"]) and op.outputs[0].rank <= 3
-        return has_place and op.outputs[0].name in found
+        return has_place and op.outputs[0] in found
 
     return replaced(graph, {"sum_reduce", "mean_reduce"}, _split, is_open)
 
@@ -283,7 +277,7 @@ def hold_zeros(graph: Graph) -> Graph:
     with_zeros = set_to(border="constant", value=0.0)
 
     def is_open(op: Operation) -> bool:
-        return op.outputs[0].name in found and with_zeros(op) and not cropping(op)
+        return op.outputs[0] in found and with_zeros(op) and not cropping(op)
 
     return replaced(graph, {"pad"}, _zeros, is_open)
 
@@ -305,11 +299,9 @@ def add_biases(graph: Graph) -> Graph:
 
     def body(op: Operation) -> Decompose | None:
         if op.name == "batch_normalization":
-            has_constant = "constant" in {
-                near.producers[x.name].name for x in op.inputs
-            }
+            has_constant = "constant" in {near.producers[x].name for x in op.inputs}
             return find_lowering(op) if has_constant else None
-        bias = op.inputs[-1].name
+        bias = op.inputs[-1]
         is_plain = near.producers[bias].name == "variable" and near.uses[bias] == 1
         return None if is_plain else _added
 

@@ -40,7 +40,7 @@ def floor_casts(graph: Graph) -> Graph:
 
     def is_open(op: Operation) -> bool:
         is_cast = _is_cast(op, "scalar", "integer")
-        return is_cast and near.producers[op.inputs[0].name].name not in STEPS
+        return is_cast and near.producers[op.inputs[0]].name not in STEPS
 
     return replaced(graph, {"cast"}, _floored, is_open)
 
@@ -58,7 +58,7 @@ def move_casts_up(graph: Graph) -> Graph:
 
     def is_open(op: Operation) -> bool:
         is_cast = _is_cast(op, "integer", "scalar")
-        return is_cast and near.producers[op.inputs[0].name].name in _FORMS
+        return is_cast and near.producers[op.inputs[0]].name in _FORMS
 
     return replaced(graph, {"cast"}, _as_scalars, is_open)
 
@@ -132,11 +132,13 @@ def make_inputs_scalar(graph: Graph) -> Graph:
     if not chosen:
         return graph
     operations = (substitute(op, chosen) for op in graph.operations)
-    notes = (f"  {t.name}: input, whole numbers as scalars" for t in chosen)
+    names = {new: graph.names[old] for old, new in chosen.items()}
+    notes = (f"  {name}: input, whole numbers as scalars" for name in names.values())
     return replace(
         graph,
         inputs=tuple(chosen.get(tensor, tensor) for tensor in graph.inputs),
         operations=tuple(map(_with_own_type, operations)),
+        names={**graph.names, **names},
         notes=(*graph.notes, *notes),
     )
 

@@ -114,7 +114,7 @@ def _sums_of_products(graph: Graph) -> dict[Tensor, _Sum]:
             sums[result] = _Sum([op], [])
         elif op.name == "add" and all(x.shape == result.shape for x in op.inputs):
             parts = [
-                sums.pop(x) if x in sums and near.uses[x.name] == 1 else _Sum([], [x])
+                sums.pop(x) if x in sums and near.uses[x] == 1 else _Sum([], [x])
                 for x in op.inputs
             ]
             sums[result] = reduce(_merged, sorted(parts, key=_length, reverse=True))

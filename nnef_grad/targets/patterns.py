@@ -30,10 +30,7 @@ def is_instance(near: Relations, found: Operand, build: Build, *given: Tensor) -
         given: the other tensors.
     """
     emit = Emitter(OpSet(), simplify=simplify)
-    stand_ins = [
-        emit.emit_named(f"x{number}", "external", shape=x.shape, dtype=x.dtype)
-        for number, x in enumerate(given)
-    ]
+    stand_ins = [emit.stand_in(x) for x in given]
     wanted = build(emit, *stand_ins)
     return _Comparison(near, emit, dict(zip(stand_ins, given, strict=True))).agree(
         found, wanted
@@ -60,7 +57,7 @@ class _Comparison:
             if ours is None or theirs is None or not self._made_alike(ours, theirs):
                 return False
             self._known[wanted] = found
-        return self._known[wanted] == found
+        return self._known[wanted] is found
 
     def _made_alike(self, ours: Operation, theirs: Operation) -> bool:
         if (ours.name, ours.dtype) != (theirs.name, theirs.dtype):

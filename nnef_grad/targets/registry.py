@@ -127,21 +127,19 @@ def replaced(
 
 
 class Relations:
-    """What the operations of a graph are to each other, by the names of tensors; found
-    when it is asked for.
-    """
+    """What the operations of a graph are to each other; found when it is asked for."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
     @cached_property
-    def producers(self) -> Mapping[str, Operation]:
+    def producers(self) -> Mapping[Tensor, Operation]:
         """The operation that made each tensor."""
-        return {x.name: op for op in self._graph.operations for x in op.outputs}
+        return {x: op for op in self._graph.operations for x in op.outputs}
 
     def producer(self, operand: Operand) -> Operation | None:
         """The operation that made a tensor; None for a literal."""
-        return self.producers.get(operand.name) if isinstance(operand, Tensor) else None
+        return self.producers.get(operand) if isinstance(operand, Tensor) else None
 
     def chain(self, operand: Operand, *names: str) -> Operation | None:
         """The last of some operations, of which the first made an operand, and each further
@@ -160,6 +158,6 @@ class Relations:
         return (op for op in self._graph.operations if op.name in names)
 
     @cached_property
-    def uses(self) -> Mapping[str, int]:
+    def uses(self) -> Mapping[Tensor, int]:
         """How often each tensor is an operand or an output."""
         return count_uses(self._graph)

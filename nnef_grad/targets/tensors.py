@@ -85,7 +85,7 @@ _TYPES: dict[str, npt.DTypeLike] = {
 
 def store_constants(graph: Graph, which: When) -> tuple[Graph, Data]:
     """The graph with variables in the place of some constants, and the data of these by
-    label: scalars in single precision. Every tensor keeps its name.
+    label: scalars in single precision. The tensors stay.
     """
     root, data, operations = _free_root(graph), Data(), list(graph.operations)
     for index, op in enumerate(operations):

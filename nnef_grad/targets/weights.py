@@ -40,13 +40,13 @@ def split_large_variables(graph: Graph) -> Graph:
     readers = _further_readers(graph)
 
     def build(op: Operation) -> Decompose | None:
-        own = readers.get(op.outputs[0].name)
+        own = readers.get(op.outputs[0])
         return partial(_joined_again, own) if own else None
 
     return inline(graph, build) if readers else graph
 
 
-def _further_readers(graph: Graph) -> dict[str, dict[Tensor, int]]:
+def _further_readers(graph: Graph) -> Mapping[Tensor, _Readers]:
     """By the result of an operation, the large variables that it should read by parts."""
     large = {
         op.outputs[0]
@@ -62,12 +62,12 @@ def _further_readers(graph: Graph) -> dict[str, dict[Tensor, int]]:
             if op.name in _FOLDED:
                 folded[x].append(op)
             sliced[x] += op.name == "slice"
-    uses, found = count_uses(graph), defaultdict[str, dict[Tensor, int]](dict)
+    uses, found = count_uses(graph), defaultdict[Tensor, dict[Tensor, int]](dict)
     for x, operations in folded.items():
-        is_read_otherwise = uses[x.name] > len(operations) + sliced[x]
+        is_read_otherwise = uses[x] > len(operations) + sliced[x]
         for number, op in enumerate(operations, start=int(is_read_otherwise)):
             if number > 0:
-                found[op.outputs[0].name][x] = number
+                found[op.outputs[0]][x] = number
     return found
 
 

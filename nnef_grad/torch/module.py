@@ -22,6 +22,8 @@ from nnef_grad.torch.sources import Given, Model, read
 # The types of tensors in torch, in single precision.
 DTYPES = {"scalar": torch.float32, "integer": torch.int64, "logical": torch.bool}
 Outputs = Union[torch.Tensor, tuple[torch.Tensor, ...]]
+# What the tensors of the graph are called.
+Names = Mapping[Tensor, str]
 
 
 class Module(nn.Module):  # type: ignore[misc]
@@ -73,15 +75,16 @@ class Module(nn.Module):  # type: ignore[misc]
         given = read(model, data)
         self._source = given.source
         graph = self._source.graph()
-        self._inputs = graph.inputs
+        self._inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
         # Variables of one label, ignoring case, are one parameter.
         first: dict[str, str] = {}
         labels = [variable.label for variable in declared_variables(graph)]
         self._labels = [first.setdefault(label.lower(), label) for label in labels]
         self._variables = dict(zip(self._labels, graph.variables, strict=True))
         self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
-        self._hold(_values(graph, given.data), self._constants(given, buffers))
-        self._freeze(given.trainable)
+        constants = self._constants(given, buffers, graph.names)
+        self._hold(_values(graph, given.data), constants)
+        self._freeze(given.trainable, graph.names)
 
     def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Outputs:
         """The output of the graph, or a tuple of its outputs.
@@ -123,7 +126,9 @@ class Module(nn.Module):  # type: ignore[misc]
 
     def extra_repr(self) -> str:
         """What `print` shows of the module itself."""
-        inputs = ", ".join(f"{t.name}: {list(t.shape)}" for t in self._inputs)
+        inputs = ", ".join(
+            f"{name}: {list(t.shape)}" for name, t in self._inputs.items()
+        )
         return f"{inputs}; runtime={self._runtime}"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -132,7 +137,9 @@ class Module(nn.Module):  # type: ignore[misc]
 
     # ---- Parameters ----
 
-    def _constants(self, given: Given, buffers: Collection[str]) -> set[str]:
+    def _constants(
+        self, given: Given, buffers: Collection[str], names: Names
+    ) -> set[str]:
         """The labels of the variables that are no parameters."""
         for label in buffers:
             if label not in self._variables:
@@ -143,13 +150,13 @@ class Module(nn.Module):  # type: ignore[misc]
             for label, tensor in self._variables.items()
             if label in buffers
             or tensor.dtype != "scalar"
-            or (given.parameters is not None and tensor.name not in given.parameters)
+            or (given.parameters is not None and names[tensor] not in given.parameters)
         }
 
-    def _hold(self, values: Mapping[str, torch.Tensor], constants: set[str]) -> None:
+    def _hold(self, values: Mapping[Tensor, torch.Tensor], constants: set[str]) -> None:
         """Registers the values of variables under their labels."""
         for label, tensor in self._variables.items():
-            value = values[tensor.name]
+            value = values[tensor]
             try:
                 *holders, name = label.split(".")
                 holder = self
@@ -163,10 +170,10 @@ class Module(nn.Module):  # type: ignore[misc]
                 message = f"the label '{label}' cannot be the name of a parameter"
                 raise UsageError(f"{message}: {error.args[0]}") from None
 
-    def _freeze(self, trainable: Collection[str] | None) -> None:
+    def _freeze(self, trainable: Collection[str] | None, names: Names) -> None:
         """Lets only variables of these names require gradients, or all for None."""
         for label, tensor in self._variables.items():
-            if trainable is not None and tensor.name not in trainable:
+            if trainable is not None and names[tensor] not in trainable:
                 attrgetter(label)(self).requires_grad_(False)
 
     # ---- Calls ----
@@ -175,7 +182,7 @@ class Module(nn.Module):  # type: ignore[misc]
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The inputs by name, in the order of the graph."""
-        names = [tensor.name for tensor in self._inputs]
+        names = list(self._inputs)
         if len(args) > len(names):
             message = f"the graph has {len(names)} inputs, and {len(args)} are given"
             raise UsageError(message)
@@ -196,9 +203,9 @@ class Module(nn.Module):  # type: ignore[misc]
         self, given: Mapping[str, Any], held: Mapping[str, torch.Tensor]
     ) -> None:
         """Raises `UsageError` for what the runtime would misread: it gets memory."""
-        inputs = {tensor.name: tensor for tensor in self._inputs}
         fed = [
-            (f"input '{name}'", inputs[name], value) for name, value in given.items()
+            (f"input '{name}'", self._inputs[name], value)
+            for name, value in given.items()
         ]
         for label, value in held.items():
             tensor = self._variables[label]
@@ -255,16 +262,16 @@ def _submodule(holder: nn.Module, name: str) -> nn.Module:
     return holder._modules[name]
 
 
-def _values(graph: Graph, data: Data) -> dict[str, torch.Tensor]:
-    """The data of all variables, by the names of these, checked and copied."""
+def _values(graph: Graph, data: Data) -> dict[Tensor, torch.Tensor]:
+    """The data of all variables, checked and copied."""
     variables = tuple(op for op in graph.operations if op.name == "variable")
     alone = replace(graph, inputs=(), outputs=(), operations=variables)
     arrays = collect_feeds(alone, {}, data)
-    return {t.name: _copied(t, arrays[t.name]) for t in graph.variables}
+    return {t: _copied(graph.names[t], t, arrays[t]) for t in graph.variables}
 
 
-def _copied(tensor: Tensor, array: Any) -> torch.Tensor:
+def _copied(name: str, tensor: Tensor, array: Any) -> torch.Tensor:
     if tensor.dtype not in DTYPES:
-        what = f"variable '{tensor.name}' of type {tensor.dtype}"
+        what = f"variable '{name}' of type {tensor.dtype}"
         raise UsageError(f"{what} cannot be a tensor of torch")
     return torch.tensor(array, dtype=DTYPES[tensor.dtype])

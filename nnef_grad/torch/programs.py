@@ -40,8 +40,8 @@ class Program:
 
     def __call__(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
         """The outputs on inputs that were checked; autograd knows their gradients."""
-        given = zip(self.graph.inputs, inputs, strict=True)
-        wrt = tuple(tensor.name for tensor, value in given if value.requires_grad)
+        given = zip(self.graph.input_names, inputs, strict=True)
+        wrt = tuple(name for name, value in given if value.requires_grad)
         halves = self.halves(wrt) if wrt and torch.is_grad_enabled() else None
         found: tuple[torch.Tensor, ...] = _Call.apply(self, halves, *inputs)
         return found[: len(self.graph.outputs)]
@@ -83,12 +83,11 @@ class Halves:
 
     def __init__(self, graph: Graph, wrt: Names, runtime: Runtime) -> None:
         halves = split(graph, differentiate(graph, wrt=wrt))
-        results = [tensor.name for tensor in halves.forward.outputs]
-        needed = {tensor.name for tensor in halves.backward.inputs}
+        results, needed = halves.forward.output_names, halves.backward.input_names
         self.wrt = wrt
         self.forward = _compiled(halves.forward, runtime)
         self.saved = tuple(results.index(name) for name in halves.saved)
-        self._needed = tuple(tensor.name in needed for tensor in graph.inputs)
+        self._needed = tuple(name in needed for name in graph.input_names)
         self._backward = halves.backward
         self._runtime = runtime
 
@@ -136,11 +135,11 @@ class _Call(Function):  # type: ignore[misc]
         if ctx.halves is not None and not torch.is_grad_enabled():
             wrt, found = ctx.halves.wrt, ctx.halves.gradients(inputs, saved, seeds)
         else:
-            wrt = tuple(tensor.name for tensor in compress(graph.inputs, needed))
+            wrt = tuple(compress(graph.input_names, needed))
             found = ctx.program.gradients(wrt)([*inputs, *seeds])
         named = dict(zip(wrt, found, strict=True))
-        pairs = zip(graph.inputs, needed, strict=True)
-        return (None, None, *(named[t.name] if needs else None for t, needs in pairs))
+        pairs = zip(graph.input_names, needed, strict=True)
+        return (None, None, *(named[name] if needs else None for name, needs in pairs))
 
 
 def _seeds(graph: Graph, gradients: Sequence[torch.Tensor | None]) -> Tensors:

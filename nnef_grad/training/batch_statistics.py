@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -23,19 +23,18 @@ class Running:
 
     Attributes:
         graph: the graph. After its own outputs it returns the new running statistics.
-        statistics: the output with the new value of each running mean and variance, by the
-            name of the variable.
+        statistics: the output with the new value of each running mean and variance.
     """
 
     graph: Graph
-    statistics: Mapping[str, Tensor]
+    statistics: Mapping[Tensor, Tensor]
 
 
-def statistics_of(graph: Graph) -> dict[str, Tensor]:
-    """The variables that are running means and variances, by name."""
+def statistics_of(graph: Graph) -> set[Tensor]:
+    """The variables that are running means and variances."""
     declared = set(graph.variables)
     return {
-        operand.name: operand
+        operand
         for op in graph.operations
         if op.name == NORMALIZATION
         for operand in op.operands[1:3]
@@ -77,11 +76,11 @@ class _Normalization:
     """The normalizations of a graph.
 
     Attributes:
-        moved: the new value of each running statistic, by the name of the variable.
+        moved: the new value of each running statistic.
     """
 
-    def __init__(self, running: Mapping[str, Tensor], momentum: float) -> None:
-        self.moved: dict[str, Tensor] = {}
+    def __init__(self, running: Set[Tensor], momentum: float) -> None:
+        self.moved: dict[Tensor, Tensor] = {}
         self._running = running
         self._momentum = momentum
 
@@ -89,7 +88,7 @@ class _Normalization:
         """Whether an operation normalizes by running statistics."""
         if operation.name != NORMALIZATION:
             return False
-        return all(x in self._running.values() for x in operation.operands[1:3])
+        return all(x in self._running for x in operation.operands[1:3])
 
     def body(self, emit: Emitter, operation: Operation) -> tuple[Any, ...]:
         """Emits the normalization by the statistics of the batch."""
@@ -97,7 +96,8 @@ class _Normalization:
         assert isinstance(x, Tensor)
         size = prod(x.shape) // x.shape[1]
         if size == 1:
-            message = f"'{x.name}' has one element in a channel: its variance is zero"
+            name = emit.names[x]
+            message = f"'{name}' has one element in a channel: its variance is zero"
             raise UsageError(message, operation.span)
         batch = _moments(emit, x)
         # Of the batch it is the mean of squares; what it estimates is larger.
@@ -108,14 +108,14 @@ class _Normalization:
 
     def _move(self, emit: Emitter, running: Any, value: Tensor) -> None:
         """Moves a running statistic towards that of the batch."""
-        before = self.moved.get(running.name, running)
+        before = self.moved.get(running, running)
         kept = emit("mul", before, 1.0 - self._momentum)
         part = emit("mul", value, self._momentum)
         moved = emit("add", kept, part)
         words = {"kept": kept, "part": part, "moved": moved}
         for word, tensor in words.items():
-            emit.set_hint(tensor, f"{word}_{running.name}")
-        self.moved[running.name] = moved
+            emit.set_hint(tensor, f"{word}_{emit.names[running]}")
+        self.moved[running] = moved
 
 
 def _moments(emit: Emitter, x: Tensor) -> list[Tensor]:

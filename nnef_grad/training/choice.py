@@ -66,7 +66,7 @@ def chosen(
     freeze: str | Sequence[str],
     learning_rate: float | None,
     groups: Groups,
-    running: Collection[str] = (),
+    running: Collection[Tensor] = (),
 ) -> Choice:
     """The variables to train; see `training_step`.
 
@@ -87,11 +87,11 @@ def chosen(
     labels = graph.labels
     reached = _reached(graph, losses)
     parameters = [
-        tensor.name
-        for tensor in graph.variables
+        name
+        for (name, label), tensor in zip(labels.items(), graph.variables, strict=True)
         if tensor.dtype == SCALAR.name
-        and tensor.name not in running
-        and not is_constant(labels[tensor.name])
+        and tensor not in running
+        and not is_constant(label)
     ]
     wanted = _wanted(parameters, labels, train)
     frozen = set(_matching(freeze, labels))
@@ -128,11 +128,12 @@ def penalties(
 
 def _reached(graph: Graph, losses: Iterable[str]) -> set[str]:
     """The names of the tensors that losses depend on."""
-    found = {*losses}
+    tensors = graph.tensors
+    found = {tensors[name] for name in losses}
     for op in reversed(graph.operations):
-        if any(t.name in found for t in op.outputs):
-            found.update(t.name for t in op.inputs)
-    return found
+        if not found.isdisjoint(op.outputs):
+            found.update(op.inputs)
+    return {graph.names[tensor] for tensor in found}
 
 
 def _wanted(

@@ -10,7 +10,7 @@ from nnef_grad.build.arguments import bind
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.simplify import simplify
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
-from nnef_grad.graph.names import NameSupply, assign_names
+from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.training.recipes import Recipe, opset_of
@@ -29,12 +29,14 @@ class Draft:
         self, graph: Graph, opset: OpSet, recipes: Iterable[Recipe] = ()
     ) -> None:
         self._graph = graph
-        self._supply = NameSupply(graph.tensors)
+        self._tensors = graph.tensors
+        self._supply = NameSupply(self._tensors)
         known = opset_of(recipes, opset).extended(graph.fragments)
-        self.emit = Emitter(known, graph.operations, simplify)
+        self.emit = Emitter(known, graph.names, simplify)
+        for operation in graph.operations:
+            self.emit.append(operation)
         self.inputs = [*graph.inputs]
         self.made: list[Tensor] = []
-        self._tensors = graph.tensors
         self._labels = {label.lower() for label in graph.labels.values()}
 
     def tensor(self, name: str) -> Tensor:
@@ -46,7 +48,7 @@ class Draft:
     ) -> Tensor:
         """A further input, after the others, or before the one of a name."""
         tensor = self._fed("external", wish, dtype, shape=shape)
-        names = [t.name for t in self.inputs]
+        names = [self.emit.names[t] for t in self.inputs]
         place = names.index(before) if before in names else len(names)
         self.inputs.insert(place, tensor)
         return tensor
@@ -73,7 +75,7 @@ class Draft:
 
     def named(self, value: Operand, wish: str) -> Tensor:
         """The tensor of a value, under a name of its own: the wish, if it is free."""
-        if isinstance(value, Tensor) and value.name == wish:
+        if isinstance(value, Tensor) and self.emit.names.get(value) == wish:
             return value
         return self.emit.pin_name(value, self.fresh(wish))
 
@@ -100,9 +102,9 @@ class Draft:
             **changes,
         )
         graph = put_inputs_first(_with_variables_first(prune(graph)))
-        assign_names(
-            graph, self.emit.hints, self.emit.pinned, reserved=self._supply.taken
-        )
+        names = self.emit.assigned_names(graph.operations, self._supply.taken)
+        # Headings show tensors that are not used, too.
+        graph = replace(graph, names={**self.emit.hints, **names})
         verify(graph)
         return graph
 

@@ -154,23 +154,18 @@ def as_step(
     graph, state = (_with_inputs if form == "inputs" else _with_updates)(plan)
     lowered = lower(graph, target)
     # A target may change names.
-    places = [
-        (graph.inputs, lowered.graph.inputs),
-        (graph.outputs, lowered.graph.outputs),
-    ]
-    names = {
-        before.name: after.name
-        for pair in places
-        for before, after in zip(*pair, strict=True)
-    }
-    variables = [*plan.read, *(variable for variable, _ in plan.carried)]
+    inputs, outputs = lowered.graph.input_names, lowered.graph.output_names
+    before = (*graph.input_names, *graph.output_names)
+    names = dict(zip(before, (*inputs, *outputs), strict=True))
+    variables = (*plan.read, *(variable for variable, _ in plan.carried))
+    changed = [plan.graph.names[variable] for variable in variables]
     return Step(
         lowered.graph,
-        tuple(tensor.name for tensor in lowered.graph.inputs),
-        tuple(tensor.name for tensor in lowered.graph.outputs),
+        inputs,
+        outputs,
         {names.get(old, old): names.get(new, new) for old, new in state.items()},
         {**_values(plan, graph, labels, data, names), **lowered.data},
-        {names.get(v.name, v.name): labels[v.name] for v in variables},
+        {names.get(name, name): labels[name] for name in changed},
         model,
     )
 
@@ -185,12 +180,11 @@ def _values(
     """The values to begin with, by what a variable is called in the form: its label, or
     the name of its input.
     """
-    inputs = {tensor.name for tensor in graph.inputs}
     found: dict[str, Array] = {}
-    for variable in plan.graph.variables:
-        label = labels[variable.name]
-        is_input = variable.name in inputs
-        place = names.get(variable.name, variable.name) if is_input else label
+    variables = zip(plan.graph.variables, labels.items(), strict=True)
+    for variable, (name, label) in variables:
+        is_input = variable in graph.inputs
+        place = names.get(name, name) if is_input else label
         if place in found:
             message = f"'{place}' is the name of an input and the label of a variable"
             raise UsageError(f"{message}: give the variable another label")
@@ -225,7 +219,7 @@ def in_inputs(step: Step) -> Step:
     if not updates:
         return step
     carried = tuple(Carried(*op.inputs) for op in updates)
-    changed = {variable.name for variable, _ in carried}
+    changed = {variable for variable, _ in carried}
     results = {op.outputs[0] for op in updates}
     reports = tuple(t for t in step.graph.outputs if t not in results)
     graph = replace(
@@ -237,7 +231,7 @@ def in_inputs(step: Step) -> Step:
     read = [
         variable
         for variable in graph.variables
-        if variable.name in step.labels and variable.name not in changed
+        if graph.names[variable] in step.labels and variable not in changed
     ]
     plan = Plan(graph, tuple(read), carried, reports, frozenset())
     graph, state = _with_inputs(plan)
@@ -245,8 +239,8 @@ def in_inputs(step: Step) -> Step:
     return replace(
         step,
         graph=graph,
-        inputs=tuple(tensor.name for tensor in graph.inputs),
-        outputs=tuple(tensor.name for tensor in graph.outputs),
+        inputs=graph.input_names,
+        outputs=graph.output_names,
         state=state,
         data={names.get(label, label): v for label, v in step.data.items()},
     )
@@ -254,16 +248,17 @@ def in_inputs(step: Step) -> Step:
 
 def _with_inputs(plan: Plan) -> tuple[Graph, dict[str, str]]:
     """The plan with its variables as inputs, and their new values as outputs."""
-    graph, carried = plan.graph, plan.carried
+    graph, carried, names = plan.graph, plan.carried, plan.graph.names
     fed = (*plan.read, *(variable for variable, _ in carried))
     operations = tuple(
         _as_input(op) if op.name == "variable" and op.outputs[0] in fed else op
         for op in graph.operations
     )
     inputs = (*graph.inputs, *fed)
-    state = {variable.name: new.name for variable, new in carried}
+    state = {names[variable]: names[new] for variable, new in carried}
     # Inputs have no labels: the notes alone say whose values the model is to get.
-    labels = {v.name: graph.labels[v.name] for v, _ in carried if v not in plan.zeros}
+    known = [names[variable] for variable, _ in carried if variable not in plan.zeros]
+    labels = {name: graph.labels[name] for name in known}
     notes = _notes(graph, state, labels)
     graph = replace(graph, inputs=inputs, operations=operations, notes=notes)
     return put_inputs_first(graph), state
@@ -290,12 +285,12 @@ def _as_input(variable: Operation) -> Operation:
 
 def _with_updates(plan: Plan) -> tuple[Graph, dict[str, str]]:
     """The plan with an update of each variable, and what it reports as outputs."""
-    graph = plan.graph
+    graph, names = plan.graph, dict(plan.graph.names)
     supply = NameSupply(graph.tensors)
     updates = []
     for variable, new in plan.carried:
-        name = supply.fresh(f"updated_{variable.name}")
-        result = Tensor(name, variable.dtype, variable.shape)
+        result = Tensor(variable.dtype, variable.shape)
+        names[result] = supply.fresh(f"updated_{names[variable]}")
         definition = standard()["update"]
         updates.append(
             Operation(definition, (variable, new), {}, (result,), variable.dtype)
@@ -305,11 +300,12 @@ def _with_updates(plan: Plan) -> tuple[Graph, dict[str, str]]:
     trained = [c.variable not in plan.zeros for c in plan.carried]
     outputs = plan.reports or tuple(compress(results, trained))
     pairs = zip(plan.carried, results, strict=True)
-    state = {carried.variable.name: result.name for carried, result in pairs}
+    state = {names[carried.variable]: names[result] for carried, result in pairs}
     graph = replace(
         graph,
         outputs=outputs,
         operations=(*graph.operations, *updates),
+        names=names,
         notes=_notes(graph, state, {}),
     )
     verify(graph)

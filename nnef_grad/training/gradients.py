@@ -107,7 +107,7 @@ def _head(
     **attributes: Any,
 ) -> None:
     """Lists the operations that follow under an invocation, as if it were an operation."""
-    results = (Tensor(result, "scalar", ()),)
+    results = (draft.emit.tensor("scalar", (), result),)
     draft.emit.origin = Operation(definition, operands, attributes, results)  # type: ignore[arg-type]
 
 

@@ -12,6 +12,7 @@ from nnef_grad.autodiff.apply_rules import shapes_by_rule
 from nnef_grad.errors import InvalidGraphError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.names import advice_on, step_names, substitute
+from nnef_grad.graph.printer import print_value
 from nnef_grad.language import syntax
 from nnef_grad.language.types import SCALAR, STRING, TensorType
 from nnef_grad.ops.opset import OpSet
@@ -75,7 +76,7 @@ def read_losses(graph: Graph, losses: str | Mapping[str, str]) -> dict[str, Reci
             there are several outputs and it is not said whose loss this is.
     """
     if isinstance(losses, str):
-        outputs = [t.name for t in graph.outputs if t.dtype == "scalar"]
+        outputs = [graph.names[t] for t in graph.outputs if t.dtype == "scalar"]
         if len(outputs) != 1:
             found = f"the scalar outputs {', '.join(outputs)}" if outputs else ""
             message = f"graph '{graph.name}' has {found or 'no scalar output'}"
@@ -96,7 +97,7 @@ def with_losses(
     losses: Mapping[str, Recipe],
     penalties: Mapping[str, float],
     *,
-    results: Mapping[str, str],
+    results: Mapping[Tensor, Tensor],
     kept: Sequence[Tensor] = (),
     opset: OpSet,
 ) -> Objective:
@@ -107,17 +108,18 @@ def with_losses(
         losses: the recipe for the loss of each tensor, by name.
         penalties: for variables, by name, the factor of half the sum of the squares of
             their elements.
-        results: the tensor that is used in place of another, by the names of both.
+        results: the tensor that is used in place of another.
         kept: tensors of the graph that are outputs as well, after the loss.
         opset: the operations of the graph.
 
     Raises:
         NnefGradError: a loss does not fit its output.
     """
-    draft, tensors = Draft(graph, opset, losses.values()), graph.tensors
-    used = {output: tensors[results.get(output, output)] for output in losses}
+    draft = Draft(graph, opset, losses.values())
+    given = {output: draft.tensor(output) for output in losses}
+    used = {output: results.get(tensor, tensor) for output, tensor in given.items()}
     for output, recipe in losses.items():
-        _refuse_reduction(recipe, used[output])
+        _refuse_reduction(recipe, used[output], draft)
     targets = {
         output: draft.external(
             f"target_{output}", *_target(recipe, used[output], opset)
@@ -133,20 +135,19 @@ def with_losses(
         _loss(draft, *_fused(recipe, used[output], draft), targets[output], output)
         for output, recipe in losses.items()
     ]
-    parts += [_penalty(draft, tensors[name], by) for name, by in penalties.items()]
+    parts += [_penalty(draft, name, by) for name, by in penalties.items()]
     emit = draft.emit
     emit.naming = str
     total = reduce(lambda x, y: emit("add", x, y, hint="loss"), parts)
     loss = draft.named(total, "loss")
-    stops = [op.outputs[0] for op in emit.operations if op.name == STOP_GRADIENT]
     made = draft.finished([loss, *kept])
-    # It has its final name by now.
+    stops = [op.outputs[0] for op in made.operations if op.name == STOP_GRADIENT]
     return Objective(
         made,
-        loss.name,
+        made.names[loss],
         {output: recipe.name for output, recipe in losses.items()},
-        {output: target.name for output, target in targets.items()},
-        tuple(tensor.name for tensor in stops),
+        {output: made.names[target] for output, target in targets.items()},
+        tuple(made.names[tensor] for tensor in stops),
         tuple(warnings),
     )
 
@@ -161,13 +162,9 @@ def without_stops(graph: Graph) -> Graph:
             passed[operation.outputs[0]] = operation.operands[0]
         else:
             kept.append(operation)
-    if not passed:
-        return graph
-    # What they are the derivative of is shown in the text.
-    origins = {id(op.origin): op.origin for op in kept if op.origin is not None}
-    shown = {key: substitute(origin, passed) for key, origin in origins.items()}
-    operations = (replace(op, origin=shown.get(id(op.origin))) for op in kept)
-    return replace(graph, operations=tuple(operations))
+    # What others are the derivative of is shown in the text.
+    shown = {t: print_value(SCALAR, value, graph.names) for t, value in passed.items()}
+    return replace(graph, operations=tuple(kept), names={**graph.names, **shown})
 
 
 # ---- One loss ----
@@ -205,9 +202,10 @@ def _advice(recipe: Recipe, output: Tensor, draft: Draft) -> Iterator[str]:
     """A warning about a loss that repeats what made the output."""
     activation, before = _activation(recipe, output, draft)
     if before is not None and (recipe.name, activation) in _INCLUDED:
+        names = draft.emit.names
         yield (
-            f"'{recipe.name}' begins with a {activation}, and '{output.name}' is the result"
-            f" of one: give the loss to '{before.name}'"
+            f"'{recipe.name}' begins with a {activation}, and '{names[output]}' is the"
+            f" result of one: give the loss to '{names[before]}'"
         )
 
 
@@ -231,7 +229,8 @@ def _loss(
     emit = draft.emit
     emit.naming = step_names(f"{{}}_{name}")
     values = {
-        p.name: _value(recipe, p, output, target) for p in recipe.fragment.parameters
+        p.name: _value(draft, recipe, p, output, target)
+        for p in recipe.fragment.parameters
     }
     losses, *counts = recipe.emit(emit, values).values()
     _refuse_results(draft, recipe, output, losses, counts)
@@ -248,7 +247,7 @@ def _loss(
     return emit("mul", total, weight, hint="loss")
 
 
-def _refuse_reduction(recipe: Recipe, output: Tensor) -> None:
+def _refuse_reduction(recipe: Recipe, output: Tensor, draft: Draft) -> None:
     """Raises `UsageError` where a reduction is unknown, or needs an axis."""
     reduction = recipe.settings.get("reduction", "mean")
     if reduction not in REDUCTIONS:
@@ -257,7 +256,8 @@ def _refuse_reduction(recipe: Recipe, output: Tensor) -> None:
         raise UsageError(message, recipe.span)
     if reduction == "batchmean" and not output.shape:
         message = "'batchmean' divides by the extent of axis 0"
-        raise UsageError(f"{message}, and '{output.name}' has no axes", recipe.span)
+        name = draft.emit.names[output]
+        raise UsageError(f"{message}, and '{name}' has no axes", recipe.span)
 
 
 def _refuse_results(
@@ -275,7 +275,11 @@ def _refuse_results(
 
 
 def _value(
-    recipe: Recipe, parameter: syntax.Parameter, output: Tensor, target: Tensor
+    draft: Draft,
+    recipe: Recipe,
+    parameter: syntax.Parameter,
+    output: Tensor,
+    target: Tensor,
 ) -> Any:
     """The value of a parameter of a loss."""
     first, second, *_ = recipe.fragment.parameters
@@ -285,8 +289,8 @@ def _value(
         return target
     if parameter.name == "classes" and parameter.name not in recipe.settings:
         if output.rank < 2:
-            shape = list(output.shape)
-            message = f"'{recipe.name}' takes classes along axis 1 of '{output.name}'"
+            name, shape = draft.emit.names[output], list(output.shape)
+            message = f"'{recipe.name}' takes classes along axis 1 of '{name}'"
             raise UsageError(f"{message}, whose shape is {shape}", recipe.span)
         return output.shape[1]
     return recipe.setting(parameter)
@@ -295,13 +299,13 @@ def _value(
 # ---- Penalties ----
 
 
-def _penalty(draft: Draft, variable: Tensor, factor: float) -> Tensor:
-    """Half the sum of the squares of the elements, times a factor: its gradient is the
-    variable times the factor.
+def _penalty(draft: Draft, name: str, factor: float) -> Tensor:
+    """Half the sum of the squares of the elements of a variable, times a factor: its
+    gradient is the variable times the factor.
     """
     emit = draft.emit
-    emit.naming = step_names(f"{{}}_{variable.name}")
-    square = emit("sqr", variable, hint="square")
+    emit.naming = step_names(f"{{}}_{name}")
+    square = emit("sqr", draft.tensor(name), hint="square")
     total = draft.reduced(square, "sum_reduce", "squares")
     return emit("mul", total, 0.5 * factor, hint="penalty")
 
@@ -311,15 +315,15 @@ def matrices(graph: Graph) -> Iterator[str]:
     scales and offsets: several axes of them are longer than 1, or a product reads them.
     """
     multiplied = {
-        operand.name
+        operand
         for op in graph.operations
         for parameter, operand in zip(op.definition.operands, op.operands, strict=True)
         if isinstance(operand, Tensor) and parameter.name in _FILTERS.get(op.name, ())
     }
     for variable in graph.variables:
         is_long = prod(variable.shape) > max(variable.shape, default=1)
-        if is_long or variable.name in multiplied:
-            yield variable.name
+        if is_long or variable in multiplied:
+            yield graph.names[variable]
 
 
 _FILTERS: dict[str, tuple[str, ...]] = {

@@ -27,17 +27,17 @@ def fold_numbers(graph: Graph, opset: OpSet) -> Graph:
     """The graph with a literal in place of each tensor that is full of one number, where
     another operand has the shape of the result.
     """
-    known: dict[str, float] = {}
+    known: dict[Tensor, float] = {}
 
     def number(operand: Operand) -> float | None:
         if isinstance(operand, Tensor):
-            return known.get(operand.name)
+            return known.get(operand)
         return operand if isinstance(operand, float) else None
 
     def body(operation: Operation) -> Decompose | None:
         value = _value(operation, [number(x) for x in operation.operands])
         if value is not None:
-            known[operation.outputs[0].name] = value
+            known[operation.outputs[0]] = value
             return None if operation.name == "constant" else _full(value)
         operands = tuple(_literal(x, number(x)) for x in operation.operands)
         if operation.name not in _BROADCASTING or operands == operation.operands:

@@ -46,12 +46,14 @@ class Trained(NamedTuple):
 
     Attributes:
         variable: the variable.
+        name: its name.
         label: its label.
         gradient: its gradient, of its shape.
         optimizer: how it is trained.
     """
 
     variable: Tensor
+    name: str
     label: str
     gradient: Tensor
     optimizer: Recipe
@@ -100,31 +102,32 @@ class _Kept:
 
     def step(self, one: Trained) -> Carried:
         """Emits the new value of a variable, and the new state."""
-        recipe, variable, draft = one.optimizer, one.variable, self._draft
+        recipe, emit = one.optimizer, self._draft.emit
         rate = recipe.settings.get(LEARNING_RATE, self._learning_rate)
         held = {s.name: self._held(s, one) for s in self._states_of(one, rate)}
-        values = _values(recipe, variable, one.gradient, rate)
+        values = _values(recipe, one.variable, one.gradient, rate)
         unused = {p.name: 0.0 for p in state_parameters(recipe.fragment)}
-        draft.emit.naming = step_names(f"{{}}_{variable.name}")
-        draft.emit.origin = _heading(recipe, {**values, **held}, variable)
-        before = len(draft.emit.operations)
-        results = recipe.emit(draft.emit, {**values, **unused, **held})
-        self._name_shared(draft.emit.operations[before:], one)
+        emit.naming = step_names(f"{{}}_{one.name}")
+        new = emit.tensor("scalar", one.variable.shape, NEW + one.name)
+        emit.origin = _heading(recipe, {**values, **held}, new)
+        before = len(emit.operations)
+        results = recipe.emit(emit, {**values, **unused, **held})
+        self._name_shared(emit.operations[before:], one)
         for name, tensor in held.items():
             self._carry(tensor, results[NEW + name])
-        draft.emit.origin = None
-        return Carried(variable, results[NEW + "variable"])
+        emit.origin = None
+        return Carried(one.variable, results[NEW + "variable"])
 
     def _name_shared(self, operations: Sequence[Operation], one: Trained) -> None:
         """Calls what does not depend on a variable after the optimizer."""
-        group, ending = self._group(one.optimizer), f"_{one.variable.name}"
+        group, ending = self._group(one.optimizer), f"_{one.name}"
         hints = self._draft.emit.hints
         for op in operations:
             if op.inputs and self._shared.issuperset(op.inputs):
                 self._shared.update(op.outputs)
                 for tensor in op.outputs:
-                    word = hints[tensor.name].replace(ending, "", 1)
-                    hints[tensor.name] = f"{group}_{word}"
+                    word = hints[tensor].replace(ending, "", 1)
+                    hints[tensor] = f"{group}_{word}"
 
     def _states_of(self, one: Trained, rate: Any) -> list[State]:
         shape = one.variable.shape
@@ -145,9 +148,8 @@ class _Kept:
         """The variable of a state."""
         recipe = one.optimizer
         if not state.is_shared:
-            name, label = one.variable.name, one.label
             return self._draft.variable(
-                f"{name}_{state.name}", state.shape, f"{label}/{state.name}"
+                f"{one.name}_{state.name}", state.shape, f"{one.label}/{state.name}"
             )
         group = self._group(recipe)
         key = group, state.name
@@ -165,7 +167,7 @@ class _Kept:
         return self._groups.setdefault(_key(recipe), name)
 
 
-def _heading(recipe: Recipe, values: Mapping[str, Any], variable: Tensor) -> Operation:
+def _heading(recipe: Recipe, values: Mapping[str, Any], result: Tensor) -> Operation:
     """What the operations of an optimizer are listed under: its invocation, as if it were
     an operation, without state that it does not keep.
     """
@@ -175,7 +177,7 @@ def _heading(recipe: Recipe, values: Mapping[str, Any], variable: Tensor) -> Ope
         fragment,
         tuple(values[p.name] for p in fragment.operands),
         {p.name: values[p.name] for p in fragment.attributes},  # type: ignore[arg-type]
-        (replace(variable, name=NEW + variable.name),),
+        (result,),
     )
 
 

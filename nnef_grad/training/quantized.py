@@ -10,7 +10,7 @@ from nnef_grad.build.arguments import bind
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Quantization, Tensor
-from nnef_grad.graph.names import assign_names, substitute
+from nnef_grad.graph.names import substitute
 from nnef_grad.language.types import TensorType
 from nnef_grad.ops.opset import OpSet
 
@@ -20,11 +20,11 @@ class Quantized(NamedTuple):
 
     Attributes:
         graph: the graph.
-        results: the quantized tensor in place of each, by the names of both.
+        results: the quantized tensor in place of each.
     """
 
     graph: Graph
-    results: Mapping[str, str]
+    results: Mapping[Tensor, Tensor]
 
 
 def with_quantization(graph: Graph, opset: OpSet) -> Quantized:
@@ -38,27 +38,27 @@ def with_quantization(graph: Graph, opset: OpSet) -> Quantized:
     if not graph.quantization:
         message = f"there is no quantization info for graph '{graph.name}'"
         raise UsageError(f"{message}: it stands in a file graph.quant beside it")
-    emitter = Emitter(opset.extended(graph.fragments))
+    emitter = Emitter(opset.extended(graph.fragments), graph.names)
     found: dict[Tensor, Tensor] = {}
     for operation in graph.operations:
         emitter.append(substitute(operation, found))
         for tensor in operation.outputs:
-            entry = graph.quantization.get(tensor.name)
+            entry = graph.quantization.get(graph.names[tensor])
             if entry is not None:
                 found[tensor] = _quantized(emitter, tensor, entry)
     made = replace(
         graph,
         operations=tuple(emitter.operations),
         outputs=tuple(found.get(tensor, tensor) for tensor in graph.outputs),
+        names=emitter.assigned_names(emitter.operations, reserved=graph.tensors),
         quantization={},
     )
-    assign_names(made, emitter.hints, emitter.pinned, reserved=graph.tensors)
-    return Quantized(made, {t.name: result.name for t, result in found.items()})
+    return Quantized(made, found)
 
 
 def _quantized(emitter: Emitter, tensor: Tensor, entry: Quantization) -> Tensor:
     """A tensor as its quantization rounds it."""
-    definition = entry.operation
+    definition, subject = entry.operation, emitter.names[tensor]
     if definition.name not in emitter.opset.declarations:
         message = f"'{definition.name}' is not an operation of the standard"
         raise UsageError(message, entry.span)
@@ -67,11 +67,11 @@ def _quantized(emitter: Emitter, tensor: Tensor, entry: Quantization) -> Tensor:
     for parameter in others:
         value: Any = entry.attributes[parameter.name]
         if isinstance(parameter.type, TensorType) and isinstance(value, tuple):
-            name = f"{tensor.name}_{parameter.name}"
+            name = f"{subject}_{parameter.name}"
             value = _constant(emitter, parameter.type, value, name)
         values[parameter.name] = value
     call = bind(definition, values, None)
-    hints = (f"{tensor.name}_quantized",)
+    hints = (f"{subject}_quantized",)
     (result,) = emitter.emit_op(call, hints=hints, span=entry.span)
     assert isinstance(result, Tensor)
     return result

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.errors import UsageError, suggestion
-from nnef_grad.graph.ir import Tensor
 from nnef_grad.model import save
 from nnef_grad.runtimes import DTYPES, Runtime, find_runtime
 from nnef_grad.storage.data import load_data
@@ -192,14 +191,14 @@ class _Part:
         found = in_inputs(step)
         self.loss, *_ = found.outputs
         self._step = found
-        self._inputs = found.graph.inputs
+        self._inputs = dict(zip(found.inputs, found.graph.inputs, strict=True))
         self._types = {**DTYPES, "scalar": dtype.type}
         self._rates = {n: r for n, r in rates.items() if n in found.inputs}
         for name, rate in self._rates.items():
             if rate is None:
                 raise UsageError(f"the step has the input '{name}': give it a value")
         known = {*found.labels, *self._rates}
-        self._fed = [tensor for tensor in self._inputs if tensor.name not in known]
+        self._fed = [name for name in found.inputs if name not in known]
         self._run = runtime.compile(found.graph, values, threads)
 
     def __call__(
@@ -211,7 +210,7 @@ class _Part:
             given[name] = rate(steps) if callable(rate) else rate
         for name, label in self._step.labels.items():
             given[name] = values[label]
-        arrays = [self._array(tensor, given[tensor.name]) for tensor in self._inputs]
+        arrays = [self._array(name, given[name]) for name in self._inputs]
         results = dict(zip(self._step.outputs, self._run(arrays), strict=True))
         for name, new in self._step.state.items():
             values[self._step.labels[name]] = results.pop(new)
@@ -223,7 +222,7 @@ class _Part:
 
     def _given(self, batch: Batch) -> dict[str, Any]:
         """The inputs of a batch, by name."""
-        names = [tensor.name for tensor in self._fed]
+        names = self._fed
         if not isinstance(batch, Mapping):
             if len(batch) != len(names):
                 wanted = ", ".join(names)
@@ -241,17 +240,18 @@ class _Part:
                 raise UsageError(f"the batch has no '{name}'")
         return dict(batch)
 
-    def _array(self, tensor: Tensor, value: Any) -> Array:
+    def _array(self, name: str, value: Any) -> Array:
         """The array of an input, as runtimes take it."""
+        tensor = self._inputs[name]
         found, wanted = np.asarray(value), self._types[tensor.dtype]
         if not np.can_cast(found.dtype, wanted, "same_kind"):
-            message = f"'{tensor.name}' is a tensor<{tensor.dtype}>"
+            message = f"'{name}' is a tensor<{tensor.dtype}>"
             raise UsageError(f"{message}, and these are {found.dtype}")
         # What has rank 0 gets an axis by that.
         array: Array = np.ascontiguousarray(found, wanted).reshape(found.shape)
         if array.shape != tensor.shape:
             shapes = f"{list(tensor.shape)}, and not {list(array.shape)}"
-            raise UsageError(f"'{tensor.name}' has the shape {shapes}")
+            raise UsageError(f"'{name}' has the shape {shapes}")
         return array
 
 

@@ -14,7 +14,6 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Tensor
-from nnef_grad.graph.names import substitute
 from nnef_grad.interop import TorchModel
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.training.batch_statistics import (
@@ -172,13 +171,14 @@ def training_step(
         rules=rules,
     )
     graph = fold_numbers(without_stops(backward.graph), rules.opset)
-    names = dict.fromkeys(backward.seeds.values(), LOSS_SCALE)
+    moved = [Carried(*pair) for pair in running.statistics.items()]
+    names = {graph.tensors[seed]: LOSS_SCALE for seed in backward.seeds.values()}
     if not loss_scale:
         # They are outputs as they are.
-        names |= {new.name: NEW + old for old, new in running.statistics.items()}
+        names |= {new: NEW + graph.names[old] for old, new in moved}
     graph = _renamed(graph, names)
     assembly = _Assembly(given.graph.name, objective, choice, around, rules.opset)
-    plans = assembly.plans(graph, backward.gradients, running)
+    plans = assembly.plans(graph, backward.gradients, moved)
     found = [
         as_step(one, model=given.graph, data=given.data or {}, form=form, target=target)
         for one in plans
@@ -198,20 +198,11 @@ def training_step(
     )
 
 
-def _renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+def _renamed(graph: Graph, names: Mapping[Tensor, str]) -> Graph:
     """The graph with other names for some tensors, as far as these are free."""
     known = graph.tensors
-    others = {
-        known[old]: replace(known[old], name=new)
-        for old, new in names.items()
-        if new not in known
-    }
-    return replace(
-        graph,
-        inputs=tuple(others.get(tensor, tensor) for tensor in graph.inputs),
-        outputs=tuple(others.get(tensor, tensor) for tensor in graph.outputs),
-        operations=tuple(substitute(op, others) for op in graph.operations),
-    )
+    others = {tensor: name for tensor, name in names.items() if name not in known}
+    return replace(graph, names={**graph.names, **others})
 
 
 def _refuse_taken(graph: Graph, names: Sequence[str]) -> None:
@@ -285,14 +276,14 @@ class _Assembly:
         self._opset = opset
 
     def plans(
-        self, graph: Graph, gradients: Mapping[str, str], running: Running
+        self, graph: Graph, gradients: Mapping[str, str], moved: Sequence[Carried]
     ) -> tuple[Plan, Plan | None]:
         """The step; or one that adds gradients up, and one that uses their sums.
 
         Args:
             graph: the loss, and the gradients of the variables to train.
             gradients: the names of these gradients, by the names of the variables.
-            running: the running statistics that it computes too.
+            moved: the running statistics that it computes too.
         """
         draft, tensors = self._draft(graph), graph.tensors
         found: Gradients = {v: tensors[name] for v, name in gradients.items()}
@@ -301,10 +292,6 @@ class _Assembly:
             scale = tensors[LOSS_SCALE]
             found = divided(draft, found, scale, "unscaled")
             is_finite = finite(draft, found)
-        moved = [
-            Carried(tensors[name], tensors.get(new.name) or tensors[NEW + name])
-            for name, new in running.statistics.items()
-        ]
         loss = [tensors[self._objective.loss]]
         if self._around.accumulate == 1:
             carried = [*self._updated(draft, found), *moved]
@@ -325,8 +312,10 @@ class _Assembly:
     def _using(self, graph: Graph) -> Plan:
         """The step that uses the sums of gradients, and sets them to zero."""
         trained = {*self._choice.recipes}
-        declared = [op for op in variables_of(graph) if op.outputs[0].name in trained]
-        draft = self._draft(Graph(self._name, (), (), tuple(declared)))
+        declared = [
+            op for op in variables_of(graph) if graph.names[op.outputs[0]] in trained
+        ]
+        draft = self._draft(Graph(self._name, (), (), tuple(declared), graph.names))
         sums = self._sums(draft)
         gradients = divided(draft, sums, float(self._around.accumulate), "mean")
         zeros = [
@@ -348,7 +337,9 @@ class _Assembly:
             rate = draft.external(LEARNING_RATE, (), before=LOSS_SCALE)
         found = clipped(draft, gradients, self._around.clipping)
         trained = [
-            Trained(draft.tensor(name), self._choice.labels[name], found[name], recipe)
+            Trained(
+                draft.tensor(name), name, self._choice.labels[name], found[name], recipe
+            )
             for name, recipe in recipes.items()
         ]
         return update(draft, trained, rate, self._opset)
@@ -410,7 +401,7 @@ def plan(
     for variable, value in carried:
         if is_finite is not None:
             value = emit("select", is_finite, value, variable, hint="kept")
-        named.append(Carried(variable, draft.named(value, NEW + variable.name)))
+        named.append(Carried(variable, draft.named(value, NEW + emit.names[variable])))
     flags = []
     if is_finite is not None:
         flags = [draft.named(emit("select", is_finite, 1.0, 0.0), "is_finite")]

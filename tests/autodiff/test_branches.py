@@ -51,11 +51,11 @@ def emitted(expression: str, x: Array, orders: int) -> list[list[float]]:
     graph, feeds = nnef_grad.loads(model(expression, x.shape)), {"x": x}
     rows = []
     for order in range(orders):
-        (output,) = graph.outputs
+        (output,), names = graph.outputs, graph.output_names
         backward = nnef_grad.differentiate(graph, wrt=["x"])
         graph = backward.graph
         factors = weights(int(np.prod(output.shape)), order)
-        feeds[backward.seeds[output.name]] = np.reshape(factors, output.shape)
+        feeds[backward.seeds[names[0]]] = np.reshape(factors, output.shape)
         values = nnef_grad.evaluate(backward, feeds)
         rows.append([float(v) for v in values[backward.gradients["x"]].flat])
     return rows

@@ -35,7 +35,7 @@ def names(graph: nnef_grad.Graph) -> list[str]:
 
 
 def signature(graph: nnef_grad.Graph) -> tuple[list[str], list[str]]:
-    return [t.name for t in graph.inputs], [t.name for t in graph.outputs]
+    return [*graph.input_names], [*graph.output_names]
 
 
 # ---- The interface ----
@@ -57,8 +57,7 @@ def test_externals_are_declared_in_the_order_of_the_signature() -> None:
     text = document(
         "b = external(shape = [2]);\na = external(shape = [2]);\ny = add(a, b);", "a, b"
     )
-    operations = backward(text).graph.operations
-    assert [t.name for op in operations[:3] for t in op.outputs] == ["a", "b", "grad_y"]
+    assert [*backward(text).graph.tensors][:3] == ["a", "b", "grad_y"]
 
 
 @pytest.mark.parametrize(

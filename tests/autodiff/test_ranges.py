@@ -20,7 +20,7 @@ from nnef_grad.interpreter.random_values import random_values
 
 
 def found(graph: Graph) -> dict[Tensor, Range]:
-    ranges = Ranges({t.name: op for op in graph.operations for t in op.outputs})
+    ranges = Ranges({t: op for op in graph.operations for t in op.outputs})
     for operation in graph.operations:
         ranges.assume(operation)
     return {t: ranges.of(t) for op in graph.operations for t in op.outputs}

@@ -34,7 +34,7 @@ def check_split(
     fed = {**drawn.inputs, **values.inputs}
 
     def run(part: nnef_grad.Graph, fed: Arrays) -> Arrays:
-        given = {tensor.name: fed[tensor.name] for tensor in part.inputs}
+        given = {name: fed[name] for name in part.input_names}
         return nnef_grad.evaluate(part, given, values.variables, rules=rules)
 
     first = run(halves.forward, fed)
@@ -51,15 +51,14 @@ def check_split(
 def check_structure(
     graph: nnef_grad.Graph, backward: nnef_grad.Backward, halves: Split
 ) -> None:
-    outputs = [tensor.name for tensor in graph.outputs]
+    outputs = graph.output_names
     further = [name for name in halves.saved if name not in outputs]
-    assert [t.name for t in halves.forward.outputs] == [*outputs, *further]
+    assert halves.forward.output_names == (*outputs, *further)
     assert halves.forward.inputs == graph.inputs
-    returned = [tensor.name for tensor in halves.backward.outputs]
-    assert returned == [*backward.gradients.values()]
-    inputs = [tensor.name for tensor in halves.backward.inputs]
-    needed = [t.name for t in backward.graph.inputs if t.name in inputs]
-    assert inputs == [*halves.saved, *needed]
+    assert halves.backward.output_names == (*backward.gradients.values(),)
+    inputs = halves.backward.input_names
+    needed = [name for name in backward.graph.input_names if name in inputs]
+    assert inputs == (*halves.saved, *needed)
     assert set(backward.seeds.values()) <= set(needed)
     made = {op.outputs for op in graph.operations}
     for op in halves.backward.operations:
@@ -69,7 +68,7 @@ def check_structure(
         assert {op.outputs for op in halves.forward.operations} <= made
     for half in (halves.forward, halves.backward):
         # What is printed is read again as it is.
-        assert nnef_grad.loads(nnef_grad.dumps(half)).outputs == half.outputs
+        assert nnef_grad.loads(nnef_grad.dumps(half)) == half
 
 
 # ---- The same numbers ----

@@ -14,6 +14,7 @@ from support.operation_models import Model, models
 from torch.utils.flop_counter import FlopCounterMode
 
 import nnef_grad
+from nnef_grad.build.arguments import map_tensors
 from nnef_grad.ops.costs import byte_size, multiply_adds
 from nnef_grad.ops.liveness import memory_alive
 from nnef_grad.ops.traits import UNIQUE
@@ -162,7 +163,10 @@ COMMUTATIVE = {"add", "mul", "and", "or", "eq", "ne"}
 
 def computation(operation: nnef_grad.Operation) -> Hashable:
     """What an operation computes: equal for two that compute the same."""
-    operands = [repr(operand) for operand in operation.operands]
+    operands = [
+        repr(map_tensors(lambda tensor: id(tensor), operand))
+        for operand in operation.operands
+    ]
     if operation.name in COMMUTATIVE:
         operands.sort()
     settings = repr(sorted(operation.settings.items()))

@@ -13,16 +13,17 @@ from nnef_grad.build.bindings import bind_alike
 from nnef_grad.errors import InvalidGraphError
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language.library import standard
+from nnef_grad.memo import Memo
 
-X = Tensor("x", "scalar", (2, 3))
-Y = Tensor("y", "scalar", (4, 5, 6))
-SIZE = Tensor("n", "integer", (2, 3))
+X = Tensor("scalar", (2, 3))
+Y = Tensor("scalar", (4, 5, 6))
+SIZE = Tensor("integer", (2, 3))
 
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operations that are checked, none of which was before."""
-    monkeypatch.setattr(bindings, "_checked", {})
+    monkeypatch.setattr(bindings, "_checked", Memo(1000))
     checked: list[str] = []
 
     def counted(fragment: Any, *arguments: Any) -> Any:
@@ -94,7 +95,7 @@ def test_another_declaration_is_checked(checks: list[str]) -> None:
 def test_no_more_than_a_number_of_calls_are_kept(
     checks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bindings, "_MOST_KEPT", 3)
+    monkeypatch.setattr(bindings, "_checked", Memo(3))
     for begin in range(10):
         bound("slice", X, axes=[0], begin=[begin], end=[0])
         assert len(bindings._checked) <= 3

@@ -84,12 +84,12 @@ def graph_with_a_body() -> Graph:
     its place, and holds an operation that the graph does not.
     """
     _, outer = parse_fragments(Source("bodies", DECOMPOSITIONS))
-    x, y = Tensor("x", "scalar", (2, 3)), Tensor("y", "scalar", (2, 3))
+    x, y = Tensor("scalar", (2, 3)), Tensor("scalar", (2, 3))
     external = Operation(
         standard()["external"], (), {"shape": (2, 3)}, (x,), dtype="scalar"
     )
     operations = (external, Operation(outer, (x,), {}, (y,)))
-    return Graph("net", (x,), (y,), operations)
+    return Graph("net", (x,), (y,), operations, {x: "x", y: "y"})
 
 
 def rules_for_gate() -> nnef_grad.Rules:

@@ -52,7 +52,7 @@ def message_of(action: Callable[[], object], place: str) -> str:
 # ---- Gradients ----
 
 
-STRANGER = nnef_grad.Tensor("stranger", "scalar", (2, 3))
+STRANGER = nnef_grad.Tensor("scalar", (2, 3))
 GRADIENTS: list[tuple[Callable[..., Any], str]] = [
     (lambda emit, op, dz: [dz], "1 gradient, and 2 are wanted, for x and y"),
     (lambda emit, op, dz: [dz] * 5, "5 gradients, and 2 are wanted, for x and y"),
@@ -65,7 +65,7 @@ GRADIENTS: list[tuple[Callable[..., Any], str]] = [
     (lambda emit, op, dz: [dz, True], "a value of type bool for y: a tensor, a number or None is wanted"),
     (lambda emit, op, dz: [[dz], dz], "a value of type list for x: a tensor, a number or None is wanted"),
     (lambda emit, op, dz: [dz, float("nan")], "nan for y: a gradient is finite"),
-    (lambda emit, op, dz: [dz, STRANGER], "tensor 'stranger' for y, which is not of this graph"),
+    (lambda emit, op, dz: [dz, STRANGER], "a tensor of shape [2, 3] for y, which is not of this graph"),
     (lambda emit, op, dz: [dz, emit("gt", dz, 0.0)], "a tensor of type logical for y: a gradient is of type scalar"),
 ]  # fmt: skip
 
@@ -268,8 +268,8 @@ EMISSIONS: list[tuple[Callable[..., Any], str]] = [
     (lambda emit, x: emit("mul", x, None), "argument 'y' of 'mul' wants tensor<scalar>, got None"),
     (lambda emit, x: emit("mul", x, [x, x]), "argument 'y' of 'mul' wants tensor<scalar>, got [tensor<scalar>, tensor<scalar>]"),
     (lambda emit, x: emit("mul", x, emit("gt", x, 0.0)), "argument 'y' of 'mul' wants tensor<scalar>, got tensor<logical>"),
-    (lambda emit, x: emit("mul", x, STRANGER), "tensor 'stranger' is not of this graph"),
-    (lambda emit, x: emit("concat", [x, STRANGER], axis=0), "tensor 'stranger' is not of this graph"),
+    (lambda emit, x: emit("mul", x, STRANGER), "an operand of 'mul', a tensor<scalar> of shape [2, 3], is not of this graph"),
+    (lambda emit, x: emit("concat", [x, STRANGER], axis=0), "an operand of 'concat', a tensor<scalar> of shape [2, 3], is not of this graph"),
     (lambda emit, x: emit("moments", x, axes=[0]), "'moments' has 2 results, and emit returns one"),
     (lambda emit, x: emit("cast", None, dtype="scalar"), "argument 'input' of 'cast' wants tensor<>, got None"),
     (lambda emit, x: emit("cast", x), "'cast' needs its data type: give dtype"),

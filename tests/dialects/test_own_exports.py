@@ -89,9 +89,10 @@ def test_gradients_in_a_runtime(
     lowered = nnef_grad.lower(own.backward, target)
     data = {**own.data, **lowered.data}
     nnef_grad.save(lowered.graph, tmp_path / "backward/", data=data)
-    scalars = {t.name for t in lowered.graph.inputs if t.dtype == "scalar"}
-    inputs = {t.name: own.inputs[t.name] for t in lowered.graph.inputs}
-    inputs = {n: a.astype("f4") if n in scalars else a for n, a in inputs.items()}
+    inputs = {
+        name: own.inputs[name].astype("f4") if t.dtype == "scalar" else own.inputs[name]
+        for name, t in zip(lowered.graph.input_names, lowered.graph.inputs, strict=True)
+    }
     (outcome,) = run(runtime, [Stored(tmp_path / "backward", inputs)])
     # What torch does not know, such as the first state of a network, is the interpreter's.
     expected = {**own.computed, **own.gradients}

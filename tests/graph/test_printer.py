@@ -114,14 +114,24 @@ def operations(draw: DrawFn, name: str) -> nnef_grad.Operation:
         for p in fragment.operands
     )
     results = tuple(
-        nnef_grad.Tensor(f"r{i}", "scalar", ())
+        called(f"r{i}", "scalar", ())
         if isinstance(r.type, TensorType)
-        else tuple(nnef_grad.Tensor(f"r{i}_{j}", "scalar", ()) for j in range(2))
+        else tuple(called(f"r{i}_{j}", "scalar", ()) for j in range(2))
         for i, r in enumerate(fragment.results)
     )
     return nnef_grad.Operation(
         fragment, operands, cast("Any", attributes), results, dtype
     )
+
+
+NAMES: dict[nnef_grad.Tensor, str] = {}
+
+
+def called(name: str, dtype: str, shape: tuple[int, ...]) -> nnef_grad.Tensor:
+    """A new tensor of a name."""
+    made = nnef_grad.Tensor(dtype, shape)
+    NAMES[made] = name
+    return made
 
 
 def maybe_default(
@@ -141,7 +151,7 @@ def tensors(type_: Type, dtype: str) -> SearchStrategy[Any]:
     actual = dtype if type_.dtype in (None, "?") else type_.dtype
     assert actual is not None
     names = st.sampled_from(["x", "w", "_1"])
-    return names.map(lambda n: nnef_grad.Tensor(n, actual, (2,))) | VALUES[actual]
+    return names.map(lambda n: called(n, actual, (2,))) | VALUES[actual]
 
 
 @pytest.mark.one_in(4)
@@ -150,7 +160,7 @@ def tensors(type_: Type, dtype: str) -> SearchStrategy[Any]:
 @given(data=st.data())
 def test_an_operation_is_read_as_it_was(name: str, data: st.DataObject) -> None:
     operation = data.draw(operations(name))
-    (statement,) = statements(print_operation(operation))
+    (statement,) = statements(print_operation(operation, NAMES))
     invocation = statement.value
     assert isinstance(invocation, syntax.Invocation)
     assert invocation.name == name
@@ -198,7 +208,7 @@ def named(values: dict[str, Any]) -> dict[str, Any]:
 def named_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(named_value, value))
-    return Name(value.name) if isinstance(value, nnef_grad.Tensor) else value
+    return Name(NAMES[value]) if isinstance(value, nnef_grad.Tensor) else value
 
 
 def targets(target: syntax.Target) -> list[Any]:

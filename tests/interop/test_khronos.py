@@ -13,6 +13,7 @@ from support.operation_models import Model, models
 
 import nnef_grad
 from nnef_grad import interop
+from nnef_grad.build.arguments import map_tensors
 from nnef_grad.interpreter.random_values import random_values
 
 Array = npt.NDArray[Any]
@@ -25,13 +26,22 @@ def rounded(value: Any) -> Any:
     return float(np.float32(value)) if isinstance(value, float) else value
 
 
+def described(operation: nnef_grad.Operation, graph: nnef_grad.Graph) -> Any:
+    """What an operation is, its tensors by their names."""
+
+    def named(tensor: nnef_grad.Tensor) -> Any:
+        return graph.names[tensor], tensor.dtype, tensor.shape
+
+    values = map_tensors(named, (operation.operands, operation.results))
+    return operation.name, operation.dtype, rounded(values)
+
+
 def same(graph: nnef_grad.Graph, other: nnef_grad.Graph) -> None:
     """Equal graphs, but for the precision of numbers."""
-    assert [t.name for t in graph.inputs] == [t.name for t in other.inputs]
-    assert [t.name for t in graph.outputs] == [t.name for t in other.outputs]
+    assert graph.input_names == other.input_names
+    assert graph.output_names == other.output_names
     for one, two in zip(graph.operations, other.operations, strict=True):
-        assert (one.name, one.results, one.dtype) == (two.name, two.results, two.dtype)
-        assert rounded(one.operands) == rounded(two.operands)
+        assert described(one, graph) == described(two, other)
         for name, value in one.settings.items():
             given, found = rounded(value), rounded(two.settings[name])
             # An empty list stands for as many ones.

@@ -79,13 +79,13 @@ def values(graph: nnef_grad.Graph) -> dict[str, Array]:
     """Few different numbers for `x`, so that there are many ties, and any for others."""
     generator = np.random.default_rng(0)
     return {
-        t.name: np.asarray(
+        name: np.asarray(
             generator.integers(-2, 2, t.shape)
-            if t.name == "x"
+            if name == "x"
             else generator.standard_normal(t.shape),
             np.float32,
         )
-        for t in graph.inputs
+        for name, t in zip(graph.input_names, graph.inputs, strict=True)
     }
 
 

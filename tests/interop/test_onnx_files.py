@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -305,18 +305,19 @@ def agrees(folder: Path) -> nnef_grad.Backward:
     graph, data = interop.from_onnx(folder / "model.onnx")
     generator = np.random.default_rng(0)
 
-    def values(tensors: Iterable[nnef_grad.Tensor]) -> dict[str, Array]:
+    def values(graph: nnef_grad.Graph, known: Collection[str] = ()) -> dict[str, Array]:
         return {
-            t.name: np.asarray(generator.standard_normal(t.shape), np.float32)
-            for t in tensors
+            name: np.asarray(generator.standard_normal(t.shape), np.float32)
+            for name, t in zip(graph.input_names, graph.inputs, strict=True)
+            if name not in known
         }
 
-    feeds = values(graph.inputs)
+    feeds = values(graph)
     close(run(folder / "model.onnx", feeds), nnef_grad.evaluate(graph, feeds, data))
     backward = nnef_grad.differentiate(graph)
     assert nnef_grad.check(graph, backward, variables=data).passed
     interop.to_onnx(backward.graph, folder / "backward.onnx", data, overwrite=True)
-    feeds |= values(backward.graph.inputs[len(feeds) :])
+    feeds |= values(backward.graph, feeds)
     found = run(folder / "backward.onnx", feeds)
     close(found, nnef_grad.evaluate(backward, feeds, data))
     return backward

@@ -570,13 +570,13 @@ def test_a_module_of_torch(tmp_path: Path) -> None:
     model = interop.from_torch(peer, [x])
     module = Module(model, "numpy")
     trained = {name for name, p in module.named_parameters() if p.requires_grad}
-    names = {str(module._variables[label].name) for label in trained}
-    assert names == set(model.trainable)
+    variables = {label: name for name, label in model.graph.labels.items()}
+    assert {variables[label] for label in trained} == set(model.trainable)
     torch.testing.assert_close(module(x), peer(x), **TOLERANCE)
     module(x).square().sum().backward()
     peer(x).square().sum().backward()
     gradients = {
-        module._variables[label].name: parameter.grad.numpy()
+        variables[label]: parameter.grad.numpy()
         for label, parameter in module.named_parameters()
         if parameter.grad is not None
     }

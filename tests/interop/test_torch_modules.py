@@ -198,10 +198,9 @@ def test_the_gradients_are_those_of_torch(name: str) -> None:
     draw = np.random.default_rng(1)
     seeds = [draw.standard_normal(t.shape) for t in model.graph.outputs]
     leaves = torch.utils._pytree.tree_leaves(given)
-    fed = {
-        t.name: leaf.numpy() for t, leaf in zip(model.graph.inputs, leaves, strict=True)
-    }
-    names = [backward.seeds[t.name] for t in model.graph.outputs]
+    pairs = zip(model.graph.input_names, leaves, strict=True)
+    fed = {name: leaf.numpy() for name, leaf in pairs}
+    names = [backward.seeds[name] for name in model.graph.output_names]
     feeds = {**fed, **dict(zip(names, seeds, strict=True))}
     found = nnef_grad.evaluate(backward.graph, feeds, variables=model.data)
     named = {v: found[gradient] for v, gradient in backward.gradients.items()}
@@ -222,8 +221,8 @@ def test_the_names_are_those_of_torch() -> None:
     statistics = {"1.running_mean", "1.running_var", "4.running_mean", "4.running_var"}
     assert model.buffers.keys() == statistics
     assert set(model.trainable) == set(model.parameters.values())
-    assert [t.name for t in model.graph.inputs] == ["input"]
-    assert [t.name for t in model.graph.outputs] == ["output"]
+    assert model.graph.input_names == ("input",)
+    assert model.graph.output_names == ("output",)
 
 
 def test_what_is_trained() -> None:
@@ -246,11 +245,7 @@ def test_the_data_are_the_values_of_the_module(name: str) -> None:
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers()),
     }
-    labels = {
-        op.outputs[0].name: op.attributes["label"]
-        for op in model.graph.operations
-        if op.name == "variable"
-    }
+    labels = model.graph.labels
     for parameter, variable in {**model.parameters, **model.buffers}.items():
         expected = there[parameter].detach().numpy()
         layout = model.layouts[variable]
@@ -299,7 +294,7 @@ def test_results_that_are_known() -> None:
     module, x = Known(), normal(2, 3)
     model = exported(module, [x])
     found = nnef_grad.evaluate(model.graph, {"x": x.numpy()}, variables=model.data)
-    assert list(found) == [t.name for t in model.graph.outputs]
+    assert tuple(found) == model.graph.output_names
     for value, expected in zip(found.values(), module(x), strict=True):
         np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-6)
 

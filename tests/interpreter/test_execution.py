@@ -227,12 +227,13 @@ def test_execute_and_step() -> None:
     assert isinstance(fed, np.ndarray)
     assert fed.dtype == np.float64
     assert np.array_equal(execute(moments, [fed]), [[2.0], [1.0]])
-    tensors = step(external, {"x": x}, np.float32)
-    assert tensors["x"] is x
+    (given,) = graph.inputs
+    tensors = step(external, {given: x}, np.float32)
+    assert tensors[given] is x
     found = step(moments, tensors, np.float32)
-    assert {name: value.tolist() for name, value in found.items()} == {
-        "y": [2.0],
-        "z": [1.0],
+    assert {t: value.tolist() for t, value in found.items()} == {
+        graph.tensors["y"]: [2.0],
+        graph.tensors["z"]: [1.0],
     }
 
 

@@ -112,8 +112,8 @@ def graph_of(statements: str) -> nnef_grad.Graph:
 
 def fed(graph: nnef_grad.Graph, draw: Any) -> dict[str, Any]:
     generator = np.random.default_rng(1)
-    free = [t for t in graph.inputs if t.name in ("x", "u", "a")]
-    return {t.name: draw(generator, t.shape) for t in free}
+    free = [name for name in graph.input_names if name in ("x", "u", "a")]
+    return {name: draw(generator, graph.tensors[name].shape) for name in free}
 
 
 def near_kinks(generator: np.random.Generator, shape: Any) -> Any:

@@ -368,7 +368,7 @@ def test_the_corners_receive_what_the_coordinates_do() -> None:
         "grad_y_fraction_2_full = mul(grad_y_weights_2, y_slope_2);",
         "grad_y_fraction_2_sum = sum_reduce(grad_y_fraction_2_full, axes = [2]);",
         "grad_y_fraction_2 = squeeze(grad_y_fraction_2_sum, axes = [2]);",
-        "mask_y_source_2 = gt(y_capped_2, 0.0);",
+        "mask_y_source_2 = gt(y_coordinate_2, 0.0);",
         "grad_y_capped_2 = select(mask_y_source_2, grad_y_fraction_2, 0.0);",
         "mask_y_capped_2 = lt(y_coordinate_2, 3.0);",
         "grad_y_coordinate_2 = select(mask_y_capped_2, grad_y_capped_2, 0.0);",

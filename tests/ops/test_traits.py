@@ -78,7 +78,7 @@ def results(model: Model, name: str) -> Iterator[tuple[set[float], set[float]]]:
         found.update(step(operation, found))
         if operation.name == name:
             numbers = (operation.inputs, operation.outputs)
-            read, made = ({x for t in ts for x in found[t.name].flat} for ts in numbers)
+            read, made = ({x for t in ts for x in found[t].flat} for ts in numbers)
             yield read, made
 
 

@@ -119,7 +119,8 @@ def test_what_lights_up_is_what_the_graph_says_it_came_from(show: Open) -> None:
     page.click("#fit")
     for operation in backward.operations:
         if operation.origin is not None:
-            made, origin = operation.outputs[0].name, operation.origin.outputs[0].name
+            results = operation.outputs[0], operation.origin.outputs[0]
+            made, origin = (backward.names[result] for result in results)
             item(page, f"{made}: ").click()
             assert {made, origin} <= lit(page)
 

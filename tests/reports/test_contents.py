@@ -35,11 +35,16 @@ def told(graph: nnef_grad.Graph, **options: Any) -> dict[str, Any]:
     return contents(graph, backward, nnef_grad.Rules())
 
 
+def first_of(operation: nnef_grad.Operation, graph: nnef_grad.Graph) -> str:
+    """The name of the first result of an operation, by the table of a graph."""
+    return graph.names[operation.outputs[0]]
+
+
 def beside(graph: nnef_grad.Graph, backward: nnef_grad.Backward) -> dict[str, str]:
     """For each result of the backward graph, the forward result that it stands beside."""
     operations = zip(backward.graph.operations, blocks(graph, backward), strict=True)
     return {
-        op.outputs[0].name: graph.operations[index].outputs[0].name
+        first_of(op, backward.graph): first_of(graph.operations[index], graph)
         for op, index in operations
     }
 
@@ -53,8 +58,8 @@ def test_a_derivative_stands_beside_its_forward_operation() -> None:
     places = beside(graph, backward)
     for operation in backward.graph.operations:
         if operation.origin is not None:
-            name = operation.outputs[0].name
-            assert places[name] == operation.origin.outputs[0].name
+            name = first_of(operation, backward.graph)
+            assert places[name] == first_of(operation.origin, backward.graph)
     assert places["h"] == "h"
     assert places["grad_y"] == "y"
     assert places["x"] == "x"
@@ -89,8 +94,9 @@ def test_a_copy_of_a_gradient_stands_beside_the_gradient() -> None:
     places = beside(graph, backward)
     copies = [op for op in backward.graph.operations if op.name == "copy"]
     assert copies
+    names = backward.graph.names
     for copy in copies:
-        assert places[copy.outputs[0].name] == places[copy.inputs[0].name]
+        assert places[names[copy.outputs[0]]] == places[names[copy.inputs[0]]]
 
 
 def test_a_backward_graph_may_be_the_forward_graph() -> None:
@@ -100,11 +106,11 @@ def test_a_backward_graph_may_be_the_forward_graph() -> None:
     assert not any(op["isDerivative"] for op in data["forward"]["operations"])
     places = beside(first, backward)
     for operation in backward.graph.operations:
-        name = operation.outputs[0].name
+        name = first_of(operation, backward.graph)
         if name in first.tensors:
             assert places[name] == name
         elif operation.origin is not None:
-            assert places[name] == operation.origin.outputs[0].name
+            assert places[name] == first_of(operation.origin, backward.graph)
     rules = {
         op["results"][0]: data["rules"][op["rule"]][0]
         for op in data["forward"]["operations"]
@@ -130,7 +136,7 @@ def test_a_gradient_of_what_has_no_influence_has_a_place() -> None:
 def shown(part: Part, graph: nnef_grad.Graph) -> Any:
     if isinstance(part, Fold):
         return part.name, [shown(p, graph) for p in part.parts]
-    return graph.operations[part].outputs[0].name
+    return first_of(graph.operations[part], graph)
 
 
 def folded(graph: nnef_grad.Graph) -> Any:
@@ -182,7 +188,7 @@ def test_many_operations_without_modules_are_cut_where_few_tensors_cross() -> No
     assert leaves(fold) == list(range(61))
     assert all(2 <= len(f.parts) <= WIDEST for f in every_fold(fold))
     for part in fold.parts[:-1]:
-        name = graph.operations[leaves(part)[-1]].outputs[0].name
+        name = first_of(graph.operations[leaves(part)[-1]], graph)
         assert name == "x" or name.startswith("c")
 
 
@@ -269,7 +275,7 @@ def test_every_inserted_reduction_of_a_network_is_marked_and_no_other() -> None:
         zip((op["results"][0] for op in data["operations"]), data["broadcasts"], strict=True)
     )  # fmt: skip
     sums = {
-        op.outputs[0].name
+        first_of(op, backward.graph)
         for op in backward.graph.operations
         if op.name == "sum_reduce"
     }
@@ -280,7 +286,7 @@ def test_every_inserted_reduction_of_a_network_is_marked_and_no_other() -> None:
     broadcast = {
         note.split(" ")[0] for text in marked for note in notes[text].split("; ")
     }
-    variables = {v.name for v in graph.variables}
+    variables = {graph.names[variable] for variable in graph.variables}
     assert broadcast <= variables
     assert {
         v for v in variables if v.startswith(("bias", "beta", "moving"))

@@ -201,7 +201,7 @@ def test_the_command_shows_the_lowered_graph_and_the_users_rules(folder: Path) -
     assert ["tanh_vjp in rules.nnef", rules] in data["rules"]
     backward = nnef_grad.load(folder / "out")
     assert [op["results"][0] for op in data["backward"]["operations"]] == [
-        op.outputs[0].name for op in backward.operations
+        backward.names[op.outputs[0]] for op in backward.operations
     ]
 
 

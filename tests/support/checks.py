@@ -112,7 +112,7 @@ def _cotangents(
     names = (
         backward.seeds
         or options.get("outputs")
-        or [t.name for t in graph.outputs if t.dtype == "scalar"]
+        or [graph.names[t] for t in graph.outputs if t.dtype == "scalar"]
     )
     if backward.seeds:
         return {

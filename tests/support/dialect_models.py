@@ -155,15 +155,17 @@ def backward_in_tract(
     variables = stored_values(backward, folder)
     random = np.random.default_rng(1)
     fed = {
-        t.name: inputs.get(t.name, random.standard_normal(t.shape).astype("f4"))
-        for t in backward.inputs
+        name: inputs.get(name, random.standard_normal(t.shape).astype("f4"))
+        for name, t in zip(backward.input_names, backward.inputs, strict=True)
     }
     expected = nnef_grad.evaluate(backward, fed, variables)
     data = {**variables, **lowered.data}
     nnef_grad.save(lowered.graph, place / "backward/", data=data)
     # A target may want integers as scalars.
-    scalars = {t.name for t in lowered.graph.inputs if t.dtype == "scalar"}
-    fed = {n: a.astype("f4") if n in scalars else a for n, a in fed.items()}
+    tensors = lowered.graph.tensors
+    fed = {
+        n: a.astype("f4") if tensors[n].dtype == "scalar" else a for n, a in fed.items()
+    }
     (outcome,) = run("tract", [Stored(place / "backward", fed)])
-    gradients = {t.name: expected[t.name] for t in backward.outputs}
+    gradients = {name: expected[name] for name in backward.output_names}
     return compare(outcome, gradients, tolerance)

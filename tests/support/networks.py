@@ -85,7 +85,7 @@ def stored_network(name: str, folder: Path) -> Network:
     graph = nnef_grad.loads(text)
     names = nnef_grad.differentiate(graph)
     seeds = {
-        tensor.name: _single(torch.randn(tensor.shape, generator=generator))
+        graph.names[tensor]: _single(torch.randn(tensor.shape, generator=generator))
         for tensor in graph.outputs
     }
     found = reference.gradients(text, feeds, weights, list(names.gradients), seeds)

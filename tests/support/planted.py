@@ -35,7 +35,7 @@ def planted(operation: str, change: Change, only: str | None = None) -> Rules:
     @rules.vjp(operation)
     def rule(emit: Any, op: nnef_grad.Operation, *gradients: Any) -> Sequence[Any]:
         found = vjp(emit, op, *gradients)
-        is_wrong = only is None or op.outputs[0].name == only
+        is_wrong = only is None or emit.called(op.outputs[0]) == only
         return change(emit, op, gradients, found) if is_wrong else found
 
     return rules
@@ -80,7 +80,7 @@ def places(graph: nnef_grad.Graph) -> Iterator[tuple[str, str | None]]:
         yield operation, None
         same = [op for op in graph.operations if op.name == operation]
         if len(same) > 1:
-            yield operation, same[0].outputs[0].name
+            yield operation, graph.names[same[0].outputs[0]]
 
 
 def found(

@@ -59,24 +59,24 @@ def peak_bytes(graph: nnef_grad.Graph, wrt: Collection[str]) -> int:
     the one output of a network and its gradients are computed.
     """
     values = {
-        t.name: torch.empty(t.shape, device="meta", requires_grad=t.name in wrt)
+        t: torch.empty(t.shape, device="meta", requires_grad=graph.names[t] in wrt)
         for op in graph.operations
         if op.name in FED
         for t in op.outputs
     }
-    leaves = [values[name] for name in wrt]
+    leaves = [values[graph.tensors[name]] for name in wrt]
     (output,) = graph.outputs
     seed = torch.empty(output.shape, device="meta")
     with Allocations() as allocations:
         for operation, dead in zip(graph.operations, last_uses(graph), strict=True):
             if operation.name not in FED:
-                operands = [values[t.name] for t in operation.inputs]
+                operands = [values[t] for t in operation.inputs]
                 result = TORCH[operation.name](operation, *operands)
-                values[operation.outputs[0].name] = result
+                values[operation.outputs[0]] = result
                 del operands, result
             for tensor in dead - {output}:
-                del values[tensor.name]
-        gradients = torch.autograd.grad([values.pop(output.name)], leaves, [seed])
+                del values[tensor]
+        gradients = torch.autograd.grad([values.pop(output)], leaves, [seed])
     assert len(gradients) == len(wrt)
     peak: int = allocations.peak
     return peak

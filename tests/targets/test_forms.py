@@ -258,7 +258,8 @@ def test_products_of_several_kinds_in_a_sum() -> None:
     found = _sums_of_products(graph)
     assert [len(s.products) for s in found.values()] == [4]
     arrays = {
-        t.name: np.random.default_rng(1).normal(size=t.shape) for t in graph.inputs
+        name: np.random.default_rng(1).normal(size=t.shape)
+        for name, t in zip(graph.input_names, graph.inputs, strict=True)
     }
     expected = nnef_grad.evaluate(graph, arrays)["y"]
     joined = prune(join_products(graph))

@@ -29,10 +29,10 @@ def erf() -> Graph:
     """The graph of the text; reading it would put a rational function there."""
     made = nnef_grad.loads(TEXT.replace("tract_core_erf", "exp"))
     external, _ = made.operations
-    x, y = external.outputs[0], Tensor("y", "scalar", (2, 3))
+    x, y = external.outputs[0], Tensor("scalar", (2, 3))
     declaration = replace(tract_library()["tract_core_erf"], body=None)
     own = Operation(declaration, (x,), {}, (y,))
-    return Graph("net", (x,), (y,), (external, own))
+    return Graph("net", (x,), (y,), (external, own), {x: "x", y: "y"})
 
 
 def test_the_registry_of_an_operation_is_named_in_place_of_a_declaration() -> None:

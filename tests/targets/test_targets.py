@@ -31,10 +31,10 @@ def evaluated(
 ) -> dict[str, Any]:
     """The outputs; integers are fed as numbers where they have become scalars."""
     fed = {
-        t.name: values.inputs[t.name].astype(np.float64)
+        name: values.inputs[name].astype(np.float64)
         if t.dtype == "scalar"
-        else values.inputs[t.name]
-        for t in graph.inputs
+        else values.inputs[name]
+        for name, t in zip(graph.input_names, graph.inputs, strict=True)
     }
     return nnef_grad.evaluate(graph, fed, {**values.variables, **data})
 
@@ -69,9 +69,9 @@ def test_the_interface_stays() -> None:
     backward = nnef_grad.differentiate(nnef_grad.loads(text)).graph
     for target in LOWERED:
         lowered = nnef_grad.lower(backward, target).graph
-        assert [t.name for t in lowered.inputs] == ["x", "grad_y"]
-        assert [t.name for t in lowered.outputs] == ["grad_x", "grad_w"]
-        assert [t.name for t in lowered.variables] == ["w"]
+        assert lowered.input_names == ("x", "grad_y")
+        assert lowered.output_names == ("grad_x", "grad_w")
+        assert [*lowered.labels] == ["w"]
 
 
 def test_the_default_target_changes_nothing() -> None:

@@ -434,7 +434,7 @@ def test_the_first_of_several_maxima_is_taken(settings: str) -> None:
         nnef_grad.loads(model(f"max_pool(x, {settings})", x=[1, 1, 4, 4]))
     ).graph
     (_, seed) = graph.inputs
-    inputs = {"x": np.zeros((1, 1, 4, 4)), seed.name: np.ones(seed.shape)}
+    inputs = {"x": np.zeros((1, 1, 4, 4)), "grad_y": np.ones(seed.shape)}
     expected = nnef_grad.evaluate(graph, inputs)["grad_x"]
     for target in LOWERED:
         lowered = nnef_grad.lower(graph, target)

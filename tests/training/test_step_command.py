@@ -145,10 +145,10 @@ def test_a_folder_for_a_runtime_that_keeps_nothing() -> None:
     result = run("model", "-o", "step", *words, "--target", "onnx")
     assert result.exit_code == 0, result.stderr
     graph, data = nnef_grad.load("step"), nnef_grad.load_data("step")
-    assert [t.name for t in graph.inputs][:4] == [
+    assert graph.input_names[:4] == (
         *("x", "target_logits"),
         *("learning_rate", "weight1"),
-    ]
+    )
     assert {*data} == {"weight1", "bias1", "weight2", "bias2"}
 
 
@@ -157,7 +157,7 @@ def test_a_pair_of_documents() -> None:
     assert result.exit_code == 0, result.stderr
     assert nnef_grad.load("step").name == "net_accumulate"
     assert nnef_grad.load("step/apply").name == "net_apply"
-    assert [t.name for t in nnef_grad.load("step/apply").inputs] == ["learning_rate"]
+    assert nnef_grad.load("step/apply").input_names == ("learning_rate",)
 
 
 def test_warnings_reach_stderr() -> None:

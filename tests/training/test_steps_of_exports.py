@@ -106,7 +106,7 @@ def step_for_tract(
     return nnef_grad.training_step(
         graph,
         data=nnef_grad.load_data(folder),
-        loss={t.name: "mean_squared_error" for t in graph.outputs},
+        loss=dict.fromkeys(graph.output_names, "mean_squared_error"),
         target="tract",
         **{"optimizer": "sgd", **options},
     )
@@ -115,15 +115,17 @@ def step_for_tract(
 def batches(step: nnef_grad.Step) -> Iterator[Batch]:
     """Random inputs and targets. Integers of the model may be scalars of the step."""
     random = np.random.default_rng(0)
-    integers = {t.name for t in step.model.inputs if t.dtype == "integer"}
+    model = step.model
+    inputs = zip(model.input_names, model.inputs, strict=True)
+    integers = {name for name, t in inputs if t.dtype == "integer"}
     others = {"learning_rate", *step.labels}
     for _ in range(STEPS):
         yield {
-            t.name: random.integers(0, 5, t.shape)
-            if t.name in integers
+            name: random.integers(0, 5, t.shape)
+            if name in integers
             else random.standard_normal(t.shape)
-            for t in step.graph.inputs
-            if t.name not in others
+            for name, t in zip(step.inputs, step.graph.inputs, strict=True)
+            if name not in others
         }
 
 
@@ -138,7 +140,8 @@ def in_tract(
     save_step(step, folder)
     model = tract.nnef().load(str(folder))
     names = [model.input_name(i) for i in range(model.input_count())]
-    types = {t.name: DTYPES[t.dtype] for t in step.graph.inputs}
+    inputs = zip(step.inputs, step.graph.inputs, strict=True)
+    types = {name: DTYPES[t.dtype] for name, t in inputs}
     runnable = model.into_runnable()
     stored = nnef_grad.load_data(folder)
     state = {name: stored[name] for name in step.state}
@@ -203,7 +206,8 @@ def test_gradients_have_the_names_of_torch() -> None:
     module = Tones(data)
     backward = nnef_grad.differentiate(graph, wrt="variables")
     random = np.random.default_rng(0)
-    feeds = {t.name: random.standard_normal(t.shape) for t in backward.graph.inputs}
+    inputs = zip(backward.graph.input_names, backward.graph.inputs, strict=True)
+    feeds = {name: random.standard_normal(t.shape) for name, t in inputs}
     found = nnef_grad.evaluate(backward, feeds, data)
     module(torch.tensor(feeds["sound"])).backward(torch.tensor(feeds["grad_scores"]))
     named = {graph.labels[name]: found[g] for name, g in backward.gradients.items()}

@@ -89,7 +89,7 @@ class Reading(Evaluator):
         self.unroll = unroll
         self.is_in_loop = False
         self.warnings: list[Problem] = []
-        self.numbers: set[str] = set()
+        self.numbers: set[Tensor] = set()
         self.failed: set[str] = set()
         self.fitting = Fitting(self)
 
@@ -409,7 +409,7 @@ class Reading(Evaluator):
         label = self._label(value)
         if label is None or self.stored is None or label not in self.stored:
             return None
-        self.numbers.add(value.name)
+        self.numbers.add(value)
         return as_array(self.stored[label])
 
     def _label(self, value: Any) -> str | None:

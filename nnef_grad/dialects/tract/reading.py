@@ -21,9 +21,7 @@ from nnef_grad.errors import (
     nested_too_deeply,
     suggestion,
 )
-from nnef_grad.graph import names
-from nnef_grad.graph.ir import Graph, Shape, Tensor
-from nnef_grad.graph.passes import count_uses
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import EXTENSIONS, version_problems
 from nnef_grad.language.library import standard
@@ -190,19 +188,17 @@ class _GraphBody:
             raise InvalidGraphError.collect(self.problems)
         emitter = self.reading.emitter
         outputs = tuple(map(self._output, self.definition.results))
-        graph = Graph(
+        operations = self._operations(outputs)
+        reserved = [*self.scope, *self.declared]
+        return Graph(
             self.definition.name,
             tuple(self.scope[p.name] for p in self.definition.parameters),
             outputs,
-            tuple(emitter.operations),
+            operations,
+            emitter.assigned_names(operations, reserved),
             declared=self.declared - {*standard()},
             warnings=tuple(sorted(self.reading.warnings, key=Problem.position)),
         )
-        graph = _without_numbers(graph, self.reading.numbers)
-        if emitter.hints:
-            reserved = [*self.scope, *self.declared]
-            names.assign_names(graph, emitter.hints, emitter.pinned, reserved)
-        return graph
 
     def _run(self, place: int, statement: syntax.Assignment) -> None:
         failed = True
@@ -235,10 +231,8 @@ class _GraphBody:
             )
             raise InvalidGraphError(message, target.span)
         for name, part in unpack(target, value):
-            if isinstance(part, Tensor) and part.name not in emitter.pinned:
-                is_last = self.last[name] == place
-                if is_last and part.name in emitter.hints:
-                    emitter.pinned[part.name] = name
+            if isinstance(part, Tensor) and self.last[name] == place:
+                emitter.names.setdefault(part, name)
             self.scope[name] = part
 
     def _check_external(self, statement: syntax.Assignment) -> None:
@@ -277,15 +271,11 @@ class _GraphBody:
         self.scope[result.name] = tensor
         return tensor
 
-
-def _without_numbers(graph: Graph, read: Collection[str]) -> Graph:
-    """The graph without the variables that were read as numbers and nothing else."""
-    uses = count_uses(graph)
-    kept = [
-        op
-        for op in graph.operations
-        if op.name != "variable"
-        or op.outputs[0].name not in read
-        or uses[op.outputs[0].name]
-    ]
-    return replace(graph, operations=tuple(kept))
+    def _operations(self, outputs: Collection[Tensor]) -> tuple[Operation, ...]:
+        """The operations without the variables that were read as numbers and nothing
+        else.
+        """
+        operations = self.reading.emitter.operations
+        used = {tensor for op in operations for tensor in op.inputs}
+        gone = self.reading.numbers.difference(used, outputs)
+        return tuple([op for op in operations if gone.isdisjoint(op.outputs)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from nnef_tools.io.onnx import Writer
 from onnx.helper import make_tensor_value_info
 
 from nnef_grad.errors import UsageError
-from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import Array, Data, to_nnef_tools
 from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.model import declared_variables
@@ -42,7 +41,7 @@ def write(graph: Graph, path: PathLike, data: Data, *, overwrite: bool) -> None:
             source = to_nnef_tools(lowered.graph, given)
             Writer()(Converter()(source), os.fspath(draft))
             model = onnx.load(draft)
-            _declare_inputs(model.graph, lowered.graph.inputs)
+            _declare_inputs(model.graph, lowered.graph)
             onnx.save(model, draft)
         commit(draft, place, overwrite=overwrite)
 
@@ -70,16 +69,15 @@ _ELEMENTS = {
 }
 
 
-def _declare_inputs(graph: Any, inputs: Iterable[Tensor]) -> None:
+def _declare_inputs(written: Any, graph: Graph) -> None:
     """Declares all inputs of the signature, and nothing else. The writer leaves out those
     that no operation reads, which callers feed nevertheless; and it lists variables,
     which a runtime could not fold if a caller might replace them.
     """
-    declared = {fed.name: fed for fed in graph.input}
+    declared = {fed.name: fed for fed in written.input}
     made = [
-        declared.get(x.name)
-        or make_tensor_value_info(x.name, _ELEMENTS[x.dtype], x.shape)
-        for x in inputs
+        declared.get(name) or make_tensor_value_info(name, _ELEMENTS[x.dtype], x.shape)
+        for name, x in zip(graph.input_names, graph.inputs, strict=True)
     ]
-    del graph.input[:]
-    graph.input.extend(made)
+    del written.input[:]
+    written.input.extend(made)

@@ -70,14 +70,14 @@ def arrive(module: Any, given: Any) -> Arrival:
     with watch("export, read"):
         model = interop.from_torch(module, given)
     fed = inputs_of(module, given)
-    wanted = [t.name for t in model.graph.inputs if fed[t.name].is_floating_point()]
+    wanted = [n for n in model.graph.input_names if fed[n].is_floating_point()]
     with watch("differentiate"):
         backward = nnef_grad.differentiate(model.graph, wrt=[*model.trainable, *wanted])
     precise, seeds = gradients_by_torch(module, given, torch.float64)
     single, _ = gradients_by_torch(module, given, torch.float32)
-    outputs = zip(model.graph.outputs, seeds, strict=True)
+    outputs = zip(model.graph.output_names, seeds, strict=True)
     feeds = {name: x.numpy() for name, x in fed.items()}
-    feeds |= {backward.seeds[t.name]: s for t, s in outputs if t.name in backward.seeds}
+    feeds |= {backward.seeds[n]: s for n, s in outputs if n in backward.seeds}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "backward.onnx"
         with watch("lower, write"):

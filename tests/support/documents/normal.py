@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import nnef_grad
@@ -21,20 +21,24 @@ Normal = dict[str, Any]
 def of_ours(graph: nnef_grad.Graph, *, shapes: bool = True) -> Normal:
     """The form of one of our graphs, with or without the shapes of its tensors."""
     numbers = _Numbers()
+
+    def number(tensor: nnef_grad.Tensor) -> str:
+        return numbers[graph.names[tensor]]
+
     operations = [
         _operation(
             op.name,
             op.dtype,
             [
-                _ours(p.type, o, numbers)
+                _ours(p.type, o, number)
                 for p, o in zip(op.definition.operands, op.operands, strict=True)
             ],
             {
-                p.name: _ours(p.type, op.settings[p.name], numbers)
+                p.name: _ours(p.type, op.settings[p.name], number)
                 for p in op.definition.attributes
             },
             [
-                _ours(r.type, value, numbers)
+                _ours(r.type, value, number)
                 for r, value in zip(op.definition.results, op.results, strict=True)
             ],
         )
@@ -42,13 +46,13 @@ def of_ours(graph: nnef_grad.Graph, *, shapes: bool = True) -> Normal:
     ]
     return _graph(
         graph.name,
-        [t.name for t in graph.inputs],
-        [t.name for t in graph.outputs],
+        graph.input_names,
+        graph.output_names,
         operations,
         numbers,
         {
-            t.name: (t.dtype, list(t.shape) if shapes else None)
-            for t in graph.tensors.values()
+            name: (t.dtype, list(t.shape) if shapes else None)
+            for name, t in graph.tensors.items()
         },
     )
 
@@ -98,8 +102,8 @@ def _operation(
 
 def _graph(
     name: str,
-    inputs: list[str],
-    outputs: list[str],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
     operations: list[dict[str, Any]],
     numbers: _Numbers,
     tensors: Mapping[str, tuple[str, list[int] | None]],
@@ -113,14 +117,14 @@ def _graph(
     }
 
 
-def _ours(type_: Type, value: Any, numbers: _Numbers) -> Any:
+def _ours(type_: Type, value: Any, number: Callable[[nnef_grad.Tensor], str]) -> Any:
     if isinstance(value, nnef_grad.Tensor):
-        return numbers[value.name]
+        return number(value)
     if isinstance(type_, ArrayType):
-        return [_ours(type_.item, item, numbers) for item in value]
+        return [_ours(type_.item, item, number) for item in value]
     if isinstance(type_, TupleType):
         return tuple(
-            _ours(t, item, numbers) for t, item in zip(type_.items, value, strict=True)
+            _ours(t, item, number) for t, item in zip(type_.items, value, strict=True)
         )
     return _literal(value)
 

@@ -189,7 +189,7 @@ def _beside_torch(
         v.double().requires_grad_() if v.is_floating_point() else v for v in values
     ]
     results = _flat(module(*given))
-    names = [t.name for t in graph.outputs]
+    names = graph.output_names
     random = torch.Generator().manual_seed(2)
     cotangents = {
         f"grad_{name}": torch.randn(r.shape, generator=random).double()
@@ -218,12 +218,12 @@ def _beside_torch(
         gradient = elements.gradient(data)
         if gradient is not None:
             expected[f"grad_{name}"] = gradient
-    known = {t.name for t in backward.outputs}
+    known = {*backward.output_names}
     return Export(
         folder,
         graph,
         backward,
-        {t.name: feeds[t.name] for t in (*graph.inputs, *backward.inputs)},
+        {name: feeds[name] for name in (*graph.input_names, *backward.input_names)},
         outputs,
         {n: g for n, g in expected.items() if n in known},
     )
@@ -233,14 +233,14 @@ def _trained(graph: nnef_grad.Graph, folder: Path) -> Iterator[tuple[str, Array]
     """The variables that results depend on, but for those of zeros alone, which are
     states at the beginning.
     """
-    data, live = stored_values(graph, folder), {t.name for t in graph.outputs}
+    data, live = stored_values(graph, folder), {*graph.outputs}
     for op in reversed(graph.operations):
-        if live.intersection(t.name for t in op.outputs):
-            live.update(t.name for t in op.inputs)
+        if live.intersection(op.outputs):
+            live.update(op.inputs)
             if op.name == "variable":
                 array = data[op.attributes["label"]]
                 if array.any():
-                    yield op.outputs[0].name, array.astype(float)
+                    yield graph.names[op.outputs[0]], array.astype(float)
 
 
 def _array(gradient: Tensor | None, like: Tensor) -> Array:

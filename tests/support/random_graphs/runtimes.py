@@ -56,7 +56,7 @@ def example(graph: RandomGraph, target: str) -> Example | None:
         lowered = nnef_grad.lower(found, target)
     except nnef_grad.UnsupportedError:
         return None
-    fed = retyped({t.name: inputs[t.name] for t in lowered.graph.inputs}, lowered.graph)
+    fed = retyped({n: inputs[n] for n in lowered.graph.input_names}, lowered.graph)
     labels = {str(op.attributes.get("label")) for op in lowered.graph.operations}
     data = {k: v for k, v in {**variables, **lowered.data}.items() if k in labels}
     return Example(Case(nnef_grad.dumps(lowered.graph), fed, data), expected)
@@ -75,10 +75,10 @@ def _inputs(graph: RandomGraph, backward: nnef_grad.Graph) -> dict[str, Array]:
     generator = np.random.default_rng(len(graph.text))
     known = _numbers(graph.feeds)
     return {
-        t.name: known[t.name]
-        if t.name in known
-        else rounded(generator.standard_normal(t.shape))
-        for t in backward.inputs
+        name: known[name]
+        if name in known
+        else rounded(generator.standard_normal(backward.tensors[name].shape))
+        for name in backward.input_names
     }
 
 

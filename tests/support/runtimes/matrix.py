@@ -92,7 +92,7 @@ def example(
 
 def retyped(inputs: Mapping[str, Array], graph: nnef_grad.Graph) -> dict[str, Array]:
     """Integers as numbers where they have become scalars."""
-    scalars = {tensor.name for tensor in graph.inputs if tensor.dtype == "scalar"}
+    scalars = {graph.names[t] for t in graph.inputs if t.dtype == "scalar"}
     return {
         name: array.astype(np.float64) if name in scalars else array
         for name, array in inputs.items()

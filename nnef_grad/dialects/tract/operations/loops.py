@@ -13,7 +13,7 @@ from nnef_grad.dialects.tract.values import is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.graph.loops import Collected, Loop, Way, external
-from nnef_grad.graph.names import NameSupply, assign_names
+from nnef_grad.graph.names import NameSupply
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.shape import with_extent
 
@@ -239,15 +239,17 @@ class _Kept:
         with reading.emitting(emitter):
             inputs, given = self._inputs(emitter)
             results = reading.results_of(self.fragment, given, str, self.step.span)
-            new = [self._pinned(emitter, results[name], name) for name in self.next]
+            new = {n: self._pinned(emitter, results[n], n) for n in self.next}
+            # A state that is collected too is the same tensor, even if it is a copy.
             parts = [
-                self._row(emitter, results[name], name, way.axis)
+                self._row(emitter, new.get(name, results[name]), name, way.axis)
                 for name, way in self.gathered.items()
             ]
-        outputs = tuple(dict.fromkeys([*new, *parts]))
-        body = Graph(self.fragment.name, inputs, outputs, tuple(emitter.operations))
-        names = [t.name for t in inputs] + [r.name for r in self.fragment.results]
-        assign_names(body, emitter.hints, emitter.pinned, names)
+        outputs = tuple(dict.fromkeys([*new.values(), *parts]))
+        operations = tuple(emitter.operations)
+        reserved = [*emitter.names.values(), *(r.name for r in self.fragment.results)]
+        names = emitter.assigned_names(operations, reserved)
+        body = Graph(self.fragment.name, inputs, outputs, operations, names)
         places = [
             Collected(outputs.index(part), way)
             for part, way in zip(parts, self.gathered.values(), strict=True)
@@ -257,24 +259,21 @@ class _Kept:
 
     def _inputs(self, emitter: Emitter) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
         """The inputs of the body, and the values of its parameters."""
-        whole = {**self.full, **self.states}
-        inputs = [Tensor(name, x.dtype, x.shape) for name, x in whole.items()]
-        supply = NameSupply([p.name for p in self.fragment.parameters])
-        views = dict[str, tuple[Tensor, Shape]]()
+        parameters = [p.name for p in self.fragment.parameters]
+        supply, views = NameSupply(parameters), dict[str, Shape]()
+        inputs: dict[str, Tensor] = {}
+        for name, x in {**self.full, **self.states}.items():
+            inputs[name] = _input(emitter, name, x.dtype, x.shape)
         for name, (x, axis, chunk) in self.scanned.items():
-            shape = with_extent(x.shape, axis, abs(chunk))
-            if abs(chunk) == 1:
-                inputs.append(Tensor(name, x.dtype, shape))
-                continue
-            row = Tensor(supply.fresh(f"{name}_row"), x.dtype, _with_axis(shape, axis))
-            inputs.append(row)
-            views[name] = row, shape
-        for tensor in inputs:
-            emitter.append(external(tensor))
-        given: dict[str, Any] = {**self.known, **{t.name: t for t in inputs}}
-        for name, (row, shape) in views.items():
-            given[name] = self.step.reshaped(row, shape, name)
-        return tuple(inputs), {p.name: given[p.name] for p in self.fragment.parameters}
+            shape, own = with_extent(x.shape, axis, abs(chunk)), name
+            if abs(chunk) != 1:
+                views[name] = shape
+                shape, own = _with_axis(shape, axis), supply.fresh(f"{name}_row")
+            inputs[name] = _input(emitter, own, x.dtype, shape)
+        given: dict[str, Any] = {**self.known, **inputs}
+        for name, shape in views.items():
+            given[name] = self.step.reshaped(inputs[name], shape, name)
+        return tuple(inputs.values()), {name: given[name] for name in parameters}
 
     def _pinned(self, emitter: Emitter, value: Any, name: str) -> Tensor:
         """A result under its name: a copy, if the tensor has another one."""
@@ -309,6 +308,14 @@ class _Kept:
             "slice", whole, hint="last", axes=[axis], begin=[place], end=[place + 1]
         )
         return self.step.reshaped(part, self.parts[name])
+
+
+def _input(emitter: Emitter, name: str, dtype: str, shape: Shape) -> Tensor:
+    """A new input of a body, which is called so."""
+    made = Tensor(dtype, shape)
+    emitter.names[made] = name
+    emitter.append(external(made))
+    return made
 
 
 def _with_axis(shape: Shape, axis: int) -> Shape:

@@ -1,0 +1,41 @@
+"""What was found before, kept for the whole process.
+
+Little is: graphs are made of the same few operations again and again, within one compilation
+and from one to the next, and what a declaration, a shape function, a cost or the tables of the
+grammar say of an operation depends on nothing but what it is asked for by. All else that the
+compiler remembers belongs to one compilation, and goes with it.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Memo(Generic[Key, Value]):
+    """Values by keys, at most so many.
+
+    Threads may share it: a value is never changed, and two threads that find one at once
+    find the same. When it is full, it begins anew with another dictionary: one thread may
+    look into what another one drops.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[Key, Value] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, key: Key) -> Value | None:
+        """The value that is kept for a key, if there is one."""
+        return self._known.get(key)
+
+    def keep(self, key: Key, value: Value) -> Value:
+        """Keeps a value, and returns it."""
+        if len(self._known) >= self._most:
+            self._known = {}
+        self._known[key] = value
+        return value
