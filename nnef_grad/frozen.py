@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 Class = TypeVar("Class")
 
@@ -42,7 +42,7 @@ def identified(cls: type[Class]) -> type[Class]:
     Its `__init__` writes to the slots themselves: that of `dataclass(frozen=True)` takes
     three times as long.
     """
-    made = dataclass(cls, slots=True, eq=False, init=False)
+    made = dataclass(cls, frozen=True, slots=True, eq=False)
     given = [f for f in fields(made) if f.init]  # type: ignore[arg-type]
     parameters = [f.name if f.default is MISSING else f"{f.name}=None" for f in given]
     lines = [f"write_{f.name}(self, {f.name})" for f in given]
@@ -54,10 +54,4 @@ def identified(cls: type[Class]) -> type[Class]:
     head = f"def __init__(self, {', '.join(parameters)}):"
     exec("\n    ".join([head, *lines]), writers)
     made.__init__ = writers["__init__"]  # type: ignore[method-assign]
-    made.__setattr__ = made.__delattr__ = _refuse  # type: ignore[method-assign]
     return made
-
-
-def _refuse(self: object, name: str, *value: object) -> NoReturn:
-    message = f"a {type(self).__name__} is frozen: make another one, with replace()"
-    raise FrozenInstanceError(message)

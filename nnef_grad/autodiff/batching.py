@@ -45,6 +45,7 @@ def batch(
         NoDerivativeError: an operation on the way has no form for many values at once.
     """
     graph = _decompose_unknown(graph, input, emit.opset)
+    emit.names.update(graph.names)
     many = {input: values}
     for operation in graph.operations:
         if operation.name == "copy" and operation.operands[0] in many:

@@ -8,7 +8,7 @@ received from their other uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -34,7 +34,7 @@ from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.build.rule_results import is_reducible
-from nnef_grad.build.simplify import simplify
+from nnef_grad.build.simplify import simplify, without_detours
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import (
     InvalidGraphError,
@@ -134,10 +134,11 @@ class _Sweep:
 
     def __post_init__(self) -> None:
         opset = self.rules.opset.extended(self.graph.fragments)
-        self.supply = NameSupply(self.graph.tensors)
-        self.graph, self.activity = self._decompose(self.graph)
-        self.confinement = Confinement()
         named = frozenset((*self.wrt, *self.stopped))
+        self.graph = without_detours(self.graph, named)
+        self.supply = NameSupply(self.graph.tensors)
+        self.graph, self.activity = self._decompose(self.graph, named)
+        self.confinement = Confinement()
         self.emit = Emitter(opset, self.graph.names, simplify, self.confinement, named)
         for operation in self.graph.operations:
             self.emit.append(operation)
@@ -147,12 +148,11 @@ class _Sweep:
         self.reductions = 0
         self.undone: list[tuple[Tensor, Broadcast]] = []
 
-    def _decompose(self, graph: Graph) -> tuple[Graph, Activity]:
+    def _decompose(self, graph: Graph, named: Set[Tensor]) -> tuple[Graph, Activity]:
         """The graph with those operations on the way decomposed that are differentiated
         so, and its activity. What they are made of may be decomposed in its turn, and
         shares no tensor that the user named: its gradient is that of its own uses.
         """
-        named = {*self.wrt, *self.stopped}
         while True:
             activity = find_activity(
                 graph, self.wrt, self.outputs, self.rules, self.stopped

@@ -7,7 +7,7 @@ that turn out not to pay are taken back when the graph is whole: see `restore`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,7 +23,8 @@ from nnef_grad.graph.ir import (
     shape_of,
     tensors,
 )
-from nnef_grad.graph.passes import count_uses, prune
+from nnef_grad.graph.names import substitute
+from nnef_grad.graph.passes import count_uses, prune, without_needless
 from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.elementwise import broadcast, fits_into
 from nnef_grad.ops.parts import inside, slice_positions
@@ -93,6 +94,41 @@ def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
     if not is_restored:
         return graph
     return prune(replace(graph, operations=tuple(operations)))
+
+
+def without_detours(graph: Graph, kept: Set[Tensor] = frozenset()) -> Graph:
+    """The graph with tensors in the places of what two transpositions, or two changes of
+    shape, make the same of them again: in a document of a dialect, filters go such a way.
+
+    Args:
+        graph: a graph.
+        kept: tensors that stay where they are.
+    """
+    kept, made_by = kept | {*graph.outputs}, dict[Tensor, Operation]()
+    sources: dict[Tensor, Tensor] = {}
+    operations = []
+    for operation in graph.operations:
+        operation = substitute(operation, sources)
+        operations.append(operation)
+        if operation.name in ("transpose", "reshape"):
+            (result,), (x,) = operation.outputs, operation.operands
+            made = made_by.get(x) if isinstance(x, Tensor) and x not in kept else None
+            if made and result not in kept and _undoes(operation, made):
+                sources[result] = made.inputs[0]
+            made_by[result] = operation
+    if not sources:
+        return graph
+    return without_needless(replace(graph, operations=tuple(operations)), graph)
+
+
+def _undoes(operation: Operation, made: Operation) -> bool:
+    """Whether an operation takes back what made its operand."""
+    if operation.name != made.name or not made.inputs:
+        return False
+    if operation.name == "reshape":
+        return operation.outputs[0].shape == made.inputs[0].shape
+    order = [made.attributes["axes"][axis] for axis in operation.attributes["axes"]]
+    return order == [*range(made.inputs[0].rank)]
 
 
 def _literal(operand: Operand, value: float) -> bool:

@@ -46,6 +46,18 @@ def prune(graph: Graph) -> Graph:
     return replace(graph, operations=tuple(reversed(kept)))
 
 
+def without_needless(after: Graph, before: Graph) -> Graph:
+    """The graph without operations whose results were used before a pass, and are not any
+    more.
+    """
+    used = {op.outputs for op in prune(after).operations}
+    were = {op.outputs for op in prune(before).operations}
+    operations = [
+        op for op in after.operations if op.outputs in used or op.outputs not in were
+    ]
+    return replace(after, operations=tuple(operations))
+
+
 def _narrowed(operation: Operation, needed: Collection[Tensor]) -> Operation:
     """A loop without what is for none of the needed results: the same operation, if all of
     it is for these. What it scans gives the number of its steps: one of it stays.

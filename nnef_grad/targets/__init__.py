@@ -19,6 +19,7 @@ from typing import NamedTuple
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.build.loops import has_open_count
+from nnef_grad.build.simplify import without_detours
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
@@ -100,7 +101,7 @@ def lower(graph: Graph, target: str) -> Lowered:
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in TARGETS[target]))
     if not runtimes:
         return Lowered(_without_loops(graph))
-    common = CommonSubset(runtimes)
+    graph, common = without_detours(graph), CommonSubset(runtimes)
     if not common.registries:
         titles = " and ".join(runtime.title for runtime in runtimes)
         refuse_symbols(graph, f"{titles} cannot run", UnsupportedError)

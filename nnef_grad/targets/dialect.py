@@ -11,6 +11,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import instantiate_body
 from nnef_grad.build.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
+from nnef_grad.graph.passes import without_needless
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
@@ -22,7 +23,8 @@ def in_dialect(graph: Graph) -> Graph:
     """A graph for the printer: what its text means in the dialect is what the graph given
     computes. It is not to be evaluated: a deconvolution has the dialect's filter.
     """
-    return put_bodies(graph, [_spelling(op) for op in graph.operations])
+    spelled = put_bodies(graph, [_spelling(op) for op in graph.operations])
+    return graph if spelled is graph else without_needless(spelled, graph)
 
 
 def _spelling(operation: Operation) -> Decompose | None:

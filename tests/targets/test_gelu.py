@@ -38,16 +38,17 @@ def test_the_derivative_of_gelu_has_its_probability(target: str) -> None:
     np.testing.assert_allclose(found, expected, atol=2e-8)
 
 
-def test_another_derivative_of_gelu_stays() -> None:
-    """A rule of the user's is computed as it is written."""
+@pytest.mark.parametrize(("divided", "slope"), [(2.0, 3.0), (1.0, 0.39)])
+def test_another_derivative_of_gelu_stays(divided: float, slope: float) -> None:
+    """A rule of the user's is computed as it is written, however near it is to ours."""
     rules = nnef_grad.Rules()
 
     @rules.vjp("gelu")
     def straight(emit: Any, operation: Any, dy: Any) -> list[Any]:
         (x,), (y,) = operation.operands, operation.outputs
         small = emit("lt", emit("sqr", x), 0.5)
-        divisor = emit("select", small, 2.0, x)
-        series = emit("add", 0.5, emit("mul", x, 3.0))
+        divisor = emit("select", small, divided, x)
+        series = emit("add", 0.5, emit("mul", x, slope))
         return [emit("mul", dy, emit("select", small, series, emit("div", y, divisor)))]
 
     graph = nnef_grad.loads(GELU)

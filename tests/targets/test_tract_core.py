@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from support.checks import document
 from support.rereading import reread
-from support.runtimes import needs
+from support.runtimes import Stored, compare, needs, run
 from support.runtimes.cases import Case
 from support.runtimes.matrix import Example, retyped, verdicts
 
@@ -60,10 +62,59 @@ def written(text: str) -> list[str]:
 
 
 def test_gradients_of_rows_are_added_where_they_are_from() -> None:
-    assert written(LOOKUP)[-2:] == [
+    """The indices are in range, as the rows are read, too."""
+    read = LOOKUP.replace("y = gather(w, i)", "t = gather(w, i);\ny = sqr(t)")
+    assert written(read)[-2:] == [
         "grad_w_zeros = tract_core_broadcast(0.0, shape = [5, 4]);",
-        "grad_w = tract_core_scatter_nd(grad_w_zeros, column_y, rows_y, reduction = 'add');",
+        "grad_w = tract_core_scatter_nd(grad_w_zeros, column_t, rows_t, reduction = 'add');",
     ]
+
+
+ONE_HOT = document(
+    """
+    i = external<integer>(shape = [3, 1]);
+    r = external(shape = [3, 2]);
+    positions = constant(shape = [1, 4], value = [0.0, 1.0, 2.0, 3.0]);
+    index = cast<scalar>(i);
+    taken = eq(index, positions);
+    onehot = select(taken, 1.0, 0.0);
+    y = matmul(onehot, r, transposeA = true);
+    """,
+    "i, r",
+)
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 1], [0, -1, 1], [3, 9, 4]])
+def test_rows_out_of_range_are_added_nowhere(rows: list[int], tmp_path: Path) -> None:
+    """tract would end the process."""
+    needs("tract")
+    graph = nnef_grad.loads(ONE_HOT)
+    lowered = lower(graph, "tract")
+    assert "scatter_nd" in nnef_grad.dumps(lowered.graph)
+    inputs = {
+        "i": np.array(rows).reshape(3, 1),
+        "r": np.arange(6, dtype=np.float32).reshape(3, 2) + 1,
+    }
+    nnef_grad.save(lowered.graph, tmp_path / "model", data=lowered.data)
+    (outcome,) = run("tract", [Stored(tmp_path / "model", inputs)])
+    assert compare(outcome, nnef_grad.evaluate(graph, inputs)).word == "ok"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("1.0, 2.0, 3.0", "1.0, 3.0, 2.0"),
+        ("1.0, 0.0)", "2.0, 0.0)"),
+        (", transposeA = true", ""),
+    ],
+)
+def test_other_products_stay(old: str, new: str) -> None:
+    text = ONE_HOT.replace(old, new)
+    if "transposeA" not in text:
+        text = text.replace("shape = [3, 2]", "shape = [4, 2]")
+    assert "scatter_nd" not in nnef_grad.dumps(
+        lower(nnef_grad.loads(text), "tract").graph
+    )
 
 
 def test_integers_stay_integers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from nnef_grad.dialects.tract.step import Step, expansion
@@ -43,9 +44,10 @@ def _turned(step: Step, weight: Any, groups: int) -> Any:
         return step.transposed(weight, [1, 0, *range(2, 2 + len(size))], "filter")
     if given == 1 and made == groups:
         return weight
-    parts = step.reshaped(weight, [groups, made // groups, given, *size], "groups")
-    order = [0, 2, 1, *range(3, 3 + len(size))]
-    moved = step.transposed(parts, order, "exchanged")
+    # The spatial axes go as one, as where the dialect is written.
+    shape = [groups, made // groups, given, prod(size)]
+    parts = step.reshaped(weight, shape, "groups")
+    moved = step.transposed(parts, [0, 2, 1, 3], "exchanged")
     return step.reshaped(moved, [groups * given, made // groups, *size], "filter")
 
 
