@@ -7,14 +7,20 @@ knows, is simplified each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from nnef_grad.build.arguments import Call, map_tensors, settings_key
+from nnef_grad.build.arguments import Call, settings_key
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
+from nnef_grad.graph.ir import Operand, Operation, Result, Tensor, tensors
+from nnef_grad.language.syntax import Fragment
 from nnef_grad.source import Span
 
+# What stands for the tensors of a body, and its literals, by number.
+Values = dict[Any, Any]
+Take = Callable[[Values], "tuple[Any, ...]"]
 # The longest name that gets further words.
 LONG_NAME = 60
 # The end of the name of a value inside a body, in the hint for a step on the way to it.
@@ -25,17 +31,27 @@ class Step(NamedTuple):
     """An operation of a body.
 
     Attributes:
-        operation: the operation.
+        definition: its declaration.
+        operands: takes its operands from the values of the body.
+        attributes: its attributes.
+        dtype: what `?` stands for.
         settings: its `settings_key`.
         shapes: for each result its shape, or a tuple of shapes.
-        hints: for each result the name of a value inside the body, which may be followed by
-            MARK and words for a step on the way to the value.
+        results: the results that it has in the body.
+        hints: for each result the name of a value inside the body, and words for a step on
+            the way to the value.
+        span: its place in the source.
     """
 
-    operation: Operation
+    definition: Fragment
+    operands: Take
+    attributes: Mapping[str, Any]
+    dtype: str | None
     settings: str
     shapes: tuple[Any, ...]
-    hints: tuple[str, ...]
+    results: tuple[Result, ...]
+    hints: tuple[tuple[str, str], ...]
+    span: Span | None
 
 
 class Body(NamedTuple):
@@ -43,13 +59,16 @@ class Body(NamedTuple):
 
     Attributes:
         inputs: tensors that stand for any of their data types and shapes.
+        literals: those among the operands and the results.
         steps: the operations, in order.
-        results: what is returned: tensors and numbers, in nested tuples.
+        results: takes what is returned from the values: tensors and numbers, in nested
+            tuples.
     """
 
     inputs: tuple[Tensor, ...]
+    literals: tuple[Any, ...]
     steps: tuple[Step, ...]
-    results: tuple[Any, ...]
+    results: Take
 
 
 def body_of(
@@ -59,15 +78,27 @@ def body_of(
     called: Callable[[Tensor], str],
 ) -> Body:
     """The body that operations are; `called` says what their results are called in it."""
+    literals: list[Any] = []
+    steps = [_step(operation, called, literals) for operation in operations]
+    whole = _taker(tuple(results), literals)
+    return Body(tuple(inputs), tuple(literals), tuple(steps), whole)
 
-    def hint(result: Any) -> str:
-        return called(tensors((result,))[0]) if tensors((result,)) else ""
 
-    steps = [
-        Step(op, settings_key(op), _shapes(op.results), tuple(map(hint, op.results)))
-        for op in operations
-    ]
-    return Body(tuple(inputs), tuple(steps), tuple(results))
+def _step(
+    operation: Operation, called: Callable[[Tensor], str], literals: list[Any]
+) -> Step:
+    words = [called(tensors((r,))[0]).partition(MARK) for r in operation.results]
+    return Step(
+        operation.definition,
+        _taker(operation.operands, literals),
+        operation.settings,
+        operation.dtype,
+        settings_key(operation),
+        _shapes(operation.results),
+        operation.results,
+        tuple([(name, suffix) for name, _, suffix in words]),
+        operation.span,
+    )
 
 
 def _shapes(results: Iterable[Any]) -> tuple[Any, ...]:
@@ -81,7 +112,6 @@ def instantiate(
     *,
     naming: Callable[[str], str] | None = None,
     caller: Span | None = None,
-    span: Span | None = None,
     fill: bool = False,
 ) -> tuple[Any, ...] | None:
     """Emits a body for some inputs, and returns its results.
@@ -93,7 +123,6 @@ def instantiate(
         naming: turns the name of a value inside the body into a hint; what emits does so,
             if it is not given.
         caller: the place of what the body is emitted for.
-        span: the place of all that is emitted, if that of the body's operations is not.
         fill: whether a result that is simplified to a number becomes a constant of its
             shape.
 
@@ -102,48 +131,77 @@ def instantiate(
         a name is too long: it would be another one, had the operations been emitted for
         these inputs first.
     """
-    values: dict[Any, Any] = dict(zip(body.inputs, inputs, strict=True))
-    of = values.__getitem__
-    for operation, settings, shapes, hints in body.steps:
-        names = [_named(naming or emit.naming, hint) for hint in hints]
-        if "" in names:
+    naming = naming or emit.naming
+    values: Values = dict(enumerate(body.literals))
+    values.update(zip(body.inputs, inputs, strict=True))
+    for (
+        definition,
+        take,
+        attributes,
+        dtype,
+        settings,
+        shapes,
+        results,
+        words,
+        at,
+    ) in body.steps:
+        hints = _hints(naming, words)
+        if hints is None:
             return None
-        operands = tuple(
-            [
-                values[x] if type(x) is Tensor else map_tensors(of, x)
-                for x in operation.operands
-            ]
-        )
-        call = Call(operation.definition, operands, operation.settings, operation.dtype)
-        place = span or _called_from(operation.span, caller)
-        made = emit.emit_known(call, settings, shapes, tuple(names), place)
-        for result, value in zip(operation.results, made, strict=True):
-            if isinstance(result, tuple):
-                assert isinstance(value, tuple)
-                values.update(zip(result, value, strict=True))
-            elif type(value) is Tensor and value.shape == result.shape:
+        call = Call(definition, take(values), attributes, dtype)
+        span = None if at is None else Span(at.source, at.start, at.end, caller)
+        made = emit.emit_known(call, settings, shapes, hints, span)
+        for result, value in zip(results, made, strict=True):
+            if type(value) is Tensor and value.shape == result.shape:  # type: ignore[union-attr]
                 values[result] = value
+            elif isinstance(result, tuple):
+                values.update(zip(result, value, strict=True))  # type: ignore[arg-type]
             elif fill:
                 values[result] = _filled(emit, value, result)
             else:
                 return None
-    return tuple([map_tensors(of, result) for result in body.results])
+    return body.results(values)
+
+
+def _taker(wanted: tuple[Any, ...], literals: list[Any]) -> Take:
+    """What takes tensors and literals, in nested tuples, from the values of a body. The
+    literals are added to those of the body.
+    """
+    keys = tuple([_key(value, literals) for value in wanted])
+    is_flat = len(keys) > 1 and tuple not in map(type, keys)
+    return itemgetter(*keys) if is_flat else partial(_taken, keys)
+
+
+def _key(value: Any, literals: list[Any]) -> Any:
+    if isinstance(value, tuple):
+        return tuple([_key(item, literals) for item in value])
+    if not isinstance(value, Tensor):
+        literals.append(value)
+    return value if isinstance(value, Tensor) else len(literals) - 1
+
+
+def _taken(keys: tuple[Any, ...], values: Values) -> tuple[Any, ...]:
+    return tuple(
+        [_taken(key, values) if type(key) is tuple else values[key] for key in keys]
+    )
 
 
 def _filled(emit: Emitter, value: Operand, like: Tensor) -> Tensor:
     return emit("constant", shape=like.shape, value=(value,), dtype=like.dtype)
 
 
-def _named(naming: Callable[[str], str], hint: str) -> str:
-    """The hint for a result; the words of a step on the way to a value are added while the
-    name is short. Empty, if the name is too long with them.
+def _hints(
+    naming: Callable[[str], str], words: tuple[tuple[str, str], ...]
+) -> tuple[str, ...] | None:
+    """The hints for results. The words of a step on the way to a value are added while the
+    name is short; None, if one is too long with them.
     """
-    word, _, suffix = hint.partition(MARK)
-    name = naming(word)
-    if not suffix or len(name) >= LONG_NAME:
-        return name
-    return name + suffix if len(name) + len(suffix) < LONG_NAME else ""
-
-
-def _called_from(span: Span | None, caller: Span | None) -> Span | None:
-    return None if span is None else Span(span.source, span.start, span.end, caller)
+    hints = []
+    for word, suffix in words:
+        name = naming(word)
+        if suffix and len(name) < LONG_NAME:
+            name += suffix
+            if len(name) >= LONG_NAME:
+                return None
+        hints.append(name)
+    return tuple(hints)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from nnef_grad.build.arguments import Call
-from nnef_grad.build.bodies import Body, body_of, instantiate
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import Evaluator, NoValueError, hint_of, unpack
 from nnef_grad.build.lenient import repair, repair_bias
@@ -19,7 +18,7 @@ from nnef_grad.errors import (
     brief,
     nested_too_deeply,
 )
-from nnef_grad.graph.ir import Graph, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_document
 from nnef_grad.language.labels import label_steps
@@ -121,7 +120,7 @@ class _GraphBody:
         self.scope: dict[str, Any] = {}
         self.labels: dict[str, Tensor] = {}
         self.problems: list[Problem] = []
-        self._bodies: dict[object, Body] = {}
+        self._first: dict[object, Operation] = {}
 
     def expand(self) -> dict[str, Any]:
         for statement in self.graph.body:
@@ -145,19 +144,18 @@ class _GraphBody:
             return
         kind = value.name, value.dtype, *[(x.dtype, x.shape) for x in operands]
         name, emitter = hint_of(statement.target), self.evaluator.emitter
-        if body := self._bodies.get(kind):
-            found = instantiate(body, emitter, operands, span=value.span)
-            assert found is not None
-            self.scope[name] = emitter.pin_name(found[0], name)
+        if first := self._first.get(kind):
+            (like,) = first.outputs
+            tensor = self.scope[name] = Tensor(like.dtype, like.shape)
+            emitter.names[tensor] = name
+            whole = (*operands, *first.operands[len(operands) :])
+            emitter.append(first.rewired(whole, (tensor,), value.span))
             return
         self._evaluate(statement)
         made = emitter.operations[-1]
         # Not if a fragment was expanded, or an operand repaired.
         if made.name == value.name and made.operands[: len(operands)] == operands:
-            inputs = tuple([Tensor(x.dtype, x.shape) for x in operands])
-            whole = (*inputs, *made.operands[len(operands) :])
-            one = made.rewired(whole, made.results)
-            self._bodies[kind] = body_of(inputs, [one], one.outputs, emitter.called)
+            self._first[kind] = made
 
     def _operands(self, statement: syntax.Assignment) -> tuple[Tensor, ...]:
         """The operands of an operation that has no other arguments, and whose result has

@@ -355,7 +355,7 @@ class Emitter:
 
     def set_hint(self, value: Operand, hint: str) -> None:
         """Changes what a tensor should be called; a name stays."""
-        if isinstance(value, Tensor) and self.is_new(value):
+        if isinstance(value, Tensor) and value in self.hints:
             self.hints[value] = hint
 
     def pin_name(self, value: Operand, name: str) -> Tensor:

@@ -135,16 +135,21 @@ class Operation:
         object.__setattr__(self, "outputs", tensors(self.results))
 
     def rewired(
-        self, operands: tuple[Operand, ...], results: tuple[Result, ...]
+        self,
+        operands: tuple[Operand, ...],
+        results: tuple[Result, ...],
+        span: Span | None = None,
     ) -> Operation:
-        """The same operation of other operands, to other results."""
+        """The same operation of other operands, to other results, maybe at another
+        place.
+        """
         return Operation(
             self.definition,
             operands,
             self.attributes,
             results,
             self.dtype,
-            self.span,
+            span or self.span,
             self.origin,
         )
 

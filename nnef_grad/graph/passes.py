@@ -156,11 +156,9 @@ def verify(graph: Graph) -> None:
     defined: set[Tensor] = set()
     for operation in graph.operations:
         for tensor in operation.inputs:
-            name = graph.names.get(tensor)
-            assert tensor in defined, f"'{name}' is used before it is defined"
+            assert tensor in defined, f"{operation} reads what is defined later"
         for tensor in operation.outputs:
-            name = graph.names.get(tensor)
-            assert tensor not in defined, f"'{name}' is defined twice"
+            assert tensor not in defined, f"{operation} makes what is defined already"
             defined.add(tensor)
     names = {graph.names[tensor] for tensor in defined}
     assert len(names) == len(defined), "two tensors have one name"

@@ -227,7 +227,10 @@ def _operands(operation: Operation, names: Names) -> Iterator[str]:
     while given and _is_default(operation, given[-1][0].name, given[-1][1]):
         given.pop()
     for parameter, operand in given:
-        yield print_value(parameter.type, operand, names)
+        if isinstance(operand, Tensor):
+            yield names[operand]
+        else:
+            yield print_value(parameter.type, operand, names)
 
 
 def _attributes(operation: Operation, names: Names) -> Iterator[str]:
