@@ -17,6 +17,7 @@ ORDER = (
     "frozen",
     "source",
     "collector",
+    "memo",
     "errors",
     "language",
     "graph",

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from nnef_grad.build.bodies import body_of, instantiate
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.build.simplify import simplify
 from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.names import substitute
+from nnef_grad.memo import Memo
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.targets.costs import SPEEDS, cost, data_of
 from nnef_grad.targets.registry import Relations
@@ -44,10 +46,8 @@ class Form(NamedTuple):
 
 FORMS: dict[str, list[Form]] = {}
 
-# What was chosen in this process, by all that a choice depends on: a network has many
-# chains that are alike, and the next one may have them too.
-_chosen: dict[object, Decompose | None] = {}
-_MOST_CHOSEN = 10_000
+# What was chosen, by all that a choice depends on; None for the operation as it is.
+_chosen: Memo[object, tuple[Decompose | None]] = Memo(10_000)
 
 
 def form(
@@ -111,11 +111,11 @@ class _Choice:
             return None
         chain = self._chain(op)
         key = (self._speeds, forms, chain.index(op), *self._signature(chain))
-        if key not in _chosen:
-            if len(_chosen) >= _MOST_CHOSEN:
-                _chosen.clear()
-            _chosen[key] = min((None, *forms), key=partial(self._cost, chain, op))
-        return _chosen[key]
+        known = _chosen.get(key)
+        if known is None:
+            best = min((None, *forms), key=partial(self._cost, chain, op))
+            known = _chosen.keep(key, (best,))
+        return known[0]
 
     def forms(self, op: Operation) -> list[Form]:
         """The other forms of an operation."""
@@ -170,30 +170,26 @@ class _Choice:
         self, chain: Sequence[Operation], op: Operation, form: Decompose | None
     ) -> float:
         emit = Emitter(OpSet(), simplify=simplify)
-        emit.origin = op
-        known: dict[Operand, Operand] = {}
+        made = {x for step in chain for x in step.outputs}
+        read = dict.fromkeys(x for step in chain for x in step.inputs if x not in made)
+        known: dict[Tensor, Any] = {x: self._stand_in(emit, x) for x in read}
         for step in chain:
-            operands = [self._stand_in(emit, known, x) for x in step.operands]
+            results: Sequence[Any] | None
             if step is op and form is not None:
-                results = form(emit, replace(step, operands=tuple(operands)))
+                results = form(emit, substitute(step, known))
             else:
-                results = emit.emit_again(step, operands)
-            known.update(zip(step.outputs, results, strict=True))
+                body = body_of(step.inputs, [step], step.outputs, lambda _: "result")
+                given = [known[x] for x in step.inputs]
+                results = instantiate(body, emit, given, fill=True)
+            known.update(zip(step.outputs, results or (), strict=True))
         operations = _needed(emit, known[chain[-1].outputs[0]])
         return sum(cost(operations, name) for name in self._runtimes)
 
-    def _stand_in(
-        self, emit: Emitter, known: dict[Operand, Operand], x: Operand
-    ) -> Operand:
+    def _stand_in(self, emit: Emitter, x: Tensor) -> Tensor:
         """A tensor like another, in place of it."""
-        if isinstance(x, Tensor) and x not in known:
-            name = f"x{len(known)}"
-            values = {"shape": x.shape}
-            if x in self._data:
-                known[x] = emit.emit_named(name, "variable", **values, label=name)
-            else:
-                known[x] = emit.emit_named(name, "external", **values)
-        return known.get(x, x) if isinstance(x, Tensor) else x
+        name = "variable" if x in self._data else "external"
+        label = {"label": "data"} if x in self._data else {}
+        return emit.emit_named(name, name, shape=x.shape, **label)
 
 
 def _applies(form: Form, op: Operation) -> bool:

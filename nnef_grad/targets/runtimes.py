@@ -84,11 +84,11 @@ class CommonSubset:
             ]
             for operation, facts in LACKING.items()
         }
-        self._found: dict[int, Operation] = {}
+        self._had: set[Operation] = set()
 
     def lacks(self, operation: Operation) -> bool:
         """Whether a runtime lacks the operation, as it is set."""
-        if id(operation) in self._found:
+        if operation in self._had:
             return False
         registry = operation.definition.registry
         if operation.name not in standard() and registry not in self.registries:
@@ -99,13 +99,12 @@ class CommonSubset:
         with number_needed_by(operation):
             if any(holds(operation) for holds in exceptions):
                 return True
-        self._found[id(operation)] = operation
+        self._had.add(operation)
         return False
 
     def lacking(self, operations: Iterable[Operation]) -> list[bool]:
         """For each operation whether a runtime lacks it, as it is set."""
-        found = self._found
-        return [id(op) not in found and self.lacks(op) for op in operations]
+        return [op not in self._had and self.lacks(op) for op in operations]
 
 
 ALL = "khronos tract onnx"
