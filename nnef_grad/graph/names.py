@@ -76,13 +76,13 @@ def step_names(
 
 def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:
     """The operation with some of its tensors replaced."""
-    if not tensors:
+    known = tensors.keys()
+    if known.isdisjoint(operation.inputs) and known.isdisjoint(operation.outputs):
         return operation
-    operands = _substitute(operation.operands, tensors)
-    results = _substitute(operation.results, tensors)
-    if operands is operation.operands and results is operation.results:
-        return operation
-    return operation.rewired(operands, results)
+    return operation.rewired(
+        _substitute(operation.operands, tensors),
+        _substitute(operation.results, tensors),
+    )
 
 
 def with_tensors(graph: Graph, tensors: Mapping[Tensor, Tensor]) -> Graph:
@@ -103,9 +103,6 @@ def with_tensors(graph: Graph, tensors: Mapping[Tensor, Tensor]) -> Graph:
 
 
 def _substitute(value: Any, tensors: Mapping[Tensor, Any]) -> Any:
-    if isinstance(value, Tensor):
-        return tensors.get(value, value)
     if isinstance(value, tuple):
-        items = tuple(_substitute(item, tensors) for item in value)
-        return value if items == value else items
-    return value
+        return tuple([_substitute(item, tensors) for item in value])
+    return tensors.get(value, value) if isinstance(value, Tensor) else value
