@@ -127,8 +127,14 @@ def _undoes(operation: Operation, made: Operation) -> bool:
         return False
     if operation.name == "reshape":
         return operation.outputs[0].shape == made.inputs[0].shape
-    order = [made.attributes["axes"][axis] for axis in operation.attributes["axes"]]
-    return order == [*range(made.inputs[0].rank)]
+    order = _order(made)
+    return [order[axis] for axis in _order(operation)] == sorted(order)
+
+
+def _order(transposition: Operation) -> list[int]:
+    """All axes in their new order: those at the end may be left out where they stay."""
+    axes = transposition.attributes["axes"]
+    return [*axes, *range(len(axes), transposition.outputs[0].rank)]
 
 
 def _literal(operand: Operand, value: float) -> bool:

@@ -203,3 +203,62 @@ def test_what_equal_paddings_surround_is_padded_again_at_the_second_order() -> N
     graph = nnef_grad.loads(document(f"x = external(shape = [2, 3]);\n{body}"))
     twice = nnef_grad.differentiate(nnef_grad.differentiate(graph).graph)
     assert "select(" not in nnef_grad.dumps(twice)
+
+
+# ---- Detours ----
+
+DETOUR = """x = external(shape = [2, 3, 4, 5]);
+w = external(shape = [2, 3, 4, 5]);
+there = {there};
+back = {back};
+y = mul(back, w);"""
+AND_BACK = [
+    ("transpose(x, axes = [1, 0, 2, 3])", "transpose(there, axes = [1, 0])"),
+    ("transpose(x, axes = [1, 2, 0])", "transpose(there, axes = [2, 0, 1, 3])"),
+    ("reshape(x, shape = [6, 20])", "reshape(there, shape = [2, 3, 4, 5])"),
+]
+ELSEWHERE = [
+    ("transpose(x, axes = [1, 2, 0])", "transpose(there, axes = [1, 2, 0])"),
+    ("transpose(x, axes = [1, 0])", "transpose(there, axes = [0, 1])"),
+]
+
+
+def detour(there: str, back: str) -> nnef_grad.Graph:
+    text = document(DETOUR.format(there=there, back=back), "x, w")
+    extents = {
+        "transpose(there, axes = [1, 2, 0])": "4, 2, 3, 5",
+        "axes = [0, 1])": "3, 2, 4, 5",
+    }
+    for end, shape in extents.items():
+        if back.endswith(end):
+            text = text.replace(
+                "w = external(shape = [2, 3, 4, 5])", f"w = external(shape = [{shape}])"
+            )
+    return nnef_grad.loads(text)
+
+
+@pytest.mark.parametrize(("there", "back"), AND_BACK)
+def test_a_way_there_and_back_is_not_gone(there: str, back: str) -> None:
+    graph = detour(there, back)
+    backward = nnef_grad.differentiate(graph)
+    names = {op.name for op in backward.graph.operations}
+    assert names == {"external", "mul"}
+    assert nnef_grad.check(graph, backward).passed
+    lowered = nnef_grad.lower(graph, "onnx").graph
+    assert {op.name for op in lowered.operations} == {"external", "mul"}
+
+
+@pytest.mark.parametrize(("there", "back"), AND_BACK)
+def test_a_way_to_a_tensor_that_is_named_is_gone(there: str, back: str) -> None:
+    graph = detour(there, back)
+    backward = nnef_grad.differentiate(graph, wrt=["there", "x"])
+    assert backward.warnings == ()
+    assert nnef_grad.check(graph, backward).passed
+
+
+@pytest.mark.parametrize(("there", "back"), ELSEWHERE)
+def test_a_way_that_leads_elsewhere_is_gone(there: str, back: str) -> None:
+    graph = detour(there, back)
+    backward = nnef_grad.differentiate(graph)
+    assert "transpose" in {op.name for op in backward.graph.operations}
+    assert nnef_grad.check(graph, backward).passed
