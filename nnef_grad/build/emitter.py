@@ -369,10 +369,11 @@ class Emitter:
     def assigned_names(
         self, operations: Iterable[Operation], reserved: Iterable[str]
     ) -> dict[Tensor, str]:
-        """The names of all tensors, of the new ones of some operations too; see
+        """The names of all tensors, now that it is known which operations stay; see
         `assign_names`.
         """
-        return assign_names(operations, self.names, self.hints, reserved)
+        assign_names(operations, self.names, self.hints, reserved)
+        return self.names
 
     def emit_named(self, name: str, operation: str, **values: Any) -> Tensor:
         """Emits an operation whose result has a name."""

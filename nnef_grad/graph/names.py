@@ -30,24 +30,23 @@ class NameSupply:
 
 def assign_names(
     operations: Iterable[Operation],
-    names: Mapping[Tensor, str],
+    names: dict[Tensor, str],
     hints: Mapping[Tensor, str],
     reserved: Iterable[str],
-) -> dict[Tensor, str]:
-    """The names of tensors, with those of operations that have none yet, in their order.
+) -> None:
+    """Names the tensors of operations that have no name yet, in their order.
 
     Args:
         operations: the operations.
-        names: the names that are given already.
+        names: the names that are given already; gets the others.
         hints: the preferred names of the others.
         reserved: what no other may be called: the names that are given, at least.
     """
-    supply, found = NameSupply(reserved), dict(names)
+    supply = NameSupply(reserved)
     for operation in operations:
         for tensor in operation.outputs:
-            if tensor not in found:
-                found[tensor] = supply.fresh(hints[tensor])
-    return found
+            if tensor not in names:
+                names[tensor] = supply.fresh(hints[tensor])
 
 
 def advice_on(graph: Graph, name: str, known: Sequence[str]) -> str:
