@@ -372,6 +372,8 @@ class Emitter:
         """The names of all tensors, now that it is known which operations stay; see
         `assign_names`.
         """
+        # Nothing is emitted any more.
+        self._firsts = Firsts()
         assign_names(operations, self.names, self.hints, reserved)
         return self.names
 

@@ -20,10 +20,12 @@ class NameSupply:
 
     def fresh(self, wish: str) -> str:
         """The wished name, with the first free numeric suffix if it is taken."""
-        name, number = wish, self._next.get(wish, 1)
-        while name in self.taken:
-            name, number = f"{wish}_{number}", number + 1
-        self._next[wish] = number
+        name = wish
+        if name in self.taken:
+            number = self._next.get(wish, 1)
+            while (name := f"{wish}_{number}") in self.taken:
+                number += 1
+            self._next[wish] = number + 1
         self.taken.add(name)
         return name
 

@@ -153,6 +153,7 @@ def verify(graph: Graph) -> None:
     Raises:
         AssertionError: the graph is not well-formed, by a bug in the compiler.
     """
+    assert _has_one_name_each(graph), "two tensors have one name"
     defined: set[Tensor] = set()
     for operation in graph.operations:
         for tensor in operation.inputs:
@@ -160,9 +161,12 @@ def verify(graph: Graph) -> None:
         for tensor in operation.outputs:
             assert tensor not in defined, f"{operation} makes what is defined already"
             defined.add(tensor)
-    names = {graph.names[tensor] for tensor in defined}
-    assert len(names) == len(defined), "two tensors have one name"
     assert defined.issuperset(graph.outputs), "an output is not defined"
     count = len(set(graph.outputs))
     assert count == len(graph.outputs), "an output is returned twice"
     assert set(graph.inputs).isdisjoint(graph.outputs), "an output is also an input"
+
+
+def _has_one_name_each(graph: Graph) -> bool:
+    made = [graph.names[tensor] for op in graph.operations for tensor in op.outputs]
+    return len({*made}) == len(made)
