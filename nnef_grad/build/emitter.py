@@ -117,10 +117,9 @@ class Emitter:
         call, settings = bind_alike(fragment, operands, attributes, dtype)
         for tensor in tensors(call.operands):
             if not self.knows(tensor):
-                kind = f"tensor<{tensor.dtype}> of shape {list(tensor.shape)}"
-                raise InvalidGraphError(
-                    f"an operand of '{name}', a {kind}, is not of this graph"
-                )
+                kind = f"a tensor<{tensor.dtype}> of shape {list(tensor.shape)}"
+                message = f"an operand of '{name}', {kind}, is not of this graph"
+                raise InvalidGraphError(message)
         hints = (self.naming(hint or name),)
         (result,) = self._emit_checked(call, settings, hints, (), self.span)
         if isinstance(result, Tensor):

@@ -79,10 +79,8 @@ def _put(
     """Emits a body in the place of an operation. `results` gets, for tensors that the body
     made, the results of the operation in whose places they are.
     """
-    subject, declared = (
-        emitter.names[operation.outputs[0]],
-        operation.definition.results,
-    )
+    declared = operation.definition.results
+    subject = emitter.names[operation.outputs[0]]
     # A single result has the name of the operation's.
     own = {declared[0].name: subject} if len(declared) == 1 else {}
     emitter.naming = step_names(f"{subject}_{{}}", own)
@@ -102,11 +100,8 @@ def _put(
                     f" for '{emitter.names[tensor]}' of shape {list(tensor.shape)}"
                 )
                 raise InvalidGraphError(message, operation.span)
-            if (
-                isinstance(part, Tensor)
-                and emitter.is_new(part)
-                and part not in results
-            ):
+            is_new = isinstance(part, Tensor) and emitter.is_new(part)
+            if is_new and part not in results:
                 results[part] = tensor
             elif part is not tensor:
                 emitter.emit_to(tensor, "copy", part)
