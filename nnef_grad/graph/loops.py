@@ -126,20 +126,13 @@ def _content(body: Graph) -> object:
     def named(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(named, value))
-        return _Named(body.names[value], value) if isinstance(value, Tensor) else value
+        return (body.names[value], value) if isinstance(value, Tensor) else value
 
     operations = [
         (op.name, op.dtype, named(op.operands), op.attributes, named(op.results))
         for op in body.operations
     ]
     return named(body.inputs), named(body.outputs), operations
-
-
-class _Named(NamedTuple):
-    """A tensor for a text."""
-
-    name: str
-    tensor: Tensor
 
 
 def loop_of(operation: Operation) -> Loop:
