@@ -273,7 +273,8 @@ class Graph:
             other.quantization,
         )
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        return hash((self.name, len(self.inputs), len(self.operations)))
 
     def __repr__(self) -> str:
         from nnef_grad.graph.display import one_line

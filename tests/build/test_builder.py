@@ -153,3 +153,16 @@ def test_fragments_are_expanded_again_and_mistakes_repaired_again() -> None:
         "g = conv(x, w, b_row_1);",
     ]
     assert len(graph.warnings) == 2
+
+
+def test_a_statement_like_an_earlier_one_has_its_own_operands() -> None:
+    body = """
+    x = external(shape = [2]);
+    w = external(shape = [2]);
+    a = mul(x, x);
+    b = mul(x, w);
+    c = mul(w, x);
+    """
+    graph = nnef_grad.loads(document(body, "x, w", "a, b, c"))
+    names = [[graph.names[t] for t in op.inputs] for op in graph.operations[2:]]
+    assert names == [["x", "x"], ["x", "w"], ["w", "x"]]

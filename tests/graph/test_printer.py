@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
+from copy import deepcopy
 from typing import Any, cast
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+from support.checks import document
 from support.documents import generate
 from support.documents.corpus import Document, corpus, differences
 
@@ -263,3 +266,23 @@ def test_a_scalar_keeps_its_bits(value: float) -> None:
     graph = nnef_grad.loads(text)
     assert bits(graph.operations[-1].attributes["alpha"]) == bits(value)
     round_trip(graph)
+
+
+# ---- Equality ----
+
+
+def test_graphs_of_one_text_are_equal() -> None:
+    text = document("x = external(shape = [2]); y = neg(x);", "x")
+    graph, again = nnef_grad.loads(text), nnef_grad.loads(text)
+    assert graph == again
+    assert hash(graph) == hash(again)
+    assert graph.outputs != again.outputs
+    assert graph != nnef_grad.loads(text.replace("neg", "exp"))
+    assert graph != nnef_grad.loads(text.replace("[2]", "[3]"))
+
+
+def test_a_graph_is_copied_with_its_names() -> None:
+    graph = nnef_grad.loads(document("x = external(shape = [2]); y = neg(x);", "x"))
+    for copied in (deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        assert copied == graph
+        assert copied.output_names == ("y",)
