@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.checks import document
 from support.statements import FRAGMENTS, OPERATORS, lines, round_trip
 
 import nnef_grad
