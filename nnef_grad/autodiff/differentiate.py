@@ -305,7 +305,7 @@ class _Sweep:
             graph,
             named_seeds,
             gradients,
-            tuple(self._warnings()),
+            (*self._warnings(), *self._large_matrices(graph)),
             self.reductions,
             tuple(names[output] for output in self.outputs),
             tuple(names[tensor] for tensor in self.stopped),
@@ -341,23 +341,31 @@ class _Sweep:
             if target not in self.gradients:
                 what = f"'{names[target]}' does not influence {outputs}{way}"
                 yield f"{what}: its gradient is zeros"
-        for operation, _ in self.activity.operations:
-            if operation.name == "gather" and (size := _large_matrix(operation)):
+
+    def _large_matrices(self, graph: Graph) -> Iterator[str]:
+        """A warning for each gather whose gradient needs memory that a runtime may not
+        have: the matrix is there, if the rule of the gather makes one.
+        """
+        way = [op for op, _ in self.activity.operations if op.name == "gather"]
+        for op in graph.operations if way else ():
+            is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
+            (onehot, *_) = op.outputs
+            if not is_onehot or nominal(prod(onehot.shape)) <= MAX_ELEMENTS:
+                continue
+            for gather in [g for g in way if _rows_and_extent(g) == onehot.shape][-1:]:
+                way.remove(gather)
+                table, matrix = gather.inputs[0], graph.names[onehot]
+                size = " x ".join(map(str, onehot.shape))
                 yield (
-                    f"the gradient of '{names[operation.inputs[0]]}' is a product with {size}"
-                    " zeros and ones: no operation of the standard adds to the elements at"
-                    " some indices"
+                    f"the gradient of '{graph.names[table]}' is a product with '{matrix}', {size} zeros"
+                    " and ones: no operation of the standard adds to the elements at some indices"
                 )
 
 
-def _large_matrix(gather: Operation) -> str:
-    """The size of the matrix in the gradient of a gather, where it needs memory that a
-    runtime may not have.
-    """
+def _rows_and_extent(gather: Operation) -> Shape:
+    """The shape of the matrix that the gradient of a gather may be a product with."""
     table, indices = gather.inputs[0], gather.operands[1]
-    rows, extent = prod(shape_of(indices)), table.shape[gather.attributes["axis"]]
-    is_large = nominal(rows * extent) > MAX_ELEMENTS
-    return f"{rows} x {extent}" if is_large else ""
+    return prod(shape_of(indices)), table.shape[gather.attributes["axis"]]
 
 
 def _body(

@@ -475,13 +475,23 @@ def test_a_gradient_that_needs_much_memory_has_a_warning() -> None:
     graph = nnef_grad.loads(net("y = gather(x, index, axis = 1)", shapes))
     backward = nnef_grad.differentiate(graph)
     assert backward.warnings == (
-        "the gradient of 'x' is a product with 2000 x 50001 zeros and ones:"
+        "the gradient of 'x' is a product with 'onehot_y', 2000 x 50001 zeros and ones:"
         " no operation of the standard adds to the elements at some indices",
     )
     graph = nnef_grad.loads(
         net("y = gather(x, index)", {"x": [50_000], "index": [2000]})
     )
     assert nnef_grad.differentiate(graph).warnings == ()
+
+
+def test_a_rule_of_ones_own_without_a_matrix_has_no_warning() -> None:
+    rules = nnef_grad.Rules()
+    rules.vjp("gather")(lambda emit, op, dy: [0.0, None])
+    text = net(
+        "y = gather(x, index, axis = 1)", {"x": [2, 50_001, 16], "index": [2000]}
+    )
+    backward = nnef_grad.differentiate(nnef_grad.loads(text), wrt=["x"], rules=rules)
+    assert not any("zeros and ones" in warning for warning in backward.warnings)
 
 
 @pytest.mark.parametrize(("statement", "inputs", "outputs", "expected"), DIVIDING)
