@@ -97,9 +97,8 @@ class LoopDraft:
 
     def sum(self, tensor: Tensor, sources: Sequence[Tensor]) -> None:
         """Puts a sum in the place of a tensor of the half."""
-        total = sources[0] if sources else None
+        total, hint = sources[0] if sources else None, self.emit.called(tensor)
         for source in sources[1:]:
-            hint = self.emit.called(tensor)
             total = self.emit("add", total, source, hint=hint)
         if total is None:
             total = self.emit("constant", shape=tensor.shape, value=(0.0,))

@@ -1,8 +1,8 @@
 """Bodies: operations that were emitted once, and are emitted again for other inputs.
 
-What rules emit for operations that are alike, the steps of a loop, a statement that is like
-an earlier one: all of it is instantiated here. What is shorter for some inputs, as `simplify`
-knows, is simplified each time.
+What rules emit for operations that are alike, the steps of a loop, what moves out of a loop:
+all of it is instantiated here. What is shorter for some inputs, as `simplify` knows, is
+simplified each time.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from nnef_grad.build.arguments import bind, dtype_of
 from nnef_grad.build.emitter import Emitter
@@ -92,12 +92,8 @@ _OPSET = OpSet(
 # ---- What they are put in place of ----
 
 
-class _Own(NamedTuple):
-    build: Decompose
-    applies: Callable[[Operation], bool]
-
-
-_OWN: dict[str, _Own] = {}
+# What takes the place of an operation, given the others of its graph; None if it stays.
+_OWN: dict[str, Callable[[Operation, Relations], Decompose | None]] = {}
 
 
 def own(
@@ -108,7 +104,10 @@ def own(
     """
 
     def enter(function: Function) -> Function:
-        _OWN.update(dict.fromkeys(names, _Own(function, applies)))
+        def find(op: Operation, near: Relations) -> Decompose | None:
+            return function if applies(op) else None
+
+        _OWN.update(dict.fromkeys(names, find))
         return function
 
     return enter
@@ -119,10 +118,7 @@ def put_own(graph: Graph) -> Graph:
     near = Relations(graph)
 
     def find(op: Operation) -> Decompose | None:
-        if op.name == "matmul":
-            return _scattered(op, near)
-        found = _OWN.get(op.name)
-        return found.build if found and found.applies(op) else None
+        return _OWN[op.name](op, near) if op.name in _OWN else None
 
     return inline(graph, find, _OPSET)
 
@@ -160,13 +156,12 @@ def _scattered(op: Operation, near: Relations) -> Decompose | None:
     extent = op.outputs[0].shape[0]
     if column.shape != (matrix.shape[0], 1) or column.dtype != "integer":
         return None
-    if not is_instance(near, matrix, partial(_one_hot, extent), column):
+    if not is_instance(near, matrix, partial(one_hot, extent=extent), column):
         return None
     return partial(_added_rows, column, _is_gathered(column, extent, near))
 
 
-def _one_hot(extent: int, emit: Emitter, indices: Tensor) -> Tensor:
-    return one_hot(emit, indices, extent)
+_OWN["matmul"] = _scattered
 
 
 def _is_gathered(column: Tensor, extent: int, near: Relations) -> bool:
