@@ -33,10 +33,9 @@ from nnef_grad.autodiff.cotangent_support import (
     selection,
 )
 from nnef_grad.autodiff.ranges import Ranges
-from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter, Tracker
 from nnef_grad.graph.extents import may_exceed
-from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
+from nnef_grad.graph.ir import Operand, Operation, Tensor, map_tensors, tensors
 from nnef_grad.ops.parts import inside
 
 # Of how many selections a slope is looked at.

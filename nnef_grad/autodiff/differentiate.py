@@ -30,7 +30,6 @@ from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.traces import Traces
-from nnef_grad.build.arguments import map_tensors
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.build.rule_results import is_reducible
@@ -44,7 +43,15 @@ from nnef_grad.errors import (
     located,
 )
 from nnef_grad.graph.extents import nominal
-from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, shape_of, tensors
+from nnef_grad.graph.ir import (
+    Graph,
+    Operation,
+    Shape,
+    Tensor,
+    map_tensors,
+    shape_of,
+    tensors,
+)
 from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.symbols import number_needed_by

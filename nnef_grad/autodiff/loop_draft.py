@@ -70,9 +70,9 @@ class LoopDraft:
 
     def tensor(self, wish: str, like: Tensor) -> Tensor:
         """A new input of the body, like another tensor."""
-        made = replace(like)
-        self.emit.names[made] = self._supply.fresh(wish)
-        return self._input(made)
+        name = self._supply.fresh(wish)
+
+        return self.emit.emit_named(name, "external", like.dtype, shape=like.shape)
 
     def _input(self, tensor: Tensor) -> Tensor:
         if not self.emit.knows(tensor):

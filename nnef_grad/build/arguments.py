@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple, Union, cast
 
@@ -233,15 +233,6 @@ def thaw(type_: Type, value: Operand) -> Evaluated:
         items = zip(type_.items, value, strict=True)
         return tuple(thaw(item_type, item) for item_type, item in items)
     assert not isinstance(value, tuple)
-    return value
-
-
-def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """The value with another one for each tensor in it."""
-    if type(value) is Tensor:
-        return function(value)
-    if isinstance(value, tuple):
-        return tuple([map_tensors(function, item) for item in value])
     return value
 
 

@@ -376,9 +376,11 @@ class Emitter:
         assign_names(operations, self.names, self.hints, reserved)
         return self.names
 
-    def emit_named(self, name: str, operation: str, **values: Any) -> Tensor:
+    def emit_named(
+        self, name: str, operation: str, dtype: str | None = None, **values: Any
+    ) -> Tensor:
         """Emits an operation whose result has a name."""
-        call = bind(self.opset.declarations[operation], values, None)
+        call = bind(self.opset.declarations[operation], values, dtype)
         (result,) = self.emit_op(call, names=(name,))
         assert isinstance(result, Tensor)
         return result

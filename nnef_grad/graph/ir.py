@@ -14,7 +14,7 @@ written, or on the meaning of operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Union, cast
 
@@ -311,6 +311,15 @@ def _leaves(values: tuple[object, ...]) -> list[Tensor]:
         elif type(value) is tuple:
             found += _leaves(value)
     return found
+
+
+def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
+    """The value with another one for each tensor in it."""
+    if type(value) is Tensor:
+        return function(value)
+    if isinstance(value, tuple):
+        return tuple([map_tensors(function, item) for item in value])
+    return value
 
 
 def shape_of(operand: Operand) -> Shape:

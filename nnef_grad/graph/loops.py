@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
-from nnef_grad.graph.ir import Graph, Operation, Result, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Result, Shape, Tensor, map_tensors
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language import types
 from nnef_grad.language.library import standard
@@ -123,11 +124,7 @@ class Loop:
 def _content(body: Graph) -> object:
     """Of equal text for bodies that do the same under the same names."""
 
-    def named(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(named, value))
-        return (body.names[value], value) if isinstance(value, Tensor) else value
-
+    named = partial(map_tensors, lambda tensor: (body.names[tensor], tensor))
     operations = [
         (op.name, op.dtype, named(op.operands), op.attributes, named(op.results))
         for op in body.operations

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nnef_grad.errors import suggestion
-from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Tensor, map_tensors
 from nnef_grad.language.lexical import KEYWORDS
 
 
@@ -80,9 +80,13 @@ def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation
     known = tensors.keys()
     if known.isdisjoint(operation.inputs) and known.isdisjoint(operation.outputs):
         return operation
+
+    def replaced(tensor: Tensor) -> Any:
+        return tensors.get(tensor, tensor)
+
     return operation.rewired(
-        _substitute(operation.operands, tensors),
-        _substitute(operation.results, tensors),
+        map_tensors(replaced, operation.operands),
+        map_tensors(replaced, operation.results),
     )
 
 
@@ -93,17 +97,11 @@ def with_tensors(graph: Graph, tensors: Mapping[Tensor, Tensor]) -> Graph:
         return graph
     return replace(
         graph,
-        inputs=_substitute(graph.inputs, changed),
-        outputs=_substitute(graph.outputs, changed),
+        inputs=tuple([changed.get(t, t) for t in graph.inputs]),
+        outputs=tuple([changed.get(t, t) for t in graph.outputs]),
         operations=tuple([substitute(op, changed) for op in graph.operations]),
         names={
             **graph.names,
             **{new: graph.names[old] for old, new in changed.items()},
         },
     )
-
-
-def _substitute(value: Any, tensors: Mapping[Tensor, Any]) -> Any:
-    if isinstance(value, tuple):
-        return tuple([_substitute(item, tensors) for item in value])
-    return tensors.get(value, value) if isinstance(value, Tensor) else value

@@ -14,7 +14,7 @@ from support.operation_models import Model, models
 from torch.utils.flop_counter import FlopCounterMode
 
 import nnef_grad
-from nnef_grad.build.arguments import map_tensors
+from nnef_grad.graph.ir import map_tensors
 from nnef_grad.ops.costs import byte_size, multiply_adds
 from nnef_grad.ops.liveness import memory_alive
 from nnef_grad.ops.traits import UNIQUE

@@ -13,7 +13,7 @@ from support.operation_models import Model, models
 
 import nnef_grad
 from nnef_grad import interop
-from nnef_grad.build.arguments import map_tensors
+from nnef_grad.graph.ir import map_tensors
 from nnef_grad.interpreter.random_values import random_values
 
 Array = npt.NDArray[Any]

@@ -12,7 +12,7 @@ from nnef_grad.dialects.tract.step import Step, expansion
 from nnef_grad.dialects.tract.values import is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Graph, Shape, Tensor
-from nnef_grad.graph.loops import Collected, Loop, Way, external
+from nnef_grad.graph.loops import Collected, Loop, Way
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.shape import with_extent
@@ -263,13 +263,13 @@ class _Kept:
         supply, views = NameSupply(parameters), dict[str, Shape]()
         inputs: dict[str, Tensor] = {}
         for name, x in {**self.full, **self.states}.items():
-            inputs[name] = _input(emitter, name, x.dtype, x.shape)
+            inputs[name] = emitter.emit_named(name, "external", x.dtype, shape=x.shape)
         for name, (x, axis, chunk) in self.scanned.items():
             shape, own = with_extent(x.shape, axis, abs(chunk)), name
             if abs(chunk) != 1:
                 views[name] = shape
                 shape, own = _with_axis(shape, axis), supply.fresh(f"{name}_row")
-            inputs[name] = _input(emitter, own, x.dtype, shape)
+            inputs[name] = emitter.emit_named(own, "external", x.dtype, shape=shape)
         given: dict[str, Any] = {**self.known, **inputs}
         for name, shape in views.items():
             given[name] = self.step.reshaped(inputs[name], shape, name)
@@ -308,14 +308,6 @@ class _Kept:
             "slice", whole, hint="last", axes=[axis], begin=[place], end=[place + 1]
         )
         return self.step.reshaped(part, self.parts[name])
-
-
-def _input(emitter: Emitter, name: str, dtype: str, shape: Shape) -> Tensor:
-    """A new input of a body, which is called so."""
-    made = Tensor(dtype, shape)
-    emitter.names[made] = name
-    emitter.append(external(made))
-    return made
 
 
 def _with_axis(shape: Shape, axis: int) -> Shape:
