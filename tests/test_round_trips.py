@@ -101,7 +101,7 @@ def test_targets(name: str, other: Callable[[Graph], Graph]) -> None:
 def trained(graph: Graph) -> Graph:
     (y,) = graph.output_names
     return training_step(
-        graph, loss={y: "mse"}, optimizer="adam", learning_rate=0.1
+        graph, loss={y: "mean_squared_error"}, optimizer="adam", learning_rate=0.1
     ).graph
 
 
@@ -119,6 +119,11 @@ def test_training_steps(name: str, other: Callable[[Graph], Graph]) -> None:
         for target in RUNTIMES:
             found = outcome(lowered, other(step), target)
             assert found == outcome(lowered, step, target), target
+
+
+def test_a_step_is_made_of_a_model() -> None:
+    """What is compared above are steps, and not messages."""
+    assert len(outcome(trained, MODELS["sample-mlp"]())) > 10
 
 
 # ---- Rules of the user's ----
