@@ -14,7 +14,7 @@ from nnef_grad.build.builder import build_graph
 from nnef_grad.build.loops import LONGEST
 from nnef_grad.build.quantization import read_quantization
 from nnef_grad.collector import collector_paused
-from nnef_grad.dialects import TRACT, dialect_of
+from nnef_grad.frontends import TRACT, dialect_of
 from nnef_grad.errors import InvalidGraphError, UsageError, bounded_nesting, suggestion
 from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.graph.printer import is_of_dialect, print_graph
@@ -337,7 +337,7 @@ def from_source(
         rules = rules if rules is not None else Rules()
         inputs = _Inputs(wanted, batch)
         if dialect_of(source, dialect) == TRACT:
-            from nnef_grad.dialects.tract.reading import Given, read_graph
+            from nnef_grad.frontends.tract.reading import Given, read_graph
 
             given = Given(
                 symbols or {},

@@ -26,7 +26,7 @@ ORDER = (
     "autodiff",
     "interpreter",
     "storage",
-    "dialects",
+    "frontends",
     "targets",
     "model",
     "reports",

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from nnef_grad.build.arguments import bind, dtype_of
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.dialects.tract.library import tract_library
+from nnef_grad.frontends.tract.library import tract_library
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.opset import OpSet

@@ -4,7 +4,8 @@ enters its functions.
 
 from __future__ import annotations
 
-from nnef_grad.dialects.tract.operations import (
+from nnef_grad.frontends.step import EXPANSIONS
+from nnef_grad.frontends.tract.operations import (
     attention,
     inputs,
     logic,
@@ -16,7 +17,6 @@ from nnef_grad.dialects.tract.operations import (
     shapes,
     windows,
 )
-from nnef_grad.dialects.tract.step import EXPANSIONS
 
 __all__ = [
     "EXPANSIONS",

@@ -9,9 +9,9 @@ import pytest
 from support.dialect_models import models
 
 from nnef_grad.build.loops import LONGEST, SHORT
-from nnef_grad.dialects.tract.library import IDIOMS, idioms, tract_library
-from nnef_grad.dialects.tract.operations import EXPANSIONS
-from nnef_grad.dialects.tract.tables import LANGUAGE, OPERATIONS, REFUSED
+from nnef_grad.frontends.tract.library import IDIOMS, idioms, tract_library
+from nnef_grad.frontends.tract.operations import EXPANSIONS
+from nnef_grad.frontends.tract.tables import LANGUAGE, OPERATIONS, REFUSED
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
 HEAD = """# Dialects
@@ -34,7 +34,7 @@ the shapes of inputs.
 [tract.md](tract.md) goes from a PyTorch module to gradients and training steps that tract runs.
 
 This page is made of the tables of the dialect in
-[`nnef_grad/dialects/tract/`](../nnef_grad/dialects/tract); a test holds it. Other tests run every operation in tract itself, and compare.
+[`nnef_grad/frontends/tract/`](../nnef_grad/frontends/tract); a test holds it. Other tests run every operation in tract itself, and compare.
 
 """
 NOTES = f"""## What is approximated, and what is bounded
@@ -104,7 +104,7 @@ def own() -> Iterator[str]:
 def _how(name: str) -> str:
     function = EXPANSIONS.get(name)
     if function is None:
-        return "its body in [`tract.nnef`](../nnef_grad/dialects/tract/tract.nnef)"
+        return "its body in [`tract.nnef`](../nnef_grad/frontends/tract/tract.nnef)"
     lines = " ".join((function.__doc__ or "").split())
     return lines.rstrip(".")
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import converted, is_known, is_open, simple
+from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.tract.operations.document import document
+from nnef_grad.frontends.values import converted, is_known, is_open, simple
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.language.labels import label_steps
 
@@ -43,7 +44,7 @@ def standard_external(step: Step, shape: list[int]) -> Any:
 
 
 def _input(step: Step, dtype: str, shape: list[int]) -> Any:
-    whole = step.reading.shapes(step.hint, tuple(shape))
+    whole = document(step).shapes(step.hint, tuple(shape))
     return step("external", dtype=dtype, shape=list(whole))
 
 
@@ -58,7 +59,7 @@ def variable(step: Step, shape: list[int], label: str) -> Any:
     number of double precision: a number of the Python code, which torch-to-nnef writes
     as a variable.
     """
-    stored, dtype = step.reading.stored, step.dtype or "scalar"
+    stored, dtype = document(step).stored, step.dtype or "scalar"
     _check_label(step, label)
     if stored is not None and label in stored:
         header = stored.header(label)
@@ -95,7 +96,7 @@ def _table(step: Step, x: Any) -> Any:
     """A variable with infinities, which no operation could cast, as its known data. The
     elements are those that a selection leaves out.
     """
-    numbers = step.reading.data_of(x)
+    numbers = document(step).data_of(x)
     if numbers is None or numbers.size > MOST or np.isfinite(numbers).all():
         return x
     return numbers

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from nnef_grad.dialects.tract.values import Array, dtype_of, shape_of
 from nnef_grad.errors import InvalidGraphError, Problem
+from nnef_grad.frontends.values import Array, dtype_of, shape_of
 from nnef_grad.source import Span
 
 if TYPE_CHECKING:
-    from nnef_grad.dialects.tract.evaluation import Reading
+    from nnef_grad.frontends.reading import Reading
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -6,9 +6,9 @@ from math import prod
 from string import ascii_lowercase
 from typing import Any
 
-from nnef_grad.dialects.tract.operations.products import contract
-from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import Array, shape_of
+from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.tract.operations.products import contract
+from nnef_grad.frontends.values import Array, shape_of
 from nnef_grad.ops import resizing
 from nnef_grad.ops.resizing import Axis, Resizing
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import dtype_of
+from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.values import dtype_of
 
 _LOGIC = {
     "tract_core_bitand": "and",

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import dtype_of, is_known, shape_of
+from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 
 # Each of the largest elements is a step of an unrolled loop.
 MOST = 128

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnef_grad.dialects.tract.values import described, is_known, items_of
 from nnef_grad.errors import InvalidGraphError, brief
+from nnef_grad.frontends.values import described, is_known, items_of
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language import syntax
@@ -25,7 +25,7 @@ from nnef_grad.language.types import (
 from nnef_grad.source import Span
 
 if TYPE_CHECKING:
-    from nnef_grad.dialects.tract.evaluation import Reading
+    from nnef_grad.frontends.reading import Reading
 
 
 def match(

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import is_known, shape_of, simple
+from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.values import is_known, shape_of, simple
 
 
 @expansion("tract_core_product_reduce")

@@ -12,8 +12,8 @@ from support.dialect_models import Model, backward_in_tract, models, stored_valu
 from support.runtimes import Stored, compare, needs, run
 
 import nnef_grad
-from nnef_grad.dialects.tract.library import tract_library
-from nnef_grad.dialects.tract.tables import OPERATIONS, REFUSED
+from nnef_grad.frontends.tract.library import tract_library
+from nnef_grad.frontends.tract.tables import OPERATIONS, REFUSED
 
 MODELS = models()
 _ids = [model.name for model in MODELS]

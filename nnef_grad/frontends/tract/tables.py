@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nnef_grad.dialects.tract.values import LARGEST
+from nnef_grad.frontends.values import LARGEST
 
 # Names of numbers that the grammar does not have. NNEF cannot write what is infinite.
 NUMBERS = {"inf": LARGEST}

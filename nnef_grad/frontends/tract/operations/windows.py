@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import shape_of
+from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.values import shape_of
 
 
 @expansion("conv")

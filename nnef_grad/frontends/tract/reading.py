@@ -9,9 +9,6 @@ from typing import Any, NamedTuple
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import NoValueError, hint_of, unpack
 from nnef_grad.build.loops import LONGEST
-from nnef_grad.dialects.tract.evaluation import Reading, Stored
-from nnef_grad.dialects.tract.header import read_header
-from nnef_grad.dialects.tract.values import described, dtype_of, is_known
 from nnef_grad.errors import (
     InvalidGraphError,
     NnefGradError,
@@ -21,6 +18,9 @@ from nnef_grad.errors import (
     nested_too_deeply,
     suggestion,
 )
+from nnef_grad.frontends.tract.evaluation import DocumentReading, Stored
+from nnef_grad.frontends.tract.header import read_header
+from nnef_grad.frontends.values import described, dtype_of, is_known
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import EXTENSIONS, version_problems
@@ -75,7 +75,7 @@ def read_graph(
     _refuse_unknown(given.symbols, symbols)
     bodiless = [f for f in document.fragments if f.body is None]
     emitter = Emitter(opset.extended(bodiless))
-    reading = Reading(
+    reading = DocumentReading(
         emitter,
         document,
         {**dict.fromkeys(symbols), **_symbols(document, given)},
@@ -166,7 +166,7 @@ class _GraphBody:
     are skipped: one run finds all problems that do not follow from others.
     """
 
-    def __init__(self, document: syntax.Document, reading: Reading) -> None:
+    def __init__(self, document: syntax.Document, reading: DocumentReading) -> None:
         self.definition = document.graph
         self.declared = frozenset(f.name for f in document.fragments)
         self.reading = reading

@@ -1,25 +1,24 @@
-"""Expressions and invocations of tract's dialect to values: see values.py."""
+"""What reads a model of any format: values to values, and operations to operations of the
+standard, which are emitted, or computed where their operands are known. See values.py.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from nnef_grad.build.arguments import bind, freeze
 from nnef_grad.build.arithmetic import compute
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import VISIT, Evaluator, NoValueError, Scope
-from nnef_grad.build.loops import LONGEST
-from nnef_grad.dialects.tract.arguments import Fitting, match
-from nnef_grad.dialects.tract.folding import WHOLE, fold
-from nnef_grad.dialects.tract.library import builtin, idiom_of, own_library
-from nnef_grad.dialects.tract.operations import EXPANSIONS
-from nnef_grad.dialects.tract.step import Step
-from nnef_grad.dialects.tract.tables import NUMBERS, REFUSED
-from nnef_grad.dialects.tract.values import (
+from nnef_grad.build.evaluation import VISIT, Evaluator, Scope
+from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
+from nnef_grad.frontends.arguments import Fitting, match
+from nnef_grad.frontends.folding import WHOLE, fold
+from nnef_grad.frontends.step import EXPANSIONS, Step
+from nnef_grad.frontends.values import (
     Array,
     as_array,
     common_dtype,
@@ -31,9 +30,8 @@ from nnef_grad.dialects.tract.values import (
     shape_of,
     simple,
 )
-from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
-from nnef_grad.graph.extents import Extent, OpenExtentError, has_symbols, symbol
-from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.graph.extents import Extent, OpenExtentError, has_symbols
+from nnef_grad.graph.ir import Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
 from nnef_grad.language.operators import OPERATIONS
@@ -43,74 +41,35 @@ from nnef_grad.ops.tensors import number
 from nnef_grad.source import Span
 
 
-class Stored(Protocol):
-    """The data of variables, by label."""
-
-    def __contains__(self, label: object) -> bool: ...
-    def __getitem__(self, label: str) -> Any: ...
-    def header(self, label: str) -> Any:
-        """The type and shape of the data."""
-
-
 class Reading(Evaluator):
-    """Evaluates the expressions of a document.
+    """Evaluates what a model computes: bodies of fragments, and what front ends expand.
 
     Attributes:
         emitter: emits the operations.
+        builtin: the fragments that expansions, and each other, may use.
+        fragments: those of the model itself, by name.
+        compounds: the standard operations whose bodies are put in their place.
         warnings: what was ignored.
-        symbols: the numbers of symbols; None for one that has none.
-        stored: the data of the variables, if there are any.
-        shapes: gives the shape of an external from its name and its declared shape.
-        unroll: how many steps a loop may have at most that is not kept as a loop.
-        is_in_loop: whether the body of a loop is read.
-        numbers: the variables that were read as numbers.
-        failed: the names whose statements have failed.
     """
 
     def __init__(
-        self,
-        emitter: Emitter,
-        document: syntax.Document,
-        symbols: Mapping[str, int | None],
-        stored: Stored | None,
-        shapes: Callable[[str, Shape], Shape],
-        compounds: Collection[str] = (),
-        unroll: int = LONGEST,
+        self, emitter: Emitter, builtin: Library, compounds: Collection[str] = ()
     ) -> None:
         super().__init__(emitter)
-        self.fragments = {f.name: f for f in document.fragments}
-        self.scope_library: Library = own_library(
-            document.fragments, emitter.opset.declarations
-        )
-        self.symbols = symbols
-        self.stored = stored
-        self.shapes = shapes
+        self.builtin = self.scope_library = builtin
+        self.fragments: Mapping[str, syntax.Fragment] = {}
         self.compounds = compounds
-        self.unroll = unroll
-        self.is_in_loop = False
         self.warnings: list[Problem] = []
-        self.numbers: set[Tensor] = set()
-        self.failed: set[str] = set()
         self.fitting = Fitting(self)
+
+    def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
+        """The numbers that a tensor has whatever the model is fed; None if it has none."""
+        return None
 
     # ---- Expressions ----
 
     def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
         return _OWN_VISIT[type(expression)](self, expression, scope, hint)
-
-    def _identifier(self, node: syntax.Identifier, scope: Scope, hint: str) -> Any:
-        name = node.name
-        if name in scope:
-            return scope[name]
-        if name in self.failed:
-            raise NoValueError(name)
-        if name in self.symbols:
-            number = self.symbols[name]
-            return symbol(name) if number is None else number
-        if name in NUMBERS:
-            return NUMBERS[name]
-        near = suggestion(name, [*scope, *self.symbols])
-        raise InvalidGraphError(f"'{name}' is not defined{near}", self.place(node.span))
 
     def _operator(self, node: syntax.Operator, scope: Scope, hint: str) -> Any:
         values = [self._part(operand, scope, hint) for operand in node.operands]
@@ -140,19 +99,16 @@ class Reading(Evaluator):
         place = self.place(node.span)
         self._count(place)
         fitted = self.fitting.fit(fragment, values, places, place)
-        if fragment is self.fragments.get(fragment.name) and fragment.body is not None:
-            return self._own(fragment, fitted, hint, place)
         return self._invoke(fragment, fitted, node.dtype, hint, place)
 
     def _declaration(self, node: syntax.Invocation) -> syntax.Fragment:
         name, library = node.name, self.scope_library
         if name in library:
             return library[name]
-        place = self.place(node.span)
-        if name in REFUSED:
-            raise InvalidGraphError(f"'{name}' is not read: {REFUSED[name]}", place)
         near = suggestion(name, list(library))
-        raise InvalidGraphError(f"there is no operation '{name}'{near}", place)
+        raise InvalidGraphError(
+            f"there is no operation '{name}'{near}", self.place(node.span)
+        )
 
     def _invoke(
         self,
@@ -177,22 +133,6 @@ class Reading(Evaluator):
         if fragment.body is not None and not is_whole:
             return self._body(fragment, values, hint, place)
         return self._emit(fragment, values, dtype, hint, place)
-
-    def _own(
-        self,
-        fragment: syntax.Fragment,
-        values: Mapping[str, Any],
-        hint: str,
-        place: Span,
-    ) -> Any:
-        """The results of a fragment of the document."""
-        name = idiom_of(fragment)
-        if name is None or name in self.compounds:
-            return self._body(fragment, values, hint, place)
-        whole = {**fragment.defaults, **values}
-        operands = [whole[p.name] for p in fragment.operands]
-        attributes = {p.name: whole[p.name] for p in fragment.attributes}
-        return self.standard(name, operands, attributes, None, hint, place)
 
     def _body(
         self,
@@ -226,21 +166,12 @@ class Reading(Evaluator):
         _check_results(fragment, place)
         outer = self.scope_library
         if fragment is not self.fragments.get(fragment.name):
-            self.scope_library = builtin()
+            self.scope_library = self.builtin
         try:
             given = {**fragment.defaults, **values}
             return self.instantiate(fragment, given, naming, place)
         finally:
             self.scope_library = outer
-
-    @contextmanager
-    def in_loop(self) -> Iterator[None]:
-        """Reads the body of a loop for a while."""
-        outer, self.is_in_loop = self.is_in_loop, True
-        try:
-            yield
-        finally:
-            self.is_in_loop = outer
 
     @contextmanager
     def emitting(self, emitter: Emitter) -> Iterator[None]:
@@ -276,8 +207,8 @@ class Reading(Evaluator):
         hint: str,
         span: Span,
     ) -> Any:
-        """The results of a fragment of the dialect's own libraries."""
-        fragment = builtin()[name]
+        """The results of a fragment that front ends share, or of the format's own."""
+        fragment = self.builtin[name]
         names = (p.name for p in fragment.parameters)
         values = {**dict(zip(names, operands, strict=False)), **attributes}
         return self._body(fragment, values, hint, span)
@@ -384,39 +315,6 @@ class Reading(Evaluator):
         (result,) = self.emitter.emit_op(call, hints=(hint,), span=span)
         return result
 
-    # ---- Numbers ----
-
-    def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
-        """The numbers that a variable holds; None for another tensor.
-
-        Raises:
-            InvalidGraphError: the document has no data.
-        """
-        label = self._label(tensor)
-        is_list = len(tensor.shape) <= 1 or np.prod(tensor.shape) == 1
-        if label is None or not is_list:
-            return None
-        data = self.data_of(tensor)
-        if data is None:
-            message = f"the data of variable '{label}' is needed to read the document"
-            advice = "read the folder or the archive with its data"
-            found = advice if self.stored is None else "there is none"
-            raise InvalidGraphError(f"{message}: {found}", span)
-        return data.reshape(-1)
-
-    def data_of(self, value: Any) -> Array | None:
-        """The data of a variable; None for another value, and if there is no data."""
-        label = self._label(value)
-        if label is None or self.stored is None or label not in self.stored:
-            return None
-        self.numbers.add(value)
-        return as_array(self.stored[label])
-
-    def _label(self, value: Any) -> str | None:
-        made = self.emitter.producer(value) if isinstance(value, Tensor) else None
-        is_variable = made is not None and made.name == "variable"
-        return str(made.attributes["label"]) if made and is_variable else None
-
     def place(self, span: Span) -> Span:
         """The place of a part of the body that is expanded, with its caller."""
         if self.caller is None or span.caller is not None:
@@ -426,9 +324,9 @@ class Reading(Evaluator):
 
 _OWN_VISIT: dict[type, Callable[..., Any]] = {
     **VISIT,
-    syntax.Identifier: Reading._identifier,
+    syntax.Identifier: lambda reading, *args: reading._identifier(*args),
     syntax.Operator: Reading._operator,
-    syntax.Invocation: Reading._invocation,
+    syntax.Invocation: lambda reading, *args: reading._invocation(*args),
 }
 
 

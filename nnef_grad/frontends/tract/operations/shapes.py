@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.build.arithmetic import MAX_ITEMS
-from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import dtype_of, shape_of
+from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.graph.extents import has_symbols
 
 _BORDERS = {"replicated": "replicate"}

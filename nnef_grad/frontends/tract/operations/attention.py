@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import LARGEST, dtype_of, shape_of
+from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.values import LARGEST, dtype_of, shape_of
 
 
 @expansion("tract_transformers_sdpa")

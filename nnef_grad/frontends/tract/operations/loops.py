@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.loops import emit_loop
-from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import is_known, shape_of
+from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.tract.operations.document import document
+from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.graph.loops import Collected, Loop, Way
@@ -50,7 +51,7 @@ def scan(
     """Its steps, one after the other, if they are few; a loop, otherwise"""
     step.require(skip == 0, "no steps can be skipped: it is read as a whole")
     message = "in a loop it keeps its states from turn to turn, unless reset_every_turn"
-    step.require(reset_every_turn or not step.reading.is_in_loop, message)
+    step.require(reset_every_turn or not document(step).is_in_loop, message)
     fragment = _body(step, body)
     count = _count(step, scanned)
     # tract takes no notice of others.
@@ -62,8 +63,8 @@ def scan(
         output,
     )
     _check(step, fragment, wanted)
-    with step.reading.in_loop():
-        if not may_exceed(count, step.reading.unroll):
+    with document(step).in_loop():
+        if not may_exceed(count, document(step).unroll):
             results = _unrolled(step, fragment, wanted, count)
         else:
             results = _Kept(step, fragment, wanted).results(count)

@@ -11,8 +11,8 @@ from support.dialect_models import write_model
 
 import nnef_grad
 from nnef_grad.cli import main
-from nnef_grad.dialects import DIALECTS
-from nnef_grad.dialects.tract.library import IDIOMS, idioms
+from nnef_grad.frontends import DIALECTS
+from nnef_grad.frontends.tract.library import IDIOMS, idioms
 from nnef_grad.errors import NnefGradError, UsageError
 from nnef_grad.options import OPTIONS
 

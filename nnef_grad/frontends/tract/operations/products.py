@@ -7,8 +7,8 @@ from math import prod
 from string import ascii_letters
 from typing import Any, NamedTuple
 
-from nnef_grad.dialects.tract.step import Step, expansion
-from nnef_grad.dialects.tract.values import shape_of
+from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.values import shape_of
 
 
 @expansion("linear")

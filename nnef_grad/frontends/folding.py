@@ -11,7 +11,7 @@ import numpy as np
 
 from nnef_grad.build.arguments import bind
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.dialects.tract.values import (
+from nnef_grad.frontends.values import (
     Array,
     as_array,
     converted,

@@ -6,8 +6,8 @@ tract/   that of tract and torch-to-nnef
 
 from __future__ import annotations
 
-from nnef_grad.dialects.tract.header import is_tract
 from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.frontends.tract.header import is_tract
 from nnef_grad.source import Source
 
 STANDARD = "nnef"
