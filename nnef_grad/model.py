@@ -14,8 +14,8 @@ from nnef_grad.build.builder import build_graph
 from nnef_grad.build.loops import LONGEST
 from nnef_grad.build.quantization import read_quantization
 from nnef_grad.collector import collector_paused
-from nnef_grad.frontends import TRACT, dialect_of
 from nnef_grad.errors import InvalidGraphError, UsageError, bounded_nesting, suggestion
+from nnef_grad.frontends import TRACT, dialect_of
 from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.graph.printer import is_of_dialect, print_graph
 from nnef_grad.graph.quantization import print_quantization

@@ -15,7 +15,7 @@ from typing import Any
 
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
 from nnef_grad.language.library import standard
-from nnef_grad.ops.traits import MOVING
+from nnef_grad.ops.traits import COPYING, MOVING
 
 INF = math.inf
 # Beyond it the exponential function overflows in single precision, below its negative it
@@ -410,7 +410,7 @@ _RULES: dict[str, Rule] = {
     "moments": lambda x, **attributes: (x, Range(0.0, INF, x.is_finite)),
     **dict.fromkeys(
         (
-            *MOVING, "copy", "copy_n", "gather", "max_reduce", "min_reduce",
+            *MOVING, *COPYING, "gather", "max_reduce", "min_reduce",
             "mean_reduce", "nearest_downsample", "area_downsample", "nearest_upsample",
         ),
         _some_of_them,

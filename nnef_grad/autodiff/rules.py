@@ -26,7 +26,7 @@ from nnef_grad.language.library import FragmentFile, Library, standard, with_fra
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import Function, ShapeFunction
-from nnef_grad.ops.traits import STEPS
+from nnef_grad.ops.traits import FLAT
 
 Rule = Callable[..., Sequence[Any]]
 Evaluation = Callable[..., Any]
@@ -191,7 +191,7 @@ class Rules:
     def _find(self, name: str) -> Derivation | None:
         if name + SUFFIX in self._fragments:
             return _by_fragment(self._fragments[name + SUFFIX])
-        if name in STEPS:
+        if name in FLAT:
             return Derivation(is_zero=True)
         if name in RULES:
             return Derivation(vjp=RULES[name])

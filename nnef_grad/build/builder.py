@@ -18,7 +18,8 @@ from nnef_grad.errors import (
     brief,
     nested_too_deeply,
 )
-from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.ir import STOP, Graph, Operation, Shape, Tensor
+from nnef_grad.graph.stops import says_stop
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_document
 from nnef_grad.language.labels import label_steps
@@ -142,8 +143,9 @@ class _GraphBody:
         if not operands or not isinstance(value, syntax.Invocation):
             self._evaluate(statement)
             return
-        kind = value.name, value.dtype, *[(x.dtype, x.shape) for x in operands]
         name, emitter = hint_of(statement.target), self.evaluator.emitter
+        word = STOP if value.name == "copy" and says_stop(name) else value.name
+        kind = word, value.dtype, *[(x.dtype, x.shape) for x in operands]
         if first := self._first.get(kind):
             (like,) = first.outputs
             tensor = self.scope[name] = Tensor(like.dtype, like.shape)
@@ -154,7 +156,7 @@ class _GraphBody:
         self._evaluate(statement)
         made = emitter.operations[-1]
         # Not if a fragment was expanded, or an operand repaired.
-        if made.name == value.name and made.operands[: len(operands)] == operands:
+        if made.name == word and made.operands[: len(operands)] == operands:
             self._first[kind] = made
 
     def _operands(self, statement: syntax.Assignment) -> tuple[Tensor, ...]:

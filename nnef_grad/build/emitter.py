@@ -11,6 +11,7 @@ from nnef_grad.build.firsts import Firsts
 from nnef_grad.build.shape_inference import ShapeInference
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.graph.ir import (
+    STOP,
     Operand,
     Operation,
     Result,
@@ -20,6 +21,7 @@ from nnef_grad.graph.ir import (
 )
 from nnef_grad.graph.loops import external
 from nnef_grad.graph.names import assign_names
+from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
 from nnef_grad.ops.opset import OpSet
@@ -262,6 +264,8 @@ class Emitter:
                 raise InvalidGraphError(f"'{definition.name}' has {counts}", span)
             results.append(self._result(declared.type, shape, dtype, name, hint))
         made = tuple(results)
+        if definition.name == "copy" and names[0] and says_stop(names[0]):
+            definition = stop_definition()
         operation = Operation(
             definition, operands, settings, made, dtype, span, self.origin
         )
@@ -338,6 +342,13 @@ class Emitter:
         self.hints[made] = hint
         return made
 
+    def stop(self, x: Operand) -> Operand:
+        """The operand, which no gradient flows through: see graph/stops.py."""
+        dtype = x.dtype if isinstance(x, Tensor) else "scalar"
+        call = bind(stop_definition(), {"x": x}, dtype)
+        (stopped,) = self.emit_op(call, hints=(STOP,))
+        return stopped
+
     def stand_in(self, tensor: Tensor) -> Tensor:
         """A new input that stands for any tensor like another one."""
         made = self.tensor(tensor.dtype, tensor.shape, "")
@@ -359,9 +370,12 @@ class Emitter:
 
     def pin_name(self, value: Operand, name: str) -> Tensor:
         """The tensor that has a name: the value itself, if it has it or none yet, or else
-        a copy.
+        a copy. What lets no gradient through has a name that says so.
         """
-        if isinstance(value, Tensor) and self.names.setdefault(value, name) == name:
+        is_free = self.made_by(value, STOP) is None or says_stop(name)
+        if not is_free or not isinstance(value, Tensor):
+            return self.emit_named(name, "copy", x=value)
+        if self.names.setdefault(value, name) == name:
             return value
         return self.emit_named(name, "copy", x=value)
 

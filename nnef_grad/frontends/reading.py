@@ -32,6 +32,7 @@ from nnef_grad.frontends.values import (
 )
 from nnef_grad.graph.extents import Extent, OpenExtentError, has_symbols
 from nnef_grad.graph.ir import Tensor
+from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
 from nnef_grad.language.operators import OPERATIONS
@@ -223,6 +224,8 @@ class Reading(Evaluator):
     ) -> Any:
         """Emits an operation as it is, or computes it if all its operands are known."""
         values = _with_axes(fragment, values)
+        if fragment.name == "copy" and says_stop(hint):
+            fragment = stop_definition()
         operands = [values[p.name] for p in fragment.operands if p.name in values]
         generic = dtype
         if generic is None and fragment.deduces_dtype:

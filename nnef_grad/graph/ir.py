@@ -28,6 +28,9 @@ from nnef_grad.source import Span
 # what computes with them.
 Shape = tuple[int, ...]
 
+# The operation that passes its operand on, and no gradient back: see stops.py.
+STOP = "stop_gradient"
+
 
 @identified
 class Tensor:
@@ -219,7 +222,8 @@ class Graph:
     def fragments(self) -> tuple[Fragment, ...]:
         """The declarations of the operations in the graph that are not standard."""
         own = {op.name: op.definition for op in self.operations}
-        return tuple(f for name, f in own.items() if name not in standard())
+        known = standard()
+        return tuple(f for n, f in own.items() if n not in known and n != STOP)
 
     @property
     def custom_operations(self) -> frozenset[str]:

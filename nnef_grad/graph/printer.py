@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from nnef_grad.graph.ir import Graph, Operand, Operation, Result, Tensor
+from nnef_grad.graph.ir import STOP, Graph, Operand, Operation, Result, Tensor
 from nnef_grad.graph.loops import SCAN, loop_of, loops_in, with_named_bodies
 from nnef_grad.graph.symbols import symbols
 from nnef_grad.language.lexical import INDENT, WIDTH
@@ -143,7 +143,8 @@ def print_operation(operation: Operation, names: Names) -> str:
     arguments = ", ".join(
         (*_operands(operation, names), *_attributes(operation, names))
     )
-    return f"{results} = {operation.name}{_dtype(operation)}({arguments})"
+    word = "copy" if operation.name == STOP else operation.name
+    return f"{results} = {word}{_dtype(operation)}({arguments})"
 
 
 # ---- Loops ----

@@ -8,6 +8,7 @@ modules.
 Data are the values of variables, by label; arrays are passed on without being copied.
 """
 
+from nnef_grad.frontends.torch import TorchModel, from_torch
 from nnef_grad.interop.khronos import (
     Model,
     from_nnef,
@@ -16,7 +17,6 @@ from nnef_grad.interop.khronos import (
     to_nnef_tools,
 )
 from nnef_grad.interop.onnx_files import from_onnx, to_onnx
-from nnef_grad.interop.torch_modules import TorchModel, from_torch
 
 __all__ = [
     "Model",

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.graph.ir import STOP
 from nnef_grad.interpreter.reduce import max_reduce, sum_reduce
 from nnef_grad.interpreter.registry import Array, choice, enter_all, evaluation
 
@@ -34,6 +35,7 @@ def broadcasting(function: Callable[..., Any]) -> Callable[..., Any]:
 enter_all(
     {
         "copy": np.copy,
+        STOP: np.copy,
         "neg": np.negative,
         "rcp": lambda x: 1.0 / x,
         "abs": np.abs,

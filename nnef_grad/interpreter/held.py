@@ -30,7 +30,7 @@ from nnef_grad.interpreter.execution import Operations, operands_of, step
 from nnef_grad.interpreter.reduce import Axes, max_reduce, min_reduce
 from nnef_grad.interpreter.registry import HELD, Array, Evaluation
 from nnef_grad.interpreter.roi import hold_maxima
-from nnef_grad.ops.traits import STEPS
+from nnef_grad.ops.traits import FLAT
 
 # The tolerated difference between the results of two forms of a function.
 ROUNDING = 1e-9
@@ -73,7 +73,7 @@ def can_move(operation: Operation, result: Tensor) -> bool:
     """Whether a result changes at all with the operands: a step function does not, nor
     do results that are not scalars, which are decisions.
     """
-    return result.dtype == "scalar" and operation.name not in STEPS
+    return result.dtype == "scalar" and operation.name not in FLAT
 
 
 # ---- Bounds and extrema ----
@@ -154,6 +154,7 @@ def _logarithmic(x: Array, max: Array, bits: int) -> Evaluation:
 
 
 HELD.update(
+    stop_gradient=lambda held: lambda x: held,
     abs=_abs,
     clamp=_clamp,
     max_reduce=_shared(max_reduce),

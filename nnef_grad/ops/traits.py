@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nnef_grad.graph.ir import STOP
+
 # ---- What has no derivative ----
 
 # They have no operands: there is nothing to differentiate.
@@ -22,8 +24,11 @@ DECISIONS = frozenset(
 # numbers.
 STEPS = frozenset({"sign", "floor", "ceil", "round"})
 
+# Their results do not move with their operands, as far as derivatives go.
+FLAT = STEPS | {STOP}
+
 # No operation has a derivative by omission: the others have a rule or a body.
-NOT_DIFFERENTIABLE = SOURCES | DECISIONS | STEPS
+NOT_DIFFERENTIABLE = SOURCES | DECISIONS | FLAT
 
 
 # ---- Where values come from ----
@@ -46,7 +51,7 @@ UNARY = frozenset(
         "copy", "neg", "rcp", "exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh",
         "asin", "acos", "atan", "asinh", "acosh", "atanh", "abs", "not", "sqr", "sqrt",
         "rsqr", "rsqrt", "log2", "sigmoid", "relu", "leaky_relu", "elu", "selu", "gelu",
-        "silu", "softabs", "softplus", "cast", *STEPS,
+        "silu", "softabs", "softplus", "cast", *FLAT,
     }
 )  # fmt: skip
 
@@ -72,7 +77,7 @@ MOVING = RESHAPING | {
     "transpose", "slice", "split", "concat", "stack", "unstack", "tile",
 }  # fmt: skip
 
-COPYING = frozenset({"copy", "copy_n"})
+COPYING = frozenset({"copy", "copy_n", STOP})
 
 
 # ---- Reductions and windows ----

@@ -25,6 +25,7 @@ from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
 from nnef_grad.ops.traits import DATA, LAYERS
 
@@ -101,6 +102,7 @@ def lower(graph: Graph, target: str) -> Lowered:
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in TARGETS[target]))
     if not runtimes:
         return Lowered(_without_loops(graph))
+    graph = with_bodies(without_stops(graph), without_stops)
     graph, common = without_detours(graph), CommonSubset(runtimes)
     if not common.registries:
         titles = " and ".join(runtime.title for runtime in runtimes)

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, Union
 
-from nnef_grad.frontends import STANDARD, dialect_of
 from nnef_grad.errors import UsageError
+from nnef_grad.frontends import STANDARD, dialect_of
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.passes import replace_variables
 from nnef_grad.graph.quantization import print_quantization

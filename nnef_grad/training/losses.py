@@ -10,16 +10,14 @@ from typing import Any
 
 from nnef_grad.autodiff.apply_rules import shapes_by_rule
 from nnef_grad.errors import InvalidGraphError, UsageError
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
-from nnef_grad.graph.names import advice_on, step_names, substitute
-from nnef_grad.graph.printer import print_value
+from nnef_grad.graph.ir import Graph, Shape, Tensor, shape_of
+from nnef_grad.graph.names import advice_on, step_names
 from nnef_grad.language import syntax
 from nnef_grad.language.types import SCALAR, STRING, TensorType
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.training.draft import Draft, sources_of
 from nnef_grad.training.recipes import (
     LOSS,
-    STOP_GRADIENT,
     Recipe,
     opset_of,
     read_recipe,
@@ -52,7 +50,6 @@ class Objective:
         loss: the name of its output of rank 0.
         losses: the name of the loss of each output that has one.
         targets: the input with the target of each output that has a loss, by the output.
-        stopped: the tensors that no gradient goes through.
         warnings: what the user should know, a sentence each.
     """
 
@@ -60,7 +57,6 @@ class Objective:
     loss: str
     losses: Mapping[str, str]
     targets: Mapping[str, str]
-    stopped: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -141,30 +137,13 @@ def with_losses(
     total = reduce(lambda x, y: emit("add", x, y, hint="loss"), parts)
     loss = draft.named(total, "loss")
     made = draft.finished([loss, *kept])
-    stops = [op.outputs[0] for op in made.operations if op.name == STOP_GRADIENT]
     return Objective(
         made,
         made.names[loss],
         {output: recipe.name for output, recipe in losses.items()},
         {output: made.names[target] for output, target in targets.items()},
-        tuple(made.names[tensor] for tensor in stops),
         tuple(warnings),
     )
-
-
-def without_stops(graph: Graph) -> Graph:
-    """The graph without the operations that only gradients meet."""
-    passed: dict[Tensor, Operand] = {}
-    kept: list[Operation] = []
-    for operation in graph.operations:
-        operation = substitute(operation, passed)
-        if operation.name == STOP_GRADIENT:
-            passed[operation.outputs[0]] = operation.operands[0]
-        else:
-            kept.append(operation)
-    # What others are the derivative of is shown in the text.
-    shown = {t: print_value(SCALAR, value, graph.names) for t, value in passed.items()}
-    return replace(graph, operations=tuple(kept), names={**graph.names, **shown})
 
 
 # ---- One loss ----

@@ -60,7 +60,6 @@ NEW = "new_"
 OPTIMIZER = Kind(
     "optimizer", "optimizers.nnef", ("variable", "gradient"), (f"{NEW}variable",)
 )
-STOP_GRADIENT = "stop_gradient"
 _IN_FILE = re.compile(r"(?P<path>.+\.nnef):(?=\w)")
 
 
@@ -128,8 +127,7 @@ class Recipe:
 
 def opset_of(recipes: Iterable[Recipe], opset: OpSet) -> OpSet:
     """An opset, with what the bodies of recipes call."""
-    shapes = {**opset.shapes, STOP_GRADIENT: lambda x: x}
-    found = OpSet(opset.declarations, shapes)
+    found = opset
     for recipe in recipes:
         found = found.extended(recipe.library.values())
     return found

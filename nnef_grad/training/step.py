@@ -14,6 +14,7 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.stops import without_stops
 from nnef_grad.interop import TorchModel
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.training.batch_statistics import (
@@ -29,7 +30,6 @@ from nnef_grad.training.losses import (
     Objective,
     read_losses,
     with_losses,
-    without_stops,
 )
 from nnef_grad.training.numbers import fold_numbers
 from nnef_grad.training.optimizers import LEARNING_RATE, Trained, update
@@ -165,7 +165,6 @@ def training_step(
         objective.graph,
         wrt=[*choice.recipes],
         outputs=[objective.loss],
-        stop=objective.stopped,
         seed="input" if loss_scale else "ones",
         with_outputs=True,
         rules=rules,

@@ -1,0 +1,199 @@
+"""A module to the program that PyTorch exports of it, before anything is decomposed, with a
+mark wherever PyTorch lets no gradient through.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from inspect import signature
+from pathlib import Path
+from textwrap import shorten
+from traceback import extract_stack, walk_tb
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from nnef_grad.errors import NnefGradError, UnsupportedError, UsageError
+
+# The longest message of torch; some contain tensors.
+_LONGEST = 400
+
+# Folders without the code of a network.
+_NO_NETWORKS = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
+
+
+def capture(
+    module: nn.Module,
+    given: Sequence[Any] | Mapping[str, Any],
+    dynamic_shapes: Any,
+    *,
+    allow_own_backward: bool,
+) -> tuple[Any, list[str]]:
+    """The program of a module, as `torch.export` gives it, and warnings.
+
+    Raises:
+        UsageError: the inputs do not fit the module.
+        UnsupportedError: torch cannot export the module, or it has derivatives of its own.
+    """
+    args, kwargs = _arguments(module, given)
+    _refuse_hooks(module)
+    own: list[str] = []
+    try:
+        with _exporting(own, allow_own_backward):
+            program = torch.export.export(
+                module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
+            )
+    except NnefGradError:
+        raise
+    except Exception as error:
+        # Whatever torch raises, from its own code or from the module's.
+        message = f"torch cannot export the module: {_reason(error)}{_place(error)}"
+        raise UnsupportedError(message) from error
+    named = ", ".join(map(repr, sorted({*own})))
+    what = f"the derivative of what {named} computes is taken, not its own backward function"
+    return program, [what] if own else []
+
+
+def plain(module: nn.Module) -> nn.Module:
+    """The module inside of wrappers that compile it or spread it over devices.
+
+    Raises:
+        UsageError: it is no module that can be exported.
+    """
+    while True:
+        inner = getattr(module, "_orig_mod", None)
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            inner = module.module
+        if inner is None:
+            break
+        module = inner
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UsageError("this is a ScriptModule: give the module that it was made of")
+    lazy = [
+        name
+        for name, tensor in [*module.named_parameters(), *module.named_buffers()]
+        if nn.parameter.is_lazy(tensor)
+    ]
+    if lazy:
+        named = ", ".join(map(repr, lazy))
+        message = f"the parameters {named} have no shape yet: call the module once"
+        raise UsageError(message)
+    return module
+
+
+def _arguments(
+    module: nn.Module, given: Sequence[Any] | Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of `forward`, by position and by name."""
+    if isinstance(given, torch.Tensor):
+        given = (given,)
+    args = () if isinstance(given, Mapping) else tuple(given)
+    kwargs = dict(given) if isinstance(given, Mapping) else {}
+    try:
+        signature(module.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        message = f"the example inputs do not fit 'forward': {error}"
+        raise UsageError(message) from None
+    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        raise UsageError("there is no tensor among the example inputs")
+    return args, kwargs
+
+
+def _refuse_hooks(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            what = f"module '{name}'" if name else "the module"
+            message = f"{what} has a hook that changes its gradients"
+            raise UnsupportedError(f"{message}: remove the hook")
+    for name, tensor in module.named_parameters():
+        if tensor._backward_hooks:
+            message = f"parameter '{name}' has a hook that changes its gradient"
+            raise UnsupportedError(f"{message}: remove the hook")
+
+
+# ---- What torch.export does not see ----
+
+
+@contextmanager
+def _exporting(own: list[str], allow_own_backward: bool) -> Iterator[None]:
+    """Makes what torch.export would pass over be seen while a module is exported."""
+    apply = torch.autograd.Function.__dict__["apply"].__func__
+
+    def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if not allow_own_backward:
+            message = (
+                f"'{cls.__name__}' has a backward function of its own, at {_caller()}"
+            )
+            advice = "allow_own_backward=True takes the derivative of what it computes"
+            raise UnsupportedError(f"{message}: {advice}")
+        own.append(cls.__name__)
+        return apply(cls, *args, **kwargs)
+
+    def hooked(*_: Any, **__: Any) -> Any:
+        message = f"a hook that changes gradients is registered at {_caller()}"
+        raise UnsupportedError(f"{message}: compute without it")
+
+    patches: list[tuple[Any, str, Any]] = [
+        (torch.autograd.Function, "apply", classmethod(applied)),
+        (torch.Tensor, "register_hook", hooked),
+        (torch.Tensor, "register_post_accumulate_grad_hook", hooked),
+        (torch.inference_mode, "__enter__", _disable_gradients),
+        (torch.inference_mode, "__exit__", _restore_gradients),
+        (
+            torch.Tensor,
+            "data",
+            property(lambda x: x.detach(), torch.Tensor.data.__set__),
+        ),
+    ]
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(torch.enable_grad())
+        for owner, name, replacement in patches:
+            stack.enter_context(patch.object(owner, name, replacement))
+        yield
+
+
+def _disable_gradients(mode: Any) -> None:
+    mode.outer = torch.is_grad_enabled()
+    torch.set_grad_enabled(not mode.mode and mode.outer)
+
+
+def _restore_gradients(mode: Any, *_: Any) -> None:
+    torch.set_grad_enabled(mode.outer)
+
+
+def _caller() -> str:
+    """The line of the network that runs now."""
+    frames = (f for f in reversed(extract_stack()) if _is_network(f.filename))
+    frame = next(frames, None)
+    return "an unknown line" if frame is None else f"{frame.filename}:{frame.lineno}"
+
+
+def _is_network(file: str) -> bool:
+    return not file.startswith((*_NO_NETWORKS, "<")) and "unittest/mock" not in file
+
+
+def _place(error: Exception) -> str:
+    """The line of the network that an exception comes from."""
+    frames = [(f.f_code.co_filename, n) for f, n in walk_tb(error.__traceback__)]
+    found = [frame for frame in frames if _is_network(frame[0])]
+    # The first frames are the caller's: the last one is the line of the network.
+    return f"; at {found[-1][0]}:{found[-1][1]}" if found else ""
+
+
+def _reason(error: Exception) -> str:
+    """The message of an exception, on one line."""
+    lines = (line.strip() for line in str(error).splitlines())
+    kept = [
+        line for line in lines if line and not re.match("For (more|extended)", line)
+    ]
+    return shorten(
+        "; ".join(kept) or type(error).__name__, _LONGEST, placeholder=" ..."
+    )

@@ -1,0 +1,102 @@
+"""Marks for what stops gradients, which survive when a program is made functional: PyTorch
+inlines the blocks without gradients then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from nnef_grad.errors import UnsupportedError
+
+_LIBRARY = torch.library.Library("nnef_grad", "DEF")
+_LIBRARY.define("stop_gradient(Tensor x) -> Tensor")
+_LIBRARY.impl("stop_gradient", lambda x: x.clone(), "CompositeExplicitAutograd")
+STOP = torch.ops.nnef_grad.stop_gradient.default
+
+_BLOCK = torch.ops.higher_order.wrap_with_set_grad_enabled
+
+
+def mark_stops(module: Any, is_enabled: bool = True) -> None:
+    """Marks what no gradient flows through, in a graph and in the blocks that it has.
+
+    In a block without gradients these are the results of its operations that are read
+    outside of it, and what is written into tensors from outside.
+    """
+    graph = module.graph
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target is _BLOCK:
+            mark_stops(getattr(module, node.args[1].target), bool(node.args[0]))
+    if not is_enabled:
+        for node in list(graph.nodes):
+            _mark_reads(graph, node)
+    graph.lint()
+    module.recompile()
+
+
+def _mark_reads(graph: Any, node: Any) -> None:
+    """Marks what leaves a block by a node."""
+    if node.op == "output" or node.target is _BLOCK:
+        _replace(graph, node, _marked(graph, node, node.args))
+    elif node.op == "call_function" and _writes(node):
+        target, *others = node.args
+        if _is_outside(target) and not _is_buffer(target):
+            message = "a tensor is written into where gradients are disabled"
+            raise UnsupportedError(f"{message}: {node.meta.get('stack_trace', '')}")
+        _replace(graph, node, (target, *_marked(graph, node, tuple(others))))
+
+
+def _replace(graph: Any, node: Any, args: tuple[Any, ...]) -> None:
+    node.args = args
+
+
+def _marked(graph: Any, node: Any, args: Any) -> Any:
+    """Arguments with a mark for each tensor that was computed in the block."""
+
+    def marked(argument: Any) -> Any:
+        if not _is_computed(argument):
+            return argument
+        with graph.inserting_before(node):
+            made = graph.call_function(STOP, (argument,))
+        made.meta = dict(argument.meta)
+        return made
+
+    return torch.fx.node.map_arg(args, marked)
+
+
+def _is_computed(node: Any) -> bool:
+    """Whether a node is a tensor with fractions that an operation has computed."""
+    value = node.meta.get("val")
+    is_tensor = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return node.op == "call_function" and is_tensor and not _is_of_block(node)
+
+
+def _is_of_block(node: Any) -> bool:
+    """Whether a node is a result of a block inside, which has its own marks."""
+    return any(source.target is _BLOCK for source in node.all_input_nodes)
+
+
+def _writes(node: Any) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def _is_outside(node: Any) -> bool:
+    return bool(_origin(node).op == "placeholder")
+
+
+def _is_buffer(node: Any) -> bool:
+    return str(_origin(node).name).startswith("b_")
+
+
+def _origin(node: Any) -> Any:
+    """What a node is a view of, as far as views have one operand."""
+    while node.op == "call_function" and node.all_input_nodes and _is_view(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _is_view(node: Any) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(r.alias_info is not None for r in schema.returns)

@@ -1,0 +1,3 @@
+"""Activations of torch.nn."""
+
+from __future__ import annotations

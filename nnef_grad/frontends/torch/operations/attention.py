@@ -1,0 +1,3 @@
+"""Attention."""
+
+from __future__ import annotations

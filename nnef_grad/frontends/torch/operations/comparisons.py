@@ -1,0 +1,3 @@
+"""Comparisons, logic, and choices by a mask."""
+
+from __future__ import annotations

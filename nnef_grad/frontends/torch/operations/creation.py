@@ -1,0 +1,3 @@
+"""Tensors that are made of nothing but their settings."""
+
+from __future__ import annotations

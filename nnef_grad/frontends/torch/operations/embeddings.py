@@ -1,0 +1,3 @@
+"""Rows of tables."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Elements at indices: reading and writing."""
+
+from __future__ import annotations

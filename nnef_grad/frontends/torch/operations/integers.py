@@ -1,0 +1,3 @@
+"""Integers: arithmetic, bits, and the conversion of types."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Losses."""
+
+from __future__ import annotations

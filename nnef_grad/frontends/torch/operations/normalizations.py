@@ -1,0 +1,3 @@
+"""Normalizations."""
+
+from __future__ import annotations

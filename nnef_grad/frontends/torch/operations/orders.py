@@ -1,0 +1,3 @@
+"""What sorts: the largest, the smallest, in order."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""What is drawn: dropout."""
+
+from __future__ import annotations

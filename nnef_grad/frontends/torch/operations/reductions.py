@@ -1,0 +1,3 @@
+"""Sums, means, extrema, norms, along axes."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Resizing, and samples at the points of a grid."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""What accumulates along an axis."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Changes of shape, parts, and what puts parts together."""
+
+from __future__ import annotations

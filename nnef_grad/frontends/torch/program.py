@@ -1,0 +1,420 @@
+"""A program of torch.export to a graph: its inputs, its parameters, its results."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymIntArgument,
+)
+from torch.utils import _pytree as pytree
+
+from nnef_grad.build.evaluation import NoValueError
+from nnef_grad.errors import Problem, UnsupportedError, UsageError
+from nnef_grad.frontends.passes import declare_as_read
+from nnef_grad.frontends.torch.call import dtype_name, function_of
+from nnef_grad.frontends.torch.capture import capture, plain
+from nnef_grad.frontends.torch.marks import mark_stops
+from nnef_grad.frontends.torch.model import TorchModel
+from nnef_grad.frontends.torch.reading import (
+    Later,
+    ProgramReading,
+    names_of,
+    valid_name,
+)
+from nnef_grad.frontends.torch.symbols import Symbols
+from nnef_grad.frontends.values import dtype_of
+from nnef_grad.graph.extents import Dimension, symbol
+from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.passes import prune, put_inputs_first
+from nnef_grad.source import Source, Span
+
+_NOWHERE = Span(Source("<module>", ""), 0, 0)
+_LOW = (torch.float16, torch.bfloat16, torch.float64)
+
+
+def read(
+    module: nn.Module | ExportedProgram,
+    given: Sequence[Any] | Mapping[str, Any],
+    batch: int | None,
+    dynamic_shapes: Any,
+    allow_own_backward: bool,
+) -> TorchModel:
+    """See `from_torch`."""
+    warnings: list[str] = []
+    if isinstance(module, ExportedProgram):
+        program, name = module, "program"
+    else:
+        module = plain(module)
+        name = type(module).__name__
+        shapes = _of_batch(module, given) if batch is not None else dynamic_shapes
+        program, warnings = capture(
+            module, given, shapes, allow_own_backward=allow_own_backward
+        )
+    functional = _functional(program)
+    model = _Program(functional, _symbols(functional, dynamic_shapes, batch)).model(
+        name
+    )
+    problems = tuple(map(Problem, [*warnings, *_conversions(functional)]))
+    graph = replace(model.graph, warnings=(*model.graph.warnings, *problems))
+    return replace(model, graph=graph)
+
+
+# ---- What is left open ----
+
+
+def _of_batch(module: nn.Module, given: Any) -> Any:
+    """The first axis of each tensor as one that is open: it is given another number."""
+    first = torch.export.Dim("batch")
+
+    def axes(x: Any) -> Any:
+        return {0: first} if isinstance(x, torch.Tensor) and x.ndim else None
+
+    if isinstance(given, torch.Tensor):
+        given = (given,)
+    return pytree.tree_map(
+        axes, dict(given) if isinstance(given, Mapping) else tuple(given)
+    )
+
+
+def _symbols(
+    program: ExportedProgram, dynamic_shapes: Any, batch: int | None
+) -> Symbols:
+    """The extents of the symbols of a program. They are called after their `Dim`, or else
+    after the first input and axis that has them.
+    """
+    found: dict[Any, Dimension] = {}
+    supply = NameSupply()
+    for node in program.graph.nodes:
+        fake = node.meta.get("val") if node.op == "placeholder" else None
+        for axis, size in enumerate(getattr(fake, "shape", ())):
+            expression = getattr(getattr(size, "node", None), "expr", None)
+            if getattr(expression, "is_Symbol", False) and expression not in found:
+                name = _name_of_axis(program, node.name, axis, dynamic_shapes)
+                made = symbol(supply.fresh(name))
+                found[expression] = made if batch is None else batch
+    return Symbols(found)
+
+
+def _name_of_axis(
+    program: ExportedProgram, name: str, axis: int, dynamic_shapes: Any
+) -> str:
+    """What the extent of an axis is called."""
+    names = [spec.arg.name for spec in program.graph_signature.input_specs
+             if spec.kind is InputKind.USER_INPUT]  # fmt: skip
+    leaves = pytree.tree_leaves(dynamic_shapes, is_leaf=lambda x: _is_axes(x))
+    if name in names and len(leaves) == len(names):
+        axes = leaves[names.index(name)]
+        found = (
+            axes.get(axis) if isinstance(axes, dict) else axes[axis] if axes else None
+        )
+        name_of_dim = getattr(found, "__name__", None)
+        if name_of_dim is not None:
+            return str(name_of_dim)
+    return f"{name.upper()}_{axis}"
+
+
+def _is_axes(x: Any) -> bool:
+    """Whether this says which axes of one tensor are open."""
+    if x is None:
+        return True
+    items = (
+        x.values() if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
+    )
+    keys = x if isinstance(x, dict) else [0]
+    is_flat = all(not isinstance(item, (dict, list, tuple, str)) for item in items)
+    return bool(items) and is_flat and all(isinstance(key, int) for key in keys)
+
+
+# ---- A program without writes ----
+
+
+def _functional(program: ExportedProgram) -> ExportedProgram:
+    """The program with operations that are read here, none of which writes into a tensor."""
+    mark_stops(program.graph_module)
+    if _has_writes(program.graph_module):
+        program = program.run_decompositions({})
+    missing = {*_targets(program.graph_module)}
+    missing = {t for t in missing if _is_unknown(t)}
+    if missing:
+        known = torch.export.default_decompositions()
+        table = {target: known[target] for target in missing if target in known}
+        program = program.run_decompositions(table) if table else program
+    return program
+
+
+def _targets(module: Any) -> Iterator[Any]:
+    for part in module.modules():
+        for node in part.graph.nodes if hasattr(part, "graph") else ():
+            if node.op == "call_function":
+                yield node.target
+
+
+def _has_writes(module: Any) -> bool:
+    schemas = (getattr(target, "_schema", None) for target in _targets(module))
+    return any(s is not None and s.is_mutable for s in schemas) or any(
+        _writes_statistics(node)
+        for part in module.modules()
+        for node in getattr(getattr(part, "graph", None), "nodes", ())
+    )
+
+
+def _writes_statistics(node: Any) -> bool:
+    """Whether a normalization moves its running statistics, which its schema hides."""
+    name = str(node.target)
+    return name.startswith(("aten.batch_norm.", "aten.instance_norm.")) and bool(
+        node.args[5] and node.args[3] is not None
+    )
+
+
+def _is_unknown(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and function_of(target) is None
+
+
+def _conversions(program: ExportedProgram) -> list[str]:
+    """A warning if the module is of another precision than the graph."""
+    kinds = {t.dtype for t in [*program.state_dict.values(), *program.constants.values()]
+             if isinstance(t, torch.Tensor) and t.dtype in _LOW}  # fmt: skip
+    named = ", ".join(sorted(map(str, kinds)))
+    return [f"what is of {named} is of single precision in the graph"] if kinds else []
+
+
+# ---- The graph ----
+
+
+@dataclass
+class _Result:
+    """A result of the program: what it is called, and its value."""
+
+    name: str
+    value: Any
+
+
+class _Program:
+    """A program, and what is made of it."""
+
+    def __init__(self, program: ExportedProgram, symbols: Symbols) -> None:
+        self.program = program
+        self.reading = ProgramReading(symbols)
+        self.inputs: dict[str, Tensor] = {}
+        self.names: dict[str, list[str]] = _tied(program)
+
+    def model(self, name: str) -> TorchModel:
+        """The graph, and what torch calls its variables."""
+        signature = self.program.graph_signature
+        fakes = {n.name: n.meta.get("val") for n in self.program.graph.nodes
+                 if n.op == "placeholder"}  # fmt: skip
+        made: dict[str, Any] = {}
+        values = [self._value(spec, fakes, made) for spec in signature.input_specs]
+        try:
+            returned = self.reading.run(self.program.graph_module, values)
+        except NoValueError:
+            returned = None
+        if self.reading.problems:
+            raise UnsupportedError.collect(_once(self.reading.problems))
+        results = self._results(signature.output_specs, returned)
+        return self._finished(name, results)
+
+    def _value(self, spec: InputSpec, fakes: Any, made: dict[str, Any]) -> Any:
+        """The value of a placeholder: that of a parameter is made when it is needed."""
+        argument, kind, target = spec.arg, spec.kind, spec.target
+        if isinstance(argument, ConstantArgument):
+            return argument.value
+        if kind is InputKind.USER_INPUT:
+            fake = fakes[argument.name]
+            if not isinstance(fake, torch.Tensor):
+                raise UnsupportedError(
+                    f"the input '{argument.name}' is a number: fix it"
+                )
+            return self._input(argument.name, fake)
+        if kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            assert target is not None
+            tensor = self._stored(target)
+            is_variable = tensor.is_floating_point() and (
+                kind is InputKind.PARAMETER
+                or (kind is InputKind.BUFFER and target in self.program.state_dict)
+            )
+            if not is_variable:
+                return Later(partial(self.reading.constant_of, tensor))
+            first = self.names[target][0]
+            make = partial(self.reading.variable, first, tensor)
+            return made.setdefault(first, Later(make))
+        return None
+
+    def _stored(self, name: str) -> torch.Tensor:
+        stored = self.program.state_dict.get(name)
+        found = self.program.constants.get(name) if stored is None else stored
+        assert isinstance(found, torch.Tensor)
+        return found
+
+    def _input(self, name: str, fake: torch.Tensor) -> Tensor:
+        shape = tuple(map(self.reading.symbols.extent, fake.shape))
+        made = self.reading.input(name, dtype_name(fake.dtype), shape)
+        self.inputs[name] = made
+        return made
+
+    # Results
+
+    def _results(self, specs: Sequence[OutputSpec], returned: Any) -> list[_Result]:
+        """The tensors that the program returns, and new values of buffers."""
+        paths = iter(self._paths())
+        found: list[_Result] = []
+        for spec, value in zip(specs, returned, strict=True):
+            if spec.kind is OutputKind.USER_OUTPUT:
+                path = next(paths)
+                is_tensor = not isinstance(spec.arg, (ConstantArgument, SymIntArgument))
+                if is_tensor:
+                    found.append(_Result("_".join(path) or "output", value))
+            elif spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
+                if self._stored(spec.target).is_floating_point():
+                    found.append(_Result(f"new_{spec.target}", value))
+            elif spec.kind is OutputKind.USER_INPUT_MUTATION:
+                message = f"the module writes into its input '{spec.target}'"
+                raise UnsupportedError(f"{message}: let it write into a clone")
+        return found
+
+    def _paths(self) -> list[list[str]]:
+        """The path to each leaf of what the module returns."""
+        spec = self.program.call_spec.out_spec
+        whole = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+        leaves, _ = pytree.tree_flatten_with_path(whole)
+        paths = [names_of(path) for path, _ in leaves]
+        return [
+            ["output", *path] if path and path[0].isdigit() else path for path in paths
+        ]
+
+    def _finished(self, name: str, results: Sequence[_Result]) -> TorchModel:
+        reading, emitter = self.reading, self.reading.emitter
+        outputs = [self._output(result) for result in results]
+        if not outputs:
+            raise UsageError("the module returns no tensor")
+        graph = Graph(
+            valid_name(name),
+            (*self.inputs.values(), *reading.drawn),
+            tuple(outputs),
+            tuple(emitter.operations),
+            emitter.assigned_names(emitter.operations, emitter.names.values()),
+            warnings=tuple(reading.warnings),
+        )
+        graph = declare_as_read(put_inputs_first(_without_unused(prune(graph))))
+        return self._with_names(graph, results)
+
+    def _output(self, result: _Result) -> Any:
+        """A result under its name: an output is no input, and is returned once."""
+        emitter, name = (
+            self.reading.emitter,
+            self.reading.supply.fresh(valid_name(result.name)),
+        )
+        result.name = name
+        value = self.reading.materialize(
+            result.value, dtype_of(result.value), name, _NOWHERE
+        )
+        producer = emitter.producer(value)
+        is_own = producer is not None and producer.name not in ("external", "variable")
+        if is_own and value not in emitter.names:
+            emitter.names[value] = name
+            return value
+        return emitter.emit_named(name, "copy", x=value)
+
+    def _with_names(self, graph: Graph, results: Sequence[_Result]) -> TorchModel:
+        """The model, with the variables that are left, by the names of torch."""
+        program, names = self.program, graph.names
+        kept = {*graph.variables}
+        # A variable may have been declared in another shape.
+        by_name = {names[variable]: variable for variable in kept}
+        parameters: dict[str, str] = {}
+        buffers: dict[str, str] = {}
+        trainable: list[str] = []
+        shapes: dict[str, Any] = {}
+        are_parameters = {*program.graph_signature.parameters}
+        for first, variable in self.reading.variables.items():
+            called = self.reading.emitter.names[variable]
+            if called not in by_name:
+                continue
+            for own in self.names.get(first, []):
+                is_parameter = own in are_parameters or first in are_parameters
+                (parameters if is_parameter else buffers)[own] = called
+                shapes[own] = tuple(self._stored(first).shape)
+            if first in self.names and first in are_parameters:
+                tensor = self._stored(first)
+                trainable += [called] if tensor.requires_grad else []
+        labels = graph.labels
+        data = {label: self._data(graph, name) for name, label in labels.items()}
+        updates = (
+            {
+                spec.target: result.name
+                for spec, result in zip(
+                    self._mutations(), results[-len(self._mutations()) :], strict=True
+                )
+            }
+            if self._mutations()
+            else {}
+        )
+        random = {
+            names[t]: drawn
+            for t, drawn in self.reading.drawn.items()
+            if t in {*graph.inputs}
+        }
+        order = {
+            names[tensor]: place for place, tensor in enumerate(self.inputs.values())
+        }
+        places = {name: order[name] for name in graph.input_names if name in order}
+        return TorchModel(
+            graph,
+            data,
+            parameters,
+            buffers,
+            tuple(trainable),
+            shapes,
+            places,
+            updates,
+            random,
+        )
+
+    def _data(self, graph: Graph, name: str) -> Any:
+        array = self.reading.data[graph.labels[name]]
+        return array.reshape(graph.tensors[name].shape)
+
+    def _mutations(self) -> list[OutputSpec]:
+        specs = self.program.graph_signature.output_specs
+        return [
+            spec for spec in specs
+            if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None
+            and self._stored(spec.target).is_floating_point()
+        ]  # fmt: skip
+
+
+def _tied(program: ExportedProgram) -> dict[str, list[str]]:
+    """For each name of a parameter or buffer all names of the same tensor, in order."""
+    groups: dict[Any, list[str]] = defaultdict(list)
+    for name, tensor in program.state_dict.items():
+        key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
+        groups[key if tensor.numel() else name].append(name)
+    return {name: names for names in groups.values() for name in names}
+
+
+def _without_unused(graph: Graph) -> Graph:
+    """The graph without inputs that nothing depends on."""
+    used = {tensor for op in graph.operations for tensor in op.inputs}
+    kept = tuple(x for x in graph.inputs if x in used)
+    gone = {*graph.inputs} - {*kept}
+    operations = tuple(op for op in graph.operations if gone.isdisjoint(op.outputs))
+    return replace(graph, inputs=kept, operations=operations)
+
+
+def _once(problems: Sequence[Problem]) -> list[Problem]:
+    """Problems without those that say the same of the same place."""
+    return list({(p.message, str(p.span)): p for p in problems}.values())

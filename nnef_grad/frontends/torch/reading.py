@@ -1,0 +1,340 @@
+"""A program of PyTorch to a graph: each operation by the function that reads it."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.evaluation import NoValueError
+from nnef_grad.build.simplify import simplify
+from nnef_grad.errors import NnefGradError, Problem, UnsupportedError
+from nnef_grad.frontends.library import Joined
+from nnef_grad.frontends.reading import Reading
+from nnef_grad.frontends.torch import operations as _operations  # noqa: F401
+from nnef_grad.frontends.torch.call import Call, dtype_name, function_of, name_of
+from nnef_grad.frontends.torch.marks import STOP
+from nnef_grad.frontends.torch.symbols import Symbols
+from nnef_grad.frontends.values import (
+    Array,
+    converted,
+    is_known,
+    shape_of,
+    simple,
+)
+from nnef_grad.graph.ir import Tensor
+from nnef_grad.graph.names import NameSupply
+from nnef_grad.language.library import FragmentFile, extras, standard
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.source import Source, Span
+
+# Larger constants would make the text unreadable: they are variables.
+MOST = 10_000
+
+# What computes with extents, and what only checks them.
+_ARITHMETIC = {
+    operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod,
+    operator.neg, operator.getitem, operator.eq, operator.ne, operator.lt, operator.le,
+    operator.gt, operator.ge, operator.pow, operator.truediv, operator.and_, operator.or_,
+}  # fmt: skip
+_CHECKS = (
+    "aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym",
+)  # fmt: skip
+_BLOCK = torch.ops.higher_order.wrap_with_set_grad_enabled
+
+
+class ProgramReading(Reading):
+    """Reads the operations of a program.
+
+    Attributes:
+        symbols: the extents that PyTorch leaves open.
+        data: the data of variables, by label.
+        variables: the variable of each parameter and buffer, by its name in PyTorch.
+        drawn: for each input that stands for random numbers, what it must be drawn from.
+        problems: what cannot be read.
+    """
+
+    def __init__(self, symbols: Symbols) -> None:
+        super().__init__(Emitter(OpSet(), simplify=simplify), _library())
+        self.symbols = symbols
+        self.data: dict[str, Array] = {}
+        self.variables: dict[str, Tensor] = {}
+        self.drawn: dict[Tensor, Any] = {}
+        self.problems: list[Problem] = []
+        self.supply = NameSupply()
+        self._labels = NameSupply()
+
+    # ---- Programs ----
+
+    def run(self, module: Any, values: Sequence[Any]) -> Any:
+        """What a graph of PyTorch returns.
+
+        Args:
+            module: the graph, with the blocks that it has.
+            values: a value, or a function that makes it, for each placeholder.
+        """
+        known: dict[Any, Any] = {}
+        given = iter(values)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                known[node] = next(given)
+            elif node.op == "get_attr":
+                known[node] = self._attribute(module, node.target)
+            elif node.op == "output":
+                return self._arguments(known, node.args[0])
+            else:
+                self._take(known, node)
+        raise AssertionError("a graph without results")
+
+    def _attribute(self, module: Any, name: str) -> Any:
+        found = operator.attrgetter(name)(module)
+        return self.constant_of(found) if isinstance(found, torch.Tensor) else found
+
+    def _take(self, known: dict[Any, Any], node: Any) -> None:
+        """Reads an operation; if that fails, its results have no values."""
+        try:
+            known[node] = self._operation(known, node)
+        except NoValueError:
+            pass
+        except NnefGradError as error:
+            self.problems += error.problems
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            message = f"{name_of(node.target)}: {type(error).__name__}: {error}"
+            self.problems.append(Problem(message, span_of(node)))
+
+    def _operation(self, known: dict[Any, Any], node: Any) -> Any:
+        target = node.target
+        if str(target).startswith(_CHECKS):
+            return None
+        args, kwargs = (self._arguments(known, a) for a in (node.args, node.kwargs))
+        if target in _ARITHMETIC or getattr(target, "__module__", "") == "math":
+            return target(*args)
+        if target is _BLOCK:
+            return self.run(args[1], args[2:])
+        if target is STOP:
+            return self.stopped(args[0], span_of(node))
+        call = Call(self, node, _hint(node), span_of(node))
+        higher = HIGHER.get(str(target))
+        if higher is not None:
+            return higher(call, *args, **kwargs)
+        function = function_of(target)
+        if function is None:
+            raise UnsupportedError(
+                f"there is no operation '{name_of(target)}'", call.span
+            )
+        result = self._typed(call, call.run(function, args, kwargs))
+        _check(call, result)
+        return result
+
+    def _arguments(self, known: Mapping[Any, Any], arguments: Any) -> Any:
+        """Arguments with the values of nodes in their place."""
+
+        def value(node: Any) -> Any:
+            if node not in known:
+                raise NoValueError
+            found = known[node]
+            return found() if isinstance(found, Later) else found
+
+        return torch.fx.node.map_arg(arguments, value)
+
+    def _typed(self, call: Call, result: Any) -> Any:
+        """A result with the data types that it has in PyTorch."""
+        fakes = call.fake
+        if isinstance(result, (list, tuple)) and isinstance(fakes, (list, tuple)):
+            return [
+                self._as_in(call, x, fake)
+                for x, fake in zip(result, fakes, strict=False)
+            ]
+        return self._as_in(call, result, fakes)
+
+    def _as_in(self, call: Call, x: Any, fake: Any) -> Any:
+        if not isinstance(fake, torch.Tensor) or x is None:
+            return x
+        return call.typed(x, dtype_name(fake.dtype))
+
+    # ---- Values ----
+
+    def converted(self, x: Any, dtype: str, hint: str, span: Span) -> Any:
+        """A value as one of a data type; scalars are truncated to integers."""
+        if is_known(x):
+            return simple(converted(x, dtype))
+        if (x.dtype, dtype) == ("scalar", "integer"):
+            return self.library("truncate", [x], {}, hint, span)
+        return self.cast(x, dtype, hint, span)
+
+    def stopped(self, x: Any, span: Span | None) -> Any:
+        """A value that no gradient flows through."""
+        if not isinstance(x, Tensor) or x.dtype != "scalar":
+            return x
+        return self.emitter.stop(x)
+
+    def input(self, name: str, dtype: str, shape: Sequence[Any]) -> Tensor:
+        """A new input of the graph."""
+        return self.emitter.emit_named(
+            self.supply.fresh(valid_name(name)), "external", dtype, shape=list(shape)
+        )
+
+    def variable(self, name: str, tensor: torch.Tensor) -> Any:
+        """The variable of a parameter or a buffer; one without axes gets one, which is
+        removed again: not all runtimes have variables without.
+        """
+        array = array_of(tensor)
+        shape = array.shape or (1,)
+        label = self._label(name)
+        made = self.emitter.emit_named(
+            self.supply.fresh(valid_name(name)),
+            "variable",
+            "scalar",
+            shape=list(shape),
+            label=label,
+        )
+        self.data[label] = array.reshape(shape)
+        self.variables[name] = made
+        return made if array.ndim else self.emitter("squeeze", made, axes=[0])
+
+    def constant_of(self, tensor: torch.Tensor) -> Any:
+        """The known value of a tensor that nothing changes."""
+        return simple(array_of(tensor, exact=True))
+
+    def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
+        """As in `Reading`; a large table becomes a variable."""
+        is_large = isinstance(value, np.ndarray) and value.size > MOST
+        if not is_large or dtype != "scalar" or value.dtype.kind == "O":
+            return super().materialize(value, dtype, hint, span)
+        array = converted(value, dtype)
+        if (array == array.flat[0]).all():
+            return super().materialize(value, dtype, hint, span)
+        return self.variable(
+            f"tables.{hint}", torch.from_numpy(array.astype(np.float32))
+        )
+
+    def _label(self, name: str) -> str:
+        """A valid label: a path inside the folder of a model. Labels that differ in case
+        only would be the same file.
+        """
+        wish = re.sub(r"[^\w./-]+", "_", name, flags=re.ASCII)
+        suffix = self._labels.fresh(wish.lower())[len(wish) :]
+        return f"{wish}{suffix}"
+
+
+class Later:
+    """A value that is made when it is first needed."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def __call__(self) -> Any:
+        """The value."""
+        if not hasattr(self, "_value"):
+            self._value = self._make()
+        return self._value
+
+
+# Operations that call graphs: by their names in PyTorch.
+HIGHER: dict[str, Callable[..., Any]] = {}
+
+
+def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:
+    """The elements of a tensor: fractions in single precision, or else in double."""
+    values = tensor.detach().cpu()
+    if values.is_floating_point():
+        values = values.to(torch.float64 if exact else torch.float32)
+    return np.array(values.contiguous().numpy())
+
+
+def valid_name(name: str) -> str:
+    """A name of NNEF: letters, digits and underscores."""
+    made = re.sub(r"\W+", "_", name, flags=re.ASCII)
+    return f"_{made}" if made[:1].isdigit() or not made else made
+
+
+@cache
+def _library() -> Joined:
+    """What the functions may expand: the fragments of torch.nnef, and those shared."""
+    return Joined(
+        FragmentFile(Path(__file__).parent / "torch.nnef"), extras(), standard()
+    )
+
+
+def _hint(node: Any) -> str:
+    """What the result of an operation should be called: the module of torch.nn that makes
+    it, or else as torch calls it.
+    """
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    if stack:
+        path, kind = stack[-1][:2]
+        is_layer = str(kind).startswith(
+            "torch.nn.modules"
+        ) or "torch.nn.modules" in str(kind)
+        if path and is_layer:
+            return valid_name(str(path))
+    return valid_name(str(node.name))
+
+
+# ---- Places ----
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_TORCH = str(Path(torch.__file__).parent)
+
+
+def span_of(node: Any) -> Span:
+    """The line of the module that a node comes from: the last one that is not in torch."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not frame[0].startswith((_TORCH, "torch/"))]
+    if not own:
+        return Span(Source(f"<{node.name}>", ""), 0, 0)
+    file, line = own[-1]
+    return _line(file, int(line))
+
+
+@cache
+def _line(file: str, number: int) -> Span:
+    source = _source(file)
+    lines = source.text.split("\n")
+    if number > len(lines):
+        return Span(Source(f"{file}:{number}", ""), 0, 0)
+    start = sum(len(line) + 1 for line in lines[: number - 1])
+    text = lines[number - 1]
+    indent = len(text) - len(text.lstrip())
+    return Span(source, start + indent, start + len(text))
+
+
+@cache
+def _source(file: str) -> Source:
+    try:
+        return Source(file, Path(file).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return Source(file, "")
+
+
+# ---- Checks ----
+
+
+def _check(call: Call, result: Any) -> None:
+    """Raises an error if a result has another shape than in PyTorch: what is read would be
+    something else.
+    """
+    fakes = call.fake if isinstance(call.fake, (list, tuple)) else [call.fake]
+    values = result if isinstance(result, (list, tuple)) else [result]
+    for fake, x in zip(fakes, values, strict=False):
+        if isinstance(fake, torch.Tensor) and x is not None:
+            wanted = tuple(map(call.reading.symbols.extent, fake.shape))
+            if wanted != tuple(shape_of(x)):
+                message = (
+                    f"the shape is {list(shape_of(x))} here, and {list(wanted)} there"
+                )
+                call.refuse(f"{message}: please report this")
+
+
+def names_of(values: Iterable[Any]) -> list[str]:
+    """The words of a path, such as the keys and indices that lead to a result."""
+    return [
+        str(getattr(v, "key", getattr(v, "idx", getattr(v, "name", v)))) for v in values
+    ]

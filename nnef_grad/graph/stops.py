@@ -1,0 +1,52 @@
+"""Marks in a graph: a copy that no gradient flows through.
+
+In a text it is a `copy` whose result has a name that says so: `stop_gradient`, or one that
+begins with `stop_gradient_`. In a graph it is an operation of its own, so that no pass takes
+it for a copy.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+
+from nnef_grad.graph.ir import STOP, Graph, Operand, Operation, Tensor
+from nnef_grad.graph.names import substitute
+from nnef_grad.language.library import standard
+from nnef_grad.language.syntax import Fragment
+
+_NAME = re.compile(rf"{STOP}(_\w+)?")
+
+
+@cache
+def stop_definition() -> Fragment:
+    """The declaration of the operation."""
+    return replace(standard()["copy"], name=STOP)
+
+
+def says_stop(name: str) -> bool:
+    """Whether the copy with this name lets no gradient through."""
+    return _NAME.fullmatch(name) is not None
+
+
+def without_stops(graph: Graph) -> Graph:
+    """The graph for those that do not differentiate it: without the marks."""
+    if all(operation.name != STOP for operation in graph.operations):
+        return graph
+    passed: dict[Tensor, Operand] = {}
+    kept: list[Operation] = []
+    for operation in graph.operations:
+        operation = substitute(operation, passed)
+        if operation.name != STOP:
+            kept.append(operation)
+        elif operation.outputs[0] in graph.outputs:
+            kept.append(replace(operation, definition=standard()["copy"]))
+        else:
+            passed[operation.outputs[0]] = operation.operands[0]
+    # What others are the derivative of is shown in the text.
+    shown = {
+        t: graph.names[x] if isinstance(x, Tensor) else repr(x)
+        for t, x in passed.items()
+    }
+    return replace(graph, operations=tuple(kept), names={**graph.names, **shown})
