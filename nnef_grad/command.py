@@ -16,12 +16,11 @@ from typing import Any
 import nnef_grad
 from nnef_grad import console
 from nnef_grad.autodiff.backward import Wrt
-from nnef_grad.build.loops import LONGEST, SHORT
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
-from nnef_grad.model import declared_variables, from_container, from_source
+from nnef_grad.model import declared_variables
+from nnef_grad.opening import open_model
 from nnef_grad.progress import Progress
-from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.data import SinglePrecision, arrays_of
 from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
 
@@ -93,29 +92,28 @@ def compile_model(
         _refuse_page(report, (model, output), force)
     progress = Progress(shown=not quiet and format == "text")
     with progress.stage("reading"):
-        container = open_container(model) if model != console.PIPE else None
-        own_rules = nnef_grad.load_rules(rules) if rules is not None else None
-        graph = read_model(
-            container,
-            input_shapes=input_shape,
+        opened = open_model(
+            model,
+            target=target,
+            rules=rules,
+            input_shape=input_shape,
             batch=batch,
+            symbol=symbol,
+            unroll=unroll,
             expand=[*split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
-            rules=own_rules,
             lenient=lenient,
             dialect=dialect,
-            symbols=symbol,
-            unroll=unroll_of(unroll, target),
         )
+        graph, own_rules, stored = opened.graph, opened.rules, opened.stored
     with progress.stage("differentiating"):
         backward = _differentiation(jacobian, seed)(
             graph,
-            wrt=_wrt(split(wrt)) if wrt else "all",
+            wrt=_wrt(split(wrt)) if wrt else opened.wrt,
             outputs=split(outputs) or None,
             stop=split(stop),
             with_outputs=with_outputs,
             rules=own_rules,
         )
-    stored = nnef_grad.VariableData(container) if container is not None else None
     untrained = _is_untrained(graph, stored)
     with progress.stage("lowering"):
         backward, constants = _lower(backward, target, output)
@@ -125,9 +123,7 @@ def compile_model(
     if stats is not None:
         _report_statistics(graph, backward, stats == "full", as_json=format == "json")
     if check:
-        known = (
-            arrays_of(declared_variables(graph), stored) if stored is not None else {}
-        )
+        known = known_arrays(graph, stored)
         _check(
             graph,
             backward,
@@ -183,37 +179,6 @@ def _page(
     return report_after(graph, backward, path, rules=rules, overwrite=force)
 
 
-def read_model(
-    container: Container | None,
-    *,
-    input_shapes: Sequence[str],
-    symbols: Sequence[str] = (),
-    **options: Any,
-) -> nnef_grad.Graph:
-    """The graph of a container, or of the text on stdin.
-
-    Args:
-        container: the container.
-        input_shapes: shapes of inputs, as texts of the form NAME=EXTENT,EXTENT,...
-        symbols: numbers of symbols, as texts of the form NAME=NUMBER.
-        options: as for `nnef_grad.load`.
-    """
-    options["input_shapes"] = dict(map(_parse_shape, input_shapes))
-    options["symbols"] = dict(map(_parse_symbol, symbols))
-    if container is None:
-        return from_source(console.read_stdin(), **options)
-    return from_container(container, **options)
-
-
-def unroll_of(given: int | None, target: str) -> int:
-    """How many steps a loop may have to be put as its steps: where there are loops, those
-    of long ones take longer to load.
-    """
-    if given is not None:
-        return given
-    return SHORT if target == "tract" else LONGEST
-
-
 def _lower(
     backward: nnef_grad.Backward, target: str, output: str
 ) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
@@ -231,9 +196,14 @@ def _lower(
     return replace(backward, graph=lowered.graph), lowered.data
 
 
-def _is_untrained(
-    graph: nnef_grad.Graph, stored: nnef_grad.VariableData | None
-) -> bool:
+def known_arrays(graph: nnef_grad.Graph, stored: Any) -> Mapping[str, Any]:
+    """The data of the variables of a graph, as far as there are any."""
+    if isinstance(stored, nnef_grad.VariableData):
+        return arrays_of(declared_variables(graph), stored)
+    return stored or {}
+
+
+def _is_untrained(graph: nnef_grad.Graph, stored: Any) -> bool:
     """Whether no variable has data, but for constants that an earlier lowering made
     variables.
     """
@@ -245,7 +215,7 @@ def _is_untrained(
 def _write(
     backward: nnef_grad.Backward,
     output: str,
-    stored: nnef_grad.VariableData | None,
+    stored: Any,
     constants: Mapping[str, Any],
     *,
     partial: bool,
@@ -357,20 +327,3 @@ def split(values: Sequence[str]) -> list[str]:
 def _wrt(names: list[str]) -> Wrt:
     """The name of a group, or a list of tensors; a group cannot be in the list."""
     return names[0] if len(names) == 1 else names
-
-
-def _parse_symbol(text: str) -> tuple[str, int]:
-    name, _, number = text.partition("=")
-    if not number.strip().isdecimal() or int(number) < 1:
-        message = f"--symbol expects NAME=N, a positive number, and got '{text}'"
-        raise UsageError(message)
-    return name.strip(), int(number)
-
-
-def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    try:
-        name, extents = text.split("=", 1)
-        return name.strip(), tuple(map(int, split([extents])))
-    except ValueError:
-        message = f"--input-shape expects NAME=EXTENT,EXTENT,... and got '{text}'"
-        raise UsageError(message) from None

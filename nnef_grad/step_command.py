@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import nnef_grad
 from nnef_grad import console
 from nnef_grad.build.rule_results import counted
-from nnef_grad.command import (
-    print_messages,
-    read_model,
-    refuse,
-    render,
-    split,
-    unroll_of,
-)
+from nnef_grad.command import known_arrays, print_messages, refuse, render, split
 from nnef_grad.errors import Problem, UsageError
-from nnef_grad.model import declared_variables
+from nnef_grad.opening import open_model
 from nnef_grad.progress import Progress
-from nnef_grad.storage.containers import open_container
-from nnef_grad.storage.data import arrays_of
 from nnef_grad.storage.output import ModelFormat, format_of
 from nnef_grad.training.forms import Step, save_step
 
@@ -64,25 +55,22 @@ def make_step(
     refuse(out, model, force)
     progress = Progress(shown=not quiet and format == "text")
     with progress.stage("reading"):
-        container = open_container(model) if model != console.PIPE else None
-        own_rules = nnef_grad.load_rules(rules) if rules is not None else None
-        graph = read_model(
-            container,
-            input_shapes=input_shape,
+        opened = open_model(
+            model,
+            target=target,
+            rules=rules,
+            input_shape=input_shape,
             batch=batch,
-            rules=own_rules,
+            symbol=symbol,
+            unroll=unroll,
             lenient=lenient,
             dialect=dialect,
-            symbols=symbol,
-            unroll=unroll_of(unroll, target),
         )
-    data: Mapping[str, Any] = {}
-    if container is not None and not _is_text(out):
-        stored = nnef_grad.VariableData(container)
-        data = arrays_of(declared_variables(graph), stored)
+    graph = opened.graph
+    data = {} if _is_text(out) else known_arrays(graph, opened.stored)
     with progress.stage("differentiating"):
         step = nnef_grad.training_step(
-            graph,
+            opened.torch or graph,
             loss=_losses(loss, output),
             optimizer=optimizer,
             data=data,
@@ -99,7 +87,7 @@ def make_step(
             quantize=quantize,
             state=state,
             target=target,
-            rules=own_rules,
+            rules=opened.rules,
         )
     with progress.stage("writing"):
         _write(step, out, force)

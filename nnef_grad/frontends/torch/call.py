@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPERATIONS: dict[str, Callable[..., Any]] = {}
+HIGHER: dict[str, Callable[..., Any]] = {}
 
 # Where and how a tensor lies in memory, which no graph says.
 _OF_MEMORY = frozenset(
@@ -39,6 +40,16 @@ def aten(*names: str) -> Callable[[Function], Function]:
 
     def enter(function: Function) -> Function:
         OPERATIONS.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+def higher(name: str) -> Callable[[Function], Function]:
+    """Enters the function that reads an operation that calls graphs."""
+
+    def enter(function: Function) -> Function:
+        HIGHER[name] = function
         return function
 
     return enter

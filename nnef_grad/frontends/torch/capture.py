@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import CheckpointFunction
 
 from nnef_grad.errors import NnefGradError, UnsupportedError, UsageError
 
@@ -52,7 +53,7 @@ def capture(
         raise
     except Exception as error:
         # Whatever torch raises, from its own code or from the module's.
-        message = f"torch cannot export the module: {_reason(error)}{_place(error)}"
+        message = f"torch cannot export the module: {reason(error)}{_place(error)}"
         raise UnsupportedError(message) from error
     named = ", ".join(map(repr, sorted({*own})))
     what = f"the derivative of what {named} computes is taken, not its own backward function"
@@ -126,6 +127,10 @@ def _exporting(own: list[str], allow_own_backward: bool) -> Iterator[None]:
     apply = torch.autograd.Function.__dict__["apply"].__func__
 
     def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls is CheckpointFunction:
+            # What it computes again in the backward pass is what is computed here.
+            function, _, *operands = args
+            return function(*operands)
         if not allow_own_backward:
             message = (
                 f"'{cls.__name__}' has a backward function of its own, at {_caller()}"
@@ -188,7 +193,7 @@ def _place(error: Exception) -> str:
     return f"; at {found[-1][0]}:{found[-1][1]}" if found else ""
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """The message of an exception, on one line."""
     lines = (line.strip() for line in str(error).splitlines())
     kept = [

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Shape
+from nnef_grad.storage.files import PathLike
 
 if TYPE_CHECKING:
     from torch import nn
@@ -85,7 +86,7 @@ class TorchModel:
 
 
 def from_torch(
-    module: nn.Module | ExportedProgram,
+    module: nn.Module | ExportedProgram | PathLike,
     example_inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
     batch: int | None = None,
@@ -99,7 +100,8 @@ def from_torch(
     there, and one here.
 
     Args:
-        module: a module; or a program that `torch.export.export` made of one.
+        module: a module; or a program that `torch.export.export` made of one, or the
+            .pt2 file of one.
         example_inputs: the arguments of `forward`, by position or by name; none for a
             program. Tensors are the inputs of the graph, with their shapes; other values
             are constants.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +28,7 @@ from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.frontends.passes import declare_as_read
 from nnef_grad.frontends.torch.call import dtype_name, function_of
-from nnef_grad.frontends.torch.capture import capture, plain
+from nnef_grad.frontends.torch.capture import capture, plain, reason
 from nnef_grad.frontends.torch.marks import mark_stops
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.reading import (
@@ -41,13 +44,14 @@ from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import prune, put_inputs_first
 from nnef_grad.source import Source, Span
+from nnef_grad.storage.files import PathLike, reading
 
 _NOWHERE = Span(Source("<module>", ""), 0, 0)
 _LOW = (torch.float16, torch.bfloat16, torch.float64)
 
 
 def read(
-    module: nn.Module | ExportedProgram,
+    module: nn.Module | ExportedProgram | PathLike,
     given: Sequence[Any] | Mapping[str, Any],
     batch: int | None,
     dynamic_shapes: Any,
@@ -55,8 +59,11 @@ def read(
 ) -> TorchModel:
     """See `from_torch`."""
     warnings: list[str] = []
+    name = "program"
+    if isinstance(module, (str, os.PathLike)):
+        module, name = _loaded(module), Path(module).stem
     if isinstance(module, ExportedProgram):
-        program, name = module, "program"
+        program = module
     else:
         module = plain(module)
         name = type(module).__name__
@@ -71,6 +78,22 @@ def read(
     problems = tuple(map(Problem, [*warnings, *_conversions(functional)]))
     graph = replace(model.graph, warnings=(*model.graph.warnings, *problems))
     return replace(model, graph=graph)
+
+
+def _loaded(path: PathLike) -> ExportedProgram:
+    """The program in a file."""
+    name = os.fspath(path)
+    with reading(path):
+        Path(path).open("rb").close()
+    log = logging.getLogger("torch.export")
+    level, log.level = log.level, logging.CRITICAL  # it tells of errors that it raises
+    try:
+        return torch.export.load(name)
+    except Exception as error:
+        message = f"'{name}' cannot be read as a program of torch.export"
+        raise UsageError(f"{message}: {reason(error)}") from None
+    finally:
+        log.level = level
 
 
 # ---- What is left open ----

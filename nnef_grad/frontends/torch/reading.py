@@ -19,7 +19,13 @@ from nnef_grad.errors import NnefGradError, Problem, UnsupportedError
 from nnef_grad.frontends.library import Joined
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.torch import operations as _operations  # noqa: F401
-from nnef_grad.frontends.torch.call import Call, dtype_name, function_of, name_of
+from nnef_grad.frontends.torch.call import (
+    HIGHER,
+    Call,
+    dtype_name,
+    function_of,
+    name_of,
+)
 from nnef_grad.frontends.torch.marks import STOP
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import (
@@ -121,9 +127,8 @@ class ProgramReading(Reading):
         if target is STOP:
             return self.stopped(args[0], span_of(node))
         call = Call(self, node, _hint(node), span_of(node))
-        higher = HIGHER.get(str(target))
-        if higher is not None:
-            return higher(call, *args, **kwargs)
+        if str(target) in HIGHER:
+            return HIGHER[str(target)](call, *args, **kwargs)
         function = function_of(target)
         if function is None:
             raise UnsupportedError(
@@ -237,10 +242,6 @@ class Later:
         return self._value
 
 
-# Operations that call graphs: by their names in PyTorch.
-HIGHER: dict[str, Callable[..., Any]] = {}
-
-
 def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:
     """The elements of a tensor: fractions in single precision, or else in double."""
     values = tensor.detach().cpu()
@@ -287,7 +288,7 @@ _TORCH = str(Path(torch.__file__).parent)
 def span_of(node: Any) -> Span:
     """The line of the module that a node comes from: the last one that is not in torch."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [frame for frame in frames if not frame[0].startswith((_TORCH, "torch/"))]
+    own = [f for f in frames if not f[0].startswith((_TORCH, "torch/", "<"))]
     if not own:
         return Span(Source(f"<{node.name}>", ""), 0, 0)
     file, line = own[-1]

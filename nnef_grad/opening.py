@@ -1,0 +1,147 @@
+"""What the command lines read: a model of any format, with its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import nnef_grad
+from nnef_grad import console
+from nnef_grad.build.loops import LONGEST, SHORT
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.extents import symbols_of
+from nnef_grad.graph.symbols import with_numbers
+from nnef_grad.model import from_container, from_source
+from nnef_grad.storage.containers import open_container
+
+if TYPE_CHECKING:
+    from nnef_grad.interop import TorchModel
+
+# The ending of what torch.export.save writes.
+PROGRAM = ".pt2"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model.
+
+    Attributes:
+        graph: its graph.
+        rules: the user's own rules, if there are any.
+        stored: its data, by label, if there can be any.
+        torch: what PyTorch says of it, if it is from there.
+    """
+
+    graph: nnef_grad.Graph
+    rules: nnef_grad.Rules | None
+    stored: Any = None
+    torch: TorchModel | None = None
+
+    @property
+    def wrt(self) -> str | list[str]:
+        """What to differentiate with respect to, unless something is named: of PyTorch's
+        tensors the inputs, and the parameters that require gradients.
+        """
+        if self.torch is None:
+            return "all"
+        graph, random = self.graph, self.torch.random
+        inputs = [n for n in graph.input_names if n not in random]
+        scalar = [n for n in inputs if graph.tensors[n].dtype == "scalar"]
+        return [*scalar, *self.torch.trainable]
+
+
+def open_model(
+    model: str,
+    *,
+    target: str,
+    rules: str | None,
+    input_shape: Sequence[str],
+    batch: int | None,
+    symbol: Sequence[str],
+    unroll: int | None,
+    **options: Any,
+) -> Opened:
+    """The model in a file, a folder or an archive, or on stdin.
+
+    Args:
+        model: the path.
+        target: the runtimes that something is made for.
+        rules: a file of rules.
+        input_shape: shapes of inputs, as texts of the form NAME=EXTENT,EXTENT,...
+        batch: the extent of the first axis of all inputs.
+        symbol: numbers of symbols, as texts of the form NAME=NUMBER.
+        unroll: how many steps a loop may have to be put as its steps.
+        options: further ones for `nnef_grad.load`.
+    """
+    own = nnef_grad.load_rules(rules) if rules is not None else None
+    shapes, numbers = dict(map(_shape, input_shape)), dict(map(_symbol, symbol))
+    if model.endswith(PROGRAM):
+        return _program(model, own, shapes, batch, numbers)
+    options.update(
+        rules=own,
+        input_shapes=shapes,
+        batch=batch,
+        symbols=numbers,
+        unroll=_unroll(unroll, target),
+    )
+    if model == console.PIPE:
+        return Opened(from_source(console.read_stdin(), **options), own)
+    container = open_container(model)
+    graph = from_container(container, **options)
+    return Opened(graph, own, nnef_grad.VariableData(container))
+
+
+def _program(
+    path: str,
+    rules: nnef_grad.Rules | None,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    numbers: Mapping[str, int],
+) -> Opened:
+    """A program that torch.export has saved."""
+    from nnef_grad.interop import from_torch
+
+    if shapes:
+        message = "the inputs of a program of PyTorch have the shapes of its export"
+        raise UsageError(f"{message}: give its symbols numbers, by --symbol")
+    model = from_torch(path)
+    found = dict(numbers)
+    if batch is not None:
+        firsts = tuple(x.shape[:1] for x in model.graph.inputs)
+        found.update(dict.fromkeys(symbols_of(firsts), batch))
+        if not symbols_of(firsts):
+            message = (
+                "the batch of the program is a number: export it with dynamic_shapes"
+            )
+            raise UsageError(message)
+    graph = with_numbers(model.graph, found)
+    return Opened(graph, rules, model.data, replace(model, graph=graph))
+
+
+def _unroll(given: int | None, target: str) -> int:
+    """How many steps a loop may have to be put as its steps: where there are loops, those
+    of long ones take longer to load.
+    """
+    if given is not None:
+        return given
+    return SHORT if target == "tract" else LONGEST
+
+
+def _symbol(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if not number.strip().isdecimal() or int(number) < 1:
+        message = f"--symbol expects NAME=N, a positive number, and got '{text}'"
+        raise UsageError(message)
+    return name.strip(), int(number)
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    try:
+        name, extents = text.split("=", 1)
+        return name.strip(), tuple(
+            int(part) for part in extents.split(",") if part.strip()
+        )
+    except ValueError:
+        message = f"--input-shape expects NAME=EXTENT,EXTENT,... and got '{text}'"
+        raise UsageError(message) from None
