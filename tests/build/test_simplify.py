@@ -4,6 +4,9 @@ call needless.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from support.checks import check_twice, document
 
@@ -216,6 +219,8 @@ AND_BACK = [
     ("transpose(x, axes = [1, 0, 2, 3])", "transpose(there, axes = [1, 0])"),
     ("transpose(x, axes = [1, 2, 0])", "transpose(there, axes = [2, 0, 1, 3])"),
     ("reshape(x, shape = [6, 20])", "reshape(there, shape = [2, 3, 4, 5])"),
+    ("unsqueeze(x, axes = [0])", "squeeze(there, axes = [0])"),
+    ("unsqueeze(x, axes = [4])", "reshape(there, shape = [2, 3, 4, 5])"),
 ]
 ELSEWHERE = [
     ("transpose(x, axes = [1, 2, 0])", "transpose(there, axes = [1, 2, 0])"),
@@ -262,3 +267,20 @@ def test_a_way_that_leads_elsewhere_is_gone(there: str, back: str) -> None:
     backward = nnef_grad.differentiate(graph)
     assert "transpose" in {op.name for op in backward.graph.operations}
     assert nnef_grad.check(graph, backward).passed
+
+
+def test_a_way_there_and_back_by_rules_of_the_users_is_gone() -> None:
+    rules = nnef_grad.Rules()
+
+    @rules.vjp("transpose")
+    def transpose_vjp(emit: Any, op: Any, dy: Any) -> list[Any]:
+        return [emit("mul", emit("transpose", dy, axes=op.attributes["axes"]), 2.0)]
+
+    text = document(
+        "x = external(shape = [2, 3]);\nh = transpose(x, axes = [1, 0]);\n"
+        "b = transpose(h, axes = [1, 0]);\ny = neg(b);",
+        "x",
+    )
+    backward = nnef_grad.differentiate(nnef_grad.loads(text), rules=rules)
+    values = {"x": np.ones((2, 3)), "grad_y": np.ones((2, 3))}
+    assert (nnef_grad.evaluate(backward.graph, values)["grad_x"] == -4.0).all()
