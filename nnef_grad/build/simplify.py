@@ -97,7 +97,9 @@ def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
     return prune(replace(graph, operations=tuple(operations)))
 
 
-def without_detours(graph: Graph, kept: Set[Tensor] = frozenset()) -> Graph:
+def without_detours(
+    graph: Graph, kept: Set[Tensor] = frozenset(), joins: bool = False
+) -> Graph:
     """The graph with tensors in the places of what several transpositions, or several
     changes of shape, make the same of them again: in a document of a dialect, filters go
     such a way.
@@ -105,6 +107,7 @@ def without_detours(graph: Graph, kept: Set[Tensor] = frozenset()) -> Graph:
     Args:
         graph: a graph.
         kept: tensors that stay, as what makes them does.
+        joins: whether there is one in the place of two in a row that lead elsewhere.
     """
     stays = kept | {*graph.outputs}
     given = stays | {*graph.inputs, *graph.variables}
@@ -122,6 +125,7 @@ def without_detours(graph: Graph, kept: Set[Tensor] = frozenset()) -> Graph:
             if is_gone and not (old in given or old in places):
                 places[old] = new
                 continue
+            operation = joined if joins else operation
         operations.append(operation)
     found = tuple([substitute(op, places) for op in operations])
     if found == graph.operations:

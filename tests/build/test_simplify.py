@@ -269,6 +269,39 @@ def test_a_way_that_leads_elsewhere_is_gone(there: str, back: str) -> None:
     assert nnef_grad.check(graph, backward).passed
 
 
+def test_one_change_of_shape_is_in_the_place_of_several() -> None:
+    """Whatever leads back on the way, or is an output. Lowering makes one of two."""
+    graph = nnef_grad.loads(
+        document(
+            """
+            x = external(shape = [2, 3, 4]);
+            h = sqr(x);
+            a = transpose(h, axes = [1, 0]);
+            c = reshape(h, shape = [6, 4]);
+            p = transpose(a, axes = [1, 0]);
+            q = reshape(c, shape = [2, 3, 4]);
+            u = unsqueeze(q, axes = [0]);
+            v = squeeze(u, axes = [0]);
+            r = add(v, h);
+            s = transpose(x, axes = [1, 0, 2]);
+            t = transpose(s, axes = [0, 2, 1]);
+            w = reshape(h, shape = [24, 1]);
+            z = squeeze(w, axes = [1]);
+            """,
+            "x",
+            "p, r, t, z",
+        )
+    )
+    names = ["external", "sqr", "add", "transpose", "reshape"]
+    x = {"x": np.arange(24.0).reshape(2, 3, 4)}
+    wanted = nnef_grad.evaluate(graph, x)
+    for target in ("khronos", "tract", "onnx"):
+        lowered = nnef_grad.lower(graph, target).graph
+        assert [op.name for op in lowered.operations] == names
+        found = nnef_grad.evaluate(lowered, x)
+        assert all((found[name] == wanted[name]).all() for name in wanted)
+
+
 def test_a_way_there_and_back_by_rules_of_the_users_is_gone() -> None:
     rules = nnef_grad.Rules()
 
