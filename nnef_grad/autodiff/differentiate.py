@@ -142,7 +142,9 @@ class _Sweep:
     def __post_init__(self) -> None:
         opset = self.rules.opset.extended(self.graph.fragments)
         named = frozenset((*self.wrt, *self.stopped))
-        self.graph = without_detours(self.graph, named)
+        own = (op for op in self.graph.operations if self.rules.is_own(op.name))
+        kept = named.union(*(op.outputs for op in own))
+        self.graph = without_detours(self.graph, kept)
         self.supply = NameSupply(self.graph.tensors)
         self.graph, self.activity = self._decompose(self.graph, named)
         self.confinement = Confinement()

@@ -163,11 +163,7 @@ class Rules:
         """How an operation is differentiated."""
         name = operation.name
         special = DECOMPOSITIONS.get(name)
-        if (
-            special is not None
-            and not self._is_own(name)
-            and special.applies(operation)
-        ):
+        if special is not None and not self.is_own(name) and special.applies(operation):
             return Derivation(decompose=special.build)
         found = self.rule(name)
         if found is not None:
@@ -176,7 +172,7 @@ class Rules:
             return Derivation(decompose=instantiate_body)
         return Derivation(limit="" if special is None else special.limit)
 
-    def _is_own(self, name: str) -> bool:
+    def is_own(self, name: str) -> bool:
         """Whether the user has a rule for an operation."""
         return name in self._functions or name + SUFFIX in self._fragments
 

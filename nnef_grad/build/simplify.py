@@ -25,6 +25,7 @@ from nnef_grad.graph.ir import (
 )
 from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import count_uses, prune, without_needless
+from nnef_grad.language.library import standard
 from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.elementwise import broadcast, fits_into
 from nnef_grad.ops.parts import inside, slice_positions
@@ -96,39 +97,68 @@ def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
     return prune(replace(graph, operations=tuple(operations)))
 
 
-def without_detours(graph: Graph, kept: Set[Tensor] = frozenset()) -> Graph:
-    """The graph with tensors in the places of what two transpositions, or two changes of
-    shape, make the same of them again: in a document of a dialect, filters go such a way.
+def without_detours(
+    graph: Graph, kept: Set[Tensor] = frozenset(), joins: bool = False
+) -> Graph:
+    """The graph with tensors in the places of what several transpositions, or several
+    changes of shape, make the same of them again: in a document of a dialect, filters go
+    such a way.
 
     Args:
         graph: a graph.
-        kept: tensors that stay where they are.
+        kept: tensors that stay, as what makes them does.
+        joins: whether there is one in the place of two in a row that lead elsewhere.
     """
-    kept, made_by = kept | {*graph.outputs}, dict[Tensor, Operation]()
-    sources: dict[Tensor, Tensor] = {}
+    stays = kept | {*graph.outputs}
+    given = stays | {*graph.inputs, *graph.variables}
+    made_by, places = dict[Tensor, Operation](), dict[Tensor, Tensor]()
     operations = []
     for operation in graph.operations:
-        operation = substitute(operation, sources)
+        operation = substitute(operation, places)
+        is_arranging = operation.name in _ARRANGING and operation.inputs
+        if is_arranging and kept.isdisjoint(operation.outputs):
+            (x,), (result,) = operation.inputs, operation.outputs
+            joined = _joined(operation, None if x in stays else made_by.get(x))
+            made_by[result], (x,) = joined, joined.inputs
+            old, new = (x, result) if result in stays else (result, x)
+            is_gone = joined is not operation and _changes_nothing(joined)
+            if is_gone and not (old in given or old in places):
+                places[old] = new
+                continue
+            operation = joined if joins else operation
         operations.append(operation)
-        if operation.name in ("transpose", "reshape"):
-            (result,), (x,) = operation.outputs, operation.operands
-            made = made_by.get(x) if isinstance(x, Tensor) and x not in kept else None
-            if made and result not in kept and _undoes(operation, made):
-                sources[result] = made.inputs[0]
-            made_by[result] = operation
-    if not sources:
+    found = tuple([substitute(op, places) for op in operations])
+    if found == graph.operations:
         return graph
-    return without_needless(replace(graph, operations=tuple(operations)), graph)
+    return without_needless(replace(graph, operations=found), graph)
 
 
-def _undoes(operation: Operation, made: Operation) -> bool:
-    """Whether an operation takes back what made its operand."""
-    if operation.name != made.name or not made.inputs:
-        return False
-    if operation.name == "reshape":
-        return operation.outputs[0].shape == made.inputs[0].shape
-    order = _order(made)
-    return [order[axis] for axis in _order(operation)] == sorted(order)
+_ARRANGING = RESHAPING | {"transpose"}
+
+
+def _joined(operation: Operation, made: Operation | None) -> Operation:
+    """What does the same as an operation, with what made its operand; the operation itself
+    where these are no two of a kind.
+    """
+    if made is None or (operation.name == "transpose") != (made.name == "transpose"):
+        return operation
+    changed = partial(replace, operation, operands=made.operands)
+    if operation.name == "transpose":
+        order = _order(made)
+        axes = tuple([order[axis] for axis in _order(operation)])
+        return changed(attributes={"axes": axes})
+    shape = operation.outputs[0].shape
+    whole = {"shape": shape, "axis_start": 0, "axis_count": -1}
+    definition = standard()["reshape"]
+    # Not every runtime makes a tensor without axes by a reshape.
+    return changed(definition=definition, attributes=whole) if shape else operation
+
+
+def _changes_nothing(operation: Operation) -> bool:
+    if operation.name == "transpose":
+        axes = operation.attributes["axes"]
+        return tuple(axes) == tuple(sorted(axes))
+    return operation.inputs[0].shape == operation.outputs[0].shape
 
 
 def _order(transposition: Operation) -> list[int]:
@@ -408,6 +438,7 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "select<scalar>": (choose, broadcast_instead("select")),
     "cast<scalar>": (convert,),
     "reshape<scalar>": (reshape_once,),
+    "reshape<integer>": (reshape_once,),
     "transpose<scalar>": (transpose_once,),
     "slice<scalar>": (slice_inside,),
     "squeeze<scalar>": (squeeze_first,),

@@ -22,7 +22,7 @@ def scatter_nd(input: Array, indices: Array, updates: Array, reduction: str) -> 
     """The updates, added to the blocks that the rows of indices name."""
     assert reduction == "add"
     sums = input.copy()
-    np.add.at(sums, tuple(np.moveaxis(indices, -1, 0)), updates)
+    np.add.at(sums, tuple(np.moveaxis(indices.astype(int), -1, 0)), updates)
     return sums
 
 

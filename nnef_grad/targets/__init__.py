@@ -27,7 +27,7 @@ from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
-from nnef_grad.ops.traits import DATA, LAYERS
+from nnef_grad.ops.traits import DATA, LAYERS, RESHAPING
 
 # Importing the families enters their lowerings.
 from nnef_grad.targets import (  # noqa: F401  # noqa: F401
@@ -152,6 +152,7 @@ _ALWAYS = (
     _Pass("tract onnx", {*LAYERS, "batch_normalization"}, workarounds.add_biases),
 )
 _LAST = (
+    _Pass(ALL, {"transpose", *RESHAPING}, partial(without_detours, joins=True)),
     _Pass("onnx", DATA, copy_outputs),
     _Pass("tract", {"variable"}, split_large_variables),
     _Pass("tract", {"slice"}, workarounds.hold_steps),

@@ -22,6 +22,7 @@ from nnef_grad.graph.passes import count_uses
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS
 from nnef_grad.ops.registry import Decomposition
+from nnef_grad.ops.traits import RESHAPING
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 
@@ -152,6 +153,13 @@ class Relations:
                 return None
             operand = made.operands[0]
         return made
+
+    def source(self, operand: Operand) -> Operand:
+        """The tensor whose elements an operand has, in their order."""
+        made = self.producer(operand)
+        if made is None or made.name not in RESHAPING:
+            return operand
+        return self.source(made.operands[0])
 
     def named(self, *names: str) -> Iterator[Operation]:
         """The operations of some names."""

@@ -158,18 +158,22 @@ def _scattered(op: Operation, near: Relations) -> Decompose | None:
         return None
     if not is_instance(near, matrix, partial(one_hot, extent=extent), column):
         return None
-    return partial(_added_rows, column, _is_gathered(column, extent, near))
+    return partial(_added_rows, column, _is_in_range(column, extent, near))
 
 
 _OWN["matmul"] = _scattered
 
 
-def _is_gathered(column: Tensor, extent: int, near: Relations) -> bool:
-    """Whether rows are read at some indices, too, of so many: then these are in range."""
-    made = near.producer(column)
-    indices = {column, *made.inputs} if made and made.name == "reshape" else {column}
+def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:
+    """Whether indices are known to be less than an extent: they are constants, or rows of
+    so many are read at them, too.
+    """
+    source = near.source(column)
+    made = near.producer(source)
+    if made is not None and made.name == "constant":
+        return all(0 <= index < extent for index in made.attributes["value"])
     return any(
-        op.operands[1] in indices and shape_of(op.operands[0])[0] <= extent
+        near.source(op.operands[1]) is source and shape_of(op.operands[0])[0] <= extent
         for op in near.named("gather", "tract_core_gather")
         if op.attributes["axis"] == 0
     )
@@ -190,14 +194,12 @@ def _in_range(
     emit: Emitter, column: Tensor, rows: Tensor, extent: int
 ) -> tuple[Tensor, Tensor]:
     """Indices and rows, with zeros in place of those whose index is out of range: a product
-    leaves them out, and tract would end the process.
+    leaves them out, and tract would end the process. It reads numbers as indices.
     """
     index = emit("cast", column, dtype="scalar", hint="index")
-    positive = emit("max", index, 0.0, hint="positive")
-    place = emit("min", positive, extent - 1.0, hint="place")
+    place = emit("clamp", index, 0.0, extent - 1.0, hint="place")
     inside = emit("eq", place, index, hint="in_range")
-    rows = emit("select", inside, rows, 0.0, hint="rows")
-    return emit("cast", place, dtype="integer", hint="places"), rows
+    return place, emit("select", inside, rows, 0.0, hint="rows")
 
 
 @Condition

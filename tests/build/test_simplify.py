@@ -4,6 +4,9 @@ call needless.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from support.checks import check_twice, document
 
@@ -216,6 +219,8 @@ AND_BACK = [
     ("transpose(x, axes = [1, 0, 2, 3])", "transpose(there, axes = [1, 0])"),
     ("transpose(x, axes = [1, 2, 0])", "transpose(there, axes = [2, 0, 1, 3])"),
     ("reshape(x, shape = [6, 20])", "reshape(there, shape = [2, 3, 4, 5])"),
+    ("unsqueeze(x, axes = [0])", "squeeze(there, axes = [0])"),
+    ("unsqueeze(x, axes = [4])", "reshape(there, shape = [2, 3, 4, 5])"),
 ]
 ELSEWHERE = [
     ("transpose(x, axes = [1, 2, 0])", "transpose(there, axes = [1, 2, 0])"),
@@ -262,3 +267,53 @@ def test_a_way_that_leads_elsewhere_is_gone(there: str, back: str) -> None:
     backward = nnef_grad.differentiate(graph)
     assert "transpose" in {op.name for op in backward.graph.operations}
     assert nnef_grad.check(graph, backward).passed
+
+
+def test_one_change_of_shape_is_in_the_place_of_several() -> None:
+    """Whatever leads back on the way, or is an output. Lowering makes one of two."""
+    graph = nnef_grad.loads(
+        document(
+            """
+            x = external(shape = [2, 3, 4]);
+            h = sqr(x);
+            a = transpose(h, axes = [1, 0]);
+            c = reshape(h, shape = [6, 4]);
+            p = transpose(a, axes = [1, 0]);
+            q = reshape(c, shape = [2, 3, 4]);
+            u = unsqueeze(q, axes = [0]);
+            v = squeeze(u, axes = [0]);
+            r = add(v, h);
+            s = transpose(x, axes = [1, 0, 2]);
+            t = transpose(s, axes = [0, 2, 1]);
+            w = reshape(h, shape = [24, 1]);
+            z = squeeze(w, axes = [1]);
+            """,
+            "x",
+            "p, r, t, z",
+        )
+    )
+    names = ["external", "sqr", "add", "transpose", "reshape"]
+    x = {"x": np.arange(24.0).reshape(2, 3, 4)}
+    wanted = nnef_grad.evaluate(graph, x)
+    for target in ("khronos", "tract", "onnx"):
+        lowered = nnef_grad.lower(graph, target).graph
+        assert [op.name for op in lowered.operations] == names
+        found = nnef_grad.evaluate(lowered, x)
+        assert all((found[name] == wanted[name]).all() for name in wanted)
+
+
+def test_a_way_there_and_back_by_rules_of_the_users_is_gone() -> None:
+    rules = nnef_grad.Rules()
+
+    @rules.vjp("transpose")
+    def transpose_vjp(emit: Any, op: Any, dy: Any) -> list[Any]:
+        return [emit("mul", emit("transpose", dy, axes=op.attributes["axes"]), 2.0)]
+
+    text = document(
+        "x = external(shape = [2, 3]);\nh = transpose(x, axes = [1, 0]);\n"
+        "b = transpose(h, axes = [1, 0]);\ny = neg(b);",
+        "x",
+    )
+    backward = nnef_grad.differentiate(nnef_grad.loads(text), rules=rules)
+    values = {"x": np.ones((2, 3)), "grad_y": np.ones((2, 3))}
+    assert (nnef_grad.evaluate(backward.graph, values)["grad_x"] == -4.0).all()

@@ -70,6 +70,35 @@ def test_gradients_of_rows_are_added_where_they_are_from() -> None:
     ]
 
 
+# Documents, and whether their indices are known to be in range.
+INDICES = {
+    "i = external<integer>(shape = [2]);\nt = gather(w, i);\ny = sqr(t);": True,
+    "i = external<integer>(shape = [2]);\ny = gather(w, i);": False,
+    "i = external<integer>(shape = [2, 1]);\nj = squeeze(i, axes = [1]);\nt = gather(w, j);\ny = sqr(t);": True,
+    "i = constant<integer>(shape = [3], value = [0, 4, 4]);\ny = gather(w, i);": True,
+}
+
+
+@pytest.mark.parametrize(("statements", "is_in_range"), INDICES.items())
+def test_indices_that_may_be_out_of_range_are_guarded(
+    statements: str, is_in_range: bool
+) -> None:
+    w = "w = external(shape = [5, 4]);\n"
+    inputs = "w, i" if "external" in statements else "w"
+    text = "\n".join(written(document(w + statements, inputs)))
+    assert "scatter_nd" in text
+    assert ("clamp" not in text) == is_in_range
+
+
+def test_constants_that_are_out_of_range_are_guarded() -> None:
+    text = ONE_HOT.replace(
+        "external<integer>(shape = [3, 1])",
+        "constant<integer>(shape = [3, 1], value = [0, 4, 1])",
+    )
+    lowered = lower(nnef_grad.loads(text.replace("net( i, r )", "net( r )")), "tract")
+    assert "clamp" in nnef_grad.dumps(lowered.graph)
+
+
 ONE_HOT = document(
     """
     i = external<integer>(shape = [3, 1]);
