@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,9 @@ from nnef_grad.graph.names import substitute
 from nnef_grad.ops.traits import RESHAPING
 
 
-def declare_as_read(graph: Graph) -> Graph:
+def declare_as_read(graph: Graph, kept: Container[Tensor | None] = ()) -> Graph:
     """The graph with variables that are only read in another shape declared in this shape,
-    such as a bias of [C] that is read as [1, C].
+    such as a bias of [C] that is read as [1, C]; but for those that are to be kept.
     """
     readers: dict[Tensor, list[Operation]] = defaultdict(list)
     for op in graph.operations:
@@ -25,7 +26,7 @@ def declare_as_read(graph: Graph) -> Graph:
         found = readers[variable]
         shapes = {op.outputs[0].shape for op in found if op.name in RESHAPING}
         is_one = all(op.name in RESHAPING for op in found) and len(shapes) == 1
-        if not is_one or variable in graph.outputs:
+        if not is_one or variable in graph.outputs or variable in kept:
             continue
         (shape,) = shapes
         declared[variable] = Tensor(variable.dtype, shape)

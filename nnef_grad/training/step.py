@@ -5,7 +5,7 @@ document.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -140,7 +140,7 @@ def training_step(
     statistics = statistics_of(graph)
     recipes = read_losses(graph, loss)
     quantized = _quantized(graph, quantize, rules.opset)
-    running = _running(quantized.graph, batch_statistics, rules.opset)
+    running = _running(quantized.graph, batch_statistics, given.updates, rules.opset)
     choice = chosen(
         running.graph,
         recipes,
@@ -227,11 +227,19 @@ def _form(state: Form | None, target: str) -> Form:
 
 @dataclass(frozen=True)
 class _Given:
-    """A model, as it was given."""
+    """A model, as it was given.
+
+    Attributes:
+        graph: the graph, without the outputs that are new values of variables.
+        data: the values of its variables, by label.
+        train: the variables to train.
+        updates: the tensor that is the new value of a variable, by the names of both.
+    """
 
     graph: Graph
     data: Mapping[str, Any] | None
     train: str | Sequence[str] | None
+    updates: Mapping[str, str] = field(default_factory=dict)
 
 
 def _given(
@@ -242,7 +250,13 @@ def _given(
     if isinstance(model, Graph):
         return _Given(model, data, train)
     trained = model.trainable if train is None else train
-    return _Given(model.graph, data if data is not None else model.data, trained)
+    updates = {
+        model.buffers[n]: y for n, y in model.updates.items() if n in model.buffers
+    }
+    names, updated = model.graph.names, {*model.updates.values()}
+    outputs = tuple(y for y in model.graph.outputs if names[y] not in updated)
+    graph = replace(model.graph, outputs=outputs)
+    return _Given(graph, data if data is not None else model.data, trained, updates)
 
 
 def _quantized(graph: Graph, quantize: bool, opset: OpSet) -> Quantized:
@@ -251,10 +265,15 @@ def _quantized(graph: Graph, quantize: bool, opset: OpSet) -> Quantized:
     return Quantized(replace(graph, quantization={}), {})
 
 
-def _running(graph: Graph, momentum: float | None, opset: OpSet) -> Running:
+def _running(
+    graph: Graph, momentum: float | None, updates: Mapping[str, str], opset: OpSet
+) -> Running:
+    known = graph.tensors
+    own = {known[old]: known[new] for old, new in updates.items()}
     if momentum is None:
-        return Running(graph, {})
-    return with_batch_statistics(graph, momentum, opset)
+        return Running(graph, own)
+    running = with_batch_statistics(graph, momentum, opset)
+    return replace(running, statistics={**own, **running.statistics})
 
 
 class _Assembly:

@@ -332,7 +332,12 @@ class _Program:
             emitter.assigned_names(emitter.operations, emitter.names.values()),
             warnings=tuple(reading.warnings),
         )
-        graph = declare_as_read(put_inputs_first(_without_unused(prune(graph))))
+        graph = put_inputs_first(_without_unused(prune(graph)))
+        # The new value of a buffer has the shape that the buffer has in torch.
+        updated = {
+            self.reading.variables.get(spec.target) for spec in self._mutations()
+        }
+        graph = declare_as_read(graph, updated)
         return self._with_names(graph, results)
 
     def _output(self, result: _Result) -> Any:
