@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.frontends.passes import declare_as_read
 from nnef_grad.frontends.torch.call import dtype_name, function_of
-from nnef_grad.frontends.torch.capture import capture, plain, reason
+from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
 from nnef_grad.frontends.torch.marks import mark_stops
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.reading import (
@@ -50,6 +49,7 @@ _NOWHERE = Span(Source("<module>", ""), 0, 0)
 _LOW = (torch.float16, torch.bfloat16, torch.float64)
 
 
+@silence()
 def read(
     module: nn.Module | ExportedProgram | PathLike,
     given: Sequence[Any] | Mapping[str, Any],
@@ -85,15 +85,11 @@ def _loaded(path: PathLike) -> ExportedProgram:
     name = os.fspath(path)
     with reading(path):
         Path(path).open("rb").close()
-    log = logging.getLogger("torch.export")
-    level, log.level = log.level, logging.CRITICAL  # it tells of errors that it raises
     try:
         return torch.export.load(name)
     except Exception as error:
         message = f"'{name}' cannot be read as a program of torch.export"
         raise UsageError(f"{message}: {reason(error)}") from None
-    finally:
-        log.level = level
 
 
 # ---- What is left open ----
