@@ -167,7 +167,11 @@ def _exporting(own: list[str], allow_own_backward: bool) -> Iterator[None]:
 @contextmanager
 def silence() -> Iterator[None]:
     """No warnings of torch about itself, and no logs of errors that it raises."""
-    handlers = logging.getLogger("torch").handlers
+    known = {
+        n: log for n, log in logging.root.manager.loggerDict.items() if "torch" in n
+    }
+    loggers = [log for log in known.values() if isinstance(log, logging.Logger)]
+    handlers = [handler for log in loggers for handler in log.handlers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for handler in handlers:
