@@ -8,7 +8,7 @@ take must have its default. It returns the value of the result, or a tuple of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from inspect import signature
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -27,10 +27,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 HIGHER: dict[str, Callable[..., Any]] = {}
 
-# Where and how a tensor lies in memory, which no graph says.
+# Where and how a tensor lies in memory, and what computes it: no graph says so.
 _OF_MEMORY = frozenset(
-    {"layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "other"}
-)
+    {
+        "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "other",
+        "cudnn_enable", "cudnn_enabled",
+    }
+)  # fmt: skip
 
 
 def aten(*names: str) -> Callable[[Function], Function]:
@@ -94,7 +97,10 @@ class Call(Step):
     ) -> Any:
         """The results of the operation, by the function that reads it."""
         arguments = list(self._bound(args, kwargs))
-        count = len(signature(function).parameters) - 1
+        taken = signature(function).parameters.values()
+        takes_all = any(p.kind is Parameter.VAR_POSITIONAL for p in taken)
+        are_places = [p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in taken]
+        count = len(arguments) if takes_all else sum(are_places) - 1
         for name, value, default in arguments[count:]:
             is_set = value is not default and not _equals(value, default)
             if is_set and name not in _OF_MEMORY and name not in _CHECKED:
@@ -146,6 +152,17 @@ class Call(Step):
         most = max(len(shape_of(x)) for x in values) if rank is None else rank
         return [self.of_rank(x, most) if shape_of(x) else x for x in values]
 
+    def aligned_or_none(self, *values: Any, rank: int) -> list[Any]:
+        """As `aligned`, for values that may be left out."""
+        return [None if x is None else self.of_rank(x, rank) for x in values]
+
+    def ratio(self, x: Any, y: Any) -> Any:
+        """The quotient of two extents, as a number or a tensor."""
+        if isinstance(x, int) and isinstance(y, int):
+            return x / y
+        parts = [self.tensor(self.typed(np.array(v, object), "scalar")) for v in (x, y)]
+        return self("div", *parts, hint="ratio")
+
     def broadcast(self, x: Any, shape: Shape) -> Any:
         """A value, repeated to a shape as PyTorch does."""
         wide = self.of_rank(x, len(shape))
@@ -166,6 +183,11 @@ class Call(Step):
         """A value that must not depend on what the module is fed."""
         self.require(is_known(value), f"{what} must not depend on the inputs")
         return value
+
+    def uses(self, place: int) -> bool:
+        """Whether anything reads one of the results."""
+        parts = (node for node in self.node.users if node.args[1] == place)
+        return any(part.users for part in parts)
 
     def stopped(self, x: Any) -> Any:
         """A value that no gradient flows through."""

@@ -230,6 +230,13 @@ class _Program:
         self.reading = ProgramReading(symbols)
         self.inputs: dict[str, Tensor] = {}
         self.names: dict[str, list[str]] = _tied(program)
+        self.moved = [
+            spec
+            for spec in program.graph_signature.output_specs
+            if spec.kind is OutputKind.BUFFER_MUTATION
+            and self._stored(str(spec.target)).is_floating_point()
+        ]
+        self.updates: dict[Any, _Result] = {}
 
     def model(self, name: str) -> TorchModel:
         """The graph, and what torch calls its variables."""
@@ -288,22 +295,22 @@ class _Program:
     # Results
 
     def _results(self, specs: Sequence[OutputSpec], returned: Any) -> list[_Result]:
-        """The tensors that the program returns, and new values of buffers."""
+        """The tensors that the module returns, and then the new values of buffers."""
         paths = iter(self._paths())
         found: list[_Result] = []
+        moved: list[_Result] = []
         for spec, value in zip(specs, returned, strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 path = next(paths)
-                is_tensor = not isinstance(spec.arg, (ConstantArgument, SymIntArgument))
-                if is_tensor:
+                if not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
                     found.append(_Result("_".join(path) or "output", value))
-            elif spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
-                if self._stored(spec.target).is_floating_point():
-                    found.append(_Result(f"new_{spec.target}", value))
+            elif spec in self.moved:
+                moved.append(_Result(f"new_{spec.target}", value))
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 message = f"the module writes into its input '{spec.target}'"
                 raise UnsupportedError(f"{message}: let it write into a clone")
-        return found
+        self.updates = {s.target: r for s, r in zip(self.moved, moved, strict=True)}
+        return [*found, *moved]
 
     def _paths(self) -> list[list[str]]:
         """The path to each leaf of what the module returns."""
@@ -330,9 +337,7 @@ class _Program:
         )
         graph = put_inputs_first(_without_unused(prune(graph)))
         # The new value of a buffer has the shape that the buffer has in torch.
-        updated = {
-            self.reading.variables.get(spec.target) for spec in self._mutations()
-        }
+        updated = {self.reading.variables.get(name) for name in self.updates}
         graph = declare_as_read(graph, updated)
         return self._with_names(graph, results)
 
@@ -377,16 +382,7 @@ class _Program:
                 trainable += [called] if tensor.requires_grad else []
         labels = graph.labels
         data = {label: self._data(graph, name) for name, label in labels.items()}
-        updates = (
-            {
-                spec.target: result.name
-                for spec, result in zip(
-                    self._mutations(), results[-len(self._mutations()) :], strict=True
-                )
-            }
-            if self._mutations()
-            else {}
-        )
+        updates = {name: result.name for name, result in self.updates.items()}
         random = {
             names[t]: drawn
             for t, drawn in self.reading.drawn.items()
@@ -411,14 +407,6 @@ class _Program:
     def _data(self, graph: Graph, name: str) -> Any:
         array = self.reading.data[graph.labels[name]]
         return array.reshape(graph.tensors[name].shape)
-
-    def _mutations(self) -> list[OutputSpec]:
-        specs = self.program.graph_signature.output_specs
-        return [
-            spec for spec in specs
-            if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None
-            and self._stored(spec.target).is_floating_point()
-        ]  # fmt: skip
 
 
 def _tied(program: ExportedProgram) -> dict[str, list[str]]:

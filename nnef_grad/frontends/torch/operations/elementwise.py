@@ -38,10 +38,3 @@ def added(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
 def product(call: Call, x: Any, y: Any) -> Any:
     """x y."""
     return call("mul", *call.aligned(x, y))
-
-
-@aten("linear")
-def linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
-    """x weight^T + bias."""
-    made = call("matmul", *call.aligned(x, weight), transposeB=True)
-    return made if bias is None else call("add", *call.aligned(made, bias))
