@@ -29,18 +29,25 @@ def resize(
     how = Resizing(places, mode, rounding)
     _check(step, how)
     axes = _axes(step, shape_of(x), scales, sizes)
-    is_exact = all(axis.made == axis.given * axis.scale for axis in axes)
     if places == "align_corners":
+        is_exact = all(axis.made == axis.given * axis.scale for axis in axes)
         step.require(is_exact, "corners are aligned by extents, or by exact scales")
-    matrices = [resizing.weights(axis, how) for axis in axes]
-    if all(map(resizing.is_identity, matrices)):
-        return x
+    return resized(step, x, axes, how)
+
+
+def resized(step: Step, x: Any, axes: list[Axis], how: Resizing) -> Any:
+    """An operation of the standard where there is one, or products with matrices."""
+    matrices = {
+        place: matrix
+        for place, axis in enumerate(axes)
+        if axis.is_resized
+        and not resizing.is_identity(matrix := resizing.weights(axis, how))
+    }
     name = resizing.operation(axes, how, matrices)
     if name:
         return step(name, x, **resizing.settings(name, axes, how))
-    for place, matrix in enumerate(matrices):
-        if not resizing.is_identity(matrix):
-            x = _multiplied(step, x, matrix, place)
+    for place, matrix in matrices.items():
+        x = along(step, x, matrix, place)
     return x
 
 
@@ -78,7 +85,7 @@ def _axes(
     return axes
 
 
-def _multiplied(step: Step, x: Any, matrix: Array, axis: int) -> Any:
+def along(step: Step, x: Any, matrix: Array, axis: int) -> Any:
     """The product of a matrix and an axis."""
     if (matrix.max(1) == 1).all():
         return step("gather", x, matrix.argmax(1), axis=axis)

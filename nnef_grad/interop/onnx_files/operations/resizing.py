@@ -32,14 +32,14 @@ def resize(node: Node, x: Tensor, *_: Tensor | None) -> None:
     if node.refusals:
         return
     axes, how = _axes(node, x), _how(node)
-    matrices = [resizing.weights(axis, how) for axis in axes]
+    found = enumerate(resizing.weights(axis, how) for axis in axes)
+    matrices = {n: m for n, m in found if not resizing.is_identity(m)}
     name = resizing.operation(axes, how, matrices)
     if name:
         node.emit(name, x, **resizing.settings(name, axes, how))
         return
-    for place, matrix in enumerate(matrices):
-        if not resizing.is_identity(matrix):
-            x = _multiplied(node, x, matrix, place)
+    for place, matrix in matrices.items():
+        x = _multiplied(node, x, matrix, place)
     node.emit("copy", x)
 
 
