@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -22,12 +22,13 @@ from nnef_grad.frontends.passes import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune, put_inputs_first
+from nnef_grad.ops.traits import LAYERS
 
 # The domains of standard ONNX operations.
 DOMAINS = ("", "ai.onnx")
 
-# Operations that NNEF cannot say, as it has fixed shapes.
-_OF_VALUES = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
+# What reads a vector of channels as a row.
+_OF_ROWS = LAYERS | {"batch_normalization"}
 
 
 def read(model: Any, input_shapes: Shapes, name: str) -> Model:
@@ -60,7 +61,7 @@ def _refuse_operations(graph: Any, name: str) -> None:
     missing = ", ".join(f"'{kind}'" for kind in kinds if kind not in known)
     if missing:
         message = f"'{name}' has operations that are not read: {missing}"
-        raise UnsupportedError(message + _advice(found))
+        raise UnsupportedError(message)
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
@@ -70,19 +71,6 @@ def _nodes(graph: Any) -> Iterator[Any]:
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 yield from _nodes(attribute.g)
-
-
-def _advice(nodes: Iterable[Any]) -> str:
-    """What to write instead of operations whose results have shapes that depend on
-    values.
-    """
-    named = ", ".join(
-        f"'{n.name or n.op_type}'" for n in nodes if n.op_type in _OF_VALUES
-    )
-    if not named:
-        return ""
-    instead = "multiply by a mask, or choose with torch.where or torch.topk"
-    return f"; the shapes of the results of {named} depend on values: {instead}"
 
 
 # ---- The graph ----
@@ -136,13 +124,11 @@ class _ModelGraph:
         del graph.initializer[:]
         reading.read = {name for node in _nodes(graph) for name in node.input}
         reading.read |= {value.name for value in graph.output}
+        self._refuse_lost(known)
         try:
             values = reading.run(graph, known)
-        except NoValueError as error:
+        except NoValueError:
             values = []
-            if not reading.problems:
-                message = f"'{reading.name}' reads '{error}', which nothing makes"
-                raise UnsupportedError(message) from None
         if reading.problems:
             raise UnsupportedError.collect(reading.problems)
         names = [value.name for value in graph.output]
@@ -156,8 +142,17 @@ class _ModelGraph:
             emitter.assigned_names(emitter.operations, emitter.names.values()),
             warnings=(*reading.warnings, *found),
         )
-        made = declare_as_read(put_inputs_first(prune(made)))
+        made = declare_as_read(put_inputs_first(prune(made)), readers=_OF_ROWS)
         return Model(made, self._data(made))
+
+    def _refuse_lost(self, known: Container[str]) -> None:
+        made = {name for node in self.graph.node for name in node.output}
+        read = [name for node in self.graph.node for name in node.input]
+        read += [value.name for value in self.graph.output]
+        for name in filter(None, read):
+            if name not in made and name not in known:
+                message = f"'{self.reading.name}' reads '{name}', which nothing makes"
+                raise UnsupportedError(message)
 
     def _numbers(self) -> dict[str, Array]:
         """The constants without axes, by name."""

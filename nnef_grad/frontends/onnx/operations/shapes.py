@@ -26,10 +26,17 @@ def size(node: Node, x: Any) -> Any:
     return np.array(np.prod(shape_of(x)), np.int64)
 
 
-@onnx_op("ConstantOfShape", "Range", "EyeLike", "NonZero")
+@onnx_op("ConstantOfShape", "Range", "EyeLike")
 def of_values(node: Node, *_: Any) -> Any:
     """Only of known operands."""
     node.refuse("its operands must be known before the model is run")
+
+
+@onnx_op("Compress", "NonMaxSuppression", "NonZero", "Unique")
+def of_open_shape(node: Node, *_: Any) -> Any:
+    """Only of known operands: NNEF has fixed shapes."""
+    instead = "multiply by a mask, or choose with torch.where or torch.topk"
+    node.refuse(f"the shape of its result depends on values: {instead}")
 
 
 @onnx_op("Reshape")
@@ -126,6 +133,10 @@ def slices(node: Node, x: Any, *_: Any) -> Any:
     columns = zip(along, first, last, stride, strict=True)
     bounds = [_bounds(shape_of(x)[axis], slice(*each)) for axis, *each in columns]
     begin, end = ([pair[side] for pair in bounds] for side in (0, 1))
+    counted = [len(range(*each)) for each in zip(begin, end, stride, strict=True)]
+    if 0 in counted:
+        made = dict(zip(along, counted, strict=True))
+        return np.zeros([made.get(a, n) for a, n in enumerate(shape_of(x))], np.float32)
     return node("slice", x, axes=along, begin=begin, end=end, stride=stride)
 
 
