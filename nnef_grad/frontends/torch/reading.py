@@ -15,7 +15,7 @@ import torch
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.build.simplify import simplify
-from nnef_grad.errors import NnefGradError, Problem, UnsupportedError
+from nnef_grad.errors import NnefGradError, Problem, UnsupportedError, located
 from nnef_grad.frontends.library import Joined
 from nnef_grad.frontends.reading import Later, Reading, valid_name
 from nnef_grad.frontends.torch import operations as _operations  # noqa: F401
@@ -127,6 +127,8 @@ class ProgramReading(Reading):
         if target is STOP:
             return self.stopped(args[0], span_of(node))
         call = Call(self, node, _hint(node), span_of(node))
+        if _is_empty(call.fake):
+            return np.zeros(call.result_shape)
         if str(target) in HIGHER:
             return HIGHER[str(target)](call, *args, **kwargs)
         function = function_of(target)
@@ -134,7 +136,8 @@ class ProgramReading(Reading):
             raise UnsupportedError(
                 f"there is no operation '{name_of(target)}'", call.span
             )
-        result = self._typed(call, call.run(function, args, kwargs))
+        with located(call.span):
+            result = self._typed(call, call.run(function, args, kwargs))
         _check(call, result)
         return result
 
@@ -299,6 +302,13 @@ def _source(file: str) -> Source:
 # ---- Checks ----
 
 
+def _is_empty(fake: Any) -> bool:
+    """Whether a result has no elements, so that it is known."""
+    return isinstance(fake, torch.Tensor) and any(
+        isinstance(extent, int) and extent == 0 for extent in fake.shape
+    )
+
+
 def _check(call: Call, result: Any) -> None:
     """Raises an error if a result has another shape than in PyTorch: what is read would be
     something else.
@@ -307,6 +317,7 @@ def _check(call: Call, result: Any) -> None:
     values = result if isinstance(result, (list, tuple)) else [result]
     for fake, x in zip(fakes, values, strict=False):
         if isinstance(fake, torch.Tensor) and x is not None:
+            call.reading.symbols.learn(fake.shape, shape_of(x))
             wanted = tuple(map(call.reading.symbols.extent, fake.shape))
             if wanted != tuple(shape_of(x)):
                 message = (
