@@ -16,8 +16,8 @@ import torch
 
 from nnef_grad.errors import UnsupportedError
 from nnef_grad.frontends.step import Step
-from nnef_grad.frontends.values import dtype_of, is_known, shape_of
-from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.frontends.values import dtype_of, is_known
+from nnef_grad.graph.ir import Tensor
 
 if TYPE_CHECKING:
     from nnef_grad.frontends.torch.reading import ProgramReading
@@ -145,13 +145,6 @@ class Call(Step):
 
     # ---- Shapes: axes from the end are those of the other operand ----
 
-    def aligned(self, *values: Any, rank: int | None = None) -> list[Any]:
-        """Values with leading axes of extent 1, so that they have the same number of axes,
-        as PyTorch broadcasts them. What has no axes needs none.
-        """
-        most = max(len(shape_of(x)) for x in values) if rank is None else rank
-        return [self.of_rank(x, most) if shape_of(x) else x for x in values]
-
     def aligned_or_none(self, *values: Any, rank: int) -> list[Any]:
         """As `aligned`, for values that may be left out."""
         return [None if x is None else self.of_rank(x, rank) for x in values]
@@ -163,22 +156,6 @@ class Call(Step):
         place = (f"{self.hint}_extent", self.span)
         parts = [self.reading.materialize(n, "scalar", *place) for n in (x, y)]
         return self("div", *parts, hint="ratio")
-
-    def broadcast(self, x: Any, shape: Shape) -> Any:
-        """A value, repeated to a shape as PyTorch does."""
-        wide = self.of_rank(x, len(shape))
-        own = shape_of(wide)
-        repeats = [n if m != n else 1 for m, n in zip(own, shape, strict=True)]
-        if all(n == 1 for n in repeats if isinstance(n, int)) and own == tuple(shape):
-            return wide
-        return self("tile", wide, repeats=repeats)
-
-    def axes(self, axes: Any, rank: int) -> list[int]:
-        """Axes as a list of numbers that are not negative; all of them if there are none."""
-        if axes is None or (isinstance(axes, (list, tuple)) and not axes):
-            return list(range(rank))
-        given = axes if isinstance(axes, (list, tuple)) else [axes]
-        return sorted(self.axis(axis, max(rank, 1)) for axis in given)
 
     def known(self, value: Any, what: str) -> Any:
         """A value that must not depend on what the module is fed."""

@@ -26,18 +26,16 @@ from torch.utils import _pytree as pytree
 from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.frontends.passes import declare_as_read
+from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import dtype_name, function_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
 from nnef_grad.frontends.torch.marks import mark_stops
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.reading import (
-    Later,
     ProgramReading,
     names_of,
-    valid_name,
 )
 from nnef_grad.frontends.torch.symbols import Symbols
-from nnef_grad.frontends.values import dtype_of
 from nnef_grad.graph.extents import Dimension, symbol
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import NameSupply
@@ -343,20 +341,8 @@ class _Program:
 
     def _output(self, result: _Result) -> Any:
         """A result under its name: an output is no input, and is returned once."""
-        emitter, name = (
-            self.reading.emitter,
-            self.reading.supply.fresh(valid_name(result.name)),
-        )
-        result.name = name
-        value = self.reading.materialize(
-            result.value, dtype_of(result.value), name, _NOWHERE
-        )
-        producer = emitter.producer(value)
-        is_own = producer is not None and producer.name not in ("external", "variable")
-        if is_own and value not in emitter.names:
-            emitter.names[value] = name
-            return value
-        return emitter.emit_named(name, "copy", x=value)
+        result.name = self.reading.supply.fresh(valid_name(result.name))
+        return self.reading.returned(result.value, result.name)
 
     def _with_names(self, graph: Graph, results: Sequence[_Result]) -> TorchModel:
         """The model, with the variables that are left, by the names of torch."""

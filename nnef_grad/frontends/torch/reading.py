@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import NnefGradError, Problem, UnsupportedError
 from nnef_grad.frontends.library import Joined
-from nnef_grad.frontends.reading import Reading
+from nnef_grad.frontends.reading import Later, Reading, valid_name
 from nnef_grad.frontends.torch import operations as _operations  # noqa: F401
 from nnef_grad.frontends.torch.call import (
     HIGHER,
@@ -229,31 +229,12 @@ class ProgramReading(Reading):
         return f"{wish}{suffix}"
 
 
-class Later:
-    """A value that is made when it is first needed."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-
-    def __call__(self) -> Any:
-        """The value."""
-        if not hasattr(self, "_value"):
-            self._value = self._make()
-        return self._value
-
-
 def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:
     """The elements of a tensor: fractions in single precision, or else in double."""
     values = tensor.detach().cpu()
     if values.is_floating_point():
         values = values.to(torch.float64 if exact else torch.float32)
     return np.array(values.contiguous().numpy())
-
-
-def valid_name(name: str) -> str:
-    """A name of NNEF: letters, digits and underscores."""
-    made = re.sub(r"\W+", "_", name, flags=re.ASCII)
-    return f"_{made}" if made[:1].isdigit() or not made else made
 
 
 @cache

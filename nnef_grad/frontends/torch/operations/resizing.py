@@ -130,17 +130,4 @@ def grid_sample(
 def affine_grid(call: Call, theta: Any, size: Sequence[int], is_aligned: bool) -> Any:
     """The points of a regular grid after an affine map."""
     batch, _, *extents = size
-    axes = [_points(n, is_aligned) for n in extents]
-    # The last coordinate comes first.
-    grids = np.meshgrid(*axes, indexing="ij")[::-1]
-    ones = np.ones_like(grids[0])
-    points = np.stack([*grids, ones], -1).reshape(-1, len(extents) + 1)
-    made = call("matmul", *call.aligned(points, theta), transposeB=True)
-    return call.reshaped(made, [batch, *extents, len(extents)])
-
-
-def _points(extent: int, is_aligned: bool) -> Array:
-    """The middles of so many parts from -1 to 1; or points that begin and end there."""
-    if is_aligned:
-        return np.linspace(-1.0, 1.0, extent) if extent > 1 else np.zeros(1)
-    return (2.0 * np.arange(extent) + 1.0) / extent - 1.0
+    return expansion.affine_grid(call, theta, [batch, *extents], is_aligned)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from string import ascii_lowercase
 from typing import Any
+
+import numpy as np
 
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.tract.operations.products import contract
@@ -152,3 +155,22 @@ def _at_points(
     if border != "zeros":
         made = step("clamp", made, 0.0, extent - 1.0, hint="inside")
     return made
+
+
+def affine_grid(step: Step, theta: Any, size: Sequence[Any], is_aligned: bool) -> Any:
+    """The points [batch, ..., coordinate] of a regular grid after an affine map."""
+    batch, *extents = size
+    axes = [_points(n, is_aligned) for n in extents]
+    # The last coordinate comes first.
+    grids = np.meshgrid(*axes, indexing="ij")[::-1]
+    ones = np.ones_like(grids[0])
+    points = np.stack([*grids, ones], -1).reshape(-1, len(extents) + 1)
+    made = step("matmul", *step.aligned(points, theta), hint="points", transposeB=True)
+    return step.reshaped(made, [batch, *extents, len(extents)])
+
+
+def _points(extent: int, is_aligned: bool) -> Array:
+    """The middles of so many parts from -1 to 1; or points that begin and end there."""
+    if not is_aligned:
+        return (2.0 * np.arange(extent) + 1.0) / extent - 1.0
+    return np.linspace(-1.0, 1.0, extent) if extent > 1 else np.zeros(1)
