@@ -84,7 +84,8 @@ def of_numbers(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> A
     sums = reduced(call, "sum_reduce", numbers, along, is_kept)
     if "nansum" in call.name:
         return sums
-    count = reduced(call, "sum_reduce", *call.scalars(is_number), along, is_kept)
+    (ones,) = call.scalars(is_number)
+    count = reduced(call, "sum_reduce", ones, along, is_kept)
     return call("div", sums, count)
 
 
