@@ -119,13 +119,29 @@ class Call(Step):
         """Raises an error at the line of the module."""
         raise UnsupportedError(f"{self.name}: {message}", self.span)
 
+    @property
+    def packet(self) -> str:
+        """The name of the operation without its overload."""
+        return str(self.node.target.overloadpacket.__name__)
+
     # ---- Types ----
 
     @property
     def result_dtype(self) -> str:
         """The data type that the (first) result has in PyTorch, as NNEF calls it."""
-        fake = self.fake[0] if isinstance(self.fake, (list, tuple)) else self.fake
-        return dtype_name(fake.dtype)
+        return dtype_name(self._first.dtype)
+
+    @property
+    def result_shape(self) -> Shape:
+        """The shape that the (first) result has in PyTorch."""
+        extent: Any = self.reading.symbols.extent
+        return tuple(map(extent, self._first.shape))
+
+    @property
+    def _first(self) -> torch.Tensor:
+        found: Any = self.fake
+        first: torch.Tensor = found[0] if isinstance(found, (list, tuple)) else found
+        return first
 
     def typed(self, x: Any, dtype: str) -> Any:
         """A value as one of a data type of NNEF."""
@@ -188,4 +204,6 @@ def dtype_name(dtype: torch.dtype) -> str:
     """The data type of NNEF for one of PyTorch."""
     if dtype == torch.bool:
         return "logical"
+    if dtype.is_complex:
+        raise UnsupportedError("NNEF has no complex numbers: compute with real ones")
     return "scalar" if dtype.is_floating_point else "integer"
