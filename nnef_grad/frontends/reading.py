@@ -4,6 +4,7 @@ standard, which are emitted, or computed where their operands are known. See val
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -39,7 +40,8 @@ from nnef_grad.language.operators import OPERATIONS
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.tensors import number
-from nnef_grad.source import Span
+from nnef_grad.ops.traits import FED
+from nnef_grad.source import Source, Span
 
 
 class Reading(Evaluator):
@@ -318,11 +320,40 @@ class Reading(Evaluator):
         (result,) = self.emitter.emit_op(call, hints=(hint,), span=span)
         return result
 
+    def returned(self, value: Any, name: str) -> Tensor:
+        """A value as an output of this name: it is no input, and is returned once."""
+        nowhere = Span(Source("", ""), 0, 0)
+        tensor = self.materialize(value, dtype_of(value), name, nowhere)
+        made, emitter = self.emitter.producer(tensor), self.emitter
+        is_own = made is not None and made.name not in FED
+        if is_own and tensor not in emitter.names:
+            return emitter.pin_name(tensor, name)
+        return emitter.emit_named(name, "copy", x=tensor)
+
     def place(self, span: Span) -> Span:
         """The place of a part of the body that is expanded, with its caller."""
         if self.caller is None or span.caller is not None:
             return span
         return span._replace(caller=self.caller)
+
+
+class Later:
+    """A value that is made when it is first needed."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def __call__(self) -> Any:
+        """The value."""
+        if not hasattr(self, "_value"):
+            self._value = self._make()
+        return self._value
+
+
+def valid_name(name: str) -> str:
+    """A name of NNEF: letters, digits and underscores."""
+    made = re.sub(r"\W+", "_", name, flags=re.ASCII)
+    return f"_{made}" if made[:1].isdigit() or not made else made
 
 
 _OWN_VISIT: dict[type, Callable[..., Any]] = {

@@ -14,6 +14,7 @@ import numpy as np
 from nnef_grad.errors import InvalidGraphError, Problem
 from nnef_grad.frontends.values import Array, dtype_of, shape_of
 from nnef_grad.graph.extents import Dimension
+from nnef_grad.graph.ir import Shape
 from nnef_grad.source import Span
 
 if TYPE_CHECKING:
@@ -131,3 +132,28 @@ class Step:
         ones = self("constant", hint="ones", dtype="scalar", shape=shape, value=[1.0])
         count = self("box", ones, hint="count", size=shape, padding=before)
         return self("sub", count, 1.0, hint="positions")
+
+    # ---- Axes from the end are those of the other operand ----
+
+    def aligned(self, *values: Any, rank: int | None = None) -> list[Any]:
+        """Values with leading axes of extent 1, so that they have the same number of axes,
+        as most formats broadcast them. What has no axes needs none.
+        """
+        most = max(len(shape_of(x)) for x in values) if rank is None else rank
+        return [self.of_rank(x, most) if shape_of(x) else x for x in values]
+
+    def broadcast(self, x: Any, shape: Shape) -> Any:
+        """A value, repeated to a shape."""
+        wide = self.of_rank(x, len(shape))
+        own = shape_of(wide)
+        repeats = [n if m != n else 1 for m, n in zip(own, shape, strict=True)]
+        if all(n == 1 for n in repeats if isinstance(n, int)) and own == tuple(shape):
+            return wide
+        return self("tile", wide, repeats=repeats)
+
+    def axes(self, axes: Any, rank: int) -> list[int]:
+        """Axes as a list of numbers that are not negative; all of them if there are none."""
+        if axes is None or (isinstance(axes, (list, tuple)) and not axes):
+            return list(range(rank))
+        given = axes if isinstance(axes, (list, tuple)) else [axes]
+        return sorted(self.axis(axis, max(rank, 1)) for axis in given)

@@ -136,6 +136,10 @@ def _parameter(parameter: Parameter) -> str:
 def print_operation(operation: Operation, names: Names) -> str:
     """An assignment, without the semicolon."""
     results = ", ".join([_result(result, names) for result in operation.results])
+    if operation.inputs == operation.operands and not operation.attributes:
+        # Most operations have tensors alone.
+        arguments = ", ".join([names[tensor] for tensor in operation.inputs])
+        return f"{results} = {_word(operation)}({arguments})"
     if operation.name == SCAN:
         listed = _lists(operation, names).items()
         lists = (f"{name} = [{', '.join(items)}]" for name, items in listed)
@@ -143,8 +147,13 @@ def print_operation(operation: Operation, names: Names) -> str:
     arguments = ", ".join(
         (*_operands(operation, names), *_attributes(operation, names))
     )
+    return f"{results} = {_word(operation)}({arguments})"
+
+
+def _word(operation: Operation) -> str:
+    """What an operation is called in a text, with its data type."""
     word = "copy" if operation.name == STOP else operation.name
-    return f"{results} = {word}{_dtype(operation)}({arguments})"
+    return f"{word}{_dtype(operation)}"
 
 
 # ---- Loops ----

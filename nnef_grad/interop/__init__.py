@@ -8,6 +8,7 @@ modules.
 Data are the values of variables, by label; arrays are passed on without being copied.
 """
 
+from nnef_grad.frontends.onnx.model import from_onnx
 from nnef_grad.frontends.torch import TorchModel, from_torch
 from nnef_grad.interop.khronos import (
     Model,
@@ -16,7 +17,7 @@ from nnef_grad.interop.khronos import (
     to_nnef,
     to_nnef_tools,
 )
-from nnef_grad.interop.onnx_files import from_onnx, to_onnx
+from nnef_grad.interop.onnx_files import to_onnx
 
 __all__ = [
     "Model",

@@ -6,7 +6,7 @@ The standard has operations for some of them; the others are products with such 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,11 @@ class Axis(NamedTuple):
     given: int
     made: int
     scale: float
+
+    @property
+    def is_resized(self) -> bool:
+        """Whether it can have other elements than before."""
+        return self.given != self.made or self.scale != 1.0
 
 
 class Resizing(NamedTuple):
@@ -77,9 +82,12 @@ def is_identity(matrix: Array) -> bool:
     return rows == columns and np.array_equal(matrix, np.eye(rows))
 
 
-def operation(axes: list[Axis], how: Resizing, matrices: list[Array]) -> str:
-    """The operation of NNEF that does it; empty if there is none."""
-    is_spatial = len(axes) > 2 and all(a.given == a.made for a in axes[:2])
+def operation(axes: list[Axis], how: Resizing, matrices: Mapping[int, Array]) -> str:
+    """The operation of NNEF that does it; empty if there is none. The matrices are those
+    of axes, by their places; no other changes.
+    """
+    is_spatial = bool(matrices) and len(axes) > 2 and min(matrices) >= 2
+    axes = axes[2:]
     is_up = all(a.made == a.scale * a.given and a.made % a.given == 0 for a in axes)
     if is_spatial and is_up and how.mode == "linear" and how.places in METHODS:
         return "multilinear_upsample"
@@ -94,7 +102,11 @@ def operation(axes: list[Axis], how: Resizing, matrices: list[Array]) -> str:
     found = (
         name
         for name, own in chosen.items()
-        if is_spatial and all(map(np.array_equal, own, matrices))
+        if is_spatial
+        and all(
+            np.array_equal(part, matrices.get(place, np.eye(axis.given)))
+            for place, (part, axis) in enumerate(zip(own, axes, strict=True), 2)
+        )
     )
     return next(found, "")
 

@@ -512,10 +512,9 @@ def test_extents_that_are_left_open_are_given(tmp_path: Path) -> None:
     [
         (
             [("Inverse", ("x",), "u", {}), ("Det", ("u",), "y", {})],
-            "it does not have the ONNX operations 'Inverse', 'Det'",
+            "has operations that are not read: 'Inverse', 'Det'",
         ),
-        ([("Relu", ("z",), "y", {})], "has shapes that are not known before .* 'Relu'"),
-        ([("NonZero", ("x",), "y", {})], "the ONNX operations 'NonZero'"),
+        ([("Relu", ("z",), "y", {})], "reads 'z', which nothing makes"),
         (
             [("Gelu", ("x",), "y", {"domain": "com.own"})],
             "not standard ONNX: 'com.own.Gelu'",
@@ -524,13 +523,12 @@ def test_extents_that_are_left_open_are_given(tmp_path: Path) -> None:
         ([("Dropout", ("x", "r", "t"), "y", {})], "'Dropout' is not .* must not train"),
         (
             [("ScatterElements", ("x", "j", "x"), "y", {"name": "write"})],
-            r"'ScatterElements' \(node 'write'\) is not .* must not be repeated",
+            r"'ScatterElements' \(node 'write'\) is not .* indices must differ",
         ),
         (
             [("NonZero", ("x",), "y", {"name": "found"})],
-            "the shapes of the results of 'found' depend on values: multiply by a mask",
+            r"\(node 'found'\) is not .* its result depends on values: multiply by a mask",
         ),
-        ([("Relu", ("x",), "y", {})], "an output is stored in the file"),
     ],
 )
 def test_what_is_not_converted_is_said(
@@ -550,8 +548,6 @@ def test_what_is_not_converted_is_said(
         "j": np.zeros((2, 3, 3), np.int64),
     }
     model = model_of(made, {"x": (2, 3, 3)}, data, ["y"], 19)
-    if "stored in the file" in message:
-        model.graph.output[0].name = "w"
     onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(nnef_grad.UnsupportedError, match=message) as caught:
         interop.from_onnx(tmp_path / "model.onnx")
@@ -669,14 +665,17 @@ def test_a_vector_that_one_operation_reads_twice(tmp_path: Path) -> None:
         (
             [
                 ("Pad", ("x", "p"), "t", {"mode": "wrap"}),
-                ("Resize", ("t", "", "f"), "y", {"mode": "cubic", "antialias": 1}),
+                ("Resize", ("x", "", "f"), "y", {"mode": "cubic", "antialias": 1}),
             ],
             [
                 "'Pad' is not possible: mode must not be wrap",
                 "'Resize' is not possible: antialias must be 0",
             ],
         ),
-        ([("Unsqueeze", ("x",), "y", {})], ["onnx cannot infer the shapes"]),
+        (
+            [("Unsqueeze", ("x",), "y", {})],
+            ["'Unsqueeze' is not possible: axes is missing"],
+        ),
     ],
 )
 def test_all_that_is_refused_is_said(

@@ -12,7 +12,6 @@ import nnef_grad
 from nnef_grad import interop
 
 pytest.importorskip("torch")
-pytest.importorskip("onnx", reason="torch exports modules by the package onnx")
 
 import torch
 from torch import nn
@@ -278,14 +277,6 @@ def test_the_module_stays_as_it_is(module: Any) -> None:
         assert parameter.data_ptr() == place
 
 
-class Hiding(nn.Linear):  # type: ignore[misc]
-    """Keeps its weight out of its state."""
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        found = super().state_dict(*args, **kwargs)
-        return {name: value for name, value in found.items() if "weight" not in name}
-
-
 def test_results_that_are_known() -> None:
     module, x = Known(), normal(2, 3)
     model = exported(module, [x])
@@ -313,11 +304,25 @@ class Own(nn.Linear):  # type: ignore[misc]
 
 
 def test_derivatives_of_the_module_are_named() -> None:
-    graph = exported(Own(3, 2), [normal(2, 3)]).graph
+    with pytest.raises(nnef_grad.UnsupportedError, match="'Clipped' has a backward"):
+        exported(Own(3, 2), [normal(2, 3)])
+    module = Own(3, 2).eval()
+    graph = interop.from_torch(module, [normal(2, 3)], allow_own_backward=True).graph
     assert [warning.message for warning in graph.warnings] == [
         "the derivative of what 'Clipped' computes is taken, not its own backward function"
     ]
     assert not exported(nn.Linear(3, 2), [normal(2, 3)]).graph.warnings
+
+
+def test_other_precisions_are_converted() -> None:
+    module = nn.Linear(3, 2).double()
+    model = interop.from_torch(module, [normal(2, 3).double()])
+    assert {array.dtype for array in model.data.values()} == {np.dtype(np.float32)}
+    (warning,) = model.graph.warnings
+    assert (
+        warning.message
+        == "what is of torch.float64 is of single precision in the graph"
+    )
 
 
 def test_another_batch() -> None:
@@ -330,9 +335,7 @@ def test_another_batch() -> None:
 
 
 REFUSED: list[tuple[Any, Given, str]] = [
-    (nn.Linear(3, 4), [normal(2, 5)], "torch cannot export the module: .*cannot be multiplied"),
-    (nn.Linear(3, 4).double(), [normal(2, 3)], "'weight' is of torch.float64: use module.float()"),
-    (Hiding(3, 4), [normal(2, 3)], "parameters 'weight' are not in module.state_dict"),
+    (nn.Linear(3, 4), [normal(2, 5)], "torch cannot export the module: .*same reduction dim"),
     (nn.Linear(3, 4), [3], "there is no tensor among the example inputs"),
     (nn.Linear(3, 4), {"y": normal(2, 3)}, "the example inputs do not fit 'forward': "),
     (nn.Linear(3, 4), [normal(3), normal(3)], "the example inputs do not fit 'forward': "),

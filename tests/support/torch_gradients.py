@@ -39,10 +39,19 @@ def compare(
         What `from_torch` has returned.
     """
     model = interop.from_torch(module, inputs, **options)
-    backward = nnef_grad.differentiate(model.graph, wrt=_wrt(model), with_outputs=True)
+    backward = nnef_grad.differentiate(
+        model.graph, wrt=_wrt(model), outputs=_outputs(model), with_outputs=True
+    )
     for given in [inputs] if fresh is None else [inputs, fresh]:
         _compare_at(module, model, backward, given, seed, tolerance)
     return model
+
+
+def _outputs(model: Any) -> list[str]:
+    """The outputs that are no new values of buffers, and have gradients."""
+    graph, updates = model.graph, {*model.updates.values()}
+    pairs = zip(graph.output_names, graph.outputs, strict=True)
+    return [n for n, y in pairs if y.dtype == "scalar" and n not in updates]
 
 
 def _wrt(model: Any) -> list[str]:

@@ -8,7 +8,7 @@ take must have its default. It returns the value of the result, or a tuple of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from inspect import signature
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -16,8 +16,8 @@ import torch
 
 from nnef_grad.errors import UnsupportedError
 from nnef_grad.frontends.step import Step
-from nnef_grad.frontends.values import dtype_of, is_known, shape_of
-from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.frontends.values import dtype_of, is_known
+from nnef_grad.graph.ir import Tensor
 
 if TYPE_CHECKING:
     from nnef_grad.frontends.torch.reading import ProgramReading
@@ -27,10 +27,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 HIGHER: dict[str, Callable[..., Any]] = {}
 
-# Where and how a tensor lies in memory, which no graph says.
+# Where and how a tensor lies in memory, and what computes it: no graph says so.
 _OF_MEMORY = frozenset(
-    {"layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "other"}
-)
+    {
+        "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "other",
+        "cudnn_enable", "cudnn_enabled",
+    }
+)  # fmt: skip
 
 
 def aten(*names: str) -> Callable[[Function], Function]:
@@ -94,7 +97,10 @@ class Call(Step):
     ) -> Any:
         """The results of the operation, by the function that reads it."""
         arguments = list(self._bound(args, kwargs))
-        count = len(signature(function).parameters) - 1
+        taken = signature(function).parameters.values()
+        takes_all = any(p.kind is Parameter.VAR_POSITIONAL for p in taken)
+        are_places = [p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in taken]
+        count = len(arguments) if takes_all else sum(are_places) - 1
         for name, value, default in arguments[count:]:
             is_set = value is not default and not _equals(value, default)
             if is_set and name not in _OF_MEMORY and name not in _CHECKED:
@@ -115,33 +121,33 @@ class Call(Step):
                 value = next(given, default)
             yield parameter.name, value, default
 
-    def refuse(self, message: str) -> NoReturn:
-        """Raises an error at the line of the module."""
-        raise UnsupportedError(f"{self.name}: {message}", self.span)
-
     @property
     def packet(self) -> str:
         """The name of the operation without its overload."""
         return str(self.node.target.overloadpacket.__name__)
+
+    def refuse(self, message: str) -> NoReturn:
+        """Raises an error at the line of the module."""
+        raise UnsupportedError(f"{self.name}: {message}", self.span)
 
     # ---- Types ----
 
     @property
     def result_dtype(self) -> str:
         """The data type that the (first) result has in PyTorch, as NNEF calls it."""
-        return dtype_name(self._first.dtype)
+        fake = self.fake[0] if isinstance(self.fake, (list, tuple)) else self.fake
+        return dtype_name(fake.dtype)
 
     @property
-    def result_shape(self) -> Shape:
-        """The shape that the (first) result has in PyTorch."""
-        extent: Any = self.reading.symbols.extent
-        return tuple(map(extent, self._first.shape))
+    def result_shape(self) -> tuple[Any, ...]:
+        """The shape that the result has in PyTorch."""
+        return tuple(map(self.reading.symbols.extent, self.fake.shape))
 
     @property
-    def _first(self) -> torch.Tensor:
-        found: Any = self.fake
-        first: torch.Tensor = found[0] if isinstance(found, (list, tuple)) else found
-        return first
+    def result_shapes(self) -> list[tuple[Any, ...]]:
+        """The shapes that several results have in PyTorch."""
+        extent = self.reading.symbols.extent
+        return [tuple(map(extent, fake.shape)) for fake in self.fake]
 
     def typed(self, x: Any, dtype: str) -> Any:
         """A value as one of a data type of NNEF."""
@@ -155,33 +161,26 @@ class Call(Step):
 
     # ---- Shapes: axes from the end are those of the other operand ----
 
-    def aligned(self, *values: Any, rank: int | None = None) -> list[Any]:
-        """Values with leading axes of extent 1, so that they have the same number of axes,
-        as PyTorch broadcasts them. What has no axes needs none.
-        """
-        most = max(len(shape_of(x)) for x in values) if rank is None else rank
-        return [self.of_rank(x, most) if shape_of(x) else x for x in values]
+    def aligned_or_none(self, *values: Any, rank: int) -> list[Any]:
+        """As `aligned`, for values that may be left out."""
+        return [None if x is None else self.of_rank(x, rank) for x in values]
 
-    def broadcast(self, x: Any, shape: Shape) -> Any:
-        """A value, repeated to a shape as PyTorch does."""
-        wide = self.of_rank(x, len(shape))
-        own = shape_of(wide)
-        repeats = [n if m != n else 1 for m, n in zip(own, shape, strict=True)]
-        if all(n == 1 for n in repeats if isinstance(n, int)) and own == tuple(shape):
-            return wide
-        return self("tile", wide, repeats=repeats)
-
-    def axes(self, axes: Any, rank: int) -> list[int]:
-        """Axes as a list of numbers that are not negative; all of them if there are none."""
-        if axes is None or (isinstance(axes, (list, tuple)) and not axes):
-            return list(range(rank))
-        given = axes if isinstance(axes, (list, tuple)) else [axes]
-        return sorted(self.axis(axis, max(rank, 1)) for axis in given)
+    def ratio(self, x: Any, y: Any) -> Any:
+        """The quotient of two extents, as a number or a tensor."""
+        if isinstance(x, int) and isinstance(y, int):
+            return x / y
+        parts = [self.tensor(self.typed(np.array(v, object), "scalar")) for v in (x, y)]
+        return self("div", *parts, hint="ratio")
 
     def known(self, value: Any, what: str) -> Any:
         """A value that must not depend on what the module is fed."""
         self.require(is_known(value), f"{what} must not depend on the inputs")
         return value
+
+    def uses(self, place: int) -> bool:
+        """Whether anything reads one of the results."""
+        parts = (node for node in self.node.users if node.args[1] == place)
+        return any(part.users for part in parts)
 
     def stopped(self, x: Any) -> Any:
         """A value that no gradient flows through."""

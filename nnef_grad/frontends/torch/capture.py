@@ -4,6 +4,7 @@ mark wherever PyTorch lets no gradient through.
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -157,12 +158,33 @@ def _exporting(own: list[str], allow_own_backward: bool) -> Iterator[None]:
         ),
     ]
     with ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
         stack.enter_context(torch.enable_grad())
         for owner, name, replacement in patches:
             stack.enter_context(patch.object(owner, name, replacement))
         yield
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """No warnings of torch about itself, and no logs of errors that it raises."""
+    known = {
+        n: log for n, log in logging.root.manager.loggerDict.items() if "torch" in n
+    }
+    loggers = [log for log in known.values() if isinstance(log, logging.Logger)]
+    handlers = [handler for log in loggers for handler in log.handlers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for handler in handlers:
+            handler.addFilter(_none)
+        try:
+            yield
+        finally:
+            for handler in handlers:
+                handler.removeFilter(_none)
+
+
+def _none(_: logging.LogRecord) -> bool:
+    return False
 
 
 def _disable_gradients(mode: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,19 +26,17 @@ from torch.utils import _pytree as pytree
 from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.frontends.passes import declare_as_read
+from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import dtype_name, function_of
-from nnef_grad.frontends.torch.capture import capture, plain, reason
+from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
 from nnef_grad.frontends.torch.known import value_of
 from nnef_grad.frontends.torch.marks import mark_stops
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.reading import (
-    Later,
     ProgramReading,
     names_of,
-    valid_name,
 )
 from nnef_grad.frontends.torch.symbols import Symbols
-from nnef_grad.frontends.values import dtype_of
 from nnef_grad.graph.extents import Dimension, symbol
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import NameSupply
@@ -51,6 +48,7 @@ _NOWHERE = Span(Source("<module>", ""), 0, 0)
 _LOW = (torch.float16, torch.bfloat16, torch.float64)
 
 
+@silence()
 def read(
     module: nn.Module | ExportedProgram | PathLike,
     given: Sequence[Any] | Mapping[str, Any],
@@ -86,15 +84,11 @@ def _loaded(path: PathLike) -> ExportedProgram:
     name = os.fspath(path)
     with reading(path):
         Path(path).open("rb").close()
-    log = logging.getLogger("torch.export")
-    level, log.level = log.level, logging.CRITICAL  # it tells of errors that it raises
     try:
         return torch.export.load(name)
     except Exception as error:
         message = f"'{name}' cannot be read as a program of torch.export"
         raise UsageError(f"{message}: {reason(error)}") from None
-    finally:
-        log.level = level
 
 
 # ---- What is left open ----
@@ -235,6 +229,13 @@ class _Program:
         self.reading = ProgramReading(symbols)
         self.inputs: dict[str, Tensor] = {}
         self.names: dict[str, list[str]] = _tied(program)
+        self.moved = [
+            spec
+            for spec in program.graph_signature.output_specs
+            if spec.kind is OutputKind.BUFFER_MUTATION
+            and self._stored(str(spec.target)).is_floating_point()
+        ]
+        self.updates: dict[Any, _Result] = {}
 
     def model(self, name: str) -> TorchModel:
         """The graph, and what torch calls its variables."""
@@ -293,22 +294,22 @@ class _Program:
     # Results
 
     def _results(self, specs: Sequence[OutputSpec], returned: Any) -> list[_Result]:
-        """The tensors that the program returns, and new values of buffers."""
+        """The tensors that the module returns, and then the new values of buffers."""
         paths = iter(self._paths())
         found: list[_Result] = []
+        moved: list[_Result] = []
         for spec, value in zip(specs, returned, strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 path = next(paths)
-                is_tensor = not isinstance(spec.arg, (ConstantArgument, SymIntArgument))
-                if is_tensor:
+                if not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
                     found.append(_Result("_".join(path) or "output", value))
-            elif spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
-                if self._stored(spec.target).is_floating_point():
-                    found.append(_Result(f"new_{spec.target}", value))
+            elif spec in self.moved:
+                moved.append(_Result(f"new_{spec.target}", value))
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 message = f"the module writes into its input '{spec.target}'"
                 raise UnsupportedError(f"{message}: let it write into a clone")
-        return found
+        self.updates = {s.target: r for s, r in zip(self.moved, moved, strict=True)}
+        return [*found, *moved]
 
     def _paths(self) -> list[list[str]]:
         """The path to each leaf of what the module returns."""
@@ -335,28 +336,14 @@ class _Program:
         )
         graph = put_inputs_first(_without_unused(prune(graph)))
         # The new value of a buffer has the shape that the buffer has in torch.
-        updated = {
-            self.reading.variables.get(spec.target) for spec in self._mutations()
-        }
+        updated = {self.reading.variables.get(name) for name in self.updates}
         graph = declare_as_read(graph, updated)
         return self._with_names(graph, results)
 
     def _output(self, result: _Result) -> Any:
         """A result under its name: an output is no input, and is returned once."""
-        emitter, name = (
-            self.reading.emitter,
-            self.reading.supply.fresh(valid_name(result.name)),
-        )
-        result.name = name
-        value = self.reading.materialize(
-            result.value, dtype_of(result.value), name, _NOWHERE
-        )
-        producer = emitter.producer(value)
-        is_own = producer is not None and producer.name not in ("external", "variable")
-        if is_own and value not in emitter.names:
-            emitter.names[value] = name
-            return value
-        return emitter.emit_named(name, "copy", x=value)
+        result.name = self.reading.supply.fresh(valid_name(result.name))
+        return self.reading.returned(result.value, result.name)
 
     def _with_names(self, graph: Graph, results: Sequence[_Result]) -> TorchModel:
         """The model, with the variables that are left, by the names of torch."""
@@ -382,16 +369,7 @@ class _Program:
                 trainable += [called] if tensor.requires_grad else []
         labels = graph.labels
         data = {label: self._data(graph, name) for name, label in labels.items()}
-        updates = (
-            {
-                spec.target: result.name
-                for spec, result in zip(
-                    self._mutations(), results[-len(self._mutations()) :], strict=True
-                )
-            }
-            if self._mutations()
-            else {}
-        )
+        updates = {name: result.name for name, result in self.updates.items()}
         random = {
             names[t]: drawn
             for t, drawn in self.reading.drawn.items()
@@ -416,14 +394,6 @@ class _Program:
     def _data(self, graph: Graph, name: str) -> Any:
         array = self.reading.data[graph.labels[name]]
         return array.reshape(graph.tensors[name].shape)
-
-    def _mutations(self) -> list[OutputSpec]:
-        specs = self.program.graph_signature.output_specs
-        return [
-            spec for spec in specs
-            if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None
-            and self._stored(spec.target).is_floating_point()
-        ]  # fmt: skip
 
 
 def _tied(program: ExportedProgram) -> dict[str, list[str]]:

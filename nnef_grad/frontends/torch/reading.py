@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import NnefGradError, Problem, UnsupportedError
 from nnef_grad.frontends.library import Joined
-from nnef_grad.frontends.reading import Reading
+from nnef_grad.frontends.reading import Later, Reading, valid_name
 from nnef_grad.frontends.torch import operations as _operations  # noqa: F401
 from nnef_grad.frontends.torch.call import (
     HIGHER,
@@ -232,25 +232,6 @@ class ProgramReading(Reading):
         wish = re.sub(r"[^\w./-]+", "_", name, flags=re.ASCII)
         suffix = self._labels.fresh(wish.lower())[len(wish) :]
         return f"{wish}{suffix}"
-
-
-class Later:
-    """A value that is made when it is first needed."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-
-    def __call__(self) -> Any:
-        """The value."""
-        if not hasattr(self, "_value"):
-            self._value = self._make()
-        return self._value
-
-
-def valid_name(name: str) -> str:
-    """A name of NNEF: letters, digits and underscores."""
-    made = re.sub(r"\W+", "_", name, flags=re.ASCII)
-    return f"_{made}" if made[:1].isdigit() or not made else made
 
 
 @cache

@@ -4,7 +4,6 @@ What is left has extents with symbols, or is like a tensor of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.elementwise import whole
 from nnef_grad.frontends.tract.operations.shapes import triangle
-from nnef_grad.frontends.values import converted, is_open, shape_of, simple
+from nnef_grad.frontends.values import converted, is_open, simple
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Tensor
 
@@ -24,14 +23,14 @@ def filled(call: Call, value: Any) -> Any:
         value = whole(call, *call.scalars(value))
     if isinstance(value, Tensor):
         return call.broadcast(value, shape)
+    if not has_symbols(shape):
+        return simple(np.full(shape, value))
     number = converted(value, dtype).item()
-    if has_symbols(shape):
-        return call("constant", dtype=dtype, shape=list(shape), value=[number])
-    return simple(np.full(shape, number))
+    return call("constant", dtype=dtype, shape=list(shape), value=[number])
 
 
 @aten(
-    "zeros", "zeros_like", "new_zeros", "zero", "empty", "empty_like", "empty_permuted",
+    "zeros", "zeros_like", "new_zeros", "empty", "empty_like", "empty_permuted",
     "empty_strided", "new_empty", "new_empty_strided",
 )  # fmt: skip
 def zeros(call: Call, x: Any, size: Any = None, stride: Any = None) -> Any:
@@ -45,7 +44,7 @@ def ones(call: Call, x: Any, size: Any = None) -> Any:
     return filled(call, 1)
 
 
-@aten("full", "full_like", "fill")
+@aten("full", "full_like")
 def full(call: Call, x: Any, value: Any) -> Any:
     """A number everywhere."""
     return filled(call, value)
@@ -116,29 +115,3 @@ def lower_triangle(call: Call, x: Any, diagonal: Any) -> Any:
 def upper_triangle(call: Call, x: Any, diagonal: Any) -> Any:
     """What is not below a diagonal, with zeros elsewhere."""
     return triangle(call, x, diagonal, True)
-
-
-# ---- Tensors of others ----
-
-
-@aten("one_hot")
-def one_hot(call: Call, indices: Any, count: int) -> Any:
-    """1 at each index along a new last axis, and 0 elsewhere."""
-    call.require(count > 0, "the number of classes must be given")
-    rank = len(shape_of(indices))
-    wide = call("unsqueeze", indices, hint="indices", axes=[rank])
-    return call("eq", wide, call.positions(count, rank, rank + 1))
-
-
-@aten("meshgrid")
-def grids(call: Call, rows: Sequence[Any], indexing: str = "ij") -> list[Any]:
-    """Each row along an axis of its own, repeated along those of the others."""
-    order = list(range(len(rows)))
-    if indexing == "xy":
-        order[:2] = order[:2][::-1]
-    shape = call.result_shape
-    wide = [
-        call.reshaped(row, [n if a == axis else 1 for a, n in enumerate(shape)])
-        for axis, row in zip(order, rows, strict=True)
-    ]
-    return [call.broadcast(row, shape) for row in wide]

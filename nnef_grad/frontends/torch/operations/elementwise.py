@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
+from nnef_grad.frontends.values import dtype_of, is_known, is_open
 from nnef_grad.graph.ir import Tensor
 
 # Operations of NNEF that are those of PyTorch.
@@ -185,16 +185,6 @@ def mixed(call: Call, x: Any, y: Any, weight: Any) -> Any:
     return call.expand("mixed", *operands(call, x, y, weight))
 
 
-@aten("dist")
-def distance(call: Call, x: Any, y: Any, p: Any = 2) -> Any:
-    """The norm of x - y, whose derivative is 0 where it is 0."""
-    call.require(p in (1, 2), "p must be 1 or 2: write the sum of powers")
-    x, y = operands(call, x, y)
-    axes = list(range(max(len(shape_of(x)), len(shape_of(y)))))
-    made = call.expand(f"distance_{int(p)}", x, y, axes=axes)
-    return call.reshaped(made, [])
-
-
 # ---- Rounding ----
 
 _ROUNDING = {"floor": "floor", "ceil": "ceil"}
@@ -319,7 +309,6 @@ _MISSING = {
     "special_erfinv": "the inverse of the error function",
     "special_i0": "a Bessel function",
     "special_ndtri": "the inverse of the normal distribution",
-    "view_as_complex": "complex numbers", "view_as_real": "complex numbers",
 }  # fmt: skip
 
 
@@ -330,10 +319,3 @@ def missing(call: Call, x: Any, y: Any = None) -> Any:
         f"{_MISSING[call.packet]}: NNEF has none, nor a formula for it; compute it with "
         "other functions of real numbers, or outside of the module"
     )
-
-
-@aten("linear")
-def linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
-    """x weight^T + bias."""
-    made = call("matmul", *call.aligned(x, weight), transposeB=True)
-    return made if bias is None else call("add", *call.aligned(made, bias))

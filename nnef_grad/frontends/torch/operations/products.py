@@ -1,3 +1,119 @@
 """Products of matrices."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.tract.operations.products import contract
+from nnef_grad.frontends.values import shape_of
+
+
+@aten("linear")
+def linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
+    """x weight^T + bias."""
+    if bias is not None and len(shape_of(x)) == 2:
+        return call("linear", x, weight, call.of_rank(bias, 2))
+    made = matmul(call, x, weight, transposed=True)
+    return made if bias is None else call("add", *call.aligned(made, bias))
+
+
+@aten("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner.vector")
+def matmul(call: Call, x: Any, y: Any, *, transposed: bool = False) -> Any:
+    """x y, of batches that are broadcast; a vector is a row on the left, and a column on
+    the right.
+    """
+    is_row, is_column = len(shape_of(x)) == 1, len(shape_of(y)) == 1
+    x = call("unsqueeze", x, axes=[0]) if is_row else x
+    if is_column:
+        # As a row that enters transposed.
+        y, transposed = call("unsqueeze", y, axes=[0]), not transposed
+    x, y = call.aligned(x, y)
+    hint = "product" if is_row or is_column else None
+    made = call("matmul", x, y, transposeB=transposed, hint=hint)
+    rank = len(shape_of(made))
+    gone = [rank - 2] * is_row + [rank - 1] * is_column
+    return call("squeeze", made, axes=gone) if gone else made
+
+
+@aten("inner")
+def inner(call: Call, x: Any, y: Any) -> Any:
+    """Products of the rows of both, which are the last axes."""
+    rows = "".join(chr(ord("a") + i) for i in range(len(shape_of(x)) - 1))
+    columns = "".join(chr(ord("k") + i) for i in range(len(shape_of(y)) - 1))
+    return contract(call, [x, y], f"{rows}z,{columns}z->{rows}{columns}")
+
+
+@aten("outer", "ger")
+def outer(call: Call, x: Any, y: Any) -> Any:
+    """The products of the elements of two vectors."""
+    return call("mul", x, call("unsqueeze", y, axes=[0], hint="row"))
+
+
+@aten("addmm", "addmv", "baddbmm", "addbmm", "addr")
+def added(call: Call, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    """beta x + alpha a b; of `addbmm` the products of all batches are added."""
+    name = call.node.target.overloadpacket.__name__
+    made = outer(call, a, b) if name == "addr" else matmul(call, a, b)
+    if name == "addbmm":
+        made = call("squeeze", call("sum_reduce", made, axes=[0]), axes=[0])
+    made = made if alpha == 1 else call("mul", made, float(alpha))
+    if beta == 0:
+        return made
+    x = x if beta == 1 else call("mul", x, float(beta))
+    return call("add", *call.aligned(x, made))
+
+
+@aten("einsum")
+def einsum(call: Call, equation: str, operands: Sequence[Any]) -> Any:
+    """The sum of products of the elements that have the same letters."""
+    return contract(call, operands, equation)
+
+
+@aten("bilinear")
+def bilinear(call: Call, x: Any, y: Any, weight: Any, bias: Any) -> Any:
+    """x weight y + bias, for each matrix of the weight."""
+    made = contract(call, [x, weight, y], "...i,oij,...j->...o")
+    return made if bias is None else call("add", *call.aligned(made, bias))
+
+
+@aten("tensordot")
+def tensordot(
+    call: Call, x: Any, y: Any, of_x: Sequence[int], of_y: Sequence[int]
+) -> Any:
+    """The product over some axes of both."""
+    ranks = len(shape_of(x)), len(shape_of(y))
+    first = [chr(ord("a") + i) for i in range(ranks[0])]
+    second = [chr(ord("A") + i) for i in range(ranks[1])]
+    pairs = [(i % ranks[0], j % ranks[1]) for i, j in zip(of_x, of_y, strict=True)]
+    for i, j in pairs:
+        second[j] = first[i]
+    shared = {first[i] for i, _ in pairs}
+    result = [c for c in (*first, *second) if c not in shared]
+    equation = f"{''.join(first)},{''.join(second)}->{''.join(result)}"
+    return contract(call, [x, y], equation)
+
+
+@aten("chain_matmul", "linalg_multi_dot")
+def chain(call: Call, operands: Sequence[Any]) -> Any:
+    """The product of several matrices, from left to right."""
+    first, *others = operands
+    for other in others:
+        first = matmul(call, first, other)
+    return first
+
+
+_REFUSED = (
+    "inverse", "linalg_inv", "linalg_inv_ex", "det", "linalg_det", "logdet", "slogdet",
+    "linalg_slogdet", "svd", "linalg_svd", "qr", "linalg_qr", "cholesky",
+    "linalg_cholesky", "linalg_cholesky_ex", "linalg_solve", "linalg_solve_ex",
+    "linalg_eigh", "linalg_eig", "pinverse", "linalg_pinv", "triangular_solve",
+    "linalg_solve_triangular", "matrix_exp", "linalg_matrix_exp", "linalg_lstsq",
+)  # fmt: skip
+
+
+@aten(*_REFUSED)
+def refused(call: Call) -> Any:
+    """NNEF has products of matrices, and nothing that solves for them."""
+    call.refuse("NNEF does not have it: compute it outside, and make it an input")

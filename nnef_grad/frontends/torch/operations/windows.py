@@ -1,3 +1,353 @@
 """Convolutions and pools."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.values import shape_of
+from nnef_grad.graph.extents import may_exceed
+
+Pair = tuple[int, int]
+
+
+def spread(values: Any, rank: int) -> list[Any]:
+    """A setting for each spatial axis: one number is for all of them."""
+    given = list(values) if isinstance(values, (list, tuple)) else [values]
+    return given * rank if len(given) == 1 else given
+
+
+def batched(call: Call, x: Any, rank: int) -> tuple[Any, bool]:
+    """The operand with a batch, and whether one was added."""
+    is_single = len(shape_of(x)) == rank + 1
+    return (call("unsqueeze", x, axes=[0], hint="batch") if is_single else x), is_single
+
+
+def unbatched(call: Call, y: Any, is_single: bool) -> Any:
+    """The result without the batch that was added."""
+    return call("squeeze", y, axes=[0]) if is_single else y
+
+
+# ---- Convolutions ----
+
+
+@aten("conv1d", "conv2d", "conv3d")
+def conv(
+    call: Call,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Any:
+    """A convolution."""
+    size = shape_of(weight)[2:]
+    x, is_single = batched(call, x, len(size))
+    dilations = spread(dilation, len(size))
+    if padding == "valid":
+        padding = 0
+    pads = (
+        [_same(n, d) for n, d in zip(size, dilations, strict=True)]
+        if padding == "same"
+        else [(n, n) for n in spread(padding, len(size))]
+    )
+    y = call(
+        "conv",
+        *(x, weight, _row(call, bias)),
+        padding=pads,
+        stride=spread(stride, len(size)),
+        dilation=dilations,
+        groups=groups,
+    )
+    return unbatched(call, y, is_single)
+
+
+def _same(size: int, dilation: int) -> Pair:
+    """The padding that keeps an extent; the odd element goes to the end."""
+    total = dilation * (size - 1)
+    return total // 2, total - total // 2
+
+
+def _row(call: Call, bias: Any) -> Any:
+    return 0.0 if bias is None else call("unsqueeze", bias, axes=[0], hint="bias")
+
+
+@aten("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def conv_transpose(
+    call: Call,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+) -> Any:
+    """The transposition of a convolution; the result may have more elements at the end."""
+    size = shape_of(weight)[2:]
+    x, is_single = batched(call, x, len(size))
+    settings = [
+        spread(values, len(size))
+        for values in (stride, padding, output_padding, dilation)
+    ]
+    columns = list(zip(shape_of(x)[2:], size, *settings, strict=True))
+    extents = [
+        (n - 1) * step - 2 * pad + gap * (width - 1) + more + 1
+        for n, width, step, pad, more, gap in columns
+    ]
+    channels = shape_of(weight)[1] * groups
+    y = call(
+        "deconv",
+        *(x, weight, _row(call, bias)),
+        padding=[(pad, pad - more) for _, _, _, pad, more, _ in columns],
+        stride=settings[0],
+        dilation=settings[3],
+        output_shape=[shape_of(x)[0], channels, *extents],
+        groups=groups,
+    )
+    return unbatched(call, y, is_single)
+
+
+@aten("convolution", "_convolution")
+def convolution(
+    call: Call,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    is_transposed: bool,
+    output_padding: Any,
+    groups: int,
+    *_: Any,
+) -> Any:
+    """A convolution or its transposition."""
+    if not is_transposed:
+        return conv(call, x, weight, bias, stride, padding, dilation, groups)
+    settings = (stride, padding, output_padding, groups, dilation)
+    return conv_transpose(call, x, weight, bias, *settings)
+
+
+# ---- Pools ----
+
+
+class _Axis(NamedTuple):
+    """A window along one axis: extents of operand and result, and what is added at its
+    sides. The last windows may reach over the end, by `over`.
+    """
+
+    given: Any
+    made: Any
+    size: int
+    stride: int
+    pad: int
+    dilation: int
+
+    @property
+    def over(self) -> Any:
+        """How far the last window reaches over the padded end."""
+        reach = (self.made - 1) * self.stride + self.dilation * (self.size - 1) + 1
+        return reach - self.given - 2 * self.pad
+
+    @property
+    def padding(self) -> Pair:
+        """What is added before and after. Rounding up adds more, rounding down less."""
+        return self.pad, self.pad + (self.over if may_exceed(self.over, 0) else 0)
+
+
+def _axes(
+    call: Call,
+    x: Any,
+    size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    rounds_up: bool,
+) -> list[_Axis]:
+    rank = len(size)
+    columns = [spread(v, rank) for v in (size, stride or size, padding, dilation)]
+    found = []
+    for n, width, step, pad, gap in zip(shape_of(x)[-rank:], *columns, strict=True):
+        room = n + 2 * pad - gap * (width - 1) - 1
+        made = (room + step - 1) // step + 1 if rounds_up else room // step + 1
+        if rounds_up and (made - 1) * step >= n + pad:
+            # A last window that begins after the end is dropped.
+            made -= 1
+        found.append(_Axis(n, made, width, step, pad, gap))
+    return found
+
+
+def _pool(call: Call, name: str, x: Any, axes: Sequence[_Axis], **settings: Any) -> Any:
+    """A pool of the standard, over the last axes."""
+    before = len(shape_of(x)) - len(axes)
+    ones = [1] * before
+    return call(
+        name,
+        x,
+        size=[*ones, *(axis.size for axis in axes)],
+        padding=[*[(0, 0)] * before, *(axis.padding for axis in axes)],
+        stride=[*ones, *(axis.stride for axis in axes)],
+        dilation=[*ones, *(axis.dilation for axis in axes)],
+        **settings,
+    )
+
+
+_MAXIMA = tuple(
+    f"max_pool{n}d{which}" for n in "123" for which in ("", "_with_indices")
+)
+
+
+@aten(*_MAXIMA)
+def max_pool(
+    call: Call,
+    x: Any,
+    size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    """The maxima of windows, over what is there."""
+    rank = _rank_of(call)
+    axes = _axes(call, x, spread(size, rank), stride, padding, dilation, ceil_mode)
+    y = _pool(call, "max_pool", x, axes, border="ignore")
+    if "indices" in call.name:
+        call.require(not call.uses(1), "the indices are not supported")
+        return [y, None]
+    return y
+
+
+def _rank_of(call: Call) -> int:
+    """The number of spatial axes, which the name of a pool says."""
+    return next(n for n in (1, 2, 3) if f"{n}d" in call.name)
+
+
+@aten("avg_pool1d", "avg_pool2d", "avg_pool3d")
+def avg_pool(
+    call: Call,
+    x: Any,
+    size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    counts_padding: bool = True,
+    divisor: int | None = None,
+) -> Any:
+    """The means of windows. Padding may count as zeros, and what a window that is rounded
+    up has beyond never counts.
+    """
+    axes = _axes(call, x, spread(size, _rank_of(call)), stride, padding, 1, ceil_mode)
+    if divisor is not None:
+        sums = _pool(call, "box", x, axes, border="constant", hint="sums")
+        return call("div", sums, float(divisor))
+    is_padded = counts_padding and any(axis.pad for axis in axes)
+    if is_padded and any(may_exceed(axis.over, 0) for axis in axes):
+        pads = [(0, 0)] * (len(shape_of(x)) - len(axes))
+        x = call("pad", x, padding=[*pads, *((a.pad, a.pad) for a in axes)], value=0.0)
+        axes = [a._replace(given=a.given + 2 * a.pad, pad=0) for a in axes]
+        is_padded = False
+    return _pool(
+        call, "avg_pool", x, axes, border="constant" if is_padded else "ignore"
+    )
+
+
+# ---- Pools of a given number of windows ----
+
+
+@aten(*(f"{space}adaptive_avg_pool{n}d" for n in "123" for space in ("", "_")))
+def adaptive_avg_pool(call: Call, x: Any, counts: Any) -> Any:
+    """The means of so many windows: over all there is, by a pool if all are alike, or by a
+    product with a matrix along each axis.
+    """
+    rank = _rank_of(call)
+    pairs = _pairs(x, counts, rank)
+    if all(count == 1 for _, count in pairs):
+        first = len(shape_of(x)) - rank
+        return call("mean_reduce", x, axes=list(range(first, first + rank)))
+    if all(extent % count == 0 for extent, count in pairs):
+        sizes = [extent // count for extent, count in pairs]
+        axes = _axes(call, x, sizes, (), 0, 1, False)
+        return _pool(call, "avg_pool", x, axes, border="ignore")
+    for place, (extent, count) in enumerate(pairs):
+        if extent != count:
+            x = _along(call, x, place - rank, _means(extent, count))
+    return x
+
+
+def _pairs(x: Any, counts: Any, rank: int) -> list[tuple[Any, Any]]:
+    """The extent and the number of windows of each axis."""
+    extents = shape_of(x)[-rank:]
+    wanted = spread(counts, rank)
+    return [(n, n if c is None else c) for n, c in zip(extents, wanted, strict=True)]
+
+
+def _windows(extent: int, count: int) -> list[slice]:
+    """The windows along an axis."""
+    return [
+        slice(extent * i // count, ceil(extent * (i + 1) / count)) for i in range(count)
+    ]
+
+
+def _means(extent: int, count: int) -> Any:
+    """The matrix whose rows have the weights of the elements in each window."""
+    weights = np.zeros((count, extent))
+    for row, window in zip(weights, _windows(extent, count), strict=True):
+        row[window] = 1.0 / (window.stop - window.start)
+    return weights
+
+
+def _along(call: Call, x: Any, axis: int, matrix: Any) -> Any:
+    """The product of a matrix with the elements along an axis, counted from the end."""
+    rank = len(shape_of(x))
+    if axis == -1:
+        return call("matmul", *call.aligned(x, matrix), transposeB=True)
+    if axis == -2:
+        return call("matmul", *call.aligned(matrix, x))
+    order = [*range(rank)]
+    order[axis], order[-2] = order[-2], order[axis]
+    moved = call.transposed(x, order, "moved")
+    made = call("matmul", *call.aligned(matrix, moved), hint="product")
+    return call.transposed(made, order)
+
+
+@aten(*(f"adaptive_max_pool{n}d" for n in "123"))
+def adaptive_max_pool(call: Call, x: Any, counts: Any) -> Any:
+    """The maxima of so many windows: by a pool if all are alike, or each by itself."""
+    rank = _rank_of(call)
+    call.require(not call.uses(1), "the indices are not supported")
+    pairs = _pairs(x, counts, rank)
+    if all(extent % count == 0 for extent, count in pairs):
+        sizes = [extent // count for extent, count in pairs]
+        return [
+            _pool(
+                call,
+                "max_pool",
+                x,
+                _axes(call, x, sizes, (), 0, 1, False),
+                border="ignore",
+            ),
+            None,
+        ]
+    first = len(shape_of(x)) - rank
+    axes = list(range(first, first + rank))
+    maxima = []
+    for windows in product(*(_windows(*pair) for pair in pairs)):
+        begin, end = ([getattr(w, side) for w in windows] for side in ("start", "stop"))
+        part = call("slice", x, hint="window", axes=axes, begin=begin, end=end)
+        sizes = [b - a for a, b in zip(begin, end, strict=True)]
+        maxima.append(
+            _pool(call, "max_pool", part, _axes(call, part, sizes, (), 0, 1, False))
+        )
+    last = len(shape_of(x)) - 1
+    row = call("concat", maxima, hint="maxima", axis=last)
+    counted = [count for _, count in pairs]
+    return [call.reshaped(row, [*shape_of(x)[:first], *counted]), None]

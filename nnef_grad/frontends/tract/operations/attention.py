@@ -25,7 +25,6 @@ def attention(
 ) -> Any:
     """softmax(q k^T scale + mask) v. Several heads of q may share one of k and v."""
     shape = shape_of(q)
-    step.require(len(shape) in (3, 4), "the operands must have rank 3 or 4")
     step.require(not (is_causal and mask is not False), "a causal one has no mask")
     k, v = (_shared(step, x, shape) for x in (k, v))
     factor = scale if scale != 0.0 else 1.0 / sqrt(shape[-1])
@@ -42,14 +41,16 @@ def attention(
 
 def _shared(step: Step, x: Any, shape: tuple[int, ...]) -> Any:
     """Each head of k or v as often as there are heads of q for it."""
-    if len(shape) < 4 or shape_of(x)[1] == shape[1]:
+    rank = len(shape)
+    *batch, heads, rows, columns = 1, *shape_of(x)
+    if rank < 4 or heads == shape[-3]:
         return x
-    batch, heads, *matrix = shape_of(x)
-    times, rest = divmod(shape[1], heads)
-    step.require(rest == 0, f"{shape[1]} heads cannot share {heads}")
-    wide = step("unsqueeze", x, hint="heads", axes=[2])
-    tiled = step("tile", wide, hint="shared", repeats=[1, 1, times, 1, 1])
-    return step.reshaped(tiled, [batch, shape[1], *matrix])
+    times, rest = divmod(shape[-3], heads)
+    step.require(rest == 0, f"{shape[-3]} heads cannot share {heads}")
+    wide = step("unsqueeze", x, hint="heads", axes=[rank - 2])
+    repeats = [times if axis == rank - 2 else 1 for axis in range(rank + 1)]
+    tiled = step("tile", wide, hint="shared", repeats=repeats)
+    return step.reshaped(tiled, [*batch[1:], shape[-3], rows, columns])
 
 
 def _masked(step: Step, scores: Any, mask: Any) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from string import ascii_lowercase
 from typing import Any
+
+import numpy as np
 
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.tract.operations.products import contract
@@ -29,18 +32,25 @@ def resize(
     how = Resizing(places, mode, rounding)
     _check(step, how)
     axes = _axes(step, shape_of(x), scales, sizes)
-    is_exact = all(axis.made == axis.given * axis.scale for axis in axes)
     if places == "align_corners":
+        is_exact = all(axis.made == axis.given * axis.scale for axis in axes)
         step.require(is_exact, "corners are aligned by extents, or by exact scales")
-    matrices = [resizing.weights(axis, how) for axis in axes]
-    if all(map(resizing.is_identity, matrices)):
-        return x
+    return resized(step, x, axes, how)
+
+
+def resized(step: Step, x: Any, axes: list[Axis], how: Resizing) -> Any:
+    """An operation of the standard where there is one, or products with matrices."""
+    matrices = {
+        place: matrix
+        for place, axis in enumerate(axes)
+        if axis.is_resized
+        and not resizing.is_identity(matrix := resizing.weights(axis, how))
+    }
     name = resizing.operation(axes, how, matrices)
     if name:
         return step(name, x, **resizing.settings(name, axes, how))
-    for place, matrix in enumerate(matrices):
-        if not resizing.is_identity(matrix):
-            x = _multiplied(step, x, matrix, place)
+    for place, matrix in matrices.items():
+        x = along(step, x, matrix, place)
     return x
 
 
@@ -78,7 +88,7 @@ def _axes(
     return axes
 
 
-def _multiplied(step: Step, x: Any, matrix: Array, axis: int) -> Any:
+def along(step: Step, x: Any, matrix: Array, axis: int) -> Any:
     """The product of a matrix and an axis."""
     if (matrix.max(1) == 1).all():
         return step("gather", x, matrix.argmax(1), axis=axis)
@@ -145,3 +155,22 @@ def _at_points(
     if border != "zeros":
         made = step("clamp", made, 0.0, extent - 1.0, hint="inside")
     return made
+
+
+def affine_grid(step: Step, theta: Any, size: Sequence[Any], is_aligned: bool) -> Any:
+    """The points [batch, ..., coordinate] of a regular grid after an affine map."""
+    batch, *extents = size
+    axes = [_points(n, is_aligned) for n in extents]
+    # The last coordinate comes first.
+    grids = np.meshgrid(*axes, indexing="ij")[::-1]
+    ones = np.ones_like(grids[0])
+    points = np.stack([*grids, ones], -1).reshape(-1, len(extents) + 1)
+    made = step("matmul", *step.aligned(points, theta), hint="points", transposeB=True)
+    return step.reshaped(made, [batch, *extents, len(extents)])
+
+
+def _points(extent: int, is_aligned: bool) -> Array:
+    """The middles of so many parts from -1 to 1; or points that begin and end there."""
+    if not is_aligned:
+        return (2.0 * np.arange(extent) + 1.0) / extent - 1.0
+    return np.linspace(-1.0, 1.0, extent) if extent > 1 else np.zeros(1)

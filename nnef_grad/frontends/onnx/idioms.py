@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from onnx.helper import make_node
 
-from nnef_grad.interop.khronos import Array
+from nnef_grad.frontends.values import Array
 
 # The constants may be of half precision.
 _PRECISION = 1e-3

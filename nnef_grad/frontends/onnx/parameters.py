@@ -11,8 +11,7 @@ import numpy as np
 import onnx
 
 from nnef_grad.errors import Problem
-from nnef_grad.interop.khronos import Array
-from nnef_grad.interop.onnx_files.folding import dtype_of
+from nnef_grad.frontends.values import Array
 
 # Operands that are measured, not learned: the moments of a batch normalization.
 _MEASURED = {("BatchNormalization", 3), ("BatchNormalization", 4)}
@@ -32,7 +31,7 @@ class Use(NamedTuple):
 
 def warnings(graph: Any) -> list[Problem]:
     """What users should know about the initializers of a graph before they train it."""
-    scalars = [i for i in graph.initializer if dtype_of(i).kind == "f"]
+    scalars = [i for i in graph.initializer if _is_float(i)]
     uses = _uses(graph.node)
     return [
         Problem(message)
@@ -40,6 +39,11 @@ def warnings(graph: Any) -> list[Problem]:
             _numbers(scalars), _merged(scalars, uses), _no_parameters(scalars, uses)
         )
     ]
+
+
+def _is_float(initializer: Any) -> bool:
+    kind = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
+    return bool(kind.kind == "f")
 
 
 def _uses(nodes: Iterable[Any]) -> dict[str, list[Use]]:

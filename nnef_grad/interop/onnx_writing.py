@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,10 @@ from nnef_tools.conversion.nnef_to_onnx import Converter
 from nnef_tools.io.onnx import Writer
 from onnx.helper import make_tensor_value_info
 
-from nnef_grad.errors import UsageError
+from nnef_grad.errors import NnefGradError, Problem, UnsupportedError, UsageError
+from nnef_grad.frontends.onnx.model import reason
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import Array, Data, to_nnef_tools
-from nnef_grad.interop.onnx_files.refusals import translate_errors
 from nnef_grad.model import declared_variables
 from nnef_grad.storage.files import (
     PathLike,
@@ -28,7 +30,7 @@ from nnef_grad.targets import lower
 
 
 def write(graph: Graph, path: PathLike, data: Data, *, overwrite: bool) -> None:
-    """Writes a graph, lowered for ONNX Runtime; see `to_onnx`."""
+    """Writes a graph, lowered for ONNX Runtime; see `onnx_files.to_onnx`."""
     place = Path(path)
     with writing(path):
         refuse_existing(place, overwrite=overwrite)
@@ -37,13 +39,29 @@ def write(graph: Graph, path: PathLike, data: Data, *, overwrite: bool) -> None:
     _refuse_missing(lowered.graph, arrays)
     given = {label: _in_single_precision(array) for label, array in arrays.items()}
     with writing(path), unfinished_file(place) as draft:
-        with translate_errors(f"nnef_tools cannot convert '{graph.name}' to ONNX"):
+        with _translated_errors(f"nnef_tools cannot convert '{graph.name}' to ONNX"):
             source = to_nnef_tools(lowered.graph, given)
             Writer()(Converter()(source), os.fspath(draft))
             model = onnx.load(draft)
             _declare_inputs(model.graph, lowered.graph)
             onnx.save(model, draft)
         commit(draft, place, overwrite=overwrite)
+
+
+@contextmanager
+def _translated_errors(what: str) -> Iterator[None]:
+    """Turns the various exceptions of nnef_tools and onnx into an `UnsupportedError`.
+    Errors of the system are kept.
+    """
+    try:
+        yield
+    except (UsageError, UnsupportedError, OSError):
+        raise
+    except NnefGradError as error:
+        first = Problem(f"{what}: its result is not a valid graph")
+        raise UnsupportedError.collect([first, *error.problems]) from None
+    except Exception as error:
+        raise UnsupportedError(f"{what}: {reason(error)}") from error
 
 
 def _refuse_missing(graph: Graph, data: Data) -> None:

@@ -1,0 +1,204 @@
+"""A model to a graph: its inputs, its initializers, its results."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from functools import partial
+from typing import Any
+
+from onnx.helper import tensor_dtype_to_np_dtype
+from onnx.inliner import inline_local_functions
+from onnx.numpy_helper import to_array
+
+from nnef_grad.build.evaluation import NoValueError
+from nnef_grad.errors import UnsupportedError, UsageError
+from nnef_grad.frontends.onnx.idioms import with_idioms
+from nnef_grad.frontends.onnx.model import Array, Model, Shapes
+from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS
+from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
+from nnef_grad.frontends.onnx.parameters import warnings
+from nnef_grad.frontends.onnx.reading import NodeReading
+from nnef_grad.frontends.passes import declare_as_read
+from nnef_grad.frontends.reading import Later, valid_name
+from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.passes import prune, put_inputs_first
+from nnef_grad.ops.traits import LAYERS
+
+# The domains of standard ONNX operations.
+DOMAINS = ("", "ai.onnx")
+
+# What reads a vector of channels as a row.
+_OF_ROWS = LAYERS | {"batch_normalization"}
+
+
+def read(model: Any, input_shapes: Shapes, name: str) -> Model:
+    """The graph of a model, which may be changed; its name is for messages.
+
+    Raises:
+        UsageError: it is empty, or shapes are missing or do not fit.
+        UnsupportedError: it has operations that cannot be read.
+    """
+    if not model.graph.node or not model.opset_import:
+        raise UsageError(f"'{name}' is not an ONNX file: it has no graph")
+    if model.functions:
+        model = inline_local_functions(model)
+    _refuse_operations(model.graph, name)
+    return _ModelGraph(model, input_shapes, name).model()
+
+
+# ---- What cannot be read ----
+
+
+def _refuse_operations(graph: Any, name: str) -> None:
+    found = list(_nodes(graph))
+    foreign = {n.domain: n.op_type for n in found if n.domain not in DOMAINS}
+    if foreign:
+        named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
+        message = f"'{name}' has operations that are not standard ONNX: {named}"
+        raise UnsupportedError(message)
+    known = OPERATIONS.keys() | WITH_GRAPHS.keys() | {"Constant"}
+    kinds = dict.fromkeys(node.op_type for node in found)
+    missing = ", ".join(f"'{kind}'" for kind in kinds if kind not in known)
+    if missing:
+        message = f"'{name}' has operations that are not read: {missing}"
+        raise UnsupportedError(message)
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph, and of the graphs in it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
+
+
+# ---- The graph ----
+
+
+class _ModelGraph:
+    """A model, and what is made of it."""
+
+    def __init__(self, model: Any, input_shapes: Shapes, name: str) -> None:
+        graph = self.graph = model.graph
+        (version,) = (o.version for o in model.opset_import if o.domain in DOMAINS)
+        infos = () if input_shapes else (*graph.value_info, *graph.output)
+        shapes = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
+        self.reading = NodeReading(name, model.opset_import, version, shapes)
+        self.stored = {i.name: i for i in graph.initializer}
+        self.inputs = [v for v in graph.input if v.name not in self.stored]
+        self._set_shapes(input_shapes)
+
+    def _set_shapes(self, shapes: Shapes) -> None:
+        """Sets the given shapes of inputs."""
+        fed = {v.name: v.type.tensor_type for v in self.inputs}
+        for name, shape in shapes.items():
+            if name not in fed:
+                names = ", ".join(map(repr, fed))
+                raise UsageError(f"there is no input '{name}'; the inputs are {names}")
+            extents = fed[name].shape.dim
+            if len(extents) != len(shape):
+                ranks = f"has the rank {len(extents)}, and {list(shape)} is given"
+                raise UsageError(f"the input '{name}' {ranks}")
+            for extent, wanted in zip(extents, shape, strict=True):
+                extent.dim_value = wanted
+        for name, kind in fed.items():
+            extents = kind.shape.dim
+            if not all(extent.HasField("dim_value") for extent in extents):
+                shown = [e.dim_value or e.dim_param or "?" for e in extents]
+                message = (
+                    f"the input '{name}' has the shape {shown}, which is left open"
+                )
+                raise UsageError(f"{message}: give the extents in input_shapes")
+
+    def model(self) -> Model:
+        """The graph, and its data."""
+        graph, reading = self.graph, self.reading
+        found = warnings(graph)
+        known: dict[str, Any] = {n: self._value(i) for n, i in self.stored.items()}
+        inputs = [self._input(value) for value in self.inputs]
+        known |= {v.name: x for v, x in zip(self.inputs, inputs, strict=True)}
+        nodes = with_idioms(list(graph.node), self._numbers())
+        del graph.node[:]
+        graph.node.extend(nodes)
+        del graph.initializer[:]
+        reading.read = {name for node in _nodes(graph) for name in node.input}
+        reading.read |= {value.name for value in graph.output}
+        self._refuse_lost(known)
+        try:
+            values = reading.run(graph, known)
+        except NoValueError:
+            values = []
+        if reading.problems:
+            raise UnsupportedError.collect(reading.problems)
+        names = [value.name for value in graph.output]
+        outputs = [self._output(*pair) for pair in zip(names, values, strict=True)]
+        emitter = reading.emitter
+        made = Graph(
+            valid_name(graph.name or "graph"),
+            tuple(inputs),
+            tuple(outputs),
+            tuple(emitter.operations),
+            emitter.assigned_names(emitter.operations, emitter.names.values()),
+            warnings=(*reading.warnings, *found),
+        )
+        made = declare_as_read(put_inputs_first(prune(made)), readers=_OF_ROWS)
+        return Model(made, self._data(made))
+
+    def _refuse_lost(self, known: Container[str]) -> None:
+        made = {name for node in self.graph.node for name in node.output}
+        read = [name for node in self.graph.node for name in node.input]
+        read += [value.name for value in self.graph.output]
+        for name in filter(None, read):
+            if name not in made and name not in known:
+                message = f"'{self.reading.name}' reads '{name}', which nothing makes"
+                raise UnsupportedError(message)
+
+    def _numbers(self) -> dict[str, Array]:
+        """The constants without axes, by name."""
+        found = {n: to_array(i) for n, i in self.stored.items() if not i.dims}
+        for node in self.graph.node:
+            if node.op_type == "Constant" and node.attribute[0].name == "value":
+                tensor = node.attribute[0].t
+                if not tensor.dims:
+                    found[node.output[0]] = to_array(tensor)
+        return found
+
+    def _value(self, initializer: Any) -> Any:
+        """The value of an initializer: what may be a parameter is a variable."""
+
+        kind = tensor_dtype_to_np_dtype(initializer.data_type)
+        if kind.kind in "iub" or not initializer.dims:
+            return to_array(initializer)
+        return Later(partial(self.reading.stored, initializer))
+
+    def _input(self, value: Any) -> Tensor:
+        reading, kind = self.reading, value.type.tensor_type
+        name = reading.supply.fresh(valid_name(value.name))
+        dtype = DATA_TYPES.get(kind.elem_type)
+        if dtype is None:
+            raise UnsupportedError(f"the input '{value.name}' has no data type of NNEF")
+        shape = list(_shape(value.type) or ())
+        return reading.emitter.emit_named(name, "external", dtype, shape=shape)
+
+    def _output(self, name: str, value: Any) -> Tensor:
+        """A result under its name: an output is no input, and is returned once."""
+        reading = self.reading
+        return reading.returned(value, reading.supply.fresh(valid_name(name)))
+
+    def _data(self, graph: Graph) -> dict[str, Array]:
+        """The data of the variables that are left; some have other shapes."""
+        tensors = graph.tensors
+        return {
+            label: self.reading.data[label].reshape(tensors[name].shape)
+            for name, label in graph.labels.items()
+        }
+
+
+def _shape(kind: Any) -> tuple[int, ...] | None:
+    """The shape of an ONNX type, if it is completely known."""
+    tensor = kind.tensor_type
+    is_known = all(extent.HasField("dim_value") for extent in tensor.shape.dim)
+    if not tensor.HasField("shape") or not is_known:
+        return None
+    return tuple(extent.dim_value for extent in tensor.shape.dim)

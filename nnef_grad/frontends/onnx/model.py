@@ -1,0 +1,77 @@
+"""ONNX files: how they are asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph
+from nnef_grad.storage.files import PathLike, reading
+
+Array = npt.NDArray[Any]
+Shapes = Mapping[str, Sequence[int]]
+
+
+class Model(NamedTuple):
+    """A graph, and the data of its variables by label."""
+
+    graph: Graph
+    data: dict[str, Array]
+
+
+def from_onnx(path: PathLike, *, input_shapes: Shapes | None = None) -> Model:
+    """The graph of an ONNX file. Inputs, outputs and variables keep their names, in the
+    characters of NNEF; the labels of variables are their names in the file.
+
+    Needs the package `onnx`. Computations on shapes and constants are folded, branches
+    are taken, and loops are unrolled. Initializers without axes become numbers of the
+    graph, which have no gradients. Warnings of the graph name them, and variables that
+    are no parameters, or several ones of equal values that an exporter has merged.
+
+    Args:
+        path: the file.
+        input_shapes: shapes of inputs that it leaves open, by their names in the file.
+
+    Raises:
+        UsageError: the file cannot be read, or shapes are missing or do not fit.
+        UnsupportedError: an operation, or a setting of one, cannot be converted.
+    """
+    require_onnx()
+    from nnef_grad.frontends.onnx import graph
+
+    return graph.read(_load(path), input_shapes or {}, os.fspath(path))
+
+
+def require_onnx() -> None:
+    """Raises `UsageError` if onnx is missing."""
+    if find_spec("onnx") is None:
+        message = "ONNX files need the package onnx: pip install nnef-grad[onnx]"
+        raise UsageError(message)
+
+
+def _load(path: PathLike) -> Any:
+    import onnx
+
+    name = os.fspath(path)
+    with reading(path):
+        Path(path).open("rb").close()
+        try:
+            return onnx.load_model(name)
+        except OSError:
+            raise
+        except Exception as error:
+            # Protocol buffers and external weights have errors of their own.
+            message = f"'{name}' cannot be read as an ONNX file"
+            raise UsageError(f"{message}: {reason(error)}") from None
+
+
+def reason(error: Exception) -> str:
+    """The message of an exception, on one line."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return "; ".join(filter(None, lines)) or type(error).__name__

@@ -1,0 +1,143 @@
+"""The view of a node that the functions in operations/ get.
+
+A function is called with the node and its operands, None for one that is left out. It reads
+the attributes from the node, with the defaults of ONNX, and returns the value of the first
+result, or a list of the values of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+import numpy as np
+from onnx.helper import get_attribute_value
+
+from nnef_grad.errors import UnsupportedError
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.values import dtype_of, is_known, shape_of
+from nnef_grad.graph.ir import Tensor
+from nnef_grad.source import Span
+
+if TYPE_CHECKING:
+    from nnef_grad.frontends.onnx.reading import NodeReading
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+T = TypeVar("T")
+
+OPERATIONS: dict[str, Callable[..., Any]] = {}
+
+# Operations with graphs of their own: a function gets what is known outside of them, too.
+WITH_GRAPHS: dict[str, Callable[..., Any]] = {}
+
+
+def onnx_op(*kinds: str) -> Callable[[Function], Function]:
+    """Enters the function that reads the operations with these names."""
+
+    def enter(function: Function) -> Function:
+        OPERATIONS.update(dict.fromkeys(kinds, function))
+        return function
+
+    return enter
+
+
+def with_graphs(kind: str) -> Callable[[Function], Function]:
+    """Enters the function that reads an operation with graphs of its own."""
+
+    def enter(function: Function) -> Function:
+        WITH_GRAPHS[kind] = function
+        return function
+
+    return enter
+
+
+def described(node: Any) -> str:
+    """What messages call a node."""
+    return f"'{node.op_type}'" + (f" (node '{node.name}')" if node.name else "")
+
+
+class Node(Step):
+    """A node: see `Step`.
+
+    Attributes:
+        reading: the model that is read.
+        kind: the name of its operation.
+        version: the version of the operator set.
+        operands: the values of its operands.
+        attributes: those that it has, by name.
+    """
+
+    reading: NodeReading
+
+    def __init__(
+        self,
+        reading: NodeReading,
+        proto: Any,
+        operands: list[Any],
+        hint: str,
+        span: Span,
+    ) -> None:
+        super().__init__(reading, described(proto), hint, span, None)
+        self.proto = proto
+        self.kind: str = proto.op_type
+        self.version = reading.version
+        self.operands = operands
+        self.attributes = {a.name: get_attribute_value(a) for a in proto.attribute}
+
+    def get(self, name: str, default: T) -> T:
+        """An attribute, with its default in ONNX."""
+        value = self.attributes.get(name, default)
+        return cast("T", value.decode() if isinstance(value, bytes) else value)
+
+    def operand(self, place: int) -> Any:
+        """An operand, or None if it is left out."""
+        return self.operands[place] if place < len(self.operands) else None
+
+    def items(self, name: str, place: int, default: Any = None) -> list[Any]:
+        """The items of an attribute that became an operand in later versions."""
+        operand = self.operand(place)
+        value = (
+            self.get(name, default) if operand is None else self.known(operand, name)
+        )
+        if value is None:
+            self.refuse(f"{name} is missing")
+        found: list[Any] = np.ravel(np.asarray(value)).tolist()
+        return found
+
+    def known(self, value: Any, name: str) -> Any:
+        """A value that must be known before the model is run."""
+        found = (
+            self.reading.values.get(value, value)
+            if isinstance(value, Tensor)
+            else value
+        )
+        self.require(is_known(found), f"{name} must be known before the model is run")
+        return found
+
+    def uses(self, place: int) -> bool:
+        """Whether the graph reads or returns a result."""
+        names = self.proto.output
+        return place < len(names) and names[place] in self.reading.read
+
+    def refuse(self, message: str) -> NoReturn:
+        """Raises an error that says which node it is about."""
+        operands = [list(shape_of(x)) for x in self.operands if x is not None]
+        settings = f"attributes: {self._settings()}; operands: {operands}"
+        what = f"{self.name} is not possible: {message}; {settings}"
+        raise UnsupportedError(f"cannot convert '{self.reading.name}' to NNEF: {what}")
+
+    def _settings(self) -> dict[str, Any]:
+        kinds = (bool, int, float, str, list, bytes)
+        return {k: v for k, v in self.attributes.items() if isinstance(v, kinds)}
+
+    # ---- Values ----
+
+    def scalars(self, x: Any) -> Any:
+        """A tensor of scalars."""
+        if dtype_of(x) == "scalar":
+            return x
+        return self.reading.converted(x, "scalar", self.hint, self.span)
+
+    def row(self, x: Any) -> Any:
+        """A vector of channels with a leading batch axis."""
+        return self("unsqueeze", x, hint="row", axes=[0])

@@ -1,0 +1,29 @@
+"""The functions that read operations of ONNX, by family. Importing a family enters its
+functions.
+"""
+
+from nnef_grad.frontends.onnx.operations import (
+    control,
+    elementwise,
+    losses,
+    products,
+    recurrent,
+    reductions,
+    resizing,
+    selection,
+    shapes,
+    windows,
+)
+
+__all__ = [
+    "control",
+    "elementwise",
+    "losses",
+    "products",
+    "recurrent",
+    "reductions",
+    "resizing",
+    "selection",
+    "shapes",
+    "windows",
+]

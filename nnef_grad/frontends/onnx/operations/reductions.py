@@ -1,0 +1,175 @@
+"""Reductions, and normalizations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.tract.operations.reductions import product as product_along
+from nnef_grad.frontends.values import shape_of
+
+_REDUCTIONS = {
+    "ReduceMax": "max_reduce",
+    "ReduceMean": "mean_reduce",
+    "ReduceMin": "min_reduce",
+    "ReduceSum": "sum_reduce",
+}
+_FRAGMENTS = {
+    "ReduceL1": "l1_reduce",
+    "ReduceL2": "l2_reduce",
+    "ReduceLogSum": "log_reduce",
+    "ReduceLogSumExp": "log_sum_exp",
+    "ReduceSumSquare": "square_reduce",
+}
+
+
+@onnx_op(*_REDUCTIONS, *_FRAGMENTS, "ReduceProd")
+def reduction(node: Node, x: Any, *_: Any) -> Any:
+    """A reduction: over all axes if none are given, unless that is a no-op."""
+    rank = len(shape_of(x))
+    does_nothing = node.get("noop_with_empty_axes", 0)
+    given = node.items("axes", 1, []) or ([] if does_nothing else range(rank))
+    axes = sorted(node.axis(axis, rank) for axis in given)
+    if not axes:
+        return x
+    if node.kind == "ReduceProd":
+        made = product_along(node, x, axes)
+    elif node.kind in _FRAGMENTS:
+        made = node.expand(_FRAGMENTS[node.kind], node.scalars(x), axes=axes)
+    else:
+        made = node(_REDUCTIONS[node.kind], x, axes=axes)
+    return made if node.get("keepdims", 1) else node("squeeze", made, axes=axes)
+
+
+_INDICES = {"ArgMax": "argmax_reduce", "ArgMin": "argmin_reduce"}
+
+
+@onnx_op(*_INDICES)
+def index(node: Node, x: Any) -> Any:
+    """The place of an extremum along an axis."""
+    node.require(not node.get("select_last_index", 0), "it must be the first one")
+    axis = node.axis(node.get("axis", 0), len(shape_of(x)))
+    made = node(_INDICES[node.kind], x, axes=[axis])
+    return made if node.get("keepdims", 1) else node("squeeze", made, axes=[axis])
+
+
+@onnx_op("Softmax", "LogSoftmax", "Hardmax")
+def softmax(node: Node, x: Any) -> Any:
+    """Before version 13, the axis is the first of those that are summed over."""
+    is_one = node.version >= 13
+    axes = _from(node, x, node.get("axis", -1 if is_one else 1))
+    axes = axes[:1] if is_one else axes
+    node.require(node.kind != "Hardmax", "it is not read")
+    if node.kind == "LogSoftmax":
+        return node.expand("log_softmax", x, axes=axes)
+    return node("softmax", x, axes=axes)
+
+
+def _from(node: Node, x: Any, axis: int) -> list[int]:
+    """The axes starting from one."""
+    rank = len(shape_of(x))
+    return list(range(axis + rank if axis < 0 else axis, rank))
+
+
+@onnx_op("BatchNormalization")
+def batch_normalization(
+    node: Node, x: Any, scale: Any, offset: Any, mean: Any, variance: Any
+) -> Any:
+    """Normalization by the moments from training, or by those of the operand."""
+    if node.get("training_mode", 0):
+        axes = [axis for axis in range(len(shape_of(x))) if axis != 1]
+        return _normalized(node, x, node.row(scale), node.row(offset), axes)
+    channels = map(node.row, (mean, variance, offset, scale))
+    return node("batch_normalization", x, *channels, epsilon=node.get("epsilon", 1e-5))
+
+
+@onnx_op("LayerNormalization")
+def layer_normalization(node: Node, x: Any, scale: Any, offset: Any = None) -> Any:
+    """Normalization by the moments over the last axes."""
+    rank = len(shape_of(x))
+    wide, added = (
+        number if value is None else node.of_rank(value, rank)
+        for value, number in ((scale, 1.0), (offset, 0.0))
+    )
+    return _normalized(node, x, wide, added, _from(node, x, node.get("axis", -1)))
+
+
+@onnx_op("InstanceNormalization")
+def instance_normalization(node: Node, x: Any, *channels: Any) -> Any:
+    """Normalization by the moments of each channel of each batch item."""
+    axes = range(2, len(shape_of(x)))
+    scale, offset = map(node.row, channels)
+    return _normalized(node, x, scale, offset, axes)
+
+
+@onnx_op("MeanVarianceNormalization")
+def mean_variance_normalization(node: Node, x: Any) -> Any:
+    """Normalization by the moments, without scale or bias."""
+    rank = len(shape_of(x))
+    axes = [node.axis(axis, rank) for axis in node.get("axes", [0, 2, 3])]
+    operands = (x, 1.0, 0.0)
+    return node.expand("layer_normalization", *operands, axes=axes, epsilon=0.0)
+
+
+def _normalized(
+    node: Node, x: Any, scale: Any, offset: Any, axes: Iterable[int]
+) -> Any:
+    used = any(map(node.uses, range(1, len(node.proto.output))))
+    node.require(not used, "only Y must be used")
+    settings: dict[str, Any] = {
+        "axes": list(axes),
+        "epsilon": node.get("epsilon", 1e-5),
+    }
+    return node.expand("layer_normalization", x, scale, offset, **settings)
+
+
+@onnx_op("RMSNormalization")
+def rms_normalization(node: Node, x: Any, scale: Any) -> Any:
+    """Normalization by the root mean square over the last axes."""
+    wide = node.of_rank(scale, len(shape_of(x)))
+    axes = _from(node, x, node.get("axis", -1))
+    epsilon = node.get("epsilon", 1e-5)
+    return node.expand("rms_normalization", x, wide, axes=axes, epsilon=epsilon)
+
+
+@onnx_op("GroupNormalization")
+def group_normalization(node: Node, x: Any, scale: Any, offset: Any) -> Any:
+    """Before version 21 there is a scale for each group, not for each channel."""
+    node.require(node.version >= 21, "the version must be at least 21")
+    shape, groups = shape_of(x), node.get("num_groups", 1)
+    parts = node.reshaped(x, [shape[0], groups, prod(shape[1:]) // groups], "groups")
+    settings: dict[str, Any] = {"axes": [2], "epsilon": node.get("epsilon", 1e-5)}
+    normal = node.expand("layer_normalization", parts, 1.0, 0.0, **settings)
+    made = node("mul", node.reshaped(normal, shape), node.row(scale), hint="scaled")
+    return node("add", made, node.row(offset))
+
+
+@onnx_op("LRN")
+def local_response(node: Node, x: Any) -> Any:
+    """Normalization across channels."""
+    names: dict[str, Any] = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+    settings = {name: node.get(name, value) for name, value in names.items()}
+    size = [node.get("size", 1) if axis == 1 else 1 for axis in range(len(shape_of(x)))]
+    return node("local_response_normalization", x, size=size, **settings)
+
+
+@onnx_op("LpNormalization")
+def lp_normalization(node: Node, x: Any) -> Any:
+    """Division by the norm along an axis."""
+    p, rank = node.get("p", 2), len(shape_of(x))
+    axes = [node.axis(node.get("axis", -1), rank)]
+    node.require(p in (1, 2), "p must be 1 or 2")
+    name = "l1_normalization" if p == 1 else "l2_normalization"
+    return node(name, x, axes=axes, bias=0.0, epsilon=0.0)
+
+
+@onnx_op("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def global_pool(node: Node, x: Any) -> Any:
+    """A reduction over all spatial axes."""
+    axes: Sequence[int] = list(range(2, len(shape_of(x))))
+    if node.kind == "GlobalLpPool":
+        return node.expand("lp_reduce", x, axes=axes, p=float(node.get("p", 2)))
+    name = "mean_reduce" if node.kind == "GlobalAveragePool" else "max_reduce"
+    return node(name, x, axes=axes)

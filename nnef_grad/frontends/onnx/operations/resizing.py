@@ -1,0 +1,90 @@
+"""Resizing, and samples at the points of a grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.tract.operations import resizing as expansion
+from nnef_grad.frontends.values import shape_of
+from nnef_grad.ops.resizing import Axis, Resizing
+
+
+@onnx_op("Resize", "Upsample")
+def resize(node: Node, x: Any, *_: Any) -> Any:
+    """Resizing. Before version 11 there are no coordinate modes: it is asymmetric."""
+    is_old = node.version < 11
+    places = node.get("coordinate_transformation_mode", "half_pixel")
+    places = "asymmetric" if is_old else places
+    policy = node.get("keep_aspect_ratio_policy", "stretch")
+    node.require(places != "tf_crop_and_resize", "the coordinates must not be cropped")
+    node.require(node.get("antialias", 0) == 0, "antialias must be 0")
+    node.require(policy == "stretch", "the aspect ratio must not be kept")
+    how = Resizing(
+        places,
+        node.get("mode", "nearest"),
+        "floor" if is_old else node.get("nearest_mode", "round_prefer_floor"),
+        node.get("cubic_coeff_a", -0.75),
+        bool(node.get("exclude_outside", 0)),
+    )
+    return expansion.resized(node, x, _axes(node, shape_of(x)), how)
+
+
+def _axes(node: Node, shape: tuple[int, ...]) -> list[Axis]:
+    """All axes, with the scales of the file, or the ratios if it gives extents."""
+    along = [node.axis(a, len(shape)) for a in node.get("axes", range(len(shape)))]
+    scales = node.items("scales", 1 if node.version < 11 else 2, [])
+    if scales:
+        made = {a: (int(shape[a] * s), s) for a, s in zip(along, scales, strict=True)}
+    else:
+        sizes = node.items("sizes", 3)
+        made = {a: (n, n / shape[a]) for a, n in zip(along, sizes, strict=True)}
+    return [Axis(n, *made.get(axis, (n, 1.0))) for axis, n in enumerate(shape)]
+
+
+@onnx_op("GridSample")
+def grid_sample(node: Node, x: Any, grid: Any) -> Any:
+    """Samples of images at the points of a grid from -1 to 1."""
+    names = {"linear": "bilinear", "cubic": "bicubic"}
+    mode = node.get("mode", "linear")
+    border = node.get("padding_mode", "zeros")
+    is_aligned = bool(node.get("align_corners", 0))
+    return expansion.grid_sample(
+        node, x, grid, names.get(mode, mode), border, is_aligned
+    )
+
+
+@onnx_op("AffineGrid")
+def affine_grid(node: Node, theta: Any, _: Any) -> Any:
+    """The points of a regular grid after an affine map."""
+    batch, _channels, *extents = node.items("size", 1)
+    return expansion.affine_grid(
+        node, theta, [batch, *extents], bool(node.get("align_corners", 0))
+    )
+
+
+@onnx_op("CenterCropPad")
+def center(node: Node, x: Any, _: Any) -> Any:
+    """The middle, or zeros around."""
+    shape, rank = shape_of(x), len(shape_of(x))
+    sizes = node.items("shape", 1)
+    axes = [node.axis(a, rank) for a in node.get("axes", range(rank))]
+    wanted = dict(zip(axes, sizes, strict=True))
+    padding = [(0, 0)] * rank
+    for axis, made in wanted.items():
+        more, less = made - shape[axis], shape[axis] - made
+        if less > 0:
+            first = less // 2
+            x = node(
+                "slice",
+                x,
+                hint="middle",
+                axes=[axis],
+                begin=[first],
+                end=[first + made],
+            )
+        else:
+            padding[axis] = (more // 2, more - more // 2)
+    return node("pad", x, padding=padding, value=0.0) if np.any(padding) else x

@@ -1,0 +1,129 @@
+"""Elements at given indices, and the largest ones."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.tract.operations import selection as expansion
+from nnef_grad.frontends.values import Array, dtype_of, is_known, shape_of
+
+
+@onnx_op("GatherElements")
+def gather_elements(node: Node, x: Any, indices: Any) -> Any:
+    """The element of a row that an index names."""
+    return expansion.gather_elements(node, x, indices, node.get("axis", 0))
+
+
+@onnx_op("Scatter", "ScatterElements")
+def scatter_elements(node: Node, x: Any, indices: Any, updates: Any) -> Any:
+    """Updates in place of the elements that their indices name, or added to them."""
+    settings = node.get("axis", 0), node.get("reduction", "none")
+    return expansion.scatter_elements(node, x, indices, updates, *settings)
+
+
+@onnx_op("GatherND")
+def gather_blocks(node: Node, x: Any, indices: Any) -> Any:
+    """The blocks that rows of indices name: positions in the first axes."""
+    return expansion.gather_blocks(node, x, indices, node.get("batch_dims", 0))
+
+
+@onnx_op("ScatterND")
+def scatter_blocks(node: Node, x: Any, indices: Any, updates: Any) -> Any:
+    """Updates in place of the blocks that their indices name, or added to them."""
+    reduction, shape = node.get("reduction", "none"), shape_of(x)
+    places = shape[: shape_of(indices)[-1]]
+    if not is_known(indices) or reduction not in ("none", "add"):
+        return expansion.scatter_blocks(node, x, indices, updates, reduction)
+    # Negative indices count from the end.
+    table = np.mod(np.asarray(indices), places).reshape(-1, len(places))
+    own = [np.unique(column) for column in table.T]
+    grid = np.stack(np.meshgrid(*own, indexing="ij"), -1).reshape(-1, len(places))
+    if np.array_equal(grid, table):
+        return _put_grid(node, x, own, updates, reduction)
+    if reduction == "none":
+        # Of several updates of one block the last one counts.
+        taken = table @ [prod(places[axis + 1 :]) for axis in range(len(places))]
+        last = _last_of_equals(taken)
+        blocks = node.reshaped(updates, [len(taken), *shape[len(places) :]], "updates")
+        if len(last) < len(taken):
+            blocks = node("gather", blocks, last, hint="last", axis=0)
+        table, updates = table[last], blocks
+    return expansion.scatter_blocks(node, x, table, updates, reduction)
+
+
+def _put_grid(
+    node: Node, x: Any, own: list[Array], updates: Any, reduction: str
+) -> Any:
+    """Puts updates into the positions that are given for each axis, as an assignment to
+    a slice does.
+    """
+    shape, rank = shape_of(x), len(shape_of(x))
+    made = node.reshaped(updates, [*map(len, own), *shape[len(own) :]], "updates")
+    hits = []
+    for axis, (taken, extent) in enumerate(zip(own, shape, strict=False)):
+        if len(taken) == extent:
+            continue
+        before, after = int(taken[0]), extent - 1 - int(taken[-1])
+        if len(taken) == extent - before - after:
+            sides = [(0, 0)] * rank
+            sides[axis] = (before, after)
+            made = node("pad", made, hint="padded", padding=sides, value=0.0)
+        else:
+            index = np.searchsorted(taken[:-1], np.arange(extent))
+            made = node("gather", made, index, hint="spread", axis=axis)
+        hit = np.isin(np.arange(extent), taken)
+        hits.append(hit.reshape([-1 if a == axis else 1 for a in range(rank)]))
+    rest = x if reduction == "none" else 0.0
+    for hit in hits:
+        made = node("select", hit, made, rest, hint="put")
+    return made if reduction == "none" else node("add", x, made)
+
+
+def _last_of_equals(items: Array) -> Array:
+    """The places of items that do not occur again."""
+    _, places = np.unique(items[::-1], return_index=True)
+    return np.sort(len(items) - 1 - places)
+
+
+@onnx_op("TopK")
+def top(node: Node, x: Any, *_: Any) -> list[Any]:
+    """The largest elements, or the smallest, one after the other."""
+    (count,) = node.items("k", 1)
+    axis, is_largest = node.get("axis", -1), bool(node.get("largest", 1))
+    return list(expansion.largest(node, x, count, axis, is_largest))
+
+
+@onnx_op("CumSum")
+def cumulative_sum(node: Node, x: Any, _: Any) -> Any:
+    """Sums of the elements up to each one, which it may leave out."""
+    rank = len(shape_of(x))
+    along = node.axis(node.items("axis", 1)[0], rank)
+    before = shape_of(x)[along] - 1
+    pair = (0, before) if node.get("reverse", 0) else (before, 0)
+    size = [before + 1 if a == along else 1 for a in range(rank)]
+    padding = [pair if a == along else (0, 0) for a in range(rank)]
+    given = node.scalars(x)
+    made = node("box", given, size=size, padding=padding)
+    if node.get("exclusive", 0):
+        made = node("sub", made, given)
+    if dtype_of(x) == "scalar":
+        return made
+    # The runtime may compute it as a mean.
+    return node("cast", node("round", made, hint="rounded"), dtype="integer")
+
+
+@onnx_op("OneHot")
+def one_hot(node: Node, indices: Any, depth: Any, values: Any) -> Any:
+    """A value at each index, and another one elsewhere."""
+    rank = len(shape_of(indices)) + 1
+    axis = node.axis(node.get("axis", -1), rank)
+    (extent,) = np.ravel(node.known(depth, "depth")).tolist()
+    off, on = np.ravel(node.known(values, "values")).tolist()
+    wide = node.scalars(node("unsqueeze", indices, axes=[axis]))
+    positions = node.positions(int(extent), axis, rank)
+    settings = {"extent": float(extent), "off": float(off), "on": float(on)}
+    return node.expand("one_hot", wide, positions, **settings)
