@@ -13,6 +13,7 @@ import numpy as np
 
 from nnef_grad.errors import InvalidGraphError, Problem
 from nnef_grad.frontends.values import Array, dtype_of, shape_of
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Shape
 from nnef_grad.source import Span
 
@@ -127,10 +128,17 @@ class Step:
         )
         return axis % rank
 
-    def positions(self, extent: int, axis: int, rank: int) -> Any:
-        """The numbers of all places along an axis, as scalars."""
+    def positions(self, extent: Dimension, axis: int, rank: int) -> Any:
+        """The numbers of all places along an axis, as scalars; those of an extent with
+        symbols are counted.
+        """
         shape = [extent if a == axis else 1 for a in range(rank)]
-        return self.constant(np.arange(float(extent)).reshape(shape), "scalar")
+        if isinstance(extent, int):
+            return self.constant(np.arange(float(extent)).reshape(shape), "scalar")
+        before = [(n - 1, 0) for n in shape]
+        ones = self("constant", hint="ones", dtype="scalar", shape=shape, value=[1.0])
+        count = self("box", ones, hint="count", size=shape, padding=before)
+        return self("sub", count, 1.0, hint="positions")
 
     # ---- Axes from the end are those of the other operand ----
 

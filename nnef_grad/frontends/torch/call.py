@@ -204,4 +204,6 @@ def dtype_name(dtype: torch.dtype) -> str:
     """The data type of NNEF for one of PyTorch."""
     if dtype == torch.bool:
         return "logical"
+    if dtype.is_complex:
+        raise UnsupportedError("NNEF has no complex numbers: compute with real ones")
     return "scalar" if dtype.is_floating_point else "integer"

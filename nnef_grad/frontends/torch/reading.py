@@ -26,12 +26,14 @@ from nnef_grad.frontends.torch.call import (
     function_of,
     name_of,
 )
+from nnef_grad.frontends.torch.known import array_of, computed, value_of
 from nnef_grad.frontends.torch.marks import STOP
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import (
     Array,
     converted,
     is_known,
+    is_open,
     shape_of,
     simple,
 )
@@ -101,7 +103,7 @@ class ProgramReading(Reading):
 
     def _attribute(self, module: Any, name: str) -> Any:
         found = operator.attrgetter(name)(module)
-        return self.constant_of(found) if isinstance(found, torch.Tensor) else found
+        return value_of(found) if isinstance(found, torch.Tensor) else found
 
     def _take(self, known: dict[Any, Any], node: Any) -> None:
         """Reads an operation; if that fails, its results have no values."""
@@ -110,7 +112,8 @@ class ProgramReading(Reading):
         except NoValueError:
             pass
         except NnefGradError as error:
-            self.problems += error.problems
+            place = span_of(node)
+            self.problems += [p._replace(span=p.span or place) for p in error.problems]
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             message = f"{name_of(node.target)}: {type(error).__name__}: {error}"
             self.problems.append(Problem(message, span_of(node)))
@@ -131,6 +134,10 @@ class ProgramReading(Reading):
             return np.zeros(call.result_shape)
         if str(target) in HIGHER:
             return HIGHER[str(target)](call, *args, **kwargs)
+        values = {n: self._arguments(known, n) for n in node.all_input_nodes}
+        result = computed(call, values)
+        if result is not None:
+            return result
         function = function_of(target)
         if function is None:
             raise UnsupportedError(
@@ -171,6 +178,8 @@ class ProgramReading(Reading):
 
     def converted(self, x: Any, dtype: str, hint: str, span: Span) -> Any:
         """A value as one of a data type; scalars are truncated to integers."""
+        if is_known(x) and is_open(x) and dtype == "scalar":
+            return self.materialize(x, dtype, hint, span)
         if is_known(x):
             return simple(converted(x, dtype))
         if (x.dtype, dtype) == ("scalar", "integer"):
@@ -207,10 +216,6 @@ class ProgramReading(Reading):
         self.variables[name] = made
         return made if array.ndim else self.emitter("squeeze", made, axes=[0])
 
-    def constant_of(self, tensor: torch.Tensor) -> Any:
-        """The known value of a tensor that nothing changes."""
-        return simple(array_of(tensor, exact=True))
-
     def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
         """As in `Reading`; a large table becomes a variable."""
         is_large = isinstance(value, np.ndarray) and value.size > MOST
@@ -230,14 +235,6 @@ class ProgramReading(Reading):
         wish = re.sub(r"[^\w./-]+", "_", name, flags=re.ASCII)
         suffix = self._labels.fresh(wish.lower())[len(wish) :]
         return f"{wish}{suffix}"
-
-
-def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:
-    """The elements of a tensor: fractions in single precision, or else in double."""
-    values = tensor.detach().cpu()
-    if values.is_floating_point():
-        values = values.to(torch.float64 if exact else torch.float32)
-    return np.array(values.contiguous().numpy())
 
 
 @cache
