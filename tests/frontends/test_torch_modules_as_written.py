@@ -19,6 +19,7 @@ CASES = all_cases()
 
 
 @pytest.mark.one_in(4)
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CASES)
 def test_modules(name: str) -> None:
     case = CASES[name]

@@ -46,11 +46,13 @@ from nnef_grad.source import Source, Span
 # Larger constants would make the text unreadable: they are variables.
 MOST = 10_000
 
-# What computes with extents, and what only checks them.
+# What computes with extents, and the operation for numbers that tensors have.
 _ARITHMETIC = {
-    operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod,
-    operator.neg, operator.getitem, operator.eq, operator.ne, operator.lt, operator.le,
-    operator.gt, operator.ge, operator.pow, operator.truediv, operator.and_, operator.or_,
+    operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.neg: "neg",
+    operator.truediv: "div", operator.pow: "pow", operator.eq: "eq", operator.ne: "ne",
+    operator.lt: "lt", operator.le: "le", operator.gt: "gt", operator.ge: "ge",
+    operator.floordiv: "", operator.mod: "", operator.getitem: "", operator.and_: "and",
+    operator.or_: "or",
 }  # fmt: skip
 _CHECKS = (
     "aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym",
@@ -123,6 +125,12 @@ class ProgramReading(Reading):
         if str(target).startswith(_CHECKS):
             return None
         args, kwargs = (self._arguments(known, a) for a in (node.args, node.kwargs))
+        has_tensors = any(isinstance(x, Tensor) for x in args)
+        if has_tensors and _ARITHMETIC.get(target):
+            # Numbers that Python has read of tensors.
+            return Call(self, node, _hint(node), span_of(node))(
+                _ARITHMETIC[target], *args
+            )
         if target in _ARITHMETIC or getattr(target, "__module__", "") == "math":
             return target(*args)
         if target is _BLOCK:

@@ -130,7 +130,7 @@ def attended(x: Any) -> Any:
 CASES: Cases = {
     "keyword-only arguments": Case(Keyword, lambda r: {"x": r(3), "scale": 2.0, "shift": r(3)}),
     "defaults": Case(Keyword, lambda r: [r(3)]),
-    "anything": Case(Anything, lambda r: {"by": r(3)}, refused="there is no tensor|int|torch cannot|no attribute|unsupported|export"),
+    "anything": Case(Anything, lambda r: {"by": r(3)}),
     "nested arguments": Case(Batched, lambda r: [{"a": r(3), "b": (r(3), r(3))}]),
     "a dictionary": of(lambda x: {"double": x * 2, "square": x * x}, lambda r: [r(3)]),
     "an ordered dictionary": of(lambda x: OrderedDict(out=x.sin()), lambda r: [r(3)]),
