@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from nnef_grad.errors import UnsupportedError
 from nnef_grad.frontends.torch.call import Call, dtype_name
 from nnef_grad.frontends.values import Array, is_known, is_open, simple
 
@@ -63,4 +64,7 @@ def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:
     values = tensor.detach().cpu()
     if values.is_floating_point():
         values = values.to(torch.float64 if exact else torch.float32)
-    return np.array(values.contiguous().numpy())
+    try:
+        return np.array(values.contiguous().numpy())
+    except RuntimeError as error:  # of a tensor inside of torch.func
+        raise UnsupportedError(f"a tensor cannot be read: {error}") from None

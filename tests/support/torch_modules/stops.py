@@ -19,7 +19,7 @@ def block(x: Any) -> Any:
     return x * y
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator]
 def decorated(x: Any) -> Any:
     return x.sigmoid() * 2
 
@@ -153,7 +153,7 @@ class Assigned(Average):
 
     def forward(self, x: Any) -> Any:
         h = self.linear(x)
-        self.mean = 0.9 * self.mean + 0.1 * h.detach().mean(0)
+        self.mean: Any = 0.9 * self.mean + 0.1 * h.detach().mean(0)
         return h - self.mean
 
 

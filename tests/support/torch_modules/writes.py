@@ -196,7 +196,7 @@ class Tied(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         w = self.weight * 1
-        w[0] = w[0] / self.weight[0].norm()
+        w[0] = self.weight[0] / self.weight[0].norm()
         return x @ w
 
 
