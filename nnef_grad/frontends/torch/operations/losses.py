@@ -12,6 +12,7 @@ from nnef_grad.frontends.torch.operations.reductions import (
     distance_of_rows,
     log_softmax,
     reduced,
+    without,
 )
 from nnef_grad.frontends.values import dtype_of, shape_of
 
@@ -212,11 +213,12 @@ class _Classes:
         every = list(range(len(shape_of(self.x))))
         if not reduction:
             return call("neg", reduced(call, "sum_reduce", terms, [axis]))
-        total = reduced(call, "sum_reduce", terms, every)
+        total = call("sum_reduce", terms, hint="total", axes=every)
         if reduction == 1:
-            weights = call("select", self.hit, self.weight, 0.0, hint="counts")
-            total = call("div", total, reduced(call, "sum_reduce", weights, every))
-        return call("neg", total)
+            counts = call("select", self.hit, self.weight, 0.0, hint="counts")
+            count = call("sum_reduce", counts, hint="count", axes=every)
+            total = call("div", total, count, hint="mean")
+        return without(call, call("neg", total, hint="negative"), every, is_kept=False)
 
     def _right(self) -> Any:
         call, weighted = self.call, self.x
