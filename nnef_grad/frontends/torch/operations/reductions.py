@@ -348,9 +348,13 @@ def cosine_similarity(
 def log_of_sum(call: Call, x: Any, axes: Any, is_kept: bool = False) -> Any:
     """log(sum(exp(x))), without overflow."""
     (x,) = call.scalars(x)
-    along = axes_of(call, x, axes)
-    made = call.expand("log_sum_exp", x, _peak(call, x, along), axes=along)
-    return without(call, made, along, is_kept)
+    return log_sum(call, x, axes_of(call, x, axes), is_kept)
+
+
+def log_sum(call: Call, x: Any, axes: list[int], is_kept: bool = False) -> Any:
+    """The same along axes that are known."""
+    made = call.expand("log_sum_exp", x, _peak(call, x, axes), axes=axes)
+    return without(call, made, axes, is_kept)
 
 
 def _peak(call: Call, x: Any, axes: list[int]) -> Any:
