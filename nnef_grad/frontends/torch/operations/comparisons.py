@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.operations.elementwise import whole
 from nnef_grad.frontends.values import shape_of
 
 _COMPARISONS = {
@@ -123,7 +124,7 @@ def _count(call: Call, x: Any, row: Any, right: bool) -> Any:
     row, x = call.aligned(row, x)
     hits = call("le" if right else "lt", row, x, hint="hits")
     count = call("sum_reduce", call.typed(hits, "scalar"), hint="count", axes=[last])
-    return call("cast", call("squeeze", count, axes=[last]), dtype="integer")
+    return whole(call, call("squeeze", count, axes=[last]))
 
 
 _REFUSED = {
