@@ -99,9 +99,16 @@ class Step:
     # ---- Changes of shape, where they are needed ----
 
     def reshaped(self, x: Any, shape: Sequence[int], hint: str | None = None) -> Any:
-        """The value with another shape."""
-        same = tuple(shape) == shape_of(x)
-        return x if same else self("reshape", x, hint=hint, shape=list(shape))
+        """The value with another shape. Not every runtime makes a tensor without axes by
+        a reshape.
+        """
+        own = shape_of(x)
+        if tuple(shape) == own:
+            return x
+        if own and shape:
+            return self("reshape", x, hint=hint, shape=list(shape))
+        name = "unsqueeze" if shape else "squeeze"
+        return self(name, x, hint=hint, axes=list(range(len(own) + len(shape))))
 
     def transposed(self, x: Any, axes: Sequence[int], hint: str | None = None) -> Any:
         """The value with its axes in another order."""

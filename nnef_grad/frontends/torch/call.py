@@ -169,7 +169,8 @@ class Call(Step):
         """The quotient of two extents, as a number or a tensor."""
         if isinstance(x, int) and isinstance(y, int):
             return x / y
-        parts = [self.tensor(self.typed(np.array(v, object), "scalar")) for v in (x, y)]
+        place = (f"{self.hint}_extent", self.span)
+        parts = [self.reading.materialize(n, "scalar", *place) for n in (x, y)]
         return self("div", *parts, hint="ratio")
 
     def known(self, value: Any, what: str) -> Any:

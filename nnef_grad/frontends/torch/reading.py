@@ -15,7 +15,7 @@ import torch
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.build.simplify import simplify
-from nnef_grad.errors import NnefGradError, Problem, UnsupportedError
+from nnef_grad.errors import NnefGradError, Problem, UnsupportedError, located
 from nnef_grad.frontends.library import Joined
 from nnef_grad.frontends.reading import Later, Reading, valid_name
 from nnef_grad.frontends.torch import operations as _operations  # noqa: F401
@@ -46,11 +46,13 @@ from nnef_grad.source import Source, Span
 # Larger constants would make the text unreadable: they are variables.
 MOST = 10_000
 
-# What computes with extents, and what only checks them.
+# What computes with extents, and the operation for numbers that tensors have.
 _ARITHMETIC = {
-    operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod,
-    operator.neg, operator.getitem, operator.eq, operator.ne, operator.lt, operator.le,
-    operator.gt, operator.ge, operator.pow, operator.truediv, operator.and_, operator.or_,
+    operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.neg: "neg",
+    operator.truediv: "div", operator.pow: "pow", operator.eq: "eq", operator.ne: "ne",
+    operator.lt: "lt", operator.le: "le", operator.gt: "gt", operator.ge: "ge",
+    operator.floordiv: "", operator.mod: "", operator.getitem: "", operator.and_: "and",
+    operator.or_: "or",
 }  # fmt: skip
 _CHECKS = (
     "aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym",
@@ -124,6 +126,12 @@ class ProgramReading(Reading):
         if str(target).startswith(_CHECKS):
             return None
         args, kwargs = (self._arguments(known, a) for a in (node.args, node.kwargs))
+        has_tensors = any(isinstance(x, Tensor) for x in args)
+        if has_tensors and _ARITHMETIC.get(target):
+            # Numbers that Python has read of tensors.
+            return Call(self, node, _hint(node), span_of(node))(
+                _ARITHMETIC[target], *args
+            )
         if target in _ARITHMETIC or getattr(target, "__module__", "") == "math":
             return target(*args)
         if target is _BLOCK:
@@ -131,6 +139,8 @@ class ProgramReading(Reading):
         if target is STOP:
             return self.stopped(args[0], span_of(node))
         call = Call(self, node, _hint(node), span_of(node))
+        if _is_empty(call.fake):
+            return np.zeros(call.result_shape)
         if str(target) in HIGHER:
             return HIGHER[str(target)](call, *args, **kwargs)
         values = {n: self._arguments(known, n) for n in node.all_input_nodes}
@@ -142,7 +152,8 @@ class ProgramReading(Reading):
             raise UnsupportedError(
                 f"there is no operation '{name_of(target)}'", call.span
             )
-        result = self._typed(call, call.run(function, args, kwargs))
+        with located(call.span):
+            result = self._typed(call, call.run(function, args, kwargs))
         _check(call, result)
         return result
 
@@ -309,6 +320,13 @@ def _source(file: str) -> Source:
 # ---- Checks ----
 
 
+def _is_empty(fake: Any) -> bool:
+    """Whether a result has no elements, so that it is known."""
+    return isinstance(fake, torch.Tensor) and any(
+        isinstance(extent, int) and extent == 0 for extent in fake.shape
+    )
+
+
 def _check(call: Call, result: Any) -> None:
     """Raises an error if a result has another shape than in PyTorch: what is read would be
     something else.
@@ -317,6 +335,7 @@ def _check(call: Call, result: Any) -> None:
     values = result if isinstance(result, (list, tuple)) else [result]
     for fake, x in zip(fakes, values, strict=False):
         if isinstance(fake, torch.Tensor) and x is not None:
+            call.reading.symbols.learn(fake.shape, shape_of(x))
             wanted = tuple(map(call.reading.symbols.extent, fake.shape))
             if wanted != tuple(shape_of(x)):
                 message = (
