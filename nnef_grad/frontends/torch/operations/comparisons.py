@@ -129,12 +129,11 @@ def _count(call: Call, x: Any, row: Any, right: bool) -> Any:
 
 _REFUSED = {
     "equal": "it is a truth value of Python that depends on data: use (x == y).all()",
-    "masked_scatter": "where its elements go depends on data: use torch.where",
     "where.default": "its shape depends on data: use torch.where(condition, x, y)",
 }
 
 
 @aten(*_REFUSED)
-def refused(call: Call, x: Any, y: Any = None, z: Any = None) -> Any:
+def refused(call: Call, x: Any, y: Any = None) -> Any:
     """Refused: what it gives depends on the values of tensors."""
     call.refuse(_REFUSED.get(call.packet) or _REFUSED["where.default"])
