@@ -48,7 +48,7 @@ def whole(call: Call, x: Any) -> Any:
     is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
     if not is_scalar or call.result_dtype != "integer":
         return x
-    return call("cast", x, dtype="integer")
+    return call.reading.cast(x, "integer", call.hint, call.span)
 
 
 def operands(call: Call, *values: Any) -> list[Any]:
