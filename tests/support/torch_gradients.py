@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._dynamo.exc import Unsupported
 from torch.utils import _pytree as pytree
 
 import nnef_grad
@@ -82,7 +83,7 @@ def _compare_at(
     try:
         with _double_precision():
             result = exact(*args, **kwargs)
-    except NotImplementedError:  # the mode does not know branches
+    except (NotImplementedError, Unsupported):  # the mode does not know branches
         result = exact(*args, **kwargs)
     outputs = [y for y in pytree.tree_leaves(result) if isinstance(y, torch.Tensor)]
     names = model.graph.output_names[: len(outputs)]
