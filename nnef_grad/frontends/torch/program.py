@@ -29,6 +29,7 @@ from nnef_grad.frontends.passes import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import dtype_name, function_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
+from nnef_grad.frontends.torch.known import value_of
 from nnef_grad.frontends.torch.marks import mark_stops
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.reading import (
@@ -163,29 +164,48 @@ def _functional(program: ExportedProgram) -> ExportedProgram:
     """The program with operations that are read here, none of which writes into a tensor."""
     mark_stops(program.graph_module)
     if _has_writes(program.graph_module):
-        program = program.run_decompositions({})
-    missing = {*_targets(program.graph_module)}
-    missing = {t for t in missing if _is_unknown(t)}
-    if missing:
-        known = torch.export.default_decompositions()
-        table = {target: known[target] for target in missing if target in known}
-        program = program.run_decompositions(table) if table else program
+        program = _decomposed(program, {})
+    known = torch.export.default_decompositions()
+    done: set[Any] = set()
+    # What something is decomposed into may have to be decomposed itself.
+    while missing := {*_missing(program.graph_module)} & {*known} - done:
+        program = _decomposed(program, {t: known[t] for t in missing})
+        done |= missing
     return program
 
 
-def _targets(module: Any) -> Iterator[Any]:
+def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
+    """The program without writes, and without the operations of a table."""
+    try:
+        return program.run_decompositions(table)
+    except Exception as error:
+        # As when a buffer that is written has two names.
+        message = f"torch cannot decompose the module: {reason(error)}"
+        raise UnsupportedError(message) from error
+
+
+def _missing(module: Any) -> Iterator[Any]:
+    """The operations that are not read as they are."""
+    for node in _calls(module):
+        is_overload = isinstance(node.target, torch._ops.OpOverload)
+        if is_overload and (
+            function_of(node.target) is None or _writes_statistics(node)
+        ):
+            yield node.target
+
+
+def _calls(module: Any) -> Iterator[Any]:
+    """The nodes that call an operation."""
     for part in module.modules():
         for node in part.graph.nodes if hasattr(part, "graph") else ():
             if node.op == "call_function":
-                yield node.target
+                yield node
 
 
 def _has_writes(module: Any) -> bool:
-    schemas = (getattr(target, "_schema", None) for target in _targets(module))
+    schemas = (getattr(node.target, "_schema", None) for node in _calls(module))
     return any(s is not None and s.is_mutable for s in schemas) or any(
-        _writes_statistics(node)
-        for part in module.modules()
-        for node in getattr(getattr(part, "graph", None), "nodes", ())
+        map(_writes_statistics, _calls(module))
     )
 
 
@@ -195,10 +215,6 @@ def _writes_statistics(node: Any) -> bool:
     return name.startswith(("aten.batch_norm.", "aten.instance_norm.")) and bool(
         node.args[5] and node.args[3] is not None
     )
-
-
-def _is_unknown(target: Any) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and function_of(target) is None
 
 
 def _conversions(program: ExportedProgram) -> list[str]:
@@ -272,7 +288,7 @@ class _Program:
                 or (kind is InputKind.BUFFER and target in self.program.state_dict)
             )
             if not is_variable:
-                return Later(partial(self.reading.constant_of, tensor))
+                return Later(partial(value_of, tensor))
             first = self.names[target][0]
             make = partial(self.reading.variable, first, tensor)
             return made.setdefault(first, Later(make))

@@ -37,7 +37,7 @@ def batch_norm(
         y, _, _ = _by_the_batch(call, x, weight, bias, epsilon)
     else:
         y = _normalized(call, x, _rows(call, mean, variance), weight, bias, epsilon)
-    return y if call.name.startswith("aten.batch_norm") else [y]
+    return y if call.name.startswith("aten.batch_norm") else [y, None, None, None]
 
 
 def _normalized(
@@ -63,6 +63,20 @@ def _by_the_batch(
     )
 
 
+@aten("_native_batch_norm_legit.no_stats")
+def batch_norm_of_the_batch(
+    call: Call,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    is_training: bool,
+    momentum: float,
+    epsilon: float,
+) -> list[Any]:
+    """Normalization of each channel by the batch."""
+    return [_by_the_batch(call, x, weight, bias, epsilon)[0], None, None]
+
+
 @aten("_native_batch_norm_legit_functional")
 def batch_norm_in_training(
     call: Call,
@@ -76,7 +90,7 @@ def batch_norm_in_training(
     epsilon: float,
 ) -> list[Any]:
     """The normalized tensor, two that nothing reads, and the running moments, which move
-    towards those of the batch; the variance as one estimates it.
+    towards those of the batch: the variance is what one estimates from it.
     """
     if not is_training:
         moments = _rows(call, running_mean, running_variance)
@@ -128,7 +142,7 @@ def layer_norm(
     mean, variance = call("moments", x, axes=axes)
     y = call.expand("normalized", x, mean, variance, epsilon=epsilon)
     y = _affine(call, y, *call.aligned_or_none(weight, bias, rank=rank))
-    return [y] if "native" in call.name else y
+    return [y, None, None] if "native" in call.name else y
 
 
 def _affine(call: Call, y: Any, weight: Any, bias: Any) -> Any:
@@ -136,7 +150,7 @@ def _affine(call: Call, y: Any, weight: Any, bias: Any) -> Any:
     return y if bias is None else call("add", y, bias)
 
 
-@aten("rms_norm")
+@aten("rms_norm", "_fused_rms_norm")
 def rms_norm(
     call: Call, x: Any, extents: Sequence[Any], weight: Any, epsilon: float | None
 ) -> Any:
@@ -145,8 +159,9 @@ def rms_norm(
     axes = list(range(rank - len(extents), rank))
     # That of single precision.
     small = 1.1920928955078125e-07 if epsilon is None else epsilon
-    y = call.expand("rms_normalized", x, axes=axes, epsilon=small)
-    return _affine(call, y, *call.aligned_or_none(weight, None, rank=rank))
+    normal = call.expand("rms_normalized", x, axes=axes, epsilon=small)
+    y = _affine(call, normal, *call.aligned_or_none(weight, None, rank=rank))
+    return [y, None] if "fused" in call.name else y
 
 
 @aten("group_norm")
@@ -159,14 +174,31 @@ def group_norm(
     mean, variance = call("moments", parts, axes=[2])
     normal = call.expand("normalized", parts, mean, variance, epsilon=epsilon)
     y = call.reshaped(normal, shape)
-    rows = (None if x is None else _rows(call, x)[0] for x in (weight, bias))
+    rows = (None if v is None else _rows(call, v)[0] for v in (weight, bias))
     return _affine(call, y, *rows)
 
 
-@aten("_weight_norm")
-def weight_norm(call: Call, v: Any, g: Any, axis: int) -> Any:
-    """g v / |v|, where the norm is over all axes but one."""
-    axes = [a for a in range(len(shape_of(v))) if a != axis % len(shape_of(v))]
-    return call.expand(
-        "of_length", v, g, axes=list(range(len(shape_of(v)))) if axis == -1 else axes
-    )
+@aten("native_group_norm")
+def native_group_norm(
+    call: Call,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    batch: Any,
+    channels: Any,
+    size: Any,
+    groups: int,
+    epsilon: float,
+) -> list[Any]:
+    """The same, and moments that nothing reads."""
+    return [group_norm(call, x, groups, weight, bias, epsilon), None, None]
+
+
+@aten("_weight_norm", "_weight_norm_interface")
+def weight_norm(call: Call, v: Any, g: Any, axis: int = 0) -> Any:
+    """g v / |v|, where the norm is over all axes but one, or over all of them."""
+    rank = len(shape_of(v))
+    kept = rank if axis == -1 else call.axis(axis, rank)
+    axes = [a for a in range(rank) if a != kept]
+    y = call.expand("of_length", v, g, axes=axes)
+    return [y, None] if "interface" in call.name else y
