@@ -93,7 +93,7 @@ PLAIN = Page()
 ONNX = Page(needs=("onnx", "onnxruntime"))
 TRAINED = ONNX._replace(begin=trained)
 PAGES: dict[str, Page] = {
-    "README.md": Page(needs=("onnx",)),
+    "README.md": Page(needs=("torch",)),
     "CONTRIBUTING.md": PLAIN,
     "SECURITY.md": PLAIN,
     **dict.fromkeys(
@@ -110,7 +110,9 @@ PAGES: dict[str, Page] = {
         ),
         PLAIN,
     ),
-    "docs/tutorials/from-pytorch.md": Page(needs=("onnx",)),
+    **dict.fromkeys(
+        ("docs/pytorch.md", "docs/tutorials/from-pytorch.md"), Page(needs=("torch",))
+    ),
     "docs/tutorials/onnx-runtime.md": ONNX,
     "docs/tutorials/training.md": ONNX,
     "docs/tutorials/tract.md": Page(needs=("tract",)),

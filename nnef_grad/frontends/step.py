@@ -13,6 +13,7 @@ import numpy as np
 
 from nnef_grad.errors import InvalidGraphError, Problem
 from nnef_grad.frontends.values import Array, dtype_of, shape_of
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Shape
 from nnef_grad.source import Span
 
@@ -98,9 +99,16 @@ class Step:
     # ---- Changes of shape, where they are needed ----
 
     def reshaped(self, x: Any, shape: Sequence[int], hint: str | None = None) -> Any:
-        """The value with another shape."""
-        same = tuple(shape) == shape_of(x)
-        return x if same else self("reshape", x, hint=hint, shape=list(shape))
+        """The value with another shape. Not every runtime makes a tensor without axes by
+        a reshape.
+        """
+        own = shape_of(x)
+        if tuple(shape) == own:
+            return x
+        if own and shape:
+            return self("reshape", x, hint=hint, shape=list(shape))
+        name = "unsqueeze" if shape else "squeeze"
+        return self(name, x, hint=hint, axes=list(range(len(own) + len(shape))))
 
     def transposed(self, x: Any, axes: Sequence[int], hint: str | None = None) -> Any:
         """The value with its axes in another order."""
@@ -120,10 +128,17 @@ class Step:
         )
         return axis % rank
 
-    def positions(self, extent: int, axis: int, rank: int) -> Any:
-        """The numbers of all places along an axis, as scalars."""
+    def positions(self, extent: Dimension, axis: int, rank: int) -> Any:
+        """The numbers of all places along an axis, as scalars; those of an extent with
+        symbols are counted.
+        """
         shape = [extent if a == axis else 1 for a in range(rank)]
-        return self.constant(np.arange(float(extent)).reshape(shape), "scalar")
+        if isinstance(extent, int):
+            return self.constant(np.arange(float(extent)).reshape(shape), "scalar")
+        before = [(n - 1, 0) for n in shape]
+        ones = self("constant", hint="ones", dtype="scalar", shape=shape, value=[1.0])
+        count = self("box", ones, hint="count", size=shape, padding=before)
+        return self("sub", count, 1.0, hint="positions")
 
     # ---- Axes from the end are those of the other operand ----
 

@@ -40,10 +40,8 @@ class Positions:
 
     @property
     def count(self) -> int:
-        """How many there are."""
-        if self.step == 1:
-            return self.stop - self.start
-        return len(range(self.start, self.stop, self.step))
+        """How many there are: the quotient is rounded up."""
+        return -((self.start - self.stop) // self.step)
 
     @property
     def least(self) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 import nnef_grad
 from nnef_grad import interop
+from support.architectures.arrival import double_precision
 
 TOLERANCE = 1e-6
 
@@ -76,7 +78,12 @@ def _compare_at(
         _exact, dict(given) if isinstance(given, Mapping) else tuple(given)
     )
     leaves = [x for x in pytree.tree_leaves(moved) if isinstance(x, torch.Tensor)]
-    result = exact(**moved) if isinstance(moved, Mapping) else exact(*moved)
+    args, kwargs = ((), moved) if isinstance(moved, Mapping) else (moved, {})
+    try:
+        with _double_precision():
+            result = exact(*args, **kwargs)
+    except NotImplementedError:  # the mode does not know branches
+        result = exact(*args, **kwargs)
     outputs = [y for y in pytree.tree_leaves(result) if isinstance(y, torch.Tensor)]
     names = model.graph.output_names[: len(outputs)]
     random = np.random.default_rng(seed)
@@ -114,6 +121,17 @@ def _compare_at(
             _assert_close(
                 gradients[name], wanted.numpy(), f"gradient of {name}", tolerance
             )
+
+
+@contextmanager
+def _double_precision() -> Iterator[None]:
+    """What is made inside of a module is of double precision, too."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        with double_precision():
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def _output(model: Any, backward: Any, found: Any, name: str, fed: Any) -> Any:

@@ -121,6 +121,11 @@ class Call(Step):
                 value = next(given, default)
             yield parameter.name, value, default
 
+    @property
+    def packet(self) -> str:
+        """The name of the operation without its overload."""
+        return str(self.node.target.overloadpacket.__name__)
+
     def refuse(self, message: str) -> NoReturn:
         """Raises an error at the line of the module."""
         raise UnsupportedError(f"{self.name}: {message}", self.span)
@@ -132,6 +137,17 @@ class Call(Step):
         """The data type that the (first) result has in PyTorch, as NNEF calls it."""
         fake = self.fake[0] if isinstance(self.fake, (list, tuple)) else self.fake
         return dtype_name(fake.dtype)
+
+    @property
+    def result_shape(self) -> tuple[Any, ...]:
+        """The shape that the result has in PyTorch."""
+        return tuple(map(self.reading.symbols.extent, self.fake.shape))
+
+    @property
+    def result_shapes(self) -> list[tuple[Any, ...]]:
+        """The shapes that several results have in PyTorch."""
+        extent = self.reading.symbols.extent
+        return [tuple(map(extent, fake.shape)) for fake in self.fake]
 
     def typed(self, x: Any, dtype: str) -> Any:
         """A value as one of a data type of NNEF."""
@@ -188,4 +204,6 @@ def dtype_name(dtype: torch.dtype) -> str:
     """The data type of NNEF for one of PyTorch."""
     if dtype == torch.bool:
         return "logical"
+    if dtype.is_complex:
+        raise UnsupportedError("NNEF has no complex numbers: compute with real ones")
     return "scalar" if dtype.is_floating_point else "integer"

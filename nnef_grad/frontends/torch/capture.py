@@ -149,6 +149,7 @@ def _exporting(own: list[str], allow_own_backward: bool) -> Iterator[None]:
         (torch.autograd.Function, "apply", classmethod(applied)),
         (torch.Tensor, "register_hook", hooked),
         (torch.Tensor, "register_post_accumulate_grad_hook", hooked),
+        (nn.modules.transformer, "_detect_is_causal_mask", _is_causal),
         (torch.inference_mode, "__enter__", _disable_gradients),
         (torch.inference_mode, "__exit__", _restore_gradients),
         (
@@ -181,6 +182,13 @@ def silence() -> Iterator[None]:
         finally:
             for handler in handlers:
                 handler.removeFilter(_none)
+
+
+def _is_causal(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:
+    """What the caller says: whether a mask is causal depends on its values, and is the
+    same as the mask.
+    """
+    return bool(is_causal)
 
 
 def _none(_: logging.LogRecord) -> bool:

@@ -29,6 +29,7 @@ from nnef_grad.frontends.passes import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import dtype_name, function_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
+from nnef_grad.frontends.torch.known import value_of
 from nnef_grad.frontends.torch.marks import mark_stops
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.reading import (
@@ -287,7 +288,7 @@ class _Program:
                 or (kind is InputKind.BUFFER and target in self.program.state_dict)
             )
             if not is_variable:
-                return Later(partial(self.reading.constant_of, tensor))
+                return Later(partial(value_of, tensor))
             first = self.names[target][0]
             make = partial(self.reading.variable, first, tensor)
             return made.setdefault(first, Later(make))

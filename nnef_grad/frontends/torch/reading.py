@@ -15,7 +15,7 @@ import torch
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.build.simplify import simplify
-from nnef_grad.errors import NnefGradError, Problem, UnsupportedError
+from nnef_grad.errors import NnefGradError, Problem, UnsupportedError, located
 from nnef_grad.frontends.library import Joined
 from nnef_grad.frontends.reading import Later, Reading, valid_name
 from nnef_grad.frontends.torch import operations as _operations  # noqa: F401
@@ -26,12 +26,14 @@ from nnef_grad.frontends.torch.call import (
     function_of,
     name_of,
 )
+from nnef_grad.frontends.torch.known import array_of, computed, value_of
 from nnef_grad.frontends.torch.marks import STOP
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import (
     Array,
     converted,
     is_known,
+    is_open,
     shape_of,
     simple,
 )
@@ -44,11 +46,13 @@ from nnef_grad.source import Source, Span
 # Larger constants would make the text unreadable: they are variables.
 MOST = 10_000
 
-# What computes with extents, and what only checks them.
+# What computes with extents, and the operation for numbers that tensors have.
 _ARITHMETIC = {
-    operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod,
-    operator.neg, operator.getitem, operator.eq, operator.ne, operator.lt, operator.le,
-    operator.gt, operator.ge, operator.pow, operator.truediv, operator.and_, operator.or_,
+    operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.neg: "neg",
+    operator.truediv: "div", operator.pow: "pow", operator.eq: "eq", operator.ne: "ne",
+    operator.lt: "lt", operator.le: "le", operator.gt: "gt", operator.ge: "ge",
+    operator.floordiv: "", operator.mod: "", operator.getitem: "", operator.and_: "and",
+    operator.or_: "or",
 }  # fmt: skip
 _CHECKS = (
     "aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym",
@@ -101,7 +105,7 @@ class ProgramReading(Reading):
 
     def _attribute(self, module: Any, name: str) -> Any:
         found = operator.attrgetter(name)(module)
-        return self.constant_of(found) if isinstance(found, torch.Tensor) else found
+        return value_of(found) if isinstance(found, torch.Tensor) else found
 
     def _take(self, known: dict[Any, Any], node: Any) -> None:
         """Reads an operation; if that fails, its results have no values."""
@@ -110,7 +114,8 @@ class ProgramReading(Reading):
         except NoValueError:
             pass
         except NnefGradError as error:
-            self.problems += error.problems
+            place = span_of(node)
+            self.problems += [p._replace(span=p.span or place) for p in error.problems]
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             message = f"{name_of(node.target)}: {type(error).__name__}: {error}"
             self.problems.append(Problem(message, span_of(node)))
@@ -120,6 +125,12 @@ class ProgramReading(Reading):
         if str(target).startswith(_CHECKS):
             return None
         args, kwargs = (self._arguments(known, a) for a in (node.args, node.kwargs))
+        has_tensors = any(isinstance(x, Tensor) for x in args)
+        if has_tensors and _ARITHMETIC.get(target):
+            # Numbers that Python has read of tensors.
+            return Call(self, node, _hint(node), span_of(node))(
+                _ARITHMETIC[target], *args
+            )
         if target in _ARITHMETIC or getattr(target, "__module__", "") == "math":
             return target(*args)
         if target is _BLOCK:
@@ -127,14 +138,21 @@ class ProgramReading(Reading):
         if target is STOP:
             return self.stopped(args[0], span_of(node))
         call = Call(self, node, _hint(node), span_of(node))
+        if _is_empty(call.fake):
+            return np.zeros(call.result_shape)
         if str(target) in HIGHER:
             return HIGHER[str(target)](call, *args, **kwargs)
+        values = {n: self._arguments(known, n) for n in node.all_input_nodes}
+        result = computed(call, values)
+        if result is not None:
+            return result
         function = function_of(target)
         if function is None:
             raise UnsupportedError(
                 f"there is no operation '{name_of(target)}'", call.span
             )
-        result = self._typed(call, call.run(function, args, kwargs))
+        with located(call.span):
+            result = self._typed(call, call.run(function, args, kwargs))
         _check(call, result)
         return result
 
@@ -168,6 +186,8 @@ class ProgramReading(Reading):
 
     def converted(self, x: Any, dtype: str, hint: str, span: Span) -> Any:
         """A value as one of a data type; scalars are truncated to integers."""
+        if is_known(x) and is_open(x) and dtype == "scalar":
+            return self.materialize(x, dtype, hint, span)
         if is_known(x):
             return simple(converted(x, dtype))
         if (x.dtype, dtype) == ("scalar", "integer"):
@@ -204,10 +224,6 @@ class ProgramReading(Reading):
         self.variables[name] = made
         return made if array.ndim else self.emitter("squeeze", made, axes=[0])
 
-    def constant_of(self, tensor: torch.Tensor) -> Any:
-        """The known value of a tensor that nothing changes."""
-        return simple(array_of(tensor, exact=True))
-
     def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
         """As in `Reading`; a large table becomes a variable."""
         is_large = isinstance(value, np.ndarray) and value.size > MOST
@@ -227,14 +243,6 @@ class ProgramReading(Reading):
         wish = re.sub(r"[^\w./-]+", "_", name, flags=re.ASCII)
         suffix = self._labels.fresh(wish.lower())[len(wish) :]
         return f"{wish}{suffix}"
-
-
-def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:
-    """The elements of a tensor: fractions in single precision, or else in double."""
-    values = tensor.detach().cpu()
-    if values.is_floating_point():
-        values = values.to(torch.float64 if exact else torch.float32)
-    return np.array(values.contiguous().numpy())
 
 
 @cache
@@ -299,6 +307,13 @@ def _source(file: str) -> Source:
 # ---- Checks ----
 
 
+def _is_empty(fake: Any) -> bool:
+    """Whether a result has no elements, so that it is known."""
+    return isinstance(fake, torch.Tensor) and any(
+        isinstance(extent, int) and extent == 0 for extent in fake.shape
+    )
+
+
 def _check(call: Call, result: Any) -> None:
     """Raises an error if a result has another shape than in PyTorch: what is read would be
     something else.
@@ -307,6 +322,7 @@ def _check(call: Call, result: Any) -> None:
     values = result if isinstance(result, (list, tuple)) else [result]
     for fake, x in zip(fakes, values, strict=False):
         if isinstance(fake, torch.Tensor) and x is not None:
+            call.reading.symbols.learn(fake.shape, shape_of(x))
             wanted = tuple(map(call.reading.symbols.extent, fake.shape))
             if wanted != tuple(shape_of(x)):
                 message = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add, mul
 from typing import Any
@@ -13,6 +13,7 @@ from torch.utils._sympy import functions
 
 from nnef_grad.errors import UnsupportedError
 from nnef_grad.graph.extents import Dimension, symbol
+from nnef_grad.graph.ir import Shape
 
 
 class Symbols:
@@ -37,6 +38,15 @@ class Symbols:
             return int(size)
         found: Dimension = self._of(size.node.expr)
         return found
+
+    def learn(self, sizes: Sequence[Any], shape: Shape) -> None:
+        """Takes the extents of symbols that depend on data from a shape: where there is
+        one, the data were known.
+        """
+        for size, extent in zip(sizes, shape, strict=False):
+            expression = getattr(getattr(size, "node", None), "expr", None)
+            if isinstance(expression, sympy.Symbol) and str(expression).startswith("u"):
+                self.extents.setdefault(expression, extent)
 
     def _of(self, expression: Any) -> Any:
         if isinstance(expression, sympy.Integer):

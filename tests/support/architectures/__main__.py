@@ -47,7 +47,8 @@ def _in_a_process(name: str) -> dict[str, Any]:
     )
     if made.returncode == 0:
         return dict(json.loads(made.stdout.splitlines()[-1]))
-    return {"message": (made.stderr.splitlines() or ["no message"])[-1]}
+    lines = [x for x in made.stderr.splitlines() if "rror" in x] or ["no message"]
+    return {"message": lines[-1]}
 
 
 def _figures(name: str) -> dict[str, Any]:

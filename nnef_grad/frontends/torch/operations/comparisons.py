@@ -1,3 +1,139 @@
-"""Comparisons, logic, and choices by a mask."""
+"""Comparisons, logic, and choices.
+
+NNEF cannot write what is infinite: the largest number stands for it, and what is as large
+as that counts as infinite.
+"""
 
 from __future__ import annotations
+
+from typing import Any
+
+from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.values import shape_of
+
+_COMPARISONS = {
+    "eq": "eq", "ne": "ne", "not_equal": "ne", "lt": "lt", "less": "lt", "le": "le",
+    "less_equal": "le", "gt": "gt", "greater": "gt", "ge": "ge", "greater_equal": "ge",
+}  # fmt: skip
+
+# Equal to what is infinite is what is as large.
+_AT_INFINITY = {
+    ("eq", True): "ge", ("eq", False): "le", ("ne", True): "lt", ("ne", False): "gt",
+}  # fmt: skip
+
+
+@aten(*_COMPARISONS)
+def compared(call: Call, x: Any, y: Any) -> Any:
+    """Whether it holds, element by element."""
+    name = _COMPARISONS[call.packet]
+    if isinstance(y, float) and abs(y) == float("inf"):
+        name = _AT_INFINITY.get((name, y > 0), name)
+    return call(name, *call.aligned(x, y))
+
+
+# ---- Logic ----
+
+_LOGIC = {"logical_and": "and", "logical_or": "or", "logical_xor": "ne"}
+
+
+@aten(*_LOGIC)
+def logic(call: Call, x: Any, y: Any) -> Any:
+    """The logic of truth values; numbers are true unless they are zero."""
+    x, y = (call.typed(value, "logical") for value in (x, y))
+    return call(_LOGIC[call.packet], *call.aligned(x, y))
+
+
+@aten("logical_not")
+def negation(call: Call, x: Any) -> Any:
+    """Whether it is false, or zero."""
+    return call("not", call.typed(x, "logical"))
+
+
+_REDUCTIONS = {"all": "all_reduce", "any": "any_reduce"}
+
+
+@aten(*_REDUCTIONS)
+def reduced(call: Call, x: Any, axes: Any = None, keepdim: bool = False) -> Any:
+    """Whether all are true along axes, or any is."""
+    axes = call.axes(axes, len(shape_of(x)))
+    made = call(_REDUCTIONS[call.packet], call.typed(x, "logical"), axes=axes)
+    return made if keepdim or not axes else call("squeeze", made, axes=axes)
+
+
+# ---- What is no number, or infinite ----
+
+_KINDS = {
+    "isfinite": "is_finite", "isinf": "is_infinite", "isnan": "is_no_number",
+    "isneginf": "is_below_all", "isposinf": "is_above_all",
+}  # fmt: skip
+
+
+@aten(*_KINDS)
+def kind(call: Call, x: Any) -> Any:
+    """Whether elements are of a kind."""
+    return call.expand(_KINDS[call.packet], *call.scalars(x))
+
+
+@aten("isclose")
+def close(call: Call, x: Any, y: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
+    """Whether |x - y| <= atol + rtol |y|, or both are equal."""
+    operands = call.aligned(*call.scalars(x, y))
+    name = "is_close_or_no_number" if equal_nan else "is_close"
+    return call.expand(name, *operands, rtol=rtol, atol=atol)
+
+
+# ---- Choices ----
+
+
+@aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def choice(call: Call, condition: Any, x: Any, y: Any) -> Any:
+    """x where a condition holds, and y elsewhere."""
+    x, y = (call.typed(value, call.result_dtype) for value in (x, y))
+    condition = call.typed(condition, "logical")
+    if isinstance(condition, bool):
+        return call.broadcast(x if condition else y, call.result_shape)
+    return call("select", *call.aligned(condition, x, y))
+
+
+@aten("masked_fill")
+def filled(call: Call, x: Any, mask: Any, value: Any) -> Any:
+    """A value where a mask holds, and x elsewhere."""
+    return choice(call, mask, value, x)
+
+
+@aten("bucketize")
+def bucket(call: Call, x: Any, bounds: Any, out_int32: bool, right: bool) -> Any:
+    """How many of the bounds are less than x, or not greater."""
+    return _count(call, call("unsqueeze", x, axes=[len(shape_of(x))]), bounds, right)
+
+
+@aten("searchsorted")
+def place(call: Call, row: Any, x: Any, out_int32: bool, right: bool, side: Any) -> Any:
+    """Where x would be put into a sorted row; rows have all but the last axis of x."""
+    rank = len(shape_of(row))
+    wide = call("unsqueeze", x, hint="wide", axes=[len(shape_of(x))])
+    if rank > 1:
+        row = call("unsqueeze", row, hint="row", axes=[rank - 1])
+    return _count(call, wide, row, right or side == "right")
+
+
+def _count(call: Call, x: Any, row: Any, right: bool) -> Any:
+    """How many elements along the last axis of a row are less than x, or not greater."""
+    last = len(shape_of(x)) - 1
+    row, x = call.aligned(row, x)
+    hits = call("le" if right else "lt", row, x, hint="hits")
+    count = call("sum_reduce", call.typed(hits, "scalar"), hint="count", axes=[last])
+    return call("cast", call("squeeze", count, axes=[last]), dtype="integer")
+
+
+_REFUSED = {
+    "equal": "it is a truth value of Python that depends on data: use (x == y).all()",
+    "masked_scatter": "where its elements go depends on data: use torch.where",
+    "where.default": "its shape depends on data: use torch.where(condition, x, y)",
+}
+
+
+@aten(*_REFUSED)
+def refused(call: Call, x: Any, y: Any = None, z: Any = None) -> Any:
+    """Refused: what it gives depends on the values of tensors."""
+    call.refuse(_REFUSED.get(call.packet) or _REFUSED["where.default"])

@@ -1,3 +1,130 @@
-"""Rows of tables."""
+"""Rows of tables at indices."""
 
 from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.operations.shapes import rows, section
+from nnef_grad.frontends.values import shape_of
+from nnef_grad.graph.ir import Tensor
+
+_SCALED = "scale_grad_by_freq = True is not supported: scale the gradients yourself"
+_RENORMALIZED = (
+    "max_norm is not supported: normalize the rows, and give them to embedding"
+)
+
+
+@aten("embedding")
+def embedding(
+    call: Call,
+    weight: Any,
+    numbers: Any,
+    padding: int = -1,
+    is_scaled: bool = False,
+    _sparse: bool = False,
+) -> Any:
+    """The rows at indices; no gradient reaches the one for padding."""
+    call.require(not is_scaled, _SCALED)
+    found = rows(call, weight, numbers, 0)
+    if padding < 0:
+        return found
+    is_padding = call("eq", numbers, padding, hint="padding")
+    column = call("unsqueeze", is_padding, axes=[len(shape_of(numbers))])
+    return call("select", column, call.stopped(found), found)
+
+
+@aten("embedding_renorm", "embedding_renorm_")
+def refuse_norm(call: Call, _: Any, _numbers: Any, _most: Any, _kind: Any) -> Any:
+    """A write into the table, which has no gradient."""
+    call.refuse(_RENORMALIZED)
+
+
+@aten("one_hot")
+def one_hot(call: Call, numbers: Any, count: int = -1) -> Any:
+    """1 at each index along a new axis, and 0 elsewhere."""
+    if count < 0:
+        known = np.asarray(call.known(numbers, "without num_classes, the indices"))
+        count = int(known.max()) + 1
+    rank = len(shape_of(numbers))
+    column = call("unsqueeze", numbers, hint="column", axes=[rank])
+    return call("eq", column, call.positions(count, rank, rank + 1), hint="hit")
+
+
+# ---- Bags of rows ----
+
+
+@aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
+def embedding_bag(
+    call: Call,
+    weight: Any,
+    numbers: Any,
+    offsets: Any,
+    is_scaled: bool = False,
+    mode: int = 0,
+    _sparse: bool = False,
+    factors: Any = None,
+    has_end: bool = False,
+    padding: int | None = None,
+) -> Any:
+    """The sum, the mean or the maximum of the rows of each bag. A bag is what follows an
+    offset.
+    """
+    call.require(not is_scaled, _SCALED)
+    no_padding = padding is None or padding < 0
+    call.require(no_padding, "padding_idx is not supported: use embedding, and a sum")
+    found = rows(call, weight, numbers, 0)
+    if factors is not None:
+        column = call("unsqueeze", factors, hint="factors", axes=[1])
+        found = call("mul", found, column, hint="rows")
+    made = _of_bags(call, found, numbers, offsets, mode, has_end)
+    # The others are for PyTorch's own derivative.
+    return [made, *[None] * (len(call.fake) - 1)]
+
+
+def _of_bags(
+    call: Call, found: Any, numbers: Any, offsets: Any, mode: int, has_end: bool
+) -> Any:
+    """The rows of each bag, reduced. Bags of one length are rows of a matrix."""
+    total = shape_of(numbers)[0]
+    count, width = call.result_shapes[0]
+    if isinstance(offsets, Tensor):
+        # What PyTorch gives for a matrix of indices whose number of rows is open.
+        is_even = str(call.node.args[2].target) == "aten.arange.start_step"
+        call.require(is_even and not has_end, "the offsets must be known")
+        lengths = {total // count}
+    else:
+        ends = [*np.asarray(offsets).tolist(), *([] if has_end else [total])]
+        lengths = {end - begin for begin, end in pairwise(ends)}
+        found = section(call, found, 0, 0, ends[-1])
+    if len(lengths) == 1 and lengths != {0}:
+        bags = call.reshaped(found, [count, *lengths, width], "bags")
+        return _reduced(call, bags, mode)
+    parts = [_bag(call, found, *bounds, mode, width) for bounds in pairwise(ends)]
+    return call("concat", parts, axis=0)
+
+
+def _bag(call: Call, found: Any, begin: int, end: int, mode: int, width: int) -> Any:
+    """The rows of one bag, reduced; one without rows is zero."""
+    if begin == end:
+        return np.zeros((1, width))
+    part = section(call, found, 0, begin, end)
+    return _reduced(call, call("unsqueeze", part, hint="bag", axes=[0]), mode)
+
+
+_SUM, _MEAN, _MAX = range(3)
+
+
+def _reduced(call: Call, bags: Any, mode: int) -> Any:
+    """The sums along the rows of bags, or the means, or the maxima: of several that are
+    equal, the first one has all the gradient.
+    """
+    if mode == _MAX:
+        size = [1, shape_of(bags)[1], 1]
+        made = call("max_pool", bags, size=size, padding=[(0, 0)] * 3, border="ignore")
+    else:
+        made = call("sum_reduce", bags, axes=[1], normalize=mode == _MEAN)
+    return call("squeeze", made, axes=[1])

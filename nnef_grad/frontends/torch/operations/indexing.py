@@ -1,3 +1,510 @@
-"""Elements at indices: reading and writing."""
+"""Elements at indices, and writes in place of them.
+
+PyTorch writes into views; a program without writes puts what is written into a new tensor,
+in place of the view.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.operations.shapes import (
+    bounds,
+    flat,
+    in_memory,
+    move_axes,
+    on_diagonal,
+    place_of,
+    rows,
+    section,
+    select,
+)
+from nnef_grad.frontends.tract.operations.selection import (
+    gather_elements,
+    put_blocks,
+    scatter_elements,
+)
+from nnef_grad.frontends.values import Array, dtype_of, is_known, shape_of
+from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.ir import Shape
+
+_OF_DATA = "the shape would depend on what the module is fed: use where, or a product"
+
+_ORDER = "one place is written several times, in no order: use indices that differ"
+
+# ---- Indices for several axes ----
+
+
+class Selection(NamedTuple):
+    """What is taken from a tensor.
+
+    Attributes:
+        axes: those that are indexed.
+        indices: for each of them, broadcast against each other.
+        shape: the shape of all indices.
+        place: the axis of the result where it is.
+        ranges: those of the axes of which all rows are taken in their order.
+    """
+
+    axes: list[int]
+    indices: list[Any]
+    shape: Shape
+    place: int
+    ranges: list[int]
+
+    def others(self, rank: int) -> list[int]:
+        """The axes that stay as they are."""
+        return [axis for axis in range(rank) if axis not in self.axes]
+
+
+def _selection(call: Call, x: Any, indices: Sequence[Any]) -> Selection:
+    """Masks are the indices of what is true in them."""
+    given: list[tuple[Any, Any]] = []
+    for index, node in zip(indices, call.node.args[1], strict=True):
+        is_old = node is not None and node.meta["val"].dtype == torch.uint8
+        call.require(not is_old, "a mask must be of booleans: convert it with bool()")
+        if index is not None and dtype_of(index) == "logical":
+            call.require(is_known(index), _OF_DATA)
+            given += [(places, None) for places in np.nonzero(index)]
+        else:
+            given.append((index, node))
+    axes = [axis for axis, (index, _) in enumerate(given) if index is not None]
+    found = [given[axis][0] for axis in axes]
+    is_together = axes == [*range(axes[0], axes[0] + len(axes))]
+    place = axes[0] if is_together else 0
+    ranges = [axis for axis in axes if _is_range(*given[axis], shape_of(x)[axis])]
+    return Selection(axes, found, _broadcast(found), place, ranges)
+
+
+def _is_range(numbers: Any, node: Any, extent: Any) -> bool:
+    """Whether numbers are those from 0 to an extent."""
+    if shape_of(numbers) != (extent,):
+        return False
+    if is_known(numbers):
+        return np.array_equal(numbers, np.arange(extent))
+    start = node.args[0] if len(node.args) > 1 else 0
+    is_range = str(node.target).startswith("aten.arange.")
+    return is_range and (start, *node.args[2:3]) in ((0,), (0, 1))
+
+
+def _broadcast(values: Sequence[Any]) -> Shape:
+    """The shape of values that are broadcast against each other."""
+    rank = max(len(shape_of(x)) for x in values)
+    shapes = [[*[1] * (rank - len(shape_of(x))), *shape_of(x)] for x in values]
+    return tuple(
+        next((n for n in extents if n != 1), 1) for extents in zip(*shapes, strict=True)
+    )
+
+
+def _numbers(call: Call, x: Any, chosen: Selection) -> Any:
+    """The numbers of what is taken, counted in row-major order of the axes."""
+    extents = [shape_of(x)[axis] for axis in chosen.axes]
+    number: Any = None
+    for i, (index, extent) in enumerate(zip(chosen.indices, extents, strict=True)):
+        place = place_of(call, index, extent)
+        stride = prod(extents[i + 1 :])
+        part = call("mul", place, stride, hint="part") if stride != 1 else place
+        number = call("add", *call.aligned(number, part), hint="number") if i else part
+    return number
+
+
+def _joined(call: Call, x: Any, chosen: Selection, place: int) -> Any:
+    """The tensor with the axes that are indexed as one."""
+    shape = shape_of(x)
+    others = chosen.others(len(shape))
+    moved = call.transposed(
+        x, [*others[:place], *chosen.axes, *others[place:]], "moved"
+    )
+    total = prod(shape[axis] for axis in chosen.axes)
+    outer = [shape[axis] for axis in others]
+    return call.reshaped(moved, [*outer[:place], total, *outer[place:]], "joined")
+
+
+@aten("index", "_unsafe_index")
+def index(call: Call, x: Any, indices: Sequence[Any]) -> Any:
+    """What is at indices, which may count from the end."""
+    x, chosen = _sliced(call, x, _selection(call, x, indices))
+    if chosen.axes == chosen.ranges[:1]:
+        return _joined(call, x, chosen, chosen.place)
+    if _is_of_each_row(x, chosen):
+        return _of_each_row(call, x, chosen)
+    numbers = _numbers(call, x, chosen)
+    return rows(call, _joined(call, x, chosen, chosen.place), numbers, chosen.place)
+
+
+def _sliced(call: Call, x: Any, chosen: Selection) -> tuple[Any, Selection]:
+    """One known place along an axis is a slice, where there are indices for others."""
+    for i in reversed(range(len(chosen.axes))):
+        axis, index = chosen.axes[i], chosen.indices[i]
+        indices = [*chosen.indices[:i], *chosen.indices[i + 1 :]]
+        is_one = is_known(index) and np.size(index) == 1
+        if is_one and indices and _broadcast(indices) == chosen.shape:
+            x = select(call, x, axis, int(np.ravel(index)[0]))
+            axes, ranges = (
+                [a - (a > axis) for a in several if a != axis]
+                for several in (chosen.axes, chosen.ranges)
+            )
+            chosen = chosen._replace(axes=axes, indices=indices, ranges=ranges)
+    return x, chosen
+
+
+def _is_of_each_row(x: Any, chosen: Selection) -> bool:
+    """Whether there is one element for each row, as in x[arange(n), index]."""
+    first, *others = chosen.axes
+    is_pair = others == [first + 1] and first in chosen.ranges
+    if (
+        not is_pair
+        or is_known(chosen.indices[1])
+        or has_symbols(shape_of(x)[first + 1])
+    ):
+        return False
+    return shape_of(chosen.indices[1]) == chosen.shape == shape_of(x)[first : first + 1]
+
+
+def _of_each_row(call: Call, x: Any, chosen: Selection) -> Any:
+    """The element of each row at its index: a comparison with all places in a row is
+    smaller than one with all places in the tensor.
+    """
+    rank, axis = len(shape_of(x)), chosen.axes[1]
+    extent = shape_of(x)[axis]
+    others = [a for a in range(rank) if a != chosen.axes[0]]
+    column = call("unsqueeze", chosen.indices[1], hint="column", axes=others)
+    positions = call.positions(extent, axis, rank)
+    number = call.typed(column, "scalar")
+    return call.expand("pick", x, number, positions, extent=float(extent), axis=axis)
+
+
+# ---- Writes at indices for several axes ----
+
+
+@aten("index_put", "_unsafe_index_put")
+def index_put(
+    call: Call, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False
+) -> Any:
+    """Values in place of what is at indices, or added to it."""
+    masks = [i for i in indices if i is not None and dtype_of(i) == "logical"]
+    if masks and not is_known(masks):
+        return _put_where(call, x, indices, values, accumulate)
+    chosen = _selection(call, x, indices)
+    numbers = _numbers(call, x, chosen)
+    shape = shape_of(x)
+    if prod(shape_of(values)) == 1 and not accumulate:
+        return _put_one(call, x, numbers, call.reshaped(values, []), chosen.axes)
+    others, count = chosen.others(len(shape)), len(chosen.shape)
+    outer = [shape[axis] for axis in others]
+    made = (*outer[: chosen.place], *chosen.shape, *outer[chosen.place :])
+    wide = call.broadcast(values, made)
+    places = [*range(chosen.place, chosen.place + count)]
+    updates = move_axes(call, wide, places, [*range(count)])
+    updates = call.reshaped(updates, [prod(chosen.shape), *outer], "updates")
+    joined = _joined(call, x, chosen, 0)
+    put = _put(call, joined, numbers, updates, 0, accumulate)
+    own = [shape[axis] for axis in chosen.axes]
+    whole = call.reshaped(put, [*own, *outer], "whole")
+    return move_axes(call, whole, [*range(len(own))], chosen.axes)
+
+
+def _put_where(
+    call: Call, x: Any, indices: Sequence[Any], values: Any, accumulate: bool
+) -> Any:
+    """The same values wherever a mask is true."""
+    (place, mask), *others = ((a, i) for a, i in enumerate(indices) if i is not None)
+    call.require(not others, _OF_DATA)
+    rank, depth = len(shape_of(x)), len(shape_of(mask))
+    after = rank - place - depth
+    shape = [*shape_of(values)]
+    if len(shape) > after:
+        end = len(shape) - after
+        call.require(shape[end - 1] == 1, _OF_DATA)
+        values = call.reshaped(values, [*shape[: end - 1], *[1] * depth, *shape[end:]])
+    hit = call.reshaped(mask, [*[1] * place, *shape_of(mask), *[1] * after], "mask")
+    (wide,) = call.aligned(values, rank=rank)
+    if accumulate:
+        return call("add", x, call("select", hit, wide, 0.0, hint="part"))
+    return call("select", hit, call.typed(wide, dtype_of(x)), x)
+
+
+def _put_one(call: Call, x: Any, numbers: Any, value: Any, axes: list[int]) -> Any:
+    """One value in place of what has some numbers, counted in row-major order of axes."""
+    extents = [n if a in axes else 1 for a, n in enumerate(shape_of(x))]
+    total, count = prod(extents), prod(shape_of(numbers))
+    if is_known(numbers):
+        # PyTorch adds the gradients of equal indices.
+        call.require(is_known(value) or len({*np.ravel(numbers)}) == count, _ORDER)
+        hit = np.isin(np.arange(total), numbers)
+    else:
+        row = call.reshaped(call.typed(numbers, "scalar"), [1, count], "row")
+        taken = call("eq", row, call.positions(total, 0, 2), hint="taken")
+        hit = call("any_reduce", taken, axes=[1], hint="hit")
+    return call("select", call.reshaped(hit, extents, "mask"), value, x)
+
+
+def _put(
+    call: Call, x: Any, numbers: Any, updates: Any, axis: int, is_added: bool
+) -> Any:
+    """Rows in place of those with some numbers, or added to them."""
+    if is_known(numbers):
+        places = np.ravel(numbers)
+        if len({*places.tolist()}) == len(places):
+            return put_rows(call, x, places, updates, axis, is_added)
+        call.require(is_added, _ORDER)
+    first, new = (move_axes(call, part, [axis], [0]) for part in (x, updates))
+    reduction = "add" if is_added else "none"
+    made = put_blocks(call, first, numbers, new, 1, reduction, from_end=False)
+    return move_axes(call, made, [0], [axis])
+
+
+def put_rows(
+    call: Call, x: Any, places: Array, updates: Any, axis: int, is_added: bool = False
+) -> Any:
+    """Rows in place of those at known places, which differ, or added to them."""
+    extent, count = shape_of(x)[axis], len(places)
+    if (np.diff(places) == 1).all() and not is_added:
+        first = int(places[0])
+        return _between(call, x, updates, axis, first, first + count)
+    source = np.zeros(int(extent), int)
+    source[places] = np.arange(count)
+    row = [extent if a == axis else 1 for a in range(len(shape_of(x)))]
+    mask = np.isin(np.arange(extent), places).reshape(row)
+    made = updates
+    if count != 1:
+        made = call("gather", updates, source, hint="spread", axis=axis)
+    if is_added:
+        return call("add", x, call("select", mask, made, 0.0, hint="part"))
+    return made if mask.all() else call("select", mask, made, x)
+
+
+def _between(call: Call, x: Any, new: Any, axis: int, begin: Any, end: Any) -> Any:
+    """Rows in place of those between two places."""
+    extent = shape_of(x)[axis]
+    parts = [new]
+    if begin != 0:
+        parts.insert(0, section(call, x, axis, 0, begin))
+    if end != extent:
+        parts.append(section(call, x, axis, end, extent))
+    typed = [call.typed(part, dtype_of(x)) for part in parts]
+    return call("concat", typed, axis=axis) if len(typed) > 1 else typed[0]
+
+
+# ---- Indices along one axis ----
+
+
+@aten("index_select")
+def index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
+    """The rows at indices."""
+    if not shape_of(x):
+        return x
+    along = call.axis(axis, len(shape_of(x)))
+    row = call.reshaped(numbers, [prod(shape_of(numbers))])
+    return rows(call, x, row, along)
+
+
+@aten("index_add")
+def index_add(
+    call: Call, x: Any, axis: int, numbers: Any, source: Any, alpha: Any = 1
+) -> Any:
+    """Rows are added to those at indices."""
+    part = source if alpha == 1 else call("mul", source, alpha, hint="part")
+    return _put(call, x, numbers, part, call.axis(axis, len(shape_of(x))), True)
+
+
+@aten("index_copy")
+def index_copy(call: Call, x: Any, axis: int, numbers: Any, source: Any) -> Any:
+    """Rows in place of those at indices."""
+    return _put(call, x, numbers, source, call.axis(axis, len(shape_of(x))), False)
+
+
+@aten("index_fill")
+def index_fill(call: Call, x: Any, axis: int, numbers: Any, value: Any) -> Any:
+    """A number in place of the rows at indices."""
+    along = call.axis(axis, len(shape_of(x)))
+    places = place_of(call, numbers, shape_of(x)[along])
+    return _put_one(call, x, places, value, [along])
+
+
+@aten("gather")
+def gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -> Any:
+    """The element of a row that an index names."""
+    if not shape_of(x):
+        return call.broadcast(x, call.result_shape)
+    given = _with_axes(call, numbers, x)
+    made = gather_elements(call, x, given, axis, from_end=False)
+    return call.reshaped(made, call.result_shape)
+
+
+@aten("take_along_dim")
+def take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any:
+    """The same, of rows that are broadcast; of all elements if there is no axis."""
+    if axis is None:
+        x, numbers, axis = flat(call, x), flat(call, numbers), 0
+    along = call.axis(axis, len(shape_of(x)))
+
+    shape = _broadcast([x, numbers])
+    before, after = shape[:along], shape[along + 1 :]
+    x, numbers = (
+        call.broadcast(part, (*before, shape_of(part)[along], *after))
+        for part in (x, numbers)
+    )
+    return gather_elements(call, x, numbers, along, from_end=False)
+
+
+@aten("scatter.src", "scatter_add")
+def scatter(call: Call, x: Any, axis: int, numbers: Any, source: Any) -> Any:
+    """Elements in place of those that indices name, or added to them."""
+    numbers, source = (_with_axes(call, value, x) for value in (numbers, source))
+    for along, extent in enumerate(shape_of(numbers)):
+        source = section(call, source, along, 0, extent)
+    return _scattered(call, x, axis, numbers, source)
+
+
+@aten("scatter.value")
+def scatter_value(call: Call, x: Any, axis: int, numbers: Any, value: Any) -> Any:
+    """A number in place of the elements that indices name."""
+    return _scattered(call, x, axis, _with_axes(call, numbers, x), value)
+
+
+@aten("scatter_reduce")
+def scatter_reduce(
+    call: Call, x: Any, axis: int, numbers: Any, source: Any, reduce: str
+) -> Any:
+    """Elements are added to those that indices name."""
+    call.require(reduce == "sum", f"reduce must be 'sum', but is '{reduce}'")
+    return scatter(call, x, axis, numbers, source)
+
+
+@aten("scatter.reduce", "scatter.value_reduce", "index_reduce")
+def reduce_refused(
+    call: Call, _x: Any, _axis: Any, _numbers: Any, _source: Any, reduce: str
+) -> Any:
+    """What PyTorch has no gradients of, or only some."""
+    call.refuse(f"reduce = '{reduce}' is not supported: use scatter_add or index_add")
+
+
+def _scattered(call: Call, x: Any, axis: int, numbers: Any, updates: Any) -> Any:
+    reduction = "none" if call.packet == "scatter" else "add"
+    whole = x if shape_of(x) else call.reshaped(x, [1])
+    made = scatter_elements(
+        call, whole, numbers, updates, axis, reduction, from_end=False
+    )
+    return call.reshaped(made, shape_of(x))
+
+
+def _with_axes(call: Call, value: Any, x: Any) -> Any:
+    """Indices, or what is for them, with an axis at least."""
+    return value if shape_of(value) else call.reshaped(value, [1])
+
+
+@aten("take")
+def take(call: Call, x: Any, numbers: Any) -> Any:
+    """Elements by their numbers in row-major order."""
+    whole = flat(call, x)
+    return rows(call, whole, place_of(call, numbers, shape_of(whole)[0]), 0)
+
+
+@aten("put")
+def put(call: Call, x: Any, numbers: Any, source: Any, accumulate: bool = False) -> Any:
+    """Elements in place of those with some numbers, or added to them."""
+    whole = flat(call, x)
+    places = place_of(call, numbers, shape_of(whole)[0])
+    made = _put(call, whole, places, flat(call, source), 0, accumulate)
+    return call.reshaped(made, shape_of(x))
+
+
+# ---- Indices that depend on data ----
+
+
+@aten("masked_select")
+def masked_select(call: Call, x: Any, mask: Any) -> Any:
+    """The elements where a known mask is true."""
+    shape = _broadcast([x, mask])
+    known = np.broadcast_to(call.known(mask, "the mask"), shape)
+    return rows(call, flat(call, call.broadcast(x, shape)), np.flatnonzero(known), 0)
+
+
+@aten("nonzero", "argwhere")
+def nonzero(call: Call, x: Any) -> Any:
+    """The indices of what is not zero, where that is known."""
+    return np.argwhere(call.known(x, "the shape"))
+
+
+@aten("nonzero_numpy")
+def nonzero_of_each(call: Call, x: Any) -> Any:
+    """The same, for each axis."""
+    return list(np.nonzero(np.atleast_1d(call.known(x, "the shape"))))
+
+
+@aten("_unique2", "unique_dim", "unique_consecutive", "masked_scatter")
+def refuse_of_data(
+    call: Call, _x: Any, _y: Any = 0, _z: Any = 0, _v: Any = 0, _w: Any = 0
+) -> Any:
+    """What has as many elements as the data say."""
+    call.refuse(_OF_DATA)
+
+
+# ---- Writes into views ----
+
+
+@aten("copy")
+def copy(call: Call, _: Any, source: Any) -> Any:
+    """What is written, in the place of all."""
+    return call.broadcast(call.typed(source, call.result_dtype), call.result_shape)
+
+
+@aten("fill")
+def fill(call: Call, x: Any, value: Any) -> Any:
+    """A number, in the place of all."""
+    typed = call.typed(value, call.result_dtype)
+    return call.broadcast(typed, shape_of(x))
+
+
+@aten("zero")
+def zero(call: Call, x: Any) -> Any:
+    """Zeros, in the place of all."""
+    return fill(call, x, 0)
+
+
+@aten("slice_scatter")
+def slice_scatter(
+    call: Call, x: Any, new: Any, axis: int = 0, start: Any = None, end: Any = None,
+    step: int = 1,
+) -> Any:  # fmt: skip
+    """Rows in place of a slice."""
+    along, begin, last, _ = bounds(call, x, axis, start, shape_of(new), step)
+    if step == 1:
+        return _between(call, x, new, along, begin, last)
+    return put_rows(call, x, np.arange(begin, last, step), new, along)
+
+
+@aten("select_scatter")
+def select_scatter(call: Call, x: Any, new: Any, axis: int, number: Any) -> Any:
+    """A row in place of one."""
+    along = call.axis(axis, len(shape_of(x)))
+    begin = number + shape_of(x)[along] if number < 0 else number
+    row = call("unsqueeze", new, hint="row", axes=[along])
+    return _between(call, x, row, along, begin, begin + 1)
+
+
+@aten("diagonal_scatter")
+def diagonal_scatter(
+    call: Call, x: Any, new: Any, offset: int = 0, first: int = 0, second: int = 1
+) -> Any:
+    """A row in place of a diagonal."""
+    last = move_axes(call, x, [first, second], [-2, -1])
+    made = on_diagonal(call, new, last, shape_of(last), offset)
+    return move_axes(call, made, [-2, -1], [first, second])
+
+
+@aten("as_strided_scatter")
+def as_strided_scatter(
+    call: Call, x: Any, new: Any, size: Any, strides: Any, offset: Any = None
+) -> Any:
+    """Elements in place of those of a view."""
+    places = in_memory(call, x, size, strides, offset)
+    made = _put(call, flat(call, x), places, flat(call, new), 0, False)
+    return call.reshaped(made, shape_of(x))

@@ -114,6 +114,6 @@ _REFUSED = (
 
 
 @aten(*_REFUSED)
-def refused(call: Call) -> Any:
+def refused(call: Call, *_: Any) -> Any:
     """NNEF has products of matrices, and nothing that solves for them."""
     call.refuse("NNEF does not have it: compute it outside, and make it an input")

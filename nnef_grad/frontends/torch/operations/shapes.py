@@ -1,3 +1,699 @@
 """Changes of shape, parts, and what puts parts together."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.values import Array, converted, is_known, shape_of, simple
+from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.ir import Operation, Shape, Tensor
+
+# ---- The same elements in another shape ----
+
+
+@aten(
+    "view", "view_copy", "reshape", "_unsafe_view", "_reshape_alias",
+    "_reshape_alias_copy", "view_as", "reshape_as", "flatten", "unflatten", "ravel",
+    "atleast_1d", "atleast_2d", "atleast_3d",
+)  # fmt: skip
+def reshape(call: Call, x: Any, _size: Any = None, _other: Any = None) -> Any:
+    """The same elements in the shape that PyTorch finds."""
+    return call.reshaped(x, call.result_shape)
+
+
+@aten("atleast_1d.Sequence", "atleast_2d.Sequence", "atleast_3d.Sequence")
+def reshape_each(call: Call, tensors: Sequence[Any]) -> Any:
+    """The same for several."""
+    return list(map(call.reshaped, tensors, call.result_shapes))
+
+
+@aten("view.dtype", "view_copy.dtype", "view_as_real", "view_as_complex")
+def reinterpret(call: Call, _: Any, _dtype: Any = None) -> Any:
+    """Bits that are read as other numbers."""
+    call.refuse("a graph has no bits, and no complex numbers: compute with two tensors")
+
+
+@aten("squeeze", "squeeze_copy")
+def squeeze(call: Call, x: Any, axes: Any = None) -> Any:
+    """Without axes of extent 1: some, or all."""
+    shape = shape_of(x)
+    rank = len(shape)
+    given = range(rank) if axes is None else axes if isinstance(axes, list) else [axes]
+    named = {call.axis(axis, max(rank, 1)) for axis in given}
+    gone = [axis for axis in range(rank) if axis in named and shape[axis] == 1]
+    return call("squeeze", x, axes=gone) if gone else x
+
+
+@aten("unsqueeze", "unsqueeze_copy")
+def unsqueeze(call: Call, x: Any, axis: int) -> Any:
+    """With another axis, of extent 1."""
+    return call("unsqueeze", x, axes=[call.axis(axis, len(shape_of(x)) + 1)])
+
+
+@aten("sym_size", "sym_numel", "sym_stride", "sym_storage_offset")
+def measure(call: Call, _: Any, _axis: int = 0) -> Any:
+    """An extent, or another number that PyTorch knows of a tensor."""
+    if isinstance(call.fake, (list, tuple)):
+        return list(map(call.reading.symbols.extent, call.fake))
+    return call.reading.symbols.extent(call.fake)
+
+
+@aten("_shape_as_tensor")
+def shape_as_tensor(call: Call, x: Any) -> Any:
+    """The extents as integers."""
+    return np.array(shape_of(x))
+
+
+# ---- Elements several times ----
+
+
+@aten("expand", "expand_copy", "expand_as", "broadcast_to")
+def expand(call: Call, x: Any, _size: Any, _implicit: bool = False) -> Any:
+    """Axes of extent 1 are repeated, and others come before."""
+    return call.broadcast(x, call.result_shape)
+
+
+@aten("broadcast_tensors")
+def broadcast_tensors(call: Call, tensors: Sequence[Any]) -> Any:
+    """The same for several."""
+    return list(map(call.broadcast, tensors, call.result_shapes))
+
+
+@aten("repeat", "tile")
+def repeat(call: Call, x: Any, repeats: Sequence[Any]) -> Any:
+    """The whole, several times along each axis."""
+    rank = max(len(repeats), len(shape_of(x)))
+    counts = [*[1] * (rank - len(repeats)), *repeats]
+    wide = call.of_rank(x, rank)
+    return wide if set(counts) <= {1} else call("tile", wide, repeats=counts)
+
+
+@aten("repeat_interleave.self_int")
+def repeat_each(
+    call: Call, x: Any, count: Any, axis: int | None = None, _size: Any = None
+) -> Any:
+    """Each row along an axis several times; all elements if there is no axis."""
+    x, along = _flat_or_along(call, x, axis)
+    wide = call("unsqueeze", x, hint="rows", axes=[along + 1])
+    repeats = [1] * len(shape_of(wide))
+    repeats[along + 1] = count
+    made = call("tile", wide, hint="repeated", repeats=repeats)
+    return call.reshaped(made, call.result_shape)
+
+
+@aten("repeat_interleave.self_Tensor")
+def repeat_by(
+    call: Call, x: Any, counts: Any, axis: int | None = None, _size: Any = None
+) -> Any:
+    """Each row as many times as is known for it."""
+    x, along = _flat_or_along(call, x, axis)
+    times = np.asarray(call.known(counts, "the number of repeats"))
+    return rows(call, x, np.repeat(np.arange(shape_of(x)[along]), times), along)
+
+
+@aten("repeat_interleave.Tensor")
+def numbers_repeated(call: Call, counts: Any, _size: Any = None) -> Any:
+    """The number of each count, as many times as it says."""
+    times = np.asarray(call.known(counts, "the number of repeats"))
+    return np.repeat(np.arange(times.size), times)
+
+
+def _flat_or_along(call: Call, x: Any, axis: int | None) -> tuple[Any, int]:
+    """A tensor, and an axis of it; one flat axis if none is given."""
+    if axis is None:
+        return flat(call, x), 0
+    return x, call.axis(axis, len(shape_of(x)))
+
+
+def flat(call: Call, x: Any) -> Any:
+    """All elements on one axis."""
+    return call.reshaped(x, [prod(shape_of(x))], "flat")
+
+
+@aten("meshgrid")
+def meshgrid(call: Call, tensors: Sequence[Any], indexing: str = "ij") -> Any:
+    """Each along an axis of its own, repeated along the others."""
+    order = [*range(len(tensors))]
+    if indexing == "xy":
+        order[:2] = order[1::-1]
+    return _grid(call, tensors, order)
+
+
+def _grid(call: Call, tensors: Sequence[Any], order: Sequence[int]) -> list[Any]:
+    """Each along an axis of its own, repeated along the others."""
+    extents = [prod(shape_of(x)) for x in tensors]
+    shape = tuple(extents[order.index(axis)] for axis in range(len(order)))
+    return [
+        call.broadcast(
+            call.reshaped(x, [*[1] * a, n, *[1] * (len(order) - 1 - a)]), shape
+        )
+        for x, n, a in zip(tensors, extents, order, strict=True)
+    ]
+
+
+@aten("cartesian_prod")
+def cartesian_product(call: Call, tensors: Sequence[Any]) -> Any:
+    """All rows with an element of each."""
+    if len(tensors) == 1:
+        return tensors[0]
+    parts = [call.typed(x, call.result_dtype) for x in tensors]
+    rank = len(parts)
+    grid = call("stack", _grid(call, parts, range(rank)), hint="grid", axis=rank)
+    return call.reshaped(grid, call.result_shape)
+
+
+@aten("kron")
+def kronecker(call: Call, x: Any, y: Any) -> Any:
+    """Each element of x times the whole y."""
+    rank = max(len(shape_of(x)), len(shape_of(y)))
+    x, y = (call.of_rank(part, rank) for part in (x, y))
+    between = range(0, 2 * rank, 2)
+    inner = call("unsqueeze", y, hint="inner", axes=[*between])
+    outer = call("unsqueeze", x, hint="outer", axes=[a + 1 for a in between])
+    return call.reshaped(call("mul", outer, inner, hint="product"), call.result_shape)
+
+
+# ---- Another order ----
+
+
+@aten("transpose", "transpose_copy", "swapaxes", "swapdims")
+def swap(call: Call, x: Any, first: int, second: int) -> Any:
+    """Two axes change places."""
+    rank = len(shape_of(x))
+    order = [*range(rank)]
+    one, other = (call.axis(axis, max(rank, 1)) for axis in (first, second))
+    if rank:
+        order[one], order[other] = other, one
+    return call.transposed(x, order)
+
+
+@aten("t", "t_copy", "mT", "mH", "matrix_H", "adjoint")
+def transpose(call: Call, x: Any) -> Any:
+    """The last two axes change places."""
+    return swap(call, x, -2, -1) if len(shape_of(x)) > 1 else x
+
+
+@aten("numpy_T")
+def transpose_all(call: Call, x: Any) -> Any:
+    """The axes in reverse order."""
+    return call.transposed(x, [*reversed(range(len(shape_of(x))))])
+
+
+@aten("permute", "permute_copy")
+def permute(call: Call, x: Any, order: Sequence[int]) -> Any:
+    """The axes in another order."""
+    return call.transposed(x, [call.axis(axis, len(order)) for axis in order])
+
+
+@aten("movedim", "moveaxis")
+def move_axes(call: Call, x: Any, source: Any, destination: Any) -> Any:
+    """Some axes at other places, the others as they follow each other."""
+    rank = len(shape_of(x))
+    old, new = (
+        [call.axis(axis, max(rank, 1)) for axis in (n if isinstance(n, list) else [n])]
+        for n in (source, destination)
+    )
+    if not rank:
+        return x
+    moved = dict(zip(new, old, strict=True))
+    others = (axis for axis in range(rank) if axis not in old)
+    return call.transposed(
+        x, [moved[a] if a in moved else next(others) for a in range(rank)]
+    )
+
+
+@aten("flip")
+def flip(call: Call, x: Any, axes: Sequence[int]) -> Any:
+    """The last element first, along some axes."""
+    shape = shape_of(x)
+    along = [a for axis in axes if shape[a := call.axis(axis, len(shape))] != 1]
+    if not along:
+        return x
+    ends = [-shape[axis] - 1 for axis in along]
+    count = len(along)
+    return call(
+        "slice", x, axes=along, begin=[-1] * count, end=ends, stride=[-1] * count
+    )
+
+
+@aten("fliplr", "flipud")
+def flip_sides(call: Call, x: Any) -> Any:
+    """The rows of a matrix turned round, or their order."""
+    return flip(call, x, [int(call.packet == "fliplr")])
+
+
+@aten("rot90")
+def rotate(call: Call, x: Any, count: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
+    """A plane turned by right angles."""
+    first, second = axes
+    turned = {1: [second], 2: [first, second], 3: [first]}.get(count % 4, [])
+    made = flip(call, x, turned)
+    return swap(call, made, first, second) if count % 2 else made
+
+
+@aten("roll")
+def roll(call: Call, x: Any, shifts: Sequence[Any], axes: Sequence[int] = ()) -> Any:
+    """What leaves an axis at its end comes in at its beginning."""
+    if not axes:
+        return call.reshaped(roll(call, flat(call, x), shifts, [0]), shape_of(x))
+    for shift, axis in zip(shifts, axes, strict=True):
+        along = call.axis(axis, len(shape_of(x)))
+        extent = shape_of(x)[along]
+        begin = -shift % extent
+        if begin != 0:
+            parts = [(begin, extent), (0, begin)]
+            ends = [section(call, x, along, *bounds) for bounds in parts]
+            x = call("concat", ends, axis=along)
+    return x
+
+
+def rearranged(call: Call, x: Any, extents: Sequence[Any], order: Sequence[int]) -> Any:
+    """Axes that are divided, and joined in another order."""
+    parts = call.reshaped(x, extents, "parts")
+    return call.reshaped(call.transposed(parts, order, "order"), call.result_shape)
+
+
+@aten("pixel_shuffle")
+def pixel_shuffle(call: Call, x: Any, factor: int) -> Any:
+    """Channels to blocks of pixels."""
+    *outer, _, height, width = shape_of(x)
+    n = len(outer)
+    channels = call.result_shape[-3]
+    extents = [*outer, channels, factor, factor, height, width]
+    return rearranged(call, x, extents, [*range(n + 1), n + 3, n + 1, n + 4, n + 2])
+
+
+@aten("pixel_unshuffle")
+def pixel_unshuffle(call: Call, x: Any, factor: int) -> Any:
+    """Blocks of pixels to channels."""
+    *outer, _, height, width = call.result_shape
+    n = len(outer)
+    channels = shape_of(x)[-3]
+    extents = [*outer, channels, height, factor, width, factor]
+    return rearranged(call, x, extents, [*range(n + 1), n + 2, n + 4, n + 1, n + 3])
+
+
+@aten("channel_shuffle", "native_channel_shuffle")
+def channel_shuffle(call: Call, x: Any, groups: int) -> Any:
+    """The channels of the groups by turns."""
+    batch, channels, *rest = shape_of(x)
+    extents = [batch, groups, channels // groups, *rest]
+    return rearranged(call, x, extents, [0, 2, 1, *range(3, len(extents))])
+
+
+# ---- Parts ----
+
+
+def section(
+    call: Call, x: Any, axis: int, begin: Any, end: Any, stride: int = 1
+) -> Any:
+    """The part between two places along an axis; one without elements is known."""
+    shape = shape_of(x)
+    if (begin, end, stride) == (0, shape[axis], 1):
+        return x
+    if begin == end:
+        return np.zeros([0 if a == axis else n for a, n in enumerate(shape)])
+    made = call.reading.emitter.made_by(x, "slice")
+    if made is not None and axis not in made.attributes["axes"]:
+        return _both(call, made, axis, begin, end, stride)
+    strides: dict[str, Any] = {} if stride == 1 else {"stride": [stride]}
+    return call("slice", x, axes=[axis], begin=[begin], end=[end], **strides)
+
+
+def _both(
+    call: Call, made: Operation, axis: int, begin: Any, end: Any, stride: int
+) -> Any:
+    """A slice of a slice along other axes, as one."""
+    of: Mapping[str, Any] = made.attributes
+    axes, starts, ends = of["axes"], of["begin"], of["end"]
+    return call(
+        "slice",
+        made.inputs[0],
+        axes=[*axes, axis],
+        begin=[*starts, begin],
+        end=[*ends, end],
+        stride=[*(of["stride"] or [1] * len(axes)), stride],
+    )
+
+
+def rows(call: Call, x: Any, numbers: Any, axis: int) -> Any:
+    """The rows with some numbers along an axis: a slice if these are known and their
+    distances equal.
+    """
+    if isinstance(numbers, Tensor):
+        whole = numbers
+        if numbers.dtype != "integer":
+            whole = call("cast", numbers, hint="numbers", dtype="integer")
+        return call("gather", x, whole, axis=axis)
+    shape, places = shape_of(x), np.asarray(numbers, int)
+    made = [*shape[:axis], *places.shape, *shape[axis + 1 :]]
+    if not places.size:
+        return np.zeros(made)
+    steps = {*np.diff(places.ravel()).tolist()} or {1}
+    if len(steps) > 1 or 0 in steps or has_symbols(shape[axis]):
+        return call("gather", x, places, axis=axis)
+    (step,) = steps
+    first, last = (int(places.ravel()[i]) for i in (0, -1))
+    # An end before the first element is one that stays negative.
+    end = last + 1 if step > 0 else (last or -int(shape[axis])) - 1
+    part = section(call, x, axis, first, end, step)
+    return call.reshaped(part, made)
+
+
+@aten("slice", "slice_copy")
+def slice_(
+    call: Call,
+    x: Any,
+    axis: int = 0,
+    start: Any = None,
+    _end: Any = None,
+    step: int = 1,
+) -> Any:
+    """Every element, or some at equal distances, between two bounds."""
+    return section(call, x, *bounds(call, x, axis, start, call.result_shape, step))
+
+
+def bounds(
+    call: Call, x: Any, axis: int, start: Any, made: Shape, step: int
+) -> tuple[int, Any, Any, int]:
+    """The axis of a slice, its begin, its end, its stride: its extent is known."""
+    along = call.axis(axis, len(shape_of(x)))
+    begin = start or 0
+    if isinstance(begin, int) and begin < 0:
+        extent = shape_of(x)[along]
+        begin = begin + extent if has_symbols(extent) else max(begin + extent, 0)
+    count = made[along]
+    return along, begin, begin + (count - 1) * step + 1 if count != 0 else begin, step
+
+
+@aten("select", "select_copy")
+def select(call: Call, x: Any, axis: int, index: Any) -> Any:
+    """The row at an index."""
+    along = call.axis(axis, len(shape_of(x)))
+    if isinstance(index, Tensor):
+        return rows(call, x, place_of(call, index, shape_of(x)[along]), along)
+    begin = index + shape_of(x)[along] if index < 0 else index
+    part = section(call, x, along, begin, begin + 1)
+    return call("squeeze", part, axes=[along])
+
+
+def place_of(call: Call, index: Any, extent: Any) -> Any:
+    """Indices, of which negative ones count from the end, as numbers."""
+    if is_known(index) and (np.asarray(index) >= 0).all():
+        return index
+    if is_known(index) and not has_symbols(extent):
+        return simple(np.asarray(np.mod(index, extent)))
+    return call.expand("from_begin", call.typed(index, "scalar"), extent)
+
+
+@aten("narrow", "narrow_copy")
+def narrow(call: Call, x: Any, axis: int, start: Any, length: Any) -> Any:
+    """A part of a length."""
+    along = call.axis(axis, len(shape_of(x)))
+    begin = call.known(start, "the start")
+    begin = begin + shape_of(x)[along] if begin < 0 else begin
+    return section(call, x, along, begin, begin + length)
+
+
+@aten(
+    "split", "split_copy", "split_with_sizes", "split_with_sizes_copy", "unsafe_split",
+    "unsafe_split_with_sizes", "chunk", "unsafe_chunk",
+)  # fmt: skip
+def split(call: Call, x: Any, _sizes: Any, axis: int = 0) -> Any:
+    """Parts of the lengths that PyTorch finds."""
+    along = call.axis(axis, len(shape_of(x)))
+    lengths = [shape[along] for shape in call.result_shapes]
+    return _parts(call, x, along, [*accumulate(lengths, initial=0)])
+
+
+@aten("tensor_split")
+def tensor_split(call: Call, x: Any, where: Any, axis: int = 0) -> Any:
+    """So many parts, or parts that end at some places."""
+    where = call.known(where, "where to split")
+    if not shape_of(where):
+        return split(call, x, where, axis)
+    along = call.axis(axis, len(shape_of(x)))
+    extent = shape_of(x)[along]
+    places = [min(max(n + extent if n < 0 else n, 0), extent) for n in where]
+    return _parts(call, x, along, [0, *places, extent])
+
+
+@aten("hsplit", "vsplit", "dsplit")
+def split_sides(call: Call, x: Any, where: Any) -> Any:
+    """Parts of columns, of rows, or of layers."""
+    axes = {"vsplit": 0, "dsplit": 2, "hsplit": min(len(shape_of(x)) - 1, 1)}
+    return tensor_split(call, x, where, axes[call.packet])
+
+
+def _parts(call: Call, x: Any, axis: int, places: Sequence[Any]) -> list[Any]:
+    """The parts between places along an axis."""
+    ends = [*pairwise(places)]
+    lengths = [end - begin for begin, end in ends]
+    is_split = all(isinstance(n, int) and n > 0 for n in lengths) and len(ends) > 1
+    if not is_split:
+        return [section(call, x, axis, begin, max(begin, end)) for begin, end in ends]
+    unit = gcd(*lengths)
+    made: list[Any] = call("split", x, axis=axis, ratios=[n // unit for n in lengths])
+    return made
+
+
+@aten("unbind", "unbind_copy")
+def unbind(call: Call, x: Any, axis: int = 0) -> Any:
+    """All rows along an axis."""
+    return call("unstack", x, axis=call.axis(axis, len(shape_of(x))))
+
+
+@aten("unfold", "unfold_copy")
+def unfold(call: Call, x: Any, axis: int, size: int, step: int) -> Any:
+    """Windows along an axis, whose elements are on a new last axis."""
+    shape = shape_of(x)
+    if not shape:
+        return call.reshaped(x, call.result_shape)
+    along = call.axis(axis, len(shape))
+    count = (shape[along] - size) // step + 1
+    order = [*range(along + 1), *range(along + 2, len(shape) + 1), along + 1]
+    if size == step:
+        whole = section(call, x, along, 0, count * size)
+        extents = [*shape[:along], count, size, *shape[along + 1 :]]
+        return call.transposed(call.reshaped(whole, extents, "windows"), order)
+    places = step * np.arange(int(count))[:, None] + np.arange(size)
+    return call.transposed(rows(call, x, places, along), order)
+
+
+@aten("as_strided", "as_strided_copy")
+def as_strided(
+    call: Call, x: Any, size: Sequence[Any], strides: Sequence[Any], offset: Any = None
+) -> Any:
+    """The elements at places in memory."""
+    return rows(call, flat(call, x), in_memory(call, x, size, strides, offset), 0)
+
+
+def in_memory(
+    call: Call, x: Any, size: Sequence[Any], strides: Sequence[Any], offset: Any
+) -> Array:
+    """The places of the elements of a view, in a tensor that is as in memory."""
+    base = call.node.args[0].meta["val"]
+    is_plain = base.is_contiguous() and base.storage_offset() == 0
+    call.require(is_plain, "the tensor must be contiguous: use slices and reshape")
+    places = np.full([*map(int, size)], offset or 0)
+    for stride, numbers in zip(strides, np.indices(places.shape), strict=True):
+        places += stride * numbers
+    inside = bool((places < prod(shape_of(x))).all())
+    call.require(inside, "there are places outside of the tensor")
+    return places
+
+
+# ---- Diagonals ----
+
+
+@aten("diagonal", "diagonal_copy")
+def diagonal(
+    call: Call, x: Any, offset: int = 0, first: int = 0, second: int = 1
+) -> Any:
+    """A diagonal of matrices, as a last axis: elements at equal distances."""
+    last = move_axes(call, x, [first, second], [-2, -1])
+    *outer, height, width = shape_of(last)
+    count = call.result_shape[-1]
+    rows_flat = call.reshaped(last, [*outer, height * width], "rows")
+    begin = offset if offset > 0 else -offset * width
+    end = begin + (count - 1) * (width + 1) + 1
+    return section(call, rows_flat, len(outer), begin, end, width + 1)
+
+
+@aten("linalg_diagonal")
+def last_diagonal(
+    call: Call, x: Any, offset: int = 0, first: int = -2, second: int = -1
+) -> Any:
+    """The same, of the last axes."""
+    return diagonal(call, x, offset, first, second)
+
+
+def on_diagonal(call: Call, row: Any, other: Any, shape: Shape, offset: int) -> Any:
+    """Matrices with a row on a diagonal, and something else elsewhere."""
+    *outer, height, width = shape
+    before = max(-offset, 0)
+    after = height - before - shape_of(row)[-1]
+    rank = len(shape)
+    column = call("unsqueeze", row, hint="column", axes=[rank - 1])
+    if before or after:
+        sides = [*[(0, 0)] * len(outer), (before, after), (0, 0)]
+        column = call("pad", column, hint="column", padding=sides)
+    mask = np.eye(int(height), int(width), offset, bool)
+    inside = mask.reshape([*[1] * len(outer), *mask.shape])
+    return call("select", inside, column, other)
+
+
+@aten("diag_embed")
+def diag_embed(
+    call: Call, x: Any, offset: int = 0, first: int = -2, second: int = -1
+) -> Any:
+    """Matrices with a diagonal, and zeros elsewhere."""
+    *outer, count = shape_of(x)
+    extent = count + abs(offset)
+    made = on_diagonal(call, x, 0.0, (*outer, extent, extent), offset)
+    return move_axes(call, made, [-2, -1], [first, second])
+
+
+@aten("diag")
+def diag(call: Call, x: Any, offset: int = 0) -> Any:
+    """The diagonal of a matrix, or the matrix of a diagonal."""
+    return (diag_embed if len(shape_of(x)) == 1 else diagonal)(call, x, offset)
+
+
+@aten("diagflat")
+def diagflat(call: Call, x: Any, offset: int = 0) -> Any:
+    """The matrix of a diagonal with all elements."""
+    return diag_embed(call, flat(call, x), offset)
+
+
+@aten("trace")
+def trace(call: Call, x: Any) -> Any:
+    """The sum of a diagonal."""
+    width = shape_of(x)[1]
+    end = (min(shape_of(x)) - 1) * (width + 1) + 1
+    elements = section(call, flat(call, x), 0, 0, end, width + 1)
+    return call("squeeze", call("sum_reduce", elements, axes=[0]), axes=[0])
+
+
+# ---- Several tensors ----
+
+
+@aten("cat", "concat", "concatenate")
+def concat(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
+    """One after the other along an axis; some may have no elements."""
+    dtype = call.result_dtype
+    parts = [call.typed(x, dtype) for x in tensors if 0 not in shape_of(x)]
+    along = call.axis(axis, len(call.result_shape))
+    return parts[0] if len(parts) == 1 else call("concat", parts, axis=along)
+
+
+@aten("stack")
+def stack(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
+    """Along a new axis."""
+    parts = [call.typed(x, call.result_dtype) for x in tensors]
+    return call("stack", parts, axis=call.axis(axis, len(call.result_shape)))
+
+
+# How many axes there are at least, and where the tensors follow each other.
+_SIDES = {"hstack": (1, 1), "vstack": (2, 0), "row_stack": (2, 0), "dstack": (3, 2)}
+
+
+@aten(*_SIDES)
+def stack_sides(call: Call, tensors: Sequence[Any]) -> Any:
+    """Beside each other, below or behind: what lacks axes gets them first."""
+    least, axis = _SIDES[call.packet]
+    parts = [_at_least(call, x, least) for x in tensors]
+    return concat(call, parts, min(axis, len(shape_of(parts[0])) - 1))
+
+
+def _at_least(call: Call, x: Any, rank: int) -> Any:
+    """With as many axes: a row is the second one of three."""
+    shape = shape_of(x)
+    if len(shape) >= rank:
+        return x
+    made = (
+        [*shape, 1] if len(shape) == 2 else [*[1] * (min(rank, 2) - len(shape)), *shape]
+    )
+    return _at_least(call, call.reshaped(x, made), rank)
+
+
+@aten("column_stack")
+def column_stack(call: Call, tensors: Sequence[Any]) -> Any:
+    """Beside each other: rows are columns."""
+    columns = [
+        x if len(shape_of(x)) > 1 else call.reshaped(x, [prod(shape_of(x)), 1])
+        for x in tensors
+    ]
+    return concat(call, columns, 1)
+
+
+@aten("block_diag")
+def block_diag(call: Call, tensors: Sequence[Any]) -> Any:
+    """Matrices along a diagonal, among zeros."""
+    width, begin = call.result_shape[1], 0
+    parts = []
+    for x in tensors:
+        block = call.of_rank(call.typed(x, call.result_dtype), 2)
+        own = shape_of(block)[1]
+        sides = [(0, 0), (begin, width - begin - own)]
+        parts.append(call("pad", block, hint="block", padding=sides))
+        begin += own
+    return call("concat", parts, axis=0)
+
+
+# ---- Borders ----
+
+
+@aten("constant_pad_nd")
+def constant_pad(call: Call, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
+    """A border of a number."""
+    return pad(call, x, pads, "constant", value)
+
+
+@aten(
+    "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d",
+    "replication_pad2d", "replication_pad3d", "_pad_circular",
+)  # fmt: skip
+def repeated_pad(call: Call, x: Any, pads: Sequence[Any]) -> Any:
+    """A border of what is inside."""
+    names = {"_": "circular", "reflection": "reflect", "replication": "replicate"}
+    return pad(call, x, pads, names[call.packet.split("_pad")[0] or "_"])
+
+
+@aten("pad")
+def pad(
+    call: Call, x: Any, pads: Sequence[Any], mode: str = "constant", value: Any = None
+) -> Any:
+    """A border along the last axes, whose sides are given from the last one; a negative
+    side is cut off.
+    """
+    rank = len(shape_of(x))
+    sides = [(0, 0)] * rank
+    for i in range(len(pads) // 2):
+        sides[rank - 1 - i] = pads[2 * i], pads[2 * i + 1]
+    for axis, (before, after) in enumerate(sides):
+        end = shape_of(x)[axis] + min(after, 0)
+        x = section(call, x, axis, -min(before, 0), end)
+    padding = [(max(before, 0), max(after, 0)) for before, after in sides]
+    if mode == "circular":
+        return _wrapped(call, x, padding)
+    number = float(converted(value or 0.0, "scalar"))
+    is_needed = any(map(any, padding))
+    settings: dict[str, Any] = {"border": mode, "value": number}
+    return call("pad", x, padding=padding, **settings) if is_needed else x
+
+
+def _wrapped(call: Call, x: Any, padding: Sequence[tuple[Any, Any]]) -> Any:
+    """With what is at the other end on each side."""
+    for axis, (before, after) in enumerate(padding):
+        extent = shape_of(x)[axis]
+        ends = [(extent - before, extent), (0, extent), (0, after)]
+        parts = [section(call, x, axis, *end) for end in ends if end[0] != end[1]]
+        x = call("concat", parts, axis=axis) if len(parts) > 1 else x
+    return x

@@ -34,7 +34,9 @@ def _taken(x: Any, indices: Any, axis: int) -> Any:
 
 
 @expansion("tract_core_gather_elements")
-def gather_elements(step: Step, x: Any, indices: Any, axis: int) -> Any:
+def gather_elements(
+    step: Step, x: Any, indices: Any, axis: int, *, from_end: bool = True
+) -> Any:
     """The element of a row that an index names. Only as many rows as there are indices
     are read.
     """
@@ -59,17 +61,26 @@ def gather_elements(step: Step, x: Any, indices: Any, axis: int) -> Any:
         step("unsqueeze", last, hint="wide", axes=[along]),
         _scalars(step, step("unsqueeze", indices, hint="indices", axes=[rank])),
         step.positions(extent, rank, rank + 1),
-        extent=float(extent),
+        extent=float(extent) if from_end else 0.0,
         axis=rank,
     )
 
 
 @expansion("tract_core_scatter_elements")
 def scatter_elements(
-    step: Step, x: Any, indices: Any, updates: Any, axis: int, reduction: str
+    step: Step,
+    x: Any,
+    indices: Any,
+    updates: Any,
+    axis: int,
+    reduction: str,
+    *,
+    from_end: bool = True,
 ) -> Any:
     """Updates in place of the elements that their indices name, or added to them."""
-    name = _put(step, reduction, "put", "put_sums")
+    # One update may be for all indices, which may be equal then.
+    is_one = reduction == "none" and not shape_of(updates)
+    name = _put(step, reduction, "put_one" if is_one else "put", "put_sums")
     shape, given = shape_of(x), shape_of(indices)
     rank = len(shape)
     along = step.axis(axis, rank)
@@ -78,9 +89,10 @@ def scatter_elements(
         for a, (n, made) in enumerate(zip(given, shape, strict=False))
     )
     step.require(fits, f"indices of shape {list(given)} are not in {list(shape)}")
-    step.require(shape_of(updates) == given, "there must be an update for each index")
+    for_each = is_one or shape_of(updates) == given
+    step.require(for_each, "there must be an update for each index")
     extent, order = shape[along], _moved_last(along, rank)
-    if is_known(indices) and reduction == "none":
+    if is_known(indices) and reduction == "none" and not is_one:
         places = np.sort(np.mod(np.asarray(indices), extent), along)
         _refuse_repeated(step, np.diff(places, axis=along).all())
     wide = [n if a == along else shape[a] for a, n in enumerate(given)]
@@ -96,9 +108,9 @@ def scatter_elements(
         name,
         x,
         rows(_scalars(step, indices), -float(extent) - 1.0),
-        rows(updates, 0.0),
+        updates if is_one else rows(updates, 0.0),
         step.positions(extent, along, rank + 1),
-        extent=float(extent),
+        extent=float(extent) if from_end else 0.0,
         axis=rank,
     )
 
@@ -128,19 +140,36 @@ def scatter_blocks(
     step: Step, x: Any, indices: Any, updates: Any, reduction: str
 ) -> Any:
     """Updates in place of the blocks at positions in the first axes, or added to them."""
+    depth = shape_of(indices)[-1]
+    number = _block_numbers(step, indices, shape_of(x)[:depth])
+    return put_blocks(step, x, number, updates, depth, reduction)
+
+
+def put_blocks(
+    step: Step,
+    x: Any,
+    number: Any,
+    updates: Any,
+    depth: int,
+    reduction: str,
+    *,
+    from_end: bool = True,
+) -> Any:
+    """Updates in place of the blocks with some numbers, counted in so many first axes, or
+    added to them.
+    """
     name = _put(step, reduction, "put_rows", "put_row_sums")
-    shape, (*outer, depth) = shape_of(x), shape_of(indices)
-    total, size, count = prod(shape[:depth]), prod(shape[depth:]), prod(outer)
-    number = _block_numbers(step, indices, shape[:depth])
+    shape, count = shape_of(x), prod(shape_of(number))
+    total, size = prod(shape[:depth]), prod(shape[depth:])
     if is_known(number) and reduction == "none":
         _refuse_repeated(step, np.diff(np.sort(np.ravel(number))).all())
     made = step.expand(
         name,
         step.reshaped(x, [total, size], "blocks"),
-        step.reshaped(number, [1, count], "row"),
+        step.reshaped(_scalars(step, number), [1, count], "row"),
         step.reshaped(updates, [count, size], "updates"),
         step.positions(total, 0, 2),
-        extent=float(total),
+        extent=float(total) if from_end else 0.0,
     )
     return step.reshaped(made, shape)
 

@@ -102,10 +102,17 @@ def triangle(step: Step, x: Any, k: int, upper: bool) -> Any:
     """
     shape = shape_of(x)
     step.require(len(shape) >= 2, "the operand must have rank 2 at least")
-    rows, columns = np.indices(shape[-2:])
-    inside = columns - rows >= k if upper else columns - rows <= k
+    rank, is_inside = len(shape), "ge" if upper else "le"
+    if has_symbols(shape[-2:]):
+        rows, columns = (
+            step.positions(shape[a], a, rank) for a in (rank - 2, rank - 1)
+        )
+    else:
+        indices = np.indices(shape[-2:])
+        rows, columns = indices.reshape(2, *(1,) * (rank - 2), *shape[-2:])
+    diagonal = step("sub", columns, rows, hint="diagonal")
+    mask = step(is_inside, diagonal, k, hint="mask")
     zero = {"scalar": 0.0, "integer": 0, "logical": False}[dtype_of(x)]
-    mask = inside.reshape((1,) * (len(shape) - 2) + inside.shape)
     return step("select", mask, x, zero)
 
 
