@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.errors import UsageError
+from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.storage.files import PathLike
 
@@ -26,16 +27,22 @@ class Drawn(NamedTuple):
 
     Attributes:
         shape: the shape of the input.
-        kept: the share of elements that are kept; these are 1 / kept, others 0.
+        kept: the share of elements that are kept.
+        value: what these are; others are 0.
     """
 
     shape: Shape
     kept: float
+    value: float
 
-    def draw(self, random: np.random.Generator) -> Array:
-        """Other numbers at every call."""
-        keeps = random.random(self.shape) < self.kept
-        return np.where(keeps, np.float32(1.0 / self.kept), np.float32(0.0))
+    def draw(
+        self, random: np.random.Generator, extents: Mapping[str, int] | None = None
+    ) -> Array:
+        """Other numbers at every call, for some numbers of the symbols in the shape."""
+        given: Sequence[Any] = self.shape
+        shape = [n.at(extents or {}) if isinstance(n, Extent) else n for n in given]
+        keeps = random.random(shape) < self.kept
+        return np.where(keeps, np.float32(self.value), np.float32(0.0))
 
 
 @dataclass(frozen=True)
@@ -79,10 +86,19 @@ class TorchModel:
             if variable in gradients
         }
 
-    def draw(self, random: np.random.Generator | None = None) -> dict[str, Array]:
-        """Values for the inputs that stand for random numbers, by name."""
+    def draw(
+        self,
+        random: np.random.Generator | None = None,
+        extents: Mapping[str, int] | None = None,
+    ) -> dict[str, Array]:
+        """Values for the inputs that stand for random numbers, by name.
+
+        Args:
+            random: where they are drawn from.
+            extents: the numbers of the symbols that shapes have.
+        """
         generator = random or np.random.default_rng()
-        return {name: drawn.draw(generator) for name, drawn in self.random.items()}
+        return {n: drawn.draw(generator, extents) for n, drawn in self.random.items()}
 
 
 def from_torch(

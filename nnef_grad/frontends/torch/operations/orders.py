@@ -1,3 +1,207 @@
-"""What sorts: the largest, the smallest, in order."""
+"""What sorts: the largest, the smallest, in order.
+
+The rank of an element is the number of those before it, which all pairs are compared for:
+
+    [.., i, j, ..]   whether element j is before element i, in the place of the axis
+    [.., i, k, ..]   whether element i has rank k
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+
+from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.operations.reductions import axes_of, whole, without
+from nnef_grad.frontends.tract.operations.selection import largest
+from nnef_grad.frontends.values import dtype_of, shape_of
+
+# There is a comparison for each pair of elements.
+MOST = 1024
+
+
+@aten("topk")
+def top(
+    call: Call, x: Any, count: int, axis: int = -1, is_largest: bool = True, *_: Any
+) -> Sequence[Any]:
+    """The largest or the smallest elements, in order, and their indices."""
+    if not shape_of(x):
+        return x, 0
+    (x,) = call.scalars(x)
+    values, indices = largest(call, x, count, axes_of(call, x, axis)[0], is_largest)
+    return whole(call, values, call.result_dtype), indices
+
+
+def ranked(
+    call: Call, x: Any, axis: int, ranks: Sequence[int], *, is_descending: bool = False
+) -> tuple[Any, Any]:
+    """The elements with some ranks along an axis, and their indices; of equal ones the
+    first has the lower rank.
+    """
+    dtype = dtype_of(x)
+    (x,) = call.scalars(x)
+    shape = shape_of(x)
+    rank, extent = len(shape), shape[axis]
+    is_small = isinstance(extent, int) and extent <= MOST
+    call.require(is_small, f"at most {MOST} elements are sorted: take topk of them")
+
+    key = call("neg", x, hint="key") if is_descending else x
+    own, other = (
+        call("unsqueeze", key, hint=hint, axes=[place])
+        for hint, place in (("own", axis + 1), ("other", axis))
+    )
+    values = call("unsqueeze", x, hint="wide", axes=[axis + 1]) if key is not x else own
+    numbers, others = (
+        call.positions(extent, place, rank + 1) for place in (axis, axis + 1)
+    )
+    is_earlier = call("lt", others, numbers, hint="is_earlier")
+    wanted = np.reshape(np.array(ranks, float), [-1, *(1,) * (rank - axis - 1)])
+    places = call.of_rank(wanted, rank + 1)
+    hit = call.expand("has_rank", own, other, is_earlier, places, axis=axis + 1)
+
+    def chosen(choices: Any, hint: str) -> Any:
+        taken = call("select", hit, choices, 0.0, hint="taken")
+        sums = call("sum_reduce", taken, hint="sums", axes=[axis])
+        return call("squeeze", sums, hint=hint, axes=[axis])
+
+    taken = whole(call, chosen(values, "values"), dtype)
+    return taken, whole(call, chosen(numbers, "indices"))
+
+
+@aten("sort")
+def in_order(
+    call: Call, x: Any, axis: int = -1, is_descending: bool = False
+) -> Sequence[Any]:
+    """All elements along an axis in order, and their indices."""
+    if not shape_of(x):
+        return x, 0
+    (along,) = axes_of(call, x, axis)
+    ranks = range(shape_of(x)[along])
+    return ranked(call, x, along, ranks, is_descending=is_descending)
+
+
+@aten("sort.stable")
+def in_stable_order(
+    call: Call, x: Any, is_stable: bool | None, axis: int = -1, falls: bool = False
+) -> Sequence[Any]:
+    """The same: equal elements keep their order."""
+    return in_order(call, x, axis, falls)
+
+
+@aten("argsort")
+def order(call: Call, x: Any, axis: int = -1, is_descending: bool = False) -> Any:
+    """The indices of elements in order."""
+    return in_order(call, x, axis, is_descending)[1]
+
+
+@aten("argsort.stable")
+def stable_order(
+    call: Call, x: Any, is_stable: bool, axis: int = -1, is_descending: bool = False
+) -> Any:
+    """The same: equal elements keep their order."""
+    return in_order(call, x, axis, is_descending)[1]
+
+
+@aten("msort")
+def rows_in_order(call: Call, x: Any) -> Any:
+    """The elements along the first axis in order."""
+    return in_order(call, x, 0)[0]
+
+
+@aten("kthvalue")
+def kth(
+    call: Call, x: Any, k: int, axis: int = -1, is_kept: bool = False
+) -> Sequence[Any]:
+    """The k-th smallest element along an axis, and its index."""
+    if not shape_of(x):
+        return x, 0
+    along = axes_of(call, x, axis)
+    found = ranked(call, x, along[0], [k - 1])
+    return [without(call, y, along, is_kept) for y in found]
+
+
+@aten("median.dim")
+def median(call: Call, x: Any, axis: int = -1, is_kept: bool = False) -> Sequence[Any]:
+    """The lower one of the middle elements along an axis, and its index."""
+    extent = shape_of(x)[axis] if shape_of(x) else 1
+    return kth(call, x, (extent + 1) // 2, axis, is_kept)
+
+
+@aten("median")
+def median_of_all(call: Call, x: Any) -> Any:
+    """The lower one of the middle elements; equal ones share the gradient."""
+    if not shape_of(x):
+        return x
+    (row,) = call.scalars(call.reshaped(x, [prod(shape_of(x))], "row"))
+    middle = call.stopped(median(call, row, 0, is_kept=True)[0])
+    return call.expand("mean_of_equals", row, middle)
+
+
+@aten("quantile", "quantile.scalar")
+def quantile(
+    call: Call,
+    x: Any,
+    q: Any,
+    axis: int | None = None,
+    is_kept: bool = False,
+    interpolation: str = "linear",
+) -> Any:
+    """What a share of the elements is below of, between the two that are next to it."""
+    shape = shape_of(x)
+    shares = np.asarray(call.known(q, "q"), float)
+    row = x if axis is not None else call.reshaped(x, [prod(shape)], "row")
+    (along,) = axes_of(call, row, axis or 0)
+    last = shape_of(row)[along] - 1
+    low, high, part = _between(shares.reshape(-1) * last, interpolation)
+    own = [1] * along + [-1] + [1] * (len(shape_of(row)) - along - 1)
+    lower, _ = ranked(call, row, along, low)
+    if np.any(part):
+        upper, _ = ranked(call, row, along, high)
+        lower = call.expand("between", lower, upper, np.reshape(part, own))
+    if shares.ndim:
+        order = [along, *(a for a in range(len(own)) if a != along)]
+        first = call.transposed(lower, order, "shares")
+        kept = [1] * len(shape) if axis is None else [
+            1 if a == along else n for a, n in enumerate(shape)
+        ]  # fmt: skip
+        rest = kept if is_kept else [] if axis is None else shape_of(first)[1:]
+        return call.reshaped(first, [len(low), *rest])
+    if axis is None:
+        return call.reshaped(lower, [1] * len(shape) if is_kept else [])
+    return without(call, lower, [along], is_kept)
+
+
+def _between(places: Any, interpolation: str) -> tuple[list[int], list[int], Any]:
+    """The ranks below and above places, and where between these the places are."""
+    low, high = np.floor(places), np.ceil(places)
+    if interpolation == "nearest":
+        low = np.round(places)
+    if interpolation == "higher":
+        low = high
+    parts = {"linear": places - low, "midpoint": 0.5 * (high - low)}
+    part = parts.get(interpolation, np.zeros_like(low))
+    return low.astype(int).tolist(), high.astype(int).tolist(), part
+
+
+@aten("histc")
+def histogram(
+    call: Call, x: Any, bins: int = 100, low: float = 0, high: float = 0
+) -> Any:
+    """How many elements are in each of some bins of one size."""
+    call.require(low < high, "give min and max: they must not depend on the inputs")
+    row = call.reshaped(x, [1, prod(shape_of(x))], "row")
+    numbers = np.arange(float(bins)).reshape(bins, 1)
+    settings = {"low": float(low), "high": float(high), "bins": float(bins)}
+    return call.expand("counts", *call.scalars(row, numbers), **settings)
+
+
+@aten("bincount", "_unique2", "unique_consecutive", "unique_dim")
+def counts_of_values(call: Call, *_: Any) -> NoReturn:
+    """What has an extent that is not known."""
+    call.refuse(
+        "its extent depends on the values of tensors: for counts of known classes sum "
+        "one_hot(x, classes)"
+    )

@@ -1,3 +1,79 @@
-"""What is drawn: dropout."""
+"""What is drawn: dropout. What is kept is an input of the graph."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import Any, NoReturn
+
+from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.model import Drawn
+from nnef_grad.frontends.values import shape_of
+
+# The least value of selu, negated: what alpha dropout puts in the place of an element.
+_ALPHA = 1.7580993408473766
+
+
+def kept(call: Call, shape: Sequence[Any], share: float, value: float) -> Any:
+    """An input for what is kept: `value` for a share of the elements, and 0 for others."""
+    made = call.reading.input(f"{call.hint}_kept", "scalar", shape)
+    call.reading.drawn[made] = Drawn(tuple(shape), share, value)
+    return made
+
+
+@aten("dropout", "feature_dropout")
+def dropout(call: Call, x: Any, p: float, is_training: bool) -> Any:
+    """Each element, or each channel of each item of the batch, times 0 or 1 / (1 - p)."""
+    if not is_training or p == 0:
+        return x
+    if p == 1:
+        return call("mul", x, 0.0)
+    return call("mul", x, kept(call, _shape(call, x), 1.0 - p, 1.0 / (1.0 - p)))
+
+
+@aten("native_dropout")
+def native_dropout(call: Call, x: Any, p: float, is_training: bool | None) -> list[Any]:
+    """The same, and what is kept."""
+    if is_training is False or p in (0, 1):
+        every = call.broadcast(is_training is False or p == 0, shape_of(x))
+        return [dropout(call, x, p, is_training is not False), every]
+    mask = kept(call, shape_of(x), 1.0 - p, 1.0 / (1.0 - p))
+    return [call("mul", x, mask), call("gt", mask, 0.0, hint="is_kept")]
+
+
+@aten("alpha_dropout", "feature_alpha_dropout")
+def alpha_dropout(call: Call, x: Any, p: float, is_training: bool) -> Any:
+    """Elements or channels, or the least value of selu in their place, scaled and moved so
+    that mean and variance stay.
+    """
+    if not is_training or p == 0:
+        return x
+    if p == 1:
+        return call("mul", x, 0.0)
+    mask = kept(call, _shape(call, x), 1.0 - p, 1.0)
+    scale = 1.0 / sqrt((_ALPHA**2 * p + 1.0) * (1.0 - p))
+    return call.expand("self_normalizing", x, mask, _ALPHA, scale=scale, p=p)
+
+
+def _shape(call: Call, x: Any) -> Sequence[Any]:
+    """The shape of what is kept: features are dropped as a whole."""
+    shape = shape_of(x)
+    if "feature" not in call.name:
+        return shape
+    return [*shape[:2], *(1 for _ in shape[2:])]
+
+
+@aten("bernoulli.p")
+def bernoulli(call: Call, x: Any, p: float = 0.5) -> Any:
+    """Ones with a probability that is known, and zeros."""
+    return kept(call, shape_of(x), p, 1.0)
+
+
+@aten(
+    "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial",
+    "normal", "normal_functional", "poisson", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "random", "randperm", "uniform",
+)  # fmt: skip
+def drawn(call: Call, *_: Any) -> NoReturn:
+    """What is drawn inside of a module."""
+    call.refuse("what is random is drawn inside of the module: make it an input")

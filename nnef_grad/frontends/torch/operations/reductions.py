@@ -11,7 +11,7 @@ import numpy as np
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.tract.operations.reductions import product as product_along
 from nnef_grad.frontends.tract.operations.selection import largest
-from nnef_grad.frontends.values import dtype_of, shape_of
+from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 
 # Between more rows than these PyTorch finds distances by a product of matrices.
 FEW = 25
@@ -45,6 +45,12 @@ def _of_result(call: Call, x: Any) -> Any:
     return call.typed(x, "integer") if is_truncated else call.typed(x, "scalar")
 
 
+def whole(call: Call, x: Any, dtype: str = "integer") -> Any:
+    """A whole number that was computed in scalars as an integer, if it should be one."""
+    is_other = not is_known(x) and (dtype_of(x), dtype) == ("scalar", "integer")
+    return call("cast", x, dtype="integer") if is_other else x
+
+
 # ---- Sums, means and products ----
 
 
@@ -52,7 +58,8 @@ def _of_result(call: Call, x: Any) -> Any:
 def total(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> Any:
     """The sum along axes, or of all."""
     x = _of_result(call, x)
-    return reduced(call, "sum_reduce", x, axes_of(call, x, axes), is_kept)
+    made = reduced(call, "sum_reduce", x, axes_of(call, x, axes), is_kept)
+    return whole(call, made, call.result_dtype)
 
 
 @aten("mean.dim")
@@ -100,14 +107,15 @@ def product(call: Call, x: Any, axis: int, is_kept: bool = False) -> Any:
     """The product along an axis."""
     (x,) = call.scalars(_of_result(call, x))
     along = axes_of(call, x, axis)
-    return without(call, product_along(call, x, along), along, is_kept)
+    made = without(call, product_along(call, x, along), along, is_kept)
+    return whole(call, made, call.result_dtype)
 
 
 @aten("count_nonzero")
 def count(call: Call, x: Any, axes: Any = None) -> Any:
     """How many elements are not zero."""
     (ones,) = call.scalars(call.typed(x, "logical"))
-    return reduced(call, "sum_reduce", ones, axes_of(call, x, axes))
+    return whole(call, reduced(call, "sum_reduce", ones, axes_of(call, x, axes)))
 
 
 # ---- Extrema: equal ones share the gradient, unless there is an index ----
@@ -146,7 +154,8 @@ def extremum_along(
     (x,) = call.scalars(x)
     along = axes_of(call, x, axis)
     found = largest(call, x, 1, along[0], "max" in call.name)
-    return [without(call, y, along, is_kept) for y in found]
+    values, indices = (without(call, y, along, is_kept) for y in found)
+    return whole(call, values, call.result_dtype), indices
 
 
 @aten("argmax", "argmin")
@@ -348,9 +357,13 @@ def cosine_similarity(
 def log_of_sum(call: Call, x: Any, axes: Any, is_kept: bool = False) -> Any:
     """log(sum(exp(x))), without overflow."""
     (x,) = call.scalars(x)
-    along = axes_of(call, x, axes)
-    made = call.expand("log_sum_exp", x, _peak(call, x, along), axes=along)
-    return without(call, made, along, is_kept)
+    return log_sum(call, x, axes_of(call, x, axes), is_kept)
+
+
+def log_sum(call: Call, x: Any, axes: list[int], is_kept: bool = False) -> Any:
+    """The same along axes that are known."""
+    made = call.expand("log_sum_exp", x, _peak(call, x, axes), axes=axes)
+    return without(call, made, axes, is_kept)
 
 
 def _peak(call: Call, x: Any, axes: list[int]) -> Any:
