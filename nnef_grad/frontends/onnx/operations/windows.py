@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.onnx.operations.shapes import sides
+from nnef_grad.frontends.tract.operations import windows as expansion
 from nnef_grad.frontends.values import shape_of
 
 Pair = tuple[int, int]
@@ -159,28 +157,13 @@ def _rounded_up(axis: Axis, is_apart: bool) -> Pair:
 
 @onnx_op("Col2Im")
 def sum_of_blocks(node: Node, x: Any, *_: Any) -> Any:
-    """Sums of blocks at their places: each element of a block has a filter of its own,
-    with a one at its place.
-    """
+    """Sums of blocks at their places."""
     image, block = node.items("image_shape", 1), node.items("block_shape", 2)
     ones = [1] * len(block)
-    strides, dilations = (node.get(name, ones) for name in ("strides", "dilations"))
-    pads = sides(node.get("pads", [0, 0] * len(block)))
-    columns = zip(image, block, strides, dilations, pads, strict=True)
-    counts = [
-        (n + sum(pad) - dilation * (size - 1) - 1) // stride + 1
-        for n, size, stride, dilation, pad in columns
-    ]
-    size, batch = prod(block), shape_of(x)[0]
-    channels = shape_of(x)[1] // size
-    made = node(
-        "deconv",
-        node.reshaped(x, [batch * channels, size, *counts], "columns"),
-        np.eye(size).reshape(size, 1, *block),
-        hint="sums",
-        stride=strides,
-        dilation=dilations,
-        padding=pads,
-        output_shape=[batch * channels, 1, *image],
+    return expansion.sum_of_blocks(
+        node,
+        *(x, image, block),
+        padding=sides(node.get("pads", [0, 0] * len(block))),
+        stride=node.get("strides", ones),
+        dilation=node.get("dilations", ones),
     )
-    return node.reshaped(made, [batch, channels, *image])

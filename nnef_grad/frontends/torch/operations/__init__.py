@@ -5,6 +5,7 @@ functions.
 from nnef_grad.frontends.torch.operations import (
     activations,
     attention,
+    borders,
     comparisons,
     control,
     creation,
@@ -29,6 +30,7 @@ from nnef_grad.frontends.torch.operations import (
 __all__ = [
     "activations",
     "attention",
+    "borders",
     "comparisons",
     "control",
     "creation",

@@ -2,17 +2,92 @@
 
 from __future__ import annotations
 
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.operations.random import kept
 from nnef_grad.frontends.tract.operations import attention as expansion
-from nnef_grad.frontends.values import dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import LARGEST, dtype_of, is_known, shape_of
 
 
-@aten("scaled_dot_product_attention", "_scaled_dot_product_attention_math")
+@aten("scaled_dot_product_attention")
 def attention(
+    call: Call,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    shares_heads: bool = False,
+) -> Any:
+    """softmax(q k^T scale + mask) v, where some weights may be dropped. A row that sees
+    nothing is zero.
+    """
+    if shares_heads:
+        k, v = (expansion.shared(call, x, shape_of(q)[-3]) for x in (k, v))
+    q, k, v = call.aligned(q, k, v)
+    rank = len(shape_of(q))
+    factor = 1.0 / sqrt(shape_of(q)[-1]) if scale is None else float(scale)
+    if is_causal:
+        call.require(mask is None, "a causal one has no mask")
+        mask = expansion.causal(call, shape_of(q)[-2], shape_of(k)[-2], rank)
+    # Infinity is known as long as the mask is as it was given.
+    sees = True if mask is None or is_causal else _sees(call, mask)
+    given = False if mask is None else call.of_rank(mask, rank)
+    weights = expansion.weights(call, q, k, given, factor)
+    if dropout == 1.0:
+        weights = call("mul", weights, 0.0, hint="dropped")
+    elif dropout:
+        share = 1.0 - dropout
+        mask_of_weights = kept(call, shape_of(weights), share, 1.0 / share)
+        weights = call("mul", weights, mask_of_weights, hint="dropped")
+    made = call("matmul", weights, v)
+    return made if sees is True else call("select", call.of_rank(sees, rank), made, 0.0)
+
+
+def _sees(call: Call, mask: Any) -> Any:
+    """Which rows see anything; True if all do. Numbers are added: a row that has nothing
+    but negative infinity sees nothing. The largest number stands for it in a graph.
+    """
+    last = len(shape_of(mask)) - 1
+    is_logical = dtype_of(mask) == "logical"
+    if is_known(mask):
+        array = np.asarray(mask) if is_logical else np.asarray(mask) > -inf
+        sees = array.any(axis=last, keepdims=True)
+        return True if sees.all() else sees
+    if is_logical:
+        return call("any_reduce", mask, hint="sees", axes=[last])
+    if not _has_infinity(call):
+        return True
+    most = call("max_reduce", mask, hint="most", axes=[last])
+    return call("gt", most, -LARGEST, hint="sees")
+
+
+def _has_infinity(call: Call) -> bool:
+    """Whether negative infinity is written where the mask is computed."""
+    found, rest = set[Any](), [call.node.args[3] if len(call.node.args) > 3 else None]
+    rest += [call.node.kwargs.get(name) for name in ("attn_mask", "attn_bias")]
+    while rest:
+        node = rest.pop()
+        if node is None or node in found:
+            continue
+        found.add(node)
+        rest += node.all_input_nodes
+        if any(x == -inf for x in node.args if isinstance(x, float)):
+            return True
+    return False
+
+
+# ---- Those that are for one kind of machine ----
+
+
+@aten("_scaled_dot_product_attention_math")
+def attention_of_all(
     call: Call,
     q: Any,
     k: Any,
@@ -20,20 +95,32 @@ def attention(
     mask: Any,
     dropout: float,
     is_causal: bool,
+    dropout_mask: Any,
     *settings: Any,
 ) -> Any:
-    """softmax(q k^T scale + mask) v. A row that may see nothing is zero."""
-    call.require(dropout == 0.0, "dropout of attention is not supported: set it to 0")
-    scale = next((s for s in settings if isinstance(s, float)), 0.0)
-    made = expansion.attention(
-        call, q, k, v, False if mask is None else mask, scale, "", "", is_causal
-    )
-    if mask is None or dtype_of(mask) != "logical":
-        return made
-    wide = call.of_rank(mask, len(shape_of(made)))
-    last = len(shape_of(wide)) - 1
-    if is_known(wide):
-        sees = np.asarray(wide).any(axis=last, keepdims=True)
-        return made if sees.all() else call("select", sees, made, 0.0)
-    sees = call("any_reduce", wide, hint="sees", axes=[last])
-    return call("select", sees, made, 0.0)
+    """The same; the weights are not returned."""
+    call.require(dropout_mask is None, "a mask for dropout is not supported")
+    made = attention(call, q, k, v, mask, dropout, is_causal, *settings)
+    return _alone(call, made)
+
+
+@aten("_scaled_dot_product_flash_attention_for_cpu")
+def attention_of_processors(
+    call: Call,
+    q: Any,
+    k: Any,
+    v: Any,
+    dropout: float,
+    is_causal: bool,
+    mask: Any,
+    scale: float | None,
+) -> Any:
+    """The same."""
+    return _alone(call, attention(call, q, k, v, mask, dropout, is_causal, scale))
+
+
+def _alone(call: Call, made: Any) -> list[Any]:
+    """A first result, if there is no need of others."""
+    others = range(1, len(call.fake))
+    call.require(not any(map(call.uses, others)), "only the first result can be used")
+    return [made, *(None for _ in others)]

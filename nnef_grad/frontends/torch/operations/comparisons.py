@@ -75,14 +75,6 @@ def kind(call: Call, x: Any) -> Any:
     return call.expand(_KINDS[call.packet], *call.scalars(x))
 
 
-@aten("isclose")
-def close(call: Call, x: Any, y: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
-    """Whether |x - y| <= atol + rtol |y|, or both are equal."""
-    operands = call.aligned(*call.scalars(x, y))
-    name = "is_close_or_no_number" if equal_nan else "is_close"
-    return call.expand(name, *operands, rtol=rtol, atol=atol)
-
-
 # ---- Choices ----
 
 

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.reductions import axes_of, without
+from nnef_grad.frontends.torch.operations.reductions import axes_of, whole, without
 from nnef_grad.frontends.tract.operations.selection import largest
-from nnef_grad.frontends.values import shape_of
+from nnef_grad.frontends.values import dtype_of, shape_of
 
 # There is a comparison for each pair of elements.
 MOST = 1024
@@ -31,7 +31,8 @@ def top(
     if not shape_of(x):
         return x, 0
     (x,) = call.scalars(x)
-    return largest(call, x, count, axes_of(call, x, axis)[0], is_largest)  # type: ignore[no-any-return]
+    values, indices = largest(call, x, count, axes_of(call, x, axis)[0], is_largest)
+    return whole(call, values, call.result_dtype), indices
 
 
 def ranked(
@@ -40,16 +41,12 @@ def ranked(
     """The elements with some ranks along an axis, and their indices; of equal ones the
     first has the lower rank.
     """
+    dtype = dtype_of(x)
     (x,) = call.scalars(x)
     shape = shape_of(x)
     rank, extent = len(shape), shape[axis]
     is_small = isinstance(extent, int) and extent <= MOST
     call.require(is_small, f"at most {MOST} elements are sorted: take topk of them")
-
-    def along(numbers: Any, columns: int) -> Any:
-        """Known numbers for pairs, as axes in the place of the axis."""
-        made = [1] * axis + [-1, columns] + [1] * (rank - axis - 1)
-        return np.reshape(numbers, made)
 
     key = call("neg", x, hint="key") if is_descending else x
     own, other = (
@@ -57,8 +54,12 @@ def ranked(
         for hint, place in (("own", axis + 1), ("other", axis))
     )
     values = call("unsqueeze", x, hint="wide", axes=[axis + 1]) if key is not x else own
-    is_earlier = along(np.tri(extent, k=-1, dtype=bool), extent)
-    places = along(np.array(ranks, float), len(ranks))
+    numbers, others = (
+        call.positions(extent, place, rank + 1) for place in (axis, axis + 1)
+    )
+    is_earlier = call("lt", others, numbers, hint="is_earlier")
+    wanted = np.reshape(np.array(ranks, float), [-1, *(1,) * (rank - axis - 1)])
+    places = call.of_rank(wanted, rank + 1)
     hit = call.expand("has_rank", own, other, is_earlier, places, axis=axis + 1)
 
     def chosen(choices: Any, hint: str) -> Any:
@@ -66,8 +67,8 @@ def ranked(
         sums = call("sum_reduce", taken, hint="sums", axes=[axis])
         return call("squeeze", sums, hint=hint, axes=[axis])
 
-    numbers = along(np.arange(float(extent)), 1)
-    return chosen(values, "values"), chosen(numbers, "indices")
+    taken = whole(call, chosen(values, "values"), dtype)
+    return taken, whole(call, chosen(numbers, "indices"))
 
 
 @aten("sort")
@@ -90,24 +91,12 @@ def in_stable_order(
     return in_order(call, x, axis, falls)
 
 
-@aten("argsort")
-def order(call: Call, x: Any, axis: int = -1, is_descending: bool = False) -> Any:
-    """The indices of elements in order."""
-    return in_order(call, x, axis, is_descending)[1]
-
-
 @aten("argsort.stable")
 def stable_order(
     call: Call, x: Any, is_stable: bool, axis: int = -1, is_descending: bool = False
 ) -> Any:
     """The same: equal elements keep their order."""
     return in_order(call, x, axis, is_descending)[1]
-
-
-@aten("msort")
-def rows_in_order(call: Call, x: Any) -> Any:
-    """The elements along the first axis in order."""
-    return in_order(call, x, 0)[0]
 
 
 @aten("kthvalue")
@@ -191,7 +180,7 @@ def histogram(
 ) -> Any:
     """How many elements are in each of some bins of one size."""
     call.require(low < high, "give min and max: they must not depend on the inputs")
-    row = call.reshaped(call.stopped(x), [1, prod(shape_of(x))], "row")
+    row = call.reshaped(x, [1, prod(shape_of(x))], "row")
     numbers = np.arange(float(bins)).reshape(bins, 1)
     settings = {"low": float(low), "high": float(high), "bins": float(bins)}
     return call.expand("counts", *call.scalars(row, numbers), **settings)

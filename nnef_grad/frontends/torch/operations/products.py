@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from string import ascii_letters, ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from nnef_grad.frontends.torch.call import Call, aten
@@ -12,10 +13,11 @@ from nnef_grad.frontends.values import shape_of
 
 @aten("linear")
 def linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
-    """x weight^T + bias."""
-    if bias is not None and len(shape_of(x)) == 2:
+    """x weight^T + bias. A weight without rows is a column."""
+    is_layer = len(shape_of(x)) == len(shape_of(weight)) == 2
+    if bias is not None and is_layer and shape_of(bias) == shape_of(weight)[:1]:
         return call("linear", x, weight, call.of_rank(bias, 2))
-    made = matmul(call, x, weight, transposed=True)
+    made = matmul(call, x, weight, transposed=len(shape_of(weight)) == 2)
     return made if bias is None else call("add", *call.aligned(made, bias))
 
 
@@ -35,14 +37,6 @@ def matmul(call: Call, x: Any, y: Any, *, transposed: bool = False) -> Any:
     rank = len(shape_of(made))
     gone = [rank - 2] * is_row + [rank - 1] * is_column
     return call("squeeze", made, axes=gone) if gone else made
-
-
-@aten("inner")
-def inner(call: Call, x: Any, y: Any) -> Any:
-    """Products of the rows of both, which are the last axes."""
-    rows = "".join(chr(ord("a") + i) for i in range(len(shape_of(x)) - 1))
-    columns = "".join(chr(ord("k") + i) for i in range(len(shape_of(y)) - 1))
-    return contract(call, [x, y], f"{rows}z,{columns}z->{rows}{columns}")
 
 
 @aten("outer", "ger")
@@ -84,8 +78,8 @@ def tensordot(
 ) -> Any:
     """The product over some axes of both."""
     ranks = len(shape_of(x)), len(shape_of(y))
-    first = [chr(ord("a") + i) for i in range(ranks[0])]
-    second = [chr(ord("A") + i) for i in range(ranks[1])]
+    first = [*ascii_lowercase[: ranks[0]]]
+    second = [*ascii_uppercase[: ranks[1]]]
     pairs = [(i % ranks[0], j % ranks[1]) for i, j in zip(of_x, of_y, strict=True)]
     for i, j in pairs:
         second[j] = first[i]
@@ -95,21 +89,48 @@ def tensordot(
     return contract(call, [x, y], equation)
 
 
-@aten("chain_matmul", "linalg_multi_dot")
-def chain(call: Call, operands: Sequence[Any]) -> Any:
-    """The product of several matrices, from left to right."""
-    first, *others = operands
-    for other in others:
-        first = matmul(call, first, other)
-    return first
+@aten("_trilinear")
+def trilinear(
+    call: Call,
+    x: Any,
+    y: Any,
+    z: Any,
+    *axes: Any,
+) -> Any:
+    """The product of three operands with axes in common, each of which lacks some; summed
+    over some.
+    """
+    *missing, summed, _ = axes
+    rank = len(shape_of(x)) + len(missing[0])
+    terms = [_letters(rank, without) for without in missing]
+    equation = f"{','.join(terms)}->{_letters(rank, summed)}"
+    return contract(call, [x, y, z], equation)
+
+
+def _letters(rank: int, without: Sequence[int]) -> str:
+    """A letter for each axis but some."""
+    return "".join(ascii_letters[i] for i in range(rank) if i not in without)
+
+
+@aten("linalg_cross")
+def cross(call: Call, x: Any, y: Any, axis: int = -1) -> Any:
+    """The cross products of the vectors along an axis."""
+    x, y = call.aligned(x, y)
+    return call.expand("cross", x, y, axis=call.axis(axis, len(shape_of(x))))
 
 
 _REFUSED = (
-    "inverse", "linalg_inv", "linalg_inv_ex", "det", "linalg_det", "logdet", "slogdet",
+    "inverse", "linalg_inv", "det", "linalg_det", "logdet", "slogdet",
     "linalg_slogdet", "svd", "linalg_svd", "qr", "linalg_qr", "cholesky",
     "linalg_cholesky", "linalg_cholesky_ex", "linalg_solve", "linalg_solve_ex",
     "linalg_eigh", "linalg_eig", "pinverse", "linalg_pinv", "triangular_solve",
     "linalg_solve_triangular", "matrix_exp", "linalg_matrix_exp", "linalg_lstsq",
+    "_linalg_svd", "_linalg_det", "_linalg_slogdet", "_linalg_eigh", "_linalg_eigvals",
+    "_linalg_solve_ex", "linalg_eigvals", "linalg_eigvalsh", "linalg_svdvals",
+    "linalg_lu", "linalg_lu_factor", "linalg_lu_factor_ex", "_lu_with_info",
+    "linalg_matrix_rank", "linalg_cond", "cholesky_inverse", "cholesky_solve",
+    "linalg_inv_ex", "linalg_ldl_factor", "linalg_ldl_factor_ex", "lu_solve",
+    "linalg_lu_solve", "geqrf", "linalg_householder_product", "ormqr",
 )  # fmt: skip
 
 

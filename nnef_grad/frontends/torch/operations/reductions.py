@@ -11,7 +11,7 @@ import numpy as np
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.tract.operations.reductions import product as product_along
 from nnef_grad.frontends.tract.operations.selection import largest
-from nnef_grad.frontends.values import dtype_of, shape_of
+from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 
 # Between more rows than these PyTorch finds distances by a product of matrices.
 FEW = 25
@@ -45,6 +45,12 @@ def _of_result(call: Call, x: Any) -> Any:
     return call.typed(x, "integer") if is_truncated else call.typed(x, "scalar")
 
 
+def whole(call: Call, x: Any, dtype: str = "integer") -> Any:
+    """A whole number that was computed in scalars as an integer, if it should be one."""
+    is_other = not is_known(x) and (dtype_of(x), dtype) == ("scalar", "integer")
+    return call("cast", x, dtype="integer") if is_other else x
+
+
 # ---- Sums, means and products ----
 
 
@@ -52,7 +58,8 @@ def _of_result(call: Call, x: Any) -> Any:
 def total(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> Any:
     """The sum along axes, or of all."""
     x = _of_result(call, x)
-    return reduced(call, "sum_reduce", x, axes_of(call, x, axes), is_kept)
+    made = reduced(call, "sum_reduce", x, axes_of(call, x, axes), is_kept)
+    return whole(call, made, call.result_dtype)
 
 
 @aten("mean.dim")
@@ -74,21 +81,6 @@ def mean_of_all(call: Call, x: Any) -> Any:
     return mean(call, x)
 
 
-@aten("nansum", "nanmean")
-def of_numbers(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> Any:
-    """The sum or the mean of what is a number."""
-    (x,) = call.scalars(x)
-    is_number = call("eq", x, x, hint="is_number")
-    along = axes_of(call, x, axes)
-    numbers = call("select", is_number, x, 0.0, hint="numbers")
-    sums = reduced(call, "sum_reduce", numbers, along, is_kept)
-    if "nansum" in call.name:
-        return sums
-    (ones,) = call.scalars(is_number)
-    count = reduced(call, "sum_reduce", ones, along, is_kept)
-    return call("div", sums, count)
-
-
 @aten("prod")
 def product_of_all(call: Call, x: Any) -> Any:
     """The product of all elements."""
@@ -100,14 +92,8 @@ def product(call: Call, x: Any, axis: int, is_kept: bool = False) -> Any:
     """The product along an axis."""
     (x,) = call.scalars(_of_result(call, x))
     along = axes_of(call, x, axis)
-    return without(call, product_along(call, x, along), along, is_kept)
-
-
-@aten("count_nonzero")
-def count(call: Call, x: Any, axes: Any = None) -> Any:
-    """How many elements are not zero."""
-    (ones,) = call.scalars(call.typed(x, "logical"))
-    return reduced(call, "sum_reduce", ones, axes_of(call, x, axes))
+    made = without(call, product_along(call, x, along), along, is_kept)
+    return whole(call, made, call.result_dtype)
 
 
 # ---- Extrema: equal ones share the gradient, unless there is an index ----
@@ -125,15 +111,6 @@ def minimum(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> Any:
     return reduced(call, "min_reduce", x, axes_of(call, x, axes), is_kept)
 
 
-@aten("aminmax")
-def extrema(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> list[Any]:
-    """The smallest and the largest elements."""
-    along = axes_of(call, x, axes)
-    return [
-        reduced(call, f"{name}_reduce", x, along, is_kept) for name in ("min", "max")
-    ]
-
-
 @aten("max.dim", "min.dim")
 def extremum_along(
     call: Call, x: Any, axis: int, is_kept: bool = False
@@ -146,7 +123,8 @@ def extremum_along(
     (x,) = call.scalars(x)
     along = axes_of(call, x, axis)
     found = largest(call, x, 1, along[0], "max" in call.name)
-    return [without(call, y, along, is_kept) for y in found]
+    values, indices = (without(call, y, along, is_kept) for y in found)
+    return whole(call, values, call.result_dtype), indices
 
 
 @aten("argmax", "argmin")
@@ -256,24 +234,6 @@ _EXTREMA = {inf: "max_reduce", -inf: "min_reduce"}
 def frobenius_norm(call: Call, x: Any, axes: Any, is_kept: bool = False) -> Any:
     """The root of the sum of squares."""
     return vector_norm(call, x, 2, axes, is_kept)
-
-
-@aten("linalg_matrix_norm", "linalg_matrix_norm.str_ord")
-def matrix_norm(
-    call: Call, x: Any, p: Any = "fro", axes: Any = (-2, -1), is_kept: bool = False
-) -> Any:
-    """The root of the sum of squares, or the extremum of sums of sizes."""
-    rank = len(shape_of(x))
-    row, column = (call.axis(axis, rank) for axis in axes)
-    if p == "fro":
-        return norm(call, x, 2, sorted((row, column)), is_kept)
-    if p not in (1, -1, inf, -inf):
-        call.refuse(f"the norm {p} needs singular values")
-    inner, outer = (row, column) if abs(p) == 1 else (column, row)
-    sums = norm(call, x, 1, [inner], is_kept=True)
-    name = "max_reduce" if p > 0 else "min_reduce"
-    made = call(name, sums, axes=[outer])
-    return without(call, made, sorted((row, column)), is_kept)
 
 
 # ---- Distances ----

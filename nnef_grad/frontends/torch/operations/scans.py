@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.reductions import axes_of, log_sum
+from nnef_grad.frontends.torch.operations.reductions import axes_of, log_sum, whole
 from nnef_grad.frontends.values import is_known, shape_of, simple
 
 # Nothing is smaller.
@@ -47,7 +47,7 @@ def products(call: Call, x: Any, axis: int) -> Any:
     for padding in _shifts(call, y, axis):
         before = call("pad", y, hint="before", padding=padding, value=1.0)
         y = call("mul", y, before, hint="products")
-    return y
+    return whole(call, y, call.result_dtype)
 
 
 @aten("cummax", "cummin")
@@ -64,11 +64,11 @@ def extrema(call: Call, x: Any, axis: int) -> Sequence[Any]:
     for padding in _shifts(call, y, axis):
         before = call("pad", y, hint="before", padding=padding, value=lowest)
         is_earlier = call(name, before, y, hint="is_earlier")
-        known = call.broadcast(indices, shape_of(y))
-        places = call("pad", known, hint="places", padding=padding)
-        indices = call("select", is_earlier, places, known, hint="indices")
+        places = call("pad", indices, hint="places", padding=padding)
+        indices = call("select", is_earlier, places, indices, hint="indices")
         y = call("select", is_earlier, before, y, hint="values")
-    return y, call.broadcast(indices, shape_of(y))
+    values = whole(call, y, call.result_dtype)
+    return values, whole(call, call.broadcast(indices, shape_of(y)))
 
 
 def _shifts(call: Call, x: Any, axis: int) -> Iterator[list[tuple[int, int]]]:
@@ -88,8 +88,8 @@ def logarithms(call: Call, x: Any, axis: int) -> Any:
     for along in axes_of(call, x, axis):
         extent, rank = shape_of(x)[along], len(shape_of(x))
         row = call("unsqueeze", x, hint="row", axes=[along])
-        shape = [1] * along + [extent, extent] + [1] * (rank - along - 1)
-        is_known_by = np.tri(extent, dtype=bool).reshape(shape)
-        terms = call("select", is_known_by, row, LOWEST, hint="terms")
+        last, places = (call.positions(extent, a, rank + 1) for a in (along, along + 1))
+        is_before = call("le", places, last, hint="is_before")
+        terms = call("select", is_before, row, LOWEST, hint="terms")
         x = log_sum(call, terms, [along + 1])
     return x

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.tract.operations import windows as expansion
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import may_exceed
 
@@ -135,6 +136,42 @@ def convolution(
         return conv(call, x, weight, bias, stride, padding, dilation, groups)
     settings = (stride, padding, output_padding, groups, dilation)
     return conv_transpose(call, x, weight, bias, *settings)
+
+
+@aten("conv_tbc")
+def conv_of_steps(call: Call, x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
+    """A convolution of [length, batch, channels]; the filter is [size, in, out]."""
+    x = call("transpose", x, axes=[1, 2, 0], hint="channels")
+    weight = call("transpose", weight, axes=[2, 1, 0], hint="filter")
+    y = call("conv", x, weight, _row(call, bias), padding=[(pad, pad)], hint="sums")
+    return call("transpose", y, axes=[2, 0, 1])
+
+
+# ---- Blocks of images ----
+
+
+@aten("im2col")
+def blocks(call: Call, x: Any, block: Any, *settings: Any) -> Any:
+    """The elements of each block of an image."""
+    x, is_single = batched(call, x, 2)
+    y = expansion.blocks(call, x, spread(block, 2), **_sliding(settings))
+    return unbatched(call, y, is_single)
+
+
+@aten("col2im")
+def sum_of_blocks(call: Call, x: Any, image: Any, block: Any, *settings: Any) -> Any:
+    """Sums of blocks at their places in an image."""
+    x, is_single = batched(call, x, 1)
+    sizes = spread(image, 2), spread(block, 2)
+    y = expansion.sum_of_blocks(call, x, *sizes, **_sliding(settings))
+    return unbatched(call, y, is_single)
+
+
+def _sliding(settings: Sequence[Any]) -> dict[str, Any]:
+    """How blocks slide, from dilation, padding and stride."""
+    dilation, padding, stride = (spread(values, 2) for values in settings)
+    pads = [(pad, pad) for pad in padding]
+    return {"padding": pads, "stride": stride, "dilation": dilation}
 
 
 # ---- Pools ----
@@ -351,3 +388,19 @@ def adaptive_max_pool(call: Call, x: Any, counts: Any) -> Any:
     row = call("concat", maxima, hint="maxima", axis=last)
     counted = [count for _, count in pairs]
     return [call.reshaped(row, [*shape_of(x)[:first], *counted]), None]
+
+
+_RANDOM = "its windows are random: draw where they are outside, and use slices"
+_PLACES = "the indices are not supported: use upsampling, or a transposed convolution"
+
+
+@aten(*(f"fractional_max_pool{n}d" for n in "23"))
+def fractional_max_pool(call: Call, *_: Any) -> Any:
+    """Refused."""
+    call.refuse(_RANDOM)
+
+
+@aten(*(f"max_unpool{n}d" for n in "23"))
+def max_unpool(call: Call, *_: Any) -> Any:
+    """Refused."""
+    call.refuse(_PLACES)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
-import numpy as np
-
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.values import LARGEST, dtype_of, shape_of
 
@@ -26,31 +24,44 @@ def attention(
     """softmax(q k^T scale + mask) v. Several heads of q may share one of k and v."""
     shape = shape_of(q)
     step.require(not (is_causal and mask is not False), "a causal one has no mask")
-    k, v = (_shared(step, x, shape) for x in (k, v))
+    if len(shape) >= 4:
+        k, v = (shared(step, x, shape[-3]) for x in (k, v))
     factor = scale if scale != 0.0 else 1.0 / sqrt(shape[-1])
+    if is_causal:
+        mask = causal(step, shape[-2], shape_of(k)[-2], len(shape))
+    return step("matmul", weights(step, q, k, mask, factor), v)
+
+
+def weights(step: Step, q: Any, k: Any, mask: Any, factor: float) -> Any:
+    """softmax(q k^T factor + mask); the mask is False if there is none."""
     products = step("matmul", q, k, hint="products", transposeB=True)
     scores = step("mul", products, factor, hint="scores")
-    if is_causal:
-        rows, columns = np.indices(shape_of(scores)[-2:])
-        mask = (columns <= rows).reshape((1,) * (len(shape) - 2) + rows.shape)
     if mask is not False:
         scores = _masked(step, scores, mask)
-    weights = step("softmax", scores, hint="weights", axes=[len(shape) - 1])
-    return step("matmul", weights, v)
+    return step("softmax", scores, hint="weights", axes=[len(shape_of(scores)) - 1])
 
 
-def _shared(step: Step, x: Any, shape: tuple[int, ...]) -> Any:
+def causal(step: Step, rows: int, columns: int, rank: int) -> Any:
+    """The mask of what each row sees: as many columns as rows before it, and one."""
+    places = [
+        step.positions(rows, rank - 2, rank),
+        step.positions(columns, rank - 1, rank),
+    ]
+    return step("ge", *places, hint="mask")
+
+
+def shared(step: Step, x: Any, heads: int) -> Any:
     """Each head of k or v as often as there are heads of q for it."""
-    rank = len(shape)
-    *batch, heads, rows, columns = 1, *shape_of(x)
-    if rank < 4 or heads == shape[-3]:
+    *batch, own, rows, columns = shape_of(x)
+    if own in (1, heads):
         return x
-    times, rest = divmod(shape[-3], heads)
-    step.require(rest == 0, f"{shape[-3]} heads cannot share {heads}")
-    wide = step("unsqueeze", x, hint="heads", axes=[rank - 2])
-    repeats = [times if axis == rank - 2 else 1 for axis in range(rank + 1)]
+    times, rest = divmod(heads, own)
+    step.require(rest == 0, f"{heads} heads cannot share {own}")
+    axis = len(batch) + 1
+    wide = step("unsqueeze", x, hint="heads", axes=[axis])
+    repeats = [times if a == axis else 1 for a in range(axis + 3)]
     tiled = step("tile", wide, hint="shared", repeats=repeats)
-    return step.reshaped(tiled, [*batch[1:], shape[-3], rows, columns])
+    return step.reshaped(tiled, [*batch, heads, rows, columns])
 
 
 def _masked(step: Step, scores: Any, mask: Any) -> Any:

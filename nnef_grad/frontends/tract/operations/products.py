@@ -58,7 +58,8 @@ def contract(step: Step, operands: Sequence[Any], expr: str) -> Any:
     """The einsum of some operands."""
     letters, result = _letters(step, operands, expr)
     pairs = zip(operands, letters, strict=True)
-    terms = [_without_repeats(step, Term(*pair)) for pair in pairs]
+    given = [_without_repeats(step, Term(*pair)) for pair in pairs]
+    terms = [_without_ones(step, term, given) for term in given]
     made = terms[0]
     for place, term in enumerate(terms[1:], 1):
         later = (other.letters for other in terms[place + 1 :])
@@ -117,6 +118,24 @@ def _without_repeats(step: Step, term: Term) -> Term:
     return Term(x, letters)
 
 
+def _without_ones(step: Step, term: Term, terms: Sequence[Term]) -> Term:
+    """A term without the axes of extent 1 along which it is repeated: where another one
+    has more elements.
+    """
+    wide = {
+        letter
+        for other in terms
+        for letter, n in zip(other.letters, shape_of(other.tensor), strict=True)
+        if n != 1
+    }
+    pairs = enumerate(zip(term.letters, shape_of(term.tensor), strict=True))
+    gone = [i for i, (letter, n) in pairs if n == 1 and letter in wide]
+    if not gone:
+        return term
+    letters = "".join(c for i, c in enumerate(term.letters) if i not in gone)
+    return Term(step("squeeze", term.tensor, hint="row", axes=gone), letters)
+
+
 def _summed(step: Step, term: Term, kept: set[str]) -> Term:
     """A term, summed over the axes that nothing else has."""
     axes = [i for i, letter in enumerate(term.letters) if letter not in kept]
@@ -145,17 +164,48 @@ def _product(step: Step, x: Term, y: Term, kept: set[str]) -> Term:
     inner = [c for c in both if c not in kept]
     rows = [c for c in x.letters if c not in y.letters]
     columns = [c for c in y.letters if c not in x.letters]
-    left = _matrices(step, x, batch, rows, inner)
-    right = _matrices(step, y, batch, inner, columns)
-    made = step("matmul", left, right, hint="product")
+    if not inner:
+        return _outer(step, x, y, [*batch, *rows, *columns])
+    left, is_left_turned = _matrices(step, x, batch, rows, inner)
+    right, is_right_turned = _matrices(step, y, batch, inner, columns)
+    made = step(
+        "matmul",
+        *(left, right),
+        hint="product",
+        transposeA=is_left_turned,
+        transposeB=is_right_turned,
+    )
     shape = [*x.extents(batch + rows), *y.extents(columns)]
     return Term(step.reshaped(made, shape), "".join(batch + rows + columns))
 
 
-def _matrices(step: Step, term: Term, *groups: list[str]) -> Any:
-    """A term as a batch of matrices: a group of axes becomes one."""
-    letters = "".join(c for group in groups for c in group)
-    batch, *rest = (prod(term.extents(group)) for group in groups)
-    leading = [batch] if groups[0] else []
-    arranged = _arranged(step, term, letters)
-    return step.reshaped(arranged, [*leading, *rest], "matrices")
+def _outer(step: Step, x: Term, y: Term, letters: list[str]) -> Term:
+    """The product of two terms that is summed over nothing."""
+    wide = [_spread(step, term, letters) for term in (x, y)]
+    return Term(step("mul", *wide, hint="product"), "".join(letters))
+
+
+def _spread(step: Step, term: Term, letters: list[str]) -> Any:
+    """A term with an axis for each letter, of extent 1 where it has none."""
+    own = [c for c in letters if c in term.letters]
+    missing = [i for i, c in enumerate(letters) if c not in own]
+    arranged = _arranged(step, term, "".join(own))
+    return step("unsqueeze", arranged, axes=missing) if missing and own else arranged
+
+
+def _matrices(
+    step: Step, term: Term, batch: list[str], rows: list[str], columns: list[str]
+) -> tuple[Any, bool]:
+    """A term as a batch of matrices, where a group of axes becomes one; and whether they
+    are transposed, which they are where the columns come first in the term.
+    """
+    first = [
+        min(map(term.letters.index, group), default=0) for group in (rows, columns)
+    ]
+    is_turned = bool(rows and columns) and first[1] < first[0]
+    groups = [columns, rows] if is_turned else [rows, columns]
+    arranged = _arranged(step, term, "".join([*batch, *groups[0], *groups[1]]))
+    sizes = [prod(term.extents(group)) for group in groups]
+    return step.reshaped(
+        arranged, [*term.extents(batch), *sizes], "matrices"
+    ), is_turned
