@@ -7,7 +7,7 @@ from typing import Any
 
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.shapes import section
-from nnef_grad.frontends.values import shape_of
+from nnef_grad.frontends.values import converted, shape_of
 
 
 @aten("constant_pad_nd")
