@@ -7,11 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from nnef_grad.build.loops import LONGEST
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.loops import LONGEST, emit_loop
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.products import linear
+from nnef_grad.frontends.torch.operations.random import dropout as drop
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import may_exceed
+from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.loops import Collected, Loop, Way
+from nnef_grad.ops.shape import with_extent
 
 
 class Weights(NamedTuple):
@@ -73,15 +78,9 @@ def layers(
     is_batch_first: bool,
 ) -> list[Any]:
     """Several layers, each of one direction or of two."""
-    message = "dropout between layers is not supported: use layers of their own"
-    call.require(not (is_training and dropout and count > 1), message)
-    step = _STEPS[call.node.target.overloadpacket.__name__]
+    step = _STEPS[call.packet]
     states = [states] if not isinstance(states, (list, tuple)) else states
     axis = 1 if is_batch_first else 0
-    call.require(
-        not may_exceed(shape_of(x)[axis], LONGEST),
-        f"the length must be known, and at most {LONGEST:,}",
-    )
     groups = _groups(parameters, has_biases, count * (1 + is_bidirectional))
     last: list[list[Any]] = [[] for _ in states]
     for layer in range(count):
@@ -94,6 +93,8 @@ def layers(
             for found, end in zip(last, ends, strict=True):
                 found.append(call("unsqueeze", end, axes=[0]))
         x = results[0] if len(results) == 1 else call("concat", results, axis=2)
+        if layer < count - 1:
+            x = drop(call, x, dropout, is_training)
     return [x, *(_joined(call, ends) for ends in last)]
 
 
@@ -130,6 +131,10 @@ def _along(
 ) -> tuple[Any, list[Any]]:
     """The results of all steps, and the states after the last."""
     given = linear(call, x, weights.of_input, weights.input_bias)
+    if may_exceed(shape_of(x)[axis], LONGEST):
+        return _loop(
+            call, step, given, Way(axis, -1 if direction else 1), states, weights
+        )
     places = range(shape_of(x)[axis])
     rows: dict[int, Any] = {}
     for place in reversed(places) if direction else places:
@@ -137,6 +142,35 @@ def _along(
         rows[place] = states[0]
     found = [rows[place] for place in places]
     return call("stack", found, axis=axis), states
+
+
+def _loop(
+    call: Call, step: Step, given: Any, way: Way, states: list[Any], weights: Weights
+) -> tuple[Any, list[Any]]:
+    """The same, where the steps are too many to be written one after the other."""
+    used = {n: x for n, x in weights._asdict().items() if x is not None}
+    full = {n: x for n, x in used.items() if n not in ("of_input", "input_bias")}
+    tensors = [*full.values(), *map(call.tensor, states), given]
+    part = with_extent(given.shape, way.axis, 1)
+    shapes = [*(tensor.shape for tensor in tensors[:-1]), part]
+    names = [*full, *(f"state_{n}" for n in range(len(states))), "part"]
+    emitter = Emitter(call.reading.emitter.opset)
+    with call.reading.emitting(emitter):
+        inputs = tuple(
+            emitter.emit_named(name, "external", "scalar", shape=shape)
+            for name, shape in zip(names, shapes, strict=True)
+        )
+        own = weights._replace(**dict(zip(full, inputs, strict=False)))
+        element = call("squeeze", inputs[-1], axes=[way.axis])
+        made = step(call, list(inputs[len(full) : -1]), element, own)
+        row = call("unsqueeze", made[0], axes=[way.axis], hint="row")
+    operations = tuple(emitter.operations)
+    called = emitter.assigned_names(operations, emitter.names.values())
+    body = Graph(f"{call.hint}_step", inputs, (*made, row), operations, called)
+    loop = Loop(body, len(made), (way,), (Collected(len(made), way),))
+    hints = (*(f"{call.hint}_last" for _ in made), call.hint)
+    *last, rows = emit_loop(call.reading.emitter, loop, tensors, hints, call.span)
+    return rows, last
 
 
 # ---- Cells ----
@@ -151,7 +185,7 @@ def lstm_cell(call: Call, x: Any, states: Sequence[Any], *parameters: Any) -> li
 @aten("gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 def cell(call: Call, x: Any, state: Any, *parameters: Any) -> Any:
     """A step of another recurrent layer."""
-    name = call.node.target.overloadpacket.__name__.removesuffix("_cell")
+    name = call.packet.removesuffix("_cell")
     return _cell(call, _STEPS[name], x, [state], parameters)[0]
 
 
