@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.operations.diagonals import on_diagonal
 from nnef_grad.frontends.torch.operations.shapes import (
     bounds,
     flat,
     in_memory,
     move_axes,
-    on_diagonal,
     place_of,
     rows,
     section,
