@@ -37,7 +37,7 @@ def slowly(function):
         return function(*arguments, **options)
     return slow
 
-for name in ("read_model", "_lower", "_write", "_differentiation"):
+for name in ("open_model", "_lower", "_write", "_differentiation"):
     setattr(command, name, slowly(getattr(command, name)))
 _Comparison._measure = slowly(_Comparison._measure)
 cli.main()

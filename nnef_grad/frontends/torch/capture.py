@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from inspect import signature
 from pathlib import Path
 from textwrap import shorten
@@ -18,6 +19,7 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import CheckpointFunction
 
 from nnef_grad.errors import NnefGradError, UnsupportedError, UsageError
@@ -46,7 +48,7 @@ def capture(
     _refuse_hooks(module)
     own: list[str] = []
     try:
-        with _exporting(own, allow_own_backward):
+        with _exporting(own, allow_own_backward), _plain_results(module):
             program = torch.export.export(
                 module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
             )
@@ -59,6 +61,31 @@ def capture(
     named = ", ".join(map(repr, sorted({*own})))
     what = f"the derivative of what {named} computes is taken, not its own backward function"
     return program, [what] if own else []
+
+
+@contextmanager
+def _plain_results(module: nn.Module) -> Iterator[None]:
+    """Leaves out of the results what torch.export does not know, such as caches."""
+    forward = module.forward
+
+    @wraps(forward)
+    def known(*args: Any, **kwargs: Any) -> Any:
+        return tree_map(_if_known, forward(*args, **kwargs))
+
+    had_own = "forward" in vars(module)
+    module.forward = known
+    try:
+        yield
+    finally:
+        if had_own:
+            module.forward = forward
+        else:
+            del module.forward
+
+
+def _if_known(leaf: Any) -> Any:
+    is_known = isinstance(leaf, (torch.Tensor, int, float, str, torch.SymInt))
+    return leaf if is_known else None
 
 
 def plain(module: nn.Module) -> nn.Module:
