@@ -30,4 +30,12 @@ def test_modules(name: str) -> None:
         with pytest.raises(nnef_grad.NnefGradError, match=f"(?i){case.refused}"):
             interop.from_torch(module, given, **case.options)
         return
-    compare(module, given, fresh, tolerance=case.tolerance, **case.options)
+    uses_mode = "torch.cond" not in name
+    compare(
+        module,
+        given,
+        fresh,
+        tolerance=case.tolerance,
+        uses_mode=uses_mode,
+        **case.options,
+    )

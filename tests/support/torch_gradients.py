@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ def compare(
     *,
     seed: int = 0,
     tolerance: float = TOLERANCE,
+    uses_mode: bool = True,
     **options: Any,
 ) -> Any:
     """Reads a module with some inputs, and compares its outputs and the gradients of its
@@ -35,6 +36,8 @@ def compare(
         module: in the mode in which it is read.
         inputs: the example inputs.
         fresh: other inputs; the examples themselves are used anyway.
+        uses_mode: whether torch's single precision inside of the module is made double,
+            by a mode that does not know branches.
         options: for `from_torch`.
 
     Returns:
@@ -45,7 +48,7 @@ def compare(
         model.graph, wrt=_wrt(model), outputs=_outputs(model), with_outputs=True
     )
     for given in [inputs] if fresh is None else [inputs, fresh]:
-        _compare_at(module, model, backward, given, seed, tolerance)
+        _compare_at(module, model, backward, given, seed, tolerance, uses_mode)
     return model
 
 
@@ -67,7 +70,13 @@ def _wrt(model: Any) -> list[str]:
 
 
 def _compare_at(
-    module: Any, model: Any, backward: Any, given: Any, seed: int, tolerance: float
+    module: Any,
+    model: Any,
+    backward: Any,
+    given: Any,
+    seed: int,
+    tolerance: float,
+    uses_mode: bool,
 ) -> None:
     """Compares outputs and gradients at some inputs."""
     exact = copy.deepcopy(module).double()
@@ -79,10 +88,7 @@ def _compare_at(
     )
     leaves = [x for x in pytree.tree_leaves(moved) if isinstance(x, torch.Tensor)]
     args, kwargs = ((), moved) if isinstance(moved, Mapping) else (moved, {})
-    try:
-        with _double_precision():
-            result = exact(*args, **kwargs)
-    except NotImplementedError:  # the mode does not know branches
+    with _double_precision(uses_mode):
         result = exact(*args, **kwargs)
     outputs = [y for y in pytree.tree_leaves(result) if isinstance(y, torch.Tensor)]
     names = model.graph.output_names[: len(outputs)]
@@ -124,11 +130,11 @@ def _compare_at(
 
 
 @contextmanager
-def _double_precision() -> Iterator[None]:
+def _double_precision(uses_mode: bool) -> Iterator[None]:
     """What is made inside of a module is of double precision, too."""
     torch.set_default_dtype(torch.float64)
     try:
-        with double_precision():
+        with double_precision() if uses_mode else nullcontext():
             yield
     finally:
         torch.set_default_dtype(torch.float32)

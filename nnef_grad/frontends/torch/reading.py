@@ -80,6 +80,7 @@ class ProgramReading(Reading):
         self.problems: list[Problem] = []
         self.supply = NameSupply()
         self._labels = NameSupply()
+        self._casts: dict[tuple[Emitter, Tensor, str], Tensor] = {}
 
     # ---- Programs ----
 
@@ -193,6 +194,18 @@ class ProgramReading(Reading):
         if (x.dtype, dtype) == ("scalar", "integer"):
             return self.library("truncate", [x], {}, hint, span)
         return self.cast(x, dtype, hint, span)
+
+    def cast(self, x: Tensor, dtype: str, hint: str, span: Span) -> Any:
+        """As in `Reading`, but once; whole numbers that become integers, and scalars again,
+        are what they were.
+        """
+        key = (self.emitter, x, dtype)
+        if key not in self._casts:
+            made = self._casts[key] = super().cast(x, dtype, hint, span)
+            if dtype == "integer" and x.dtype != dtype:
+                number = self.cast(x, "scalar", hint, span)
+                self._casts[self.emitter, made, "scalar"] = number
+        return self._casts[key]
 
     def stopped(self, x: Any, span: Span | None) -> Any:
         """A value that no gradient flows through."""

@@ -5,9 +5,11 @@ functions.
 from nnef_grad.frontends.torch.operations import (
     activations,
     attention,
+    borders,
     comparisons,
     control,
     creation,
+    diagonals,
     elementwise,
     embeddings,
     identities,
@@ -29,9 +31,11 @@ from nnef_grad.frontends.torch.operations import (
 __all__ = [
     "activations",
     "attention",
+    "borders",
     "comparisons",
     "control",
     "creation",
+    "diagonals",
     "elementwise",
     "embeddings",
     "identities",

@@ -36,12 +36,6 @@ def formula_with_setting(call: Call, x: Any, setting: Any) -> Any:
     return call.expand(_FRAGMENTS[call.packet], *call.scalars(x, setting))
 
 
-@aten("threshold")
-def threshold(call: Call, x: Any, bound: Any, value: Any) -> Any:
-    """x above a bound, and a value elsewhere."""
-    return whole(call, call.expand("threshold", *call.scalars(x, bound, value)))
-
-
 @aten("gelu")
 def gelu(call: Call, x: Any, approximate: str) -> Any:
     """x P(X <= x), or its approximation by tanh."""
@@ -52,12 +46,6 @@ def gelu(call: Call, x: Any, approximate: str) -> Any:
 def hardtanh(call: Call, x: Any, low: Any, high: Any) -> Any:
     """x between bounds, at which its derivative is 0."""
     return whole(call, call("clamp", *call.scalars(x, low, high)))
-
-
-@aten("relu6")
-def relu6(call: Call, x: Any) -> Any:
-    """x between 0 and 6."""
-    return hardtanh(call, x, 0.0, 6.0)
 
 
 @aten("prelu", "_prelu_kernel")
@@ -95,12 +83,6 @@ def celu(call: Call, x: Any, alpha: Any) -> Any:
 _SELU = (1.6732632423543772, 1.0507009873554805, 1)
 
 
-@aten("selu")
-def selu(call: Call, x: Any) -> Any:
-    """An elu with the mean 0 and the variance 1 as fixed points."""
-    return elu(call, x, *_SELU)
-
-
 # From there on the softplus of x is x, to single precision.
 _LINEAR = 15.0
 
@@ -115,11 +97,3 @@ def softplus(call: Call, x: Any, beta: Any, threshold: Any) -> Any:
     if threshold >= _LINEAR:
         return made
     return call("select", call("gt", scaled, threshold, hint="linear"), x, made)
-
-
-@aten("glu")
-def glu(call: Call, x: Any, axis: int) -> Any:
-    """One half, times the sigmoid of the other."""
-    axis = call.axis(axis, len(shape_of(x)))
-    x, gate = call("split", x, hint="half", axis=axis, ratios=[1, 1])
-    return call("mul", x, call("sigmoid", gate, hint="gate"))

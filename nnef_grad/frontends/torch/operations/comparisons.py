@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.operations.elementwise import whole
 from nnef_grad.frontends.values import shape_of
 
 _COMPARISONS = {
@@ -74,14 +75,6 @@ def kind(call: Call, x: Any) -> Any:
     return call.expand(_KINDS[call.packet], *call.scalars(x))
 
 
-@aten("isclose")
-def close(call: Call, x: Any, y: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
-    """Whether |x - y| <= atol + rtol |y|, or both are equal."""
-    operands = call.aligned(*call.scalars(x, y))
-    name = "is_close_or_no_number" if equal_nan else "is_close"
-    return call.expand(name, *operands, rtol=rtol, atol=atol)
-
-
 # ---- Choices ----
 
 
@@ -123,17 +116,16 @@ def _count(call: Call, x: Any, row: Any, right: bool) -> Any:
     row, x = call.aligned(row, x)
     hits = call("le" if right else "lt", row, x, hint="hits")
     count = call("sum_reduce", call.typed(hits, "scalar"), hint="count", axes=[last])
-    return call("cast", call("squeeze", count, axes=[last]), dtype="integer")
+    return whole(call, call("squeeze", count, axes=[last]))
 
 
 _REFUSED = {
     "equal": "it is a truth value of Python that depends on data: use (x == y).all()",
-    "masked_scatter": "where its elements go depends on data: use torch.where",
     "where.default": "its shape depends on data: use torch.where(condition, x, y)",
 }
 
 
 @aten(*_REFUSED)
-def refused(call: Call, x: Any, y: Any = None, z: Any = None) -> Any:
+def refused(call: Call, x: Any, y: Any = None) -> Any:
     """Refused: what it gives depends on the values of tensors."""
     call.refuse(_REFUSED.get(call.packet) or _REFUSED["where.default"])

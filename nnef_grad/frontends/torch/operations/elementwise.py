@@ -48,7 +48,7 @@ def whole(call: Call, x: Any) -> Any:
     is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
     if not is_scalar or call.result_dtype != "integer":
         return x
-    return call("cast", x, dtype="integer")
+    return call.reading.cast(x, "integer", call.hint, call.span)
 
 
 def operands(call: Call, *values: Any) -> list[Any]:
@@ -110,13 +110,6 @@ def added(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
     return call(name, x, y if alpha == 1 else call("mul", y, alpha, hint="part"))
 
 
-@aten("rsub")
-def subtracted_from(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """y - alpha x."""
-    x, y = operands(call, x, y)
-    return call("sub", y, x if alpha == 1 else call("mul", x, alpha, hint="part"))
-
-
 @aten("mul", "multiply")
 def product(call: Call, x: Any, y: Any) -> Any:
     """x y."""
@@ -133,12 +126,6 @@ def quotient(call: Call, x: Any, y: Any, rounding_mode: str | None = None) -> An
     if rounding_mode == "trunc":
         made = call.expand("towards_zero", made)
     return whole(call, made)
-
-
-@aten("floor_divide")
-def floor_quotient(call: Call, x: Any, y: Any) -> Any:
-    """x / y, rounded down."""
-    return quotient(call, x, y, "floor")
 
 
 _RESTS = {"remainder": "modulo", "fmod": "remainder_of_dividend"}
@@ -161,28 +148,6 @@ def power(call: Call, x: Any, y: Any) -> Any:
     made = call("pow", *numbers(call, x, y))
     is_whole = call.result_dtype == "integer"
     return whole(call, call("round", made)) if is_whole else made
-
-
-@aten("addcmul")
-def added_product(call: Call, x: Any, y: Any, z: Any, value: Any = 1) -> Any:
-    """x + value y z."""
-    x, y, z = operands(call, x, y, z)
-    made = call("mul", y, z, hint="product")
-    return call("add", x, made if value == 1 else call("mul", made, value, hint="part"))
-
-
-@aten("addcdiv")
-def added_quotient(call: Call, x: Any, y: Any, z: Any, value: Any = 1) -> Any:
-    """x + value y / z."""
-    x, y, z = operands(call, x, y, z)
-    made = call("div", y, z, hint="quotient")
-    return call("add", x, made if value == 1 else call("mul", made, value, hint="part"))
-
-
-@aten("lerp")
-def mixed(call: Call, x: Any, y: Any, weight: Any) -> Any:
-    """x + weight (y - x)."""
-    return call.expand("mixed", *operands(call, x, y, weight))
 
 
 # ---- Rounding ----
@@ -231,18 +196,6 @@ def clamped(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
     ):
         made = call(name, bound, made)
     return made
-
-
-@aten("clamp_min")
-def clamped_below(call: Call, x: Any, low: Any) -> Any:
-    """x, or a bound that is above it."""
-    return clamped(call, x, low)
-
-
-@aten("clamp_max")
-def clamped_above(call: Call, x: Any, high: Any) -> Any:
-    """x, or a bound that is below it."""
-    return clamped(call, x, None, high)
 
 
 _EXTREMA = {

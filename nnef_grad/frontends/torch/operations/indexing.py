@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.operations.diagonals import on_diagonal
 from nnef_grad.frontends.torch.operations.shapes import (
     bounds,
     flat,
     in_memory,
     move_axes,
-    on_diagonal,
     place_of,
     rows,
     section,
@@ -305,29 +305,6 @@ def index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
     return rows(call, x, row, along)
 
 
-@aten("index_add")
-def index_add(
-    call: Call, x: Any, axis: int, numbers: Any, source: Any, alpha: Any = 1
-) -> Any:
-    """Rows are added to those at indices."""
-    part = source if alpha == 1 else call("mul", source, alpha, hint="part")
-    return _put(call, x, numbers, part, call.axis(axis, len(shape_of(x))), True)
-
-
-@aten("index_copy")
-def index_copy(call: Call, x: Any, axis: int, numbers: Any, source: Any) -> Any:
-    """Rows in place of those at indices."""
-    return _put(call, x, numbers, source, call.axis(axis, len(shape_of(x))), False)
-
-
-@aten("index_fill")
-def index_fill(call: Call, x: Any, axis: int, numbers: Any, value: Any) -> Any:
-    """A number in place of the rows at indices."""
-    along = call.axis(axis, len(shape_of(x)))
-    places = place_of(call, numbers, shape_of(x)[along])
-    return _put_one(call, x, places, value, [along])
-
-
 @aten("gather")
 def gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -> Any:
     """The element of a row that an index names."""
@@ -400,13 +377,6 @@ def _with_axes(call: Call, value: Any, x: Any) -> Any:
     return value if shape_of(value) else call.reshaped(value, [1])
 
 
-@aten("take")
-def take(call: Call, x: Any, numbers: Any) -> Any:
-    """Elements by their numbers in row-major order."""
-    whole = flat(call, x)
-    return rows(call, whole, place_of(call, numbers, shape_of(whole)[0]), 0)
-
-
 @aten("put")
 def put(call: Call, x: Any, numbers: Any, source: Any, accumulate: bool = False) -> Any:
     """Elements in place of those with some numbers, or added to them."""
@@ -433,12 +403,6 @@ def nonzero(call: Call, x: Any) -> Any:
     return np.argwhere(call.known(x, "the shape"))
 
 
-@aten("nonzero_numpy")
-def nonzero_of_each(call: Call, x: Any) -> Any:
-    """The same, for each axis."""
-    return list(np.nonzero(np.atleast_1d(call.known(x, "the shape"))))
-
-
 @aten("_unique2", "unique_dim", "unique_consecutive", "masked_scatter")
 def refuse_of_data(
     call: Call, _x: Any, _y: Any = 0, _z: Any = 0, _v: Any = 0, _w: Any = 0
@@ -463,12 +427,6 @@ def fill(call: Call, x: Any, value: Any) -> Any:
     return call.broadcast(typed, shape_of(x))
 
 
-@aten("zero")
-def zero(call: Call, x: Any) -> Any:
-    """Zeros, in the place of all."""
-    return fill(call, x, 0)
-
-
 @aten("slice_scatter")
 def slice_scatter(
     call: Call, x: Any, new: Any, axis: int = 0, start: Any = None, end: Any = None,
@@ -479,15 +437,6 @@ def slice_scatter(
     if step == 1:
         return _between(call, x, new, along, begin, last)
     return put_rows(call, x, np.arange(begin, last, step), new, along)
-
-
-@aten("select_scatter")
-def select_scatter(call: Call, x: Any, new: Any, axis: int, number: Any) -> Any:
-    """A row in place of one."""
-    along = call.axis(axis, len(shape_of(x)))
-    begin = number + shape_of(x)[along] if number < 0 else number
-    row = call("unsqueeze", new, hint="row", axes=[along])
-    return _between(call, x, row, along, begin, begin + 1)
 
 
 @aten("diagonal_scatter")

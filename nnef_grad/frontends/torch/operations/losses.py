@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.reductions import (
     axes_of,
-    distance_of_rows,
     log_softmax,
     reduced,
     without,
@@ -39,56 +38,6 @@ def loss(call: Call, x: Any, target: Any, reduction: int = 1) -> Any:
     name = _LOSSES[call.node.target.overloadpacket.__name__]
     operands = call.aligned(*call.scalars(x, target))
     return finished(call, call.expand(name, *operands), reduction)
-
-
-@aten("smooth_l1_loss")
-def smooth_loss(
-    call: Call, x: Any, target: Any, reduction: int = 1, beta: float = 1.0
-) -> Any:
-    """Half of the square, divided by beta, up to a difference of beta."""
-    operands = call.aligned(*call.scalars(x, target))
-    name, settings = ("smooth_loss", {"beta": beta}) if beta else ("absolute_loss", {})
-    return finished(call, call.expand(name, *operands, **settings), reduction)
-
-
-@aten("huber_loss")
-def huber_loss(
-    call: Call, x: Any, target: Any, reduction: int = 1, delta: float = 1.0
-) -> Any:
-    """Half of the square up to a difference of delta, then with the slope there."""
-    operands = call.aligned(*call.scalars(x, target))
-    return finished(call, call.expand("huber_loss", *operands, delta=delta), reduction)
-
-
-@aten("kl_div")
-def divergence(
-    call: Call, x: Any, target: Any, reduction: int = 1, log_target: bool = False
-) -> Any:
-    """target (log(target) - x); the target may be given by its logarithm."""
-    name = "divergence_of_logarithms" if log_target else "divergence"
-    operands = call.aligned(*call.scalars(x, target))
-    return finished(call, call.expand(name, *operands), reduction)
-
-
-@aten("poisson_nll_loss")
-def poisson_loss(
-    call: Call,
-    x: Any,
-    target: Any,
-    is_logarithm: bool,
-    is_full: bool,
-    epsilon: float,
-    reduction: int,
-) -> Any:
-    """That of a rate, or its logarithm, for counts."""
-    x, target = call.aligned(*call.scalars(x, target))
-    if is_logarithm:
-        losses = call.expand("poisson_loss_of_logarithms", x, target)
-    else:
-        losses = call.expand("poisson_loss", x, target, epsilon=epsilon)
-    if is_full:
-        losses = call("add", losses, call.expand("stirling", target))
-    return finished(call, losses, reduction)
 
 
 # ---- Yes or no ----
@@ -239,41 +188,7 @@ class _Classes:
         return call("select", counts, terms, 0.0, hint="counted")
 
 
-@aten("multi_margin_loss")
-def multi_margin_loss(
-    call: Call,
-    x: Any,
-    target: Any,
-    p: float = 1,
-    margin: float = 1,
-    weight: Any = None,
-    reduction: int = 1,
-) -> Any:
-    """The mean over classes of how far each one is above the right one, less a margin."""
-    classes = _Classes(call, x, target, weight, -1)
-    axes = [classes.axis]
-    hit = classes.hit
-    right = call("select", hit, x, 0.0, hint="right")
-    own = call("sum_reduce", right, hint="own", axes=axes)
-    above = call.expand("multi_margin", x, own, hit, margin=float(margin), p=float(p))
-    if weight is not None:
-        weights = call("select", hit, classes.weight, 0.0, hint="weights")
-        own_weight = call("sum_reduce", weights, hint="own_weight", axes=axes)
-        above = call("mul", above, own_weight, hint="weighted")
-    return finished(call, reduced(call, "mean_reduce", above, axes), reduction)
-
-
 # ---- Pairs and triplets ----
-
-
-@aten("hinge_embedding_loss")
-def hinge_embedding_loss(
-    call: Call, x: Any, target: Any, margin: float = 1.0, reduction: int = 1
-) -> Any:
-    """x where the target is 1, and what x lacks of the margin where it is -1."""
-    x, target = call.aligned(*call.scalars(x, target))
-    losses = call.expand("hinge_embedding", x, target, margin=float(margin))
-    return finished(call, losses, reduction)
 
 
 @aten("cosine_embedding_loss")
@@ -289,50 +204,4 @@ def cosine_embedding_loss(
     return finished(call, losses, reduction)
 
 
-@aten("margin_ranking_loss")
-def margin_ranking_loss(
-    call: Call, x: Any, y: Any, target: Any, margin: float = 0.0, reduction: int = 1
-) -> Any:
-    """What x lacks to be the margin above y, or below it where the target is -1."""
-    operands = call.aligned(*call.scalars(x, y, target))
-    losses = call.expand("margin_ranking", *operands, margin=float(margin))
-    return finished(call, losses, reduction)
-
-
-@aten("triplet_margin_loss")
-def triplet_margin_loss(
-    call: Call,
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float = 1.0,
-    p: float = 2.0,
-    epsilon: float = 1e-6,
-    swaps: bool = False,
-    reduction: int = 1,
-) -> Any:
-    """What the negative lacks to be the margin further away than the positive."""
-    near = distance_of_rows(call, anchor, positive, p, epsilon)
-    far = distance_of_rows(call, anchor, negative, p, epsilon)
-    if swaps:
-        other = distance_of_rows(call, positive, negative, p, epsilon)
-        far = call.expand("smaller", far, other)
-    losses = call.expand("triplet_margin", near, far, margin=float(margin))
-    return finished(call, losses, reduction)
-
-
 # ---- Refused ----
-
-
-@aten("ctc_loss", "_ctc_loss")
-def ctc_loss(call: Call, *_: Any) -> NoReturn:
-    """A recursion over alignments."""
-    call.refuse("leave it out of the module: take the gradient of its input from torch")
-
-
-@aten("multilabel_margin_loss", "multilabel_margin_loss_forward")
-def multilabel_margin_loss(call: Call, *_: Any) -> NoReturn:
-    """Lists of labels that end at -1."""
-    call.refuse(
-        "give labels as zeros and ones: multilabel_soft_margin_loss takes these"
-    )

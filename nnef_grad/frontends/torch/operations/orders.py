@@ -91,24 +91,12 @@ def in_stable_order(
     return in_order(call, x, axis, falls)
 
 
-@aten("argsort")
-def order(call: Call, x: Any, axis: int = -1, is_descending: bool = False) -> Any:
-    """The indices of elements in order."""
-    return in_order(call, x, axis, is_descending)[1]
-
-
 @aten("argsort.stable")
 def stable_order(
     call: Call, x: Any, is_stable: bool, axis: int = -1, is_descending: bool = False
 ) -> Any:
     """The same: equal elements keep their order."""
     return in_order(call, x, axis, is_descending)[1]
-
-
-@aten("msort")
-def rows_in_order(call: Call, x: Any) -> Any:
-    """The elements along the first axis in order."""
-    return in_order(call, x, 0)[0]
 
 
 @aten("kthvalue")

@@ -39,15 +39,6 @@ def matmul(call: Call, x: Any, y: Any, *, transposed: bool = False) -> Any:
     return call("squeeze", made, axes=gone) if gone else made
 
 
-@aten("inner")
-def inner(call: Call, x: Any, y: Any) -> Any:
-    """Products of the rows of both, which are the last axes."""
-    if not (shape_of(x) and shape_of(y)):
-        return call("mul", x, y)
-    ranks = len(shape_of(x)), len(shape_of(y))
-    return tensordot(call, x, y, [ranks[0] - 1], [ranks[1] - 1])
-
-
 @aten("outer", "ger")
 def outer(call: Call, x: Any, y: Any) -> Any:
     """The products of the elements of two vectors."""
@@ -96,15 +87,6 @@ def tensordot(
     result = [c for c in (*first, *second) if c not in shared]
     equation = f"{''.join(first)},{''.join(second)}->{''.join(result)}"
     return contract(call, [x, y], equation)
-
-
-@aten("chain_matmul", "linalg_multi_dot")
-def chain(call: Call, operands: Sequence[Any]) -> Any:
-    """The product of several matrices, from left to right."""
-    first, *others = operands
-    for other in others:
-        first = matmul(call, first, other)
-    return first
 
 
 @aten("_trilinear")

@@ -81,21 +81,6 @@ def mean_of_all(call: Call, x: Any) -> Any:
     return mean(call, x)
 
 
-@aten("nansum", "nanmean")
-def of_numbers(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> Any:
-    """The sum or the mean of what is a number."""
-    (x,) = call.scalars(x)
-    is_number = call("eq", x, x, hint="is_number")
-    along = axes_of(call, x, axes)
-    numbers = call("select", is_number, x, 0.0, hint="numbers")
-    sums = reduced(call, "sum_reduce", numbers, along, is_kept)
-    if "nansum" in call.name:
-        return sums
-    (ones,) = call.scalars(is_number)
-    count = reduced(call, "sum_reduce", ones, along, is_kept)
-    return call("div", sums, count)
-
-
 @aten("prod")
 def product_of_all(call: Call, x: Any) -> Any:
     """The product of all elements."""
@@ -111,13 +96,6 @@ def product(call: Call, x: Any, axis: int, is_kept: bool = False) -> Any:
     return whole(call, made, call.result_dtype)
 
 
-@aten("count_nonzero")
-def count(call: Call, x: Any, axes: Any = None) -> Any:
-    """How many elements are not zero."""
-    (ones,) = call.scalars(call.typed(x, "logical"))
-    return whole(call, reduced(call, "sum_reduce", ones, axes_of(call, x, axes)))
-
-
 # ---- Extrema: equal ones share the gradient, unless there is an index ----
 
 
@@ -131,15 +109,6 @@ def maximum(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> Any:
 def minimum(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> Any:
     """The smallest elements along axes, or of all."""
     return reduced(call, "min_reduce", x, axes_of(call, x, axes), is_kept)
-
-
-@aten("aminmax")
-def extrema(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> list[Any]:
-    """The smallest and the largest elements."""
-    along = axes_of(call, x, axes)
-    return [
-        reduced(call, f"{name}_reduce", x, along, is_kept) for name in ("min", "max")
-    ]
 
 
 @aten("max.dim", "min.dim")
@@ -265,24 +234,6 @@ _EXTREMA = {inf: "max_reduce", -inf: "min_reduce"}
 def frobenius_norm(call: Call, x: Any, axes: Any, is_kept: bool = False) -> Any:
     """The root of the sum of squares."""
     return vector_norm(call, x, 2, axes, is_kept)
-
-
-@aten("linalg_matrix_norm", "linalg_matrix_norm.str_ord")
-def matrix_norm(
-    call: Call, x: Any, p: Any = "fro", axes: Any = (-2, -1), is_kept: bool = False
-) -> Any:
-    """The root of the sum of squares, or the extremum of sums of sizes."""
-    rank = len(shape_of(x))
-    row, column = (call.axis(axis, rank) for axis in axes)
-    if p == "fro":
-        return norm(call, x, 2, sorted((row, column)), is_kept)
-    if p not in (1, -1, inf, -inf):
-        call.refuse(f"the norm {p} needs singular values")
-    inner, outer = (row, column) if abs(p) == 1 else (column, row)
-    sums = norm(call, x, 1, [inner], is_kept=True)
-    name = "max_reduce" if p > 0 else "min_reduce"
-    made = call(name, sums, axes=[outer])
-    return without(call, made, sorted((row, column)), is_kept)
 
 
 # ---- Distances ----

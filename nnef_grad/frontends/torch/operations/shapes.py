@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.values import Array, converted, is_known, shape_of, simple
+from nnef_grad.frontends.values import Array, is_known, shape_of, simple
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 
@@ -79,12 +79,6 @@ def expand(call: Call, x: Any, _size: Any, _implicit: bool = False) -> Any:
     return call.broadcast(x, call.result_shape)
 
 
-@aten("broadcast_tensors")
-def broadcast_tensors(call: Call, tensors: Sequence[Any]) -> Any:
-    """The same for several."""
-    return list(map(call.broadcast, tensors, call.result_shapes))
-
-
 @aten("repeat", "tile")
 def repeat(call: Call, x: Any, repeats: Sequence[Any]) -> Any:
     """The whole, several times along each axis."""
@@ -92,19 +86,6 @@ def repeat(call: Call, x: Any, repeats: Sequence[Any]) -> Any:
     counts = [*[1] * (rank - len(repeats)), *repeats]
     wide = call.of_rank(x, rank)
     return wide if set(counts) <= {1} else call("tile", wide, repeats=counts)
-
-
-@aten("repeat_interleave.self_int")
-def repeat_each(
-    call: Call, x: Any, count: Any, axis: int | None = None, _size: Any = None
-) -> Any:
-    """Each row along an axis several times; all elements if there is no axis."""
-    x, along = _flat_or_along(call, x, axis)
-    wide = call("unsqueeze", x, hint="rows", axes=[along + 1])
-    repeats = [1] * len(shape_of(wide))
-    repeats[along + 1] = count
-    made = call("tile", wide, hint="repeated", repeats=repeats)
-    return call.reshaped(made, call.result_shape)
 
 
 @aten("repeat_interleave.self_Tensor")
@@ -134,49 +115,6 @@ def _flat_or_along(call: Call, x: Any, axis: int | None) -> tuple[Any, int]:
 def flat(call: Call, x: Any) -> Any:
     """All elements on one axis."""
     return call.reshaped(x, [prod(shape_of(x))], "flat")
-
-
-@aten("meshgrid")
-def meshgrid(call: Call, tensors: Sequence[Any], indexing: str = "ij") -> Any:
-    """Each along an axis of its own, repeated along the others."""
-    order = [*range(len(tensors))]
-    if indexing == "xy":
-        order[:2] = order[1::-1]
-    return _grid(call, tensors, order)
-
-
-def _grid(call: Call, tensors: Sequence[Any], order: Sequence[int]) -> list[Any]:
-    """Each along an axis of its own, repeated along the others."""
-    extents = [prod(shape_of(x)) for x in tensors]
-    shape = tuple(extents[order.index(axis)] for axis in range(len(order)))
-    return [
-        call.broadcast(
-            call.reshaped(x, [*[1] * a, n, *[1] * (len(order) - 1 - a)]), shape
-        )
-        for x, n, a in zip(tensors, extents, order, strict=True)
-    ]
-
-
-@aten("cartesian_prod")
-def cartesian_product(call: Call, tensors: Sequence[Any]) -> Any:
-    """All rows with an element of each."""
-    if len(tensors) == 1:
-        return tensors[0]
-    parts = [call.typed(x, call.result_dtype) for x in tensors]
-    rank = len(parts)
-    grid = call("stack", _grid(call, parts, range(rank)), hint="grid", axis=rank)
-    return call.reshaped(grid, call.result_shape)
-
-
-@aten("kron")
-def kronecker(call: Call, x: Any, y: Any) -> Any:
-    """Each element of x times the whole y."""
-    rank = max(len(shape_of(x)), len(shape_of(y)))
-    x, y = (call.of_rank(part, rank) for part in (x, y))
-    between = range(0, 2 * rank, 2)
-    inner = call("unsqueeze", y, hint="inner", axes=[*between])
-    outer = call("unsqueeze", x, hint="outer", axes=[a + 1 for a in between])
-    return call.reshaped(call("mul", outer, inner, hint="product"), call.result_shape)
 
 
 # ---- Another order ----
@@ -242,21 +180,6 @@ def flip(call: Call, x: Any, axes: Sequence[int]) -> Any:
     )
 
 
-@aten("fliplr", "flipud")
-def flip_sides(call: Call, x: Any) -> Any:
-    """The rows of a matrix turned round, or their order."""
-    return flip(call, x, [int(call.packet == "fliplr")])
-
-
-@aten("rot90")
-def rotate(call: Call, x: Any, count: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
-    """A plane turned by right angles."""
-    first, second = axes
-    turned = {1: [second], 2: [first, second], 3: [first]}.get(count % 4, [])
-    made = flip(call, x, turned)
-    return swap(call, made, first, second) if count % 2 else made
-
-
 @aten("roll")
 def roll(call: Call, x: Any, shifts: Sequence[Any], axes: Sequence[int] = ()) -> Any:
     """What leaves an axis at its end comes in at its beginning."""
@@ -277,26 +200,6 @@ def rearranged(call: Call, x: Any, extents: Sequence[Any], order: Sequence[int])
     """Axes that are divided, and joined in another order."""
     parts = call.reshaped(x, extents, "parts")
     return call.reshaped(call.transposed(parts, order, "order"), call.result_shape)
-
-
-@aten("pixel_shuffle")
-def pixel_shuffle(call: Call, x: Any, factor: int) -> Any:
-    """Channels to blocks of pixels."""
-    *outer, _, height, width = shape_of(x)
-    n = len(outer)
-    channels = call.result_shape[-3]
-    extents = [*outer, channels, factor, factor, height, width]
-    return rearranged(call, x, extents, [*range(n + 1), n + 3, n + 1, n + 4, n + 2])
-
-
-@aten("pixel_unshuffle")
-def pixel_unshuffle(call: Call, x: Any, factor: int) -> Any:
-    """Blocks of pixels to channels."""
-    *outer, _, height, width = call.result_shape
-    n = len(outer)
-    channels = shape_of(x)[-3]
-    extents = [*outer, channels, height, factor, width, factor]
-    return rearranged(call, x, extents, [*range(n + 1), n + 2, n + 4, n + 1, n + 3])
 
 
 @aten("channel_shuffle", "native_channel_shuffle")
@@ -509,78 +412,6 @@ def in_memory(
     return places
 
 
-# ---- Diagonals ----
-
-
-@aten("diagonal", "diagonal_copy")
-def diagonal(
-    call: Call, x: Any, offset: int = 0, first: int = 0, second: int = 1
-) -> Any:
-    """A diagonal of matrices, as a last axis: elements at equal distances."""
-    last = move_axes(call, x, [first, second], [-2, -1])
-    *outer, height, width = shape_of(last)
-    count = call.result_shape[-1]
-    rows_flat = call.reshaped(last, [*outer, height * width], "rows")
-    begin = offset if offset > 0 else -offset * width
-    end = begin + (count - 1) * (width + 1) + 1
-    return section(call, rows_flat, len(outer), begin, end, width + 1)
-
-
-@aten("linalg_diagonal")
-def last_diagonal(
-    call: Call, x: Any, offset: int = 0, first: int = -2, second: int = -1
-) -> Any:
-    """The same, of the last axes."""
-    return diagonal(call, x, offset, first, second)
-
-
-def on_diagonal(call: Call, row: Any, other: Any, shape: Shape, offset: int) -> Any:
-    """Matrices with a row on a diagonal, and something else elsewhere."""
-    *outer, height, width = shape
-    before = max(-offset, 0)
-    after = height - before - shape_of(row)[-1]
-    rank = len(shape)
-    column = call("unsqueeze", row, hint="column", axes=[rank - 1])
-    if before or after:
-        sides = [*[(0, 0)] * len(outer), (before, after), (0, 0)]
-        column = call("pad", column, hint="column", padding=sides)
-    mask = np.eye(int(height), int(width), offset, bool)
-    inside = mask.reshape([*[1] * len(outer), *mask.shape])
-    return call("select", inside, column, other)
-
-
-@aten("diag_embed")
-def diag_embed(
-    call: Call, x: Any, offset: int = 0, first: int = -2, second: int = -1
-) -> Any:
-    """Matrices with a diagonal, and zeros elsewhere."""
-    *outer, count = shape_of(x)
-    extent = count + abs(offset)
-    made = on_diagonal(call, x, 0.0, (*outer, extent, extent), offset)
-    return move_axes(call, made, [-2, -1], [first, second])
-
-
-@aten("diag")
-def diag(call: Call, x: Any, offset: int = 0) -> Any:
-    """The diagonal of a matrix, or the matrix of a diagonal."""
-    return (diag_embed if len(shape_of(x)) == 1 else diagonal)(call, x, offset)
-
-
-@aten("diagflat")
-def diagflat(call: Call, x: Any, offset: int = 0) -> Any:
-    """The matrix of a diagonal with all elements."""
-    return diag_embed(call, flat(call, x), offset)
-
-
-@aten("trace")
-def trace(call: Call, x: Any) -> Any:
-    """The sum of a diagonal."""
-    width = shape_of(x)[1]
-    end = (min(shape_of(x)) - 1) * (width + 1) + 1
-    elements = section(call, flat(call, x), 0, 0, end, width + 1)
-    return call("squeeze", call("sum_reduce", elements, axes=[0]), axes=[0])
-
-
 # ---- Several tensors ----
 
 
@@ -604,14 +435,6 @@ def stack(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
 _SIDES = {"hstack": (1, 1), "vstack": (2, 0), "row_stack": (2, 0), "dstack": (3, 2)}
 
 
-@aten(*_SIDES)
-def stack_sides(call: Call, tensors: Sequence[Any]) -> Any:
-    """Beside each other, below or behind: what lacks axes gets them first."""
-    least, axis = _SIDES[call.packet]
-    parts = [_at_least(call, x, least) for x in tensors]
-    return concat(call, parts, min(axis, len(shape_of(parts[0])) - 1))
-
-
 def _at_least(call: Call, x: Any, rank: int) -> Any:
     """With as many axes: a row is the second one of three."""
     shape = shape_of(x)
@@ -623,77 +446,13 @@ def _at_least(call: Call, x: Any, rank: int) -> Any:
     return _at_least(call, call.reshaped(x, made), rank)
 
 
-@aten("column_stack")
-def column_stack(call: Call, tensors: Sequence[Any]) -> Any:
-    """Beside each other: rows are columns."""
-    columns = [
-        x if len(shape_of(x)) > 1 else call.reshaped(x, [prod(shape_of(x)), 1])
-        for x in tensors
-    ]
-    return concat(call, columns, 1)
-
-
-@aten("block_diag")
-def block_diag(call: Call, tensors: Sequence[Any]) -> Any:
-    """Matrices along a diagonal, among zeros."""
-    width, begin = call.result_shape[1], 0
-    parts = []
-    for x in tensors:
-        block = call.of_rank(call.typed(x, call.result_dtype), 2)
-        own = shape_of(block)[1]
-        sides = [(0, 0), (begin, width - begin - own)]
-        parts.append(call("pad", block, hint="block", padding=sides))
-        begin += own
-    return call("concat", parts, axis=0)
-
-
-# ---- Borders ----
-
-
-@aten("constant_pad_nd")
-def constant_pad(call: Call, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
-    """A border of a number."""
-    return pad(call, x, pads, "constant", value)
-
-
-@aten(
-    "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d",
-    "replication_pad2d", "replication_pad3d", "_pad_circular",
-)  # fmt: skip
-def repeated_pad(call: Call, x: Any, pads: Sequence[Any]) -> Any:
-    """A border of what is inside."""
-    names = {"_": "circular", "reflection": "reflect", "replication": "replicate"}
-    return pad(call, x, pads, names[call.packet.split("_pad")[0] or "_"])
-
-
-@aten("pad")
-def pad(
-    call: Call, x: Any, pads: Sequence[Any], mode: str = "constant", value: Any = None
-) -> Any:
-    """A border along the last axes, whose sides are given from the last one; a negative
-    side is cut off.
-    """
-    rank = len(shape_of(x))
-    sides = [(0, 0)] * rank
-    for i in range(len(pads) // 2):
-        sides[rank - 1 - i] = pads[2 * i], pads[2 * i + 1]
-    for axis, (before, after) in enumerate(sides):
-        end = shape_of(x)[axis] + min(after, 0)
-        x = section(call, x, axis, -min(before, 0), end)
-    padding = [(max(before, 0), max(after, 0)) for before, after in sides]
-    if mode == "circular":
-        return _wrapped(call, x, padding)
-    number = float(converted(value or 0.0, "scalar"))
-    is_needed = any(map(any, padding))
-    settings: dict[str, Any] = {"border": mode, "value": number}
-    return call("pad", x, padding=padding, **settings) if is_needed else x
-
-
-def _wrapped(call: Call, x: Any, padding: Sequence[tuple[Any, Any]]) -> Any:
-    """With what is at the other end on each side."""
-    for axis, (before, after) in enumerate(padding):
-        extent = shape_of(x)[axis]
-        ends = [(extent - before, extent), (0, extent), (0, after)]
-        parts = [section(call, x, axis, *end) for end in ends if end[0] != end[1]]
-        x = call("concat", parts, axis=axis) if len(parts) > 1 else x
-    return x
+@aten("cartesian_prod")
+def cartesian_product(call: Call, tensors: Sequence[Any]) -> Any:
+    """All combinations of the elements of vectors, a row each."""
+    extents = [shape_of(x)[0] for x in tensors]
+    columns = []
+    for place, x in enumerate(tensors):
+        own = [n if axis == place else 1 for axis, n in enumerate(extents)]
+        wide = call.broadcast(call.reshaped(x, own), tuple(extents))
+        columns.append(call.reshaped(wide, [prod(extents), 1]))
+    return columns[0] if len(columns) == 1 else call("concat", columns, axis=1)
