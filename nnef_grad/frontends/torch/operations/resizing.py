@@ -145,9 +145,7 @@ def grid_sample(
     call: Call, x: Any, grid: Any, mode: int, border: int, is_aligned: bool
 ) -> Any:
     """Samples at the points of a grid from -1 to 1."""
-    return expansion.grid_sample(
-        call, x, grid, _MODES[mode], _BORDERS[border], is_aligned
-    )
+    return expansion.samples(call, x, grid, _MODES[mode], _BORDERS[border], is_aligned)
 
 
 @aten("affine_grid_generator")

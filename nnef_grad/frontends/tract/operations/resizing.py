@@ -118,6 +118,15 @@ def grid_sample(
     step.require(mode in _MODES, f"mode must be one of {', '.join(_MODES)}")
     names = ", ".join(_BORDERS)
     step.require(border in _BORDERS, f"padding_mode must be one of {names}")
+    is_clear = mode != "bicubic" or border == "zeros"
+    step.require(is_clear, "bicubic samples must have zeros around the image")
+    return samples(step, x, grid, mode, border, is_aligned)
+
+
+def samples(
+    step: Step, x: Any, grid: Any, mode: str, border: str, is_aligned: bool
+) -> Any:
+    """The same, with any border around the image."""
     (batch, channels, *extents), points = shape_of(x), shape_of(grid)
     rank = len(extents)
     fits = len(points) == rank + 2 and (points[0], points[-1]) == (batch, rank)
