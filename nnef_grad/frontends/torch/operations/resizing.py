@@ -10,26 +10,57 @@ import numpy as np
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.tract.operations import resizing as expansion
 from nnef_grad.frontends.values import Array, shape_of
-from nnef_grad.ops.resizing import Axis, Resizing
+from nnef_grad.graph.extents import has_symbols
+from nnef_grad.ops.resizing import METHODS, Axis, Resizing
 
 _NEAREST = tuple(f"upsample_nearest{n}d" for n in "123")
 _EXACT = tuple(f"_upsample_nearest_exact{n}d" for n in "123")
 _LINEAR = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 
 
-def _resized(
-    call: Call, x: Any, sizes: Any, scales: Sequence[float | None], how: Resizing
-) -> Any:
+def _resized(call: Call, x: Any, scales: Sequence[Any], how: Resizing) -> Any:
     """Spatial axes with other extents, or by factors."""
     batch, channels, *extents = shape_of(x)
-    counted = list(scales) if scales and any(scales) else [None] * len(extents)
-    made = sizes or [int(n * s) for n, s in zip(extents, counted, strict=True)]  # type: ignore[operator]
+    if has_symbols(tuple(extents)):
+        return _repeated(call, x, how)
+    factors, made = _factors(extents, scales), call.result_shape[2:]
     axes = [
-        Axis(n, to, to / n if scale is None else scale)
-        for n, to, scale in zip(extents, made, counted, strict=True)
+        Axis(n, to, _factor(call, how, n, to, scale))
+        for n, to, scale in zip(extents, made, factors, strict=True)
     ]
     kept = [Axis(n, n, 1.0) for n in (batch, channels)]
     return expansion.resized(call, x, [*kept, *axes], how)
+
+
+def _factor(
+    call: Call, how: Resizing, given: int, made: int, scale: float | None
+) -> float:
+    """The factor that PyTorch takes: for lines, and the nearest elements of images, that of
+    extents that are alike, or of images that are twice as large.
+    """
+    is_image = call.packet == "upsample_nearest2d"
+    is_copied = given == made and (how.mode == "linear" or is_image)
+    is_doubled = 2 * given == made and is_image
+    return made / given if scale is None or is_copied or is_doubled else scale
+
+
+def _repeated(call: Call, x: Any, how: Resizing) -> Any:
+    """Axes whose extents are open, by whole factors."""
+    pairs = zip(call.result_shape[2:], shape_of(x)[2:], strict=True)
+    divided = [divmod(made, given) for made, given in pairs]
+    is_whole = all(rest == 0 for _, rest in divided)
+    call.require(is_whole and how.mode != "cubic", "the extents must be known")
+    factor = [times for times, _ in divided]
+    if how.mode == "nearest":
+        return call("nearest_upsample", x, factor=factor)
+    return call("multilinear_upsample", x, factor=factor, method=METHODS[how.places])
+
+
+def _factors(extents: Sequence[Any], scales: Sequence[Any]) -> list[float | None]:
+    """The factor of each axis, which is an argument each, or one list; if there are any."""
+    listed = scales[0] if len(scales) == 1 and isinstance(scales[0], list) else scales
+    found = list(listed or ())
+    return found if any(found) else [None] * len(extents)
 
 
 @aten(*_NEAREST, *_EXACT)
@@ -37,9 +68,7 @@ def nearest(call: Call, x: Any, sizes: Any, *scales: Any) -> Any:
     """The element whose place is next, rounded down; of the exact one that of middles."""
     is_exact = "exact" in call.name
     places = "tf_half_pixel_for_nn" if is_exact else "asymmetric"
-    return _resized(
-        call, x, sizes, _listed(scales), Resizing(places, "nearest", "floor")
-    )
+    return _resized(call, x, scales, Resizing(places, "nearest", "floor"))
 
 
 @aten(*_LINEAR, "upsample_bicubic2d")
@@ -47,14 +76,7 @@ def interpolated(call: Call, x: Any, sizes: Any, is_aligned: bool, *scales: Any)
     """Between the elements next to a place, by lines or by cubic polynomials."""
     places = "align_corners" if is_aligned else "half_pixel"
     mode = "cubic" if "bicubic" in call.name else "linear"
-    return _resized(call, x, sizes, _listed(scales), Resizing(places, mode, "floor"))
-
-
-def _listed(scales: Sequence[Any]) -> list[Any]:
-    """The factors, which are an argument each, or one list."""
-    if len(scales) == 1 and isinstance(scales[0], (list, tuple)):
-        return list(scales[0])
-    return list(scales)
+    return _resized(call, x, scales, Resizing(places, mode, "floor"))
 
 
 # ---- Antialiasing ----
@@ -72,7 +94,12 @@ def _cubic(x: Array) -> Array:
     return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
 
 
+def _lanczos(x: Array) -> Array:
+    return np.where(np.abs(x) < 3.0, np.sinc(x) * np.sinc(x / 3.0), 0.0)
+
+
 _FILTERS = {
+    "_upsample_lanczos2d_aa": (_lanczos, 3.0),
     "_upsample_bilinear2d_aa": (_triangle, 1.0),
     "_upsample_bicubic2d_aa": (_cubic, 2.0),
 }
@@ -83,17 +110,14 @@ def antialiased(call: Call, x: Any, sizes: Any, is_aligned: bool, *scales: Any) 
     """Sums over the elements around a place, weighted by their distance; more of them where
     there are fewer new places.
     """
-    name = call.node.target.overloadpacket.__name__
-    extents = shape_of(x)[2:]
-    factors = _listed(scales) or [None, None]
-    factors = factors if any(factors) else [None, None]
-    made = sizes or [int(n * s) for n, s in zip(extents, factors, strict=True)]
+    extents, made = shape_of(x)[2:], call.result_shape[2:]
+    factors = _factors(extents, scales)
     for axis, (n, to, factor) in enumerate(zip(extents, made, factors, strict=True), 2):
         step = n / to if factor is None else 1.0 / factor
         if is_aligned:
             step = (n - 1) / (to - 1) if to > 1 else 0.0
-        matrix = _smooth(n, to, step, *_FILTERS[name])
-        x = expansion.along(call, x, matrix, axis)
+        matrix = _smooth(n, to, step, *_FILTERS[call.packet])
+        x = x if n == to else expansion.along(call, x, matrix, axis)
     return x
 
 
@@ -121,9 +145,7 @@ def grid_sample(
     call: Call, x: Any, grid: Any, mode: int, border: int, is_aligned: bool
 ) -> Any:
     """Samples at the points of a grid from -1 to 1."""
-    return expansion.grid_sample(
-        call, x, grid, _MODES[mode], _BORDERS[border], is_aligned
-    )
+    return expansion.samples(call, x, grid, _MODES[mode], _BORDERS[border], is_aligned)
 
 
 @aten("affine_grid_generator")

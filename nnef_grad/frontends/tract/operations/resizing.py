@@ -120,6 +120,13 @@ def grid_sample(
     step.require(border in _BORDERS, f"padding_mode must be one of {names}")
     is_clear = mode != "bicubic" or border == "zeros"
     step.require(is_clear, "bicubic samples must have zeros around the image")
+    return samples(step, x, grid, mode, border, is_aligned)
+
+
+def samples(
+    step: Step, x: Any, grid: Any, mode: str, border: str, is_aligned: bool
+) -> Any:
+    """The same, with any border around the image."""
     (batch, channels, *extents), points = shape_of(x), shape_of(grid)
     rank = len(extents)
     fits = len(points) == rank + 2 and (points[0], points[-1]) == (batch, rank)
@@ -128,9 +135,10 @@ def grid_sample(
     count = prod(points[1:-1])
     flat = step.reshaped(grid, [batch, count, rank], "points")
     for axis in reversed(range(rank)):
-        own = _at_points(step, flat, rank - 1 - axis, extents[axis], border, is_aligned)
-        positions = step.positions(extents[axis], 2, 3)
-        weights = step.expand(_MODES[mode], own, positions)
+        window: dict[str, Any] = {"begin": [rank - 1 - axis], "end": [rank - axis]}
+        given = step("slice", flat, hint="along", axes=[2], **window)
+        how = (extents[axis], mode, border, is_aligned)
+        weights = _weights_at(step, given, *how)
         rows = channels * prod(extents[:axis])
         if axis == rank - 1:
             x = step.reshaped(x, [batch, rows, extents[axis]], "rows")
@@ -141,20 +149,24 @@ def grid_sample(
     return step.reshaped(x, [batch, channels, *points[1:-1]])
 
 
-def _at_points(
-    step: Step, points: Any, column: int, extent: int, border: str, is_aligned: bool
+def _weights_at(
+    step: Step, points: Any, extent: int, mode: str, border: str, is_aligned: bool
 ) -> Any:
-    """The places of points along an axis, [batch, point, 1]."""
+    """The weight of each element of an axis at points, [batch, point, element]."""
     low, high = (0.0, extent - 1.0) if is_aligned else (-0.5, extent - 0.5)
-    window: dict[str, Any] = {"begin": [column], "end": [column + 1]}
-    given = step("slice", points, hint="along", axes=[2], **window)
-    made = step.expand("along_axis", given, low=low, high=high)
-    if border == "reflection":
-        step.require(high > low, "an axis of extent 1 has no reflection")
-        made = step.expand("reflected", made, low=low, high=high)
+    places = step.expand("along_axis", points, low=low, high=high)
+    positions = step.positions(extent, 2, 3)
+    # All places are those of the only element.
+    reflects = border == "reflection" and high > low
+    if mode == "bicubic" and border != "zeros":
+        settings = {"low": low, "high": high, "last": extent - 1.0}
+        name = "bordered_cubic_weights"
+        return step.expand(name, places, positions, reflects=reflects, **settings)
+    if reflects:
+        places = step.expand("reflected", places, low=low, high=high)
     if border != "zeros":
-        made = step("clamp", made, 0.0, extent - 1.0, hint="inside")
-    return made
+        places = step("clamp", places, 0.0, extent - 1.0, hint="inside")
+    return step.expand(_MODES[mode], places, positions)
 
 
 def affine_grid(step: Step, theta: Any, size: Sequence[Any], is_aligned: bool) -> Any:
