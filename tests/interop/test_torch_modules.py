@@ -325,6 +325,19 @@ def test_other_precisions_are_converted() -> None:
     )
 
 
+def test_a_tensor_that_is_given_twice_is_two_inputs() -> None:
+    class Difference(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, y: Any) -> Any:
+            return x - 2 * y
+
+    example = normal(2, 3)
+    model = interop.from_torch(Difference(), [example, example])
+    assert model.graph.input_names == ("x", "y")
+    x, y = np.ones((2, 3)), np.full((2, 3), 3.0)
+    found = nnef_grad.evaluate(model.graph, {"x": x, "y": y})
+    np.testing.assert_array_equal(found["output"], x - 2 * y)
+
+
 def test_another_batch() -> None:
     module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
     model = interop.from_torch(module, [normal(2, 2, 4, 4)], batch=5)

@@ -131,7 +131,21 @@ def _arguments(
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise UsageError("there is no tensor among the example inputs")
-    return args, kwargs
+    return _each_its_own((args, kwargs))
+
+
+def _each_its_own(given: Any) -> Any:
+    """The arguments; a tensor that is given twice as two, which torch.export takes for one."""
+    seen: list[torch.Tensor] = []
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        is_new = all(leaf is not earlier for earlier in seen)
+        seen.append(leaf)
+        return leaf if is_new else leaf.detach().clone()
+
+    return tree_map(own, given)
 
 
 def _refuse_hooks(module: nn.Module) -> None:

@@ -283,7 +283,8 @@ class _Program:
         if kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             assert target is not None
             tensor = self._stored(target)
-            is_variable = tensor.is_floating_point() and (
+            has_numbers = tensor.is_floating_point() and tensor.numel() > 0
+            is_variable = has_numbers and (
                 kind is InputKind.PARAMETER
                 or (kind is InputKind.BUFFER and target in self.program.state_dict)
             )

@@ -41,8 +41,13 @@ ARRIVING = [name for name in NAMES if name not in REFUSED]
 _SEEDS = {
     "timm/lambda_resnet26t": 1,
     "timm/resnetv2_50": 1,
+    "timm/selecsls42b": 1,
+    "timm/swinv2_tiny_window8_256": 2,
+    "timm/volo_d1_224": 1,
     "torchvision/fcn_resnet50": 1,
+    "torchvision/maxvit_t": 1,
     "torchvision/mvit_v1_b": 1,
+    "torchvision/resnet50": 1,
 }
 
 
