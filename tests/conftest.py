@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from zlib import crc32
 
 import pytest
@@ -7,6 +8,10 @@ import torch
 
 # The tests run side by side: threads of one would wait for those of another.
 torch.set_num_threads(1)
+
+# A shell lets what it starts in the background ignore this one, and so would the programs
+# that tests start, and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

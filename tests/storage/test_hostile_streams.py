@@ -328,7 +328,6 @@ def ends(number: signal.Signals, model: Path, out: Path, delay: float) -> float:
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         program.wait(min(delay, 60))

@@ -131,7 +131,8 @@ def _arguments(
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise UsageError("there is no tensor among the example inputs")
-    return _each_its_own((args, kwargs))
+    args, kwargs = _each_its_own((args, kwargs))
+    return args, kwargs
 
 
 def _each_its_own(given: Any) -> Any:

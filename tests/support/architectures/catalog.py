@@ -19,17 +19,15 @@ _SOURCES: dict[str, tuple[Callable[[str], Any], Mapping[str, Any]]] = {
 
 # Those that are refused: why, and what to write instead.
 REFUSED = {
-    "torch/projected_lstm": "torch's exporter has no LSTM with projections: a linear layer after each step",
-    "torchvision/raft_small": "NNEF cannot say that no gradient flows through a tensor: `detach()`",
-    "timm/volo_d1_224": "torch's exporter has no `fold` in the version of ONNX that is read",
+    "transformers/encodec": "computes with numbers that it keeps in buffers, in Python",
     "transformers/fnet": "NNEF has no complex numbers, which the Fourier transform needs",
-    "transformers/gpt_oss": "torch's exporter has no `histc`; `model.set_experts_implementation('batched_mm')`",
-    "transformers/groupvit_vision": "NNEF cannot say that no gradient flows through a tensor: `detach()`",
-    "transformers/jamba": "torch's exporter has no `histc`; `model.set_experts_implementation('batched_mm')`",
-    "transformers/mixtral": "torch's exporter has no `histc`; `model.set_experts_implementation('batched_mm')`",
-    "transformers/qwen2_moe": "torch's exporter has no `histc`; `model.set_experts_implementation('batched_mm')`",
-    "transformers/xlnet": "NNEF cannot say that no gradient flows through a tensor: `detach()`",
-    "transformers/vilt": "the patches are drawn at random, as many as the values say",
+    "transformers/gpt_oss": "its experts are an operation of its own: `model.set_experts_implementation('batched_mm')`",
+    "transformers/jamba": "its experts are an operation of its own: `model.set_experts_implementation('batched_mm')`",
+    "transformers/led": "whether attention is global depends on the values of a mask",
+    "transformers/longformer": "whether attention is global depends on the values of a mask",
+    "transformers/mixtral": "its experts are an operation of its own: `model.set_experts_implementation('batched_mm')`",
+    "transformers/qwen2_moe": "its experts are an operation of its own: `model.set_experts_implementation('batched_mm')`",
+    "transformers/vilt": "which patches there are depends on the values of a mask",
 }
 
 NAMES = [f"{package}/{net}" for package, (_, nets) in _SOURCES.items() for net in nets]

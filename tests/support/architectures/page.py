@@ -45,13 +45,11 @@ _LIMITS = """\
 
 | what | why | instead |
 |---|---|---|
-| `tensor.detach()` between a parameter and an output | NNEF has no operation that returns its operand and has no derivative; it is refused, with its line | leave it out, and name the tensor in `differentiate(stop=...)` |
-| a backward function of one's own (`torch.autograd.Function`), as YOSO has | the exporter sees what is computed: this is differentiated, and a warning of the graph names the function | |
-| `torch.no_grad()` inside the network, around what depends on parameters | the exporter does not see it | name the tensor in `differentiate(stop=...)` |
+| a condition in Python that depends on the values of a tensor | `torch.export` refuses it, with its line: the graph would be that of the example | `torch.where`, `torch.cond`, or make it a setting of the module |
+| a backward function of one's own (`torch.autograd.Function`), as BLOOM has | it is refused, with its line | `from_torch(..., allow_own_backward=True)` takes the derivative of what it computes; these figures are made with it |
 | a mixture of experts that sorts its words | the shapes depend on values | `model.set_experts_implementation("batched_mm")` |
-| random numbers that the network draws | a graph computes the same in each run | pass them as an argument, such as `noise` |
-| tensors that a module keeps from one call to the next, as LeViT of transformers does with its biases | they are constants of the trace | clear them before |
-| parameters of half precision | the graph has single precision | `module.float()` |
+| random numbers that the network draws, but for dropout | a graph computes the same in each run | pass them as an argument, such as `noise` |
+| parameters of half precision | the graph has single precision; a warning says so | `module.float()` |
 
 torch's autograd is wrong itself in one case that came up: `batch_norm` in evaluation mode for a batch of one, followed by `flatten` and
 `transpose`, in double precision.
@@ -74,7 +72,7 @@ def _lines(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         counts = [str(found[key]) for key in ("forward", "backward", "gradients")]
         cells = [f"`{name}`", *counts, f"{found['error']:.1f}", *seconds]
         yield f"| {' | '.join(cells)} |"
-    yield "\n## Refused\n\nThe error names the line of the network, or the node.\n"
+    yield "\n## Refused\n\nThe error names the line of the network.\n"
     yield "| architecture | why, and what to write instead |"
     yield "|---|---|"
     for name, why in REFUSED.items():
