@@ -30,7 +30,7 @@ from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
 from nnef_grad.ops.traits import DATA, LAYERS, RESHAPING
 
 # Importing the families enters their lowerings.
-from nnef_grad.targets import (  # noqa: F401  # noqa: F401
+from nnef_grad.targets import (  # noqa: F401
     borders,
     conv,
     conv_forms,
@@ -39,6 +39,7 @@ from nnef_grad.targets import (  # noqa: F401  # noqa: F401
     matrix,
     pool,
     reduce,
+    running_sums,
     shape,
     tract_core,
 )

@@ -85,6 +85,7 @@ _OPSET = OpSet(
         "tract_core_scatter_nd": _same,
         "tract_core_broadcast": _given,
         "tract_core_gather": _gathered,
+        "tract_core_trilu": _same,
     }
 )
 
@@ -93,7 +94,7 @@ _OPSET = OpSet(
 
 
 # What takes the place of an operation, given the others of its graph; None if it stays.
-_OWN: dict[str, Callable[[Operation, Relations], Decompose | None]] = {}
+OWN: dict[str, Callable[[Operation, Relations], Decompose | None]] = {}
 
 
 def own(
@@ -107,7 +108,7 @@ def own(
         def find(op: Operation, near: Relations) -> Decompose | None:
             return function if applies(op) else None
 
-        _OWN.update(dict.fromkeys(names, find))
+        OWN.update(dict.fromkeys(names, find))
         return function
 
     return enter
@@ -118,7 +119,7 @@ def put_own(graph: Graph) -> Graph:
     near = Relations(graph)
 
     def find(op: Operation) -> Decompose | None:
-        return _OWN[op.name](op, near) if op.name in _OWN else None
+        return OWN[op.name](op, near) if op.name in OWN else None
 
     return inline(graph, find, _OPSET)
 
@@ -161,7 +162,7 @@ def _scattered(op: Operation, near: Relations) -> Decompose | None:
     return partial(_added_rows, column, _is_in_range(column, extent, near))
 
 
-_OWN["matmul"] = _scattered
+OWN["matmul"] = _scattered
 
 
 def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:

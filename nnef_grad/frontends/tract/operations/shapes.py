@@ -16,9 +16,13 @@ _BORDERS = {"replicated": "replicate"}
 
 
 @expansion("tract_core_range")
-def numbers(step: Step, start: int, end: int, increment: int) -> Any:
+def numbers(step: Step, start: Any, end: Any, increment: int) -> Any:
     """Integers from one number to another, without it."""
     step.require(increment != 0, "the step must not be zero")
+    if has_symbols((start, end)):
+        is_counted = (start, increment) == (0, 1)
+        step.require(is_counted, "symbols are counted from 0, with a step of 1")
+        return step("cast", step.positions(end, 0, 1), dtype="integer")
     count = len(range(start, end, increment))
     step.require(count <= MAX_ITEMS, f"{count} numbers are more than {MAX_ITEMS}")
     return np.arange(start, end, increment, dtype=np.int64)
