@@ -10,7 +10,6 @@ import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.elementwise import whole
-from nnef_grad.frontends.tract.operations.shapes import triangle
 from nnef_grad.frontends.values import converted, is_open, simple
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Tensor
@@ -103,15 +102,3 @@ def identity(call: Call, rows: Any, columns: Any = None) -> Any:
     """Ones on the diagonal, and zeros elsewhere."""
     pair = [call.positions(n, axis, 2) for axis, n in enumerate(call.result_shape)]
     return call("eq", *pair)
-
-
-@aten("tril")
-def lower_triangle(call: Call, x: Any, diagonal: Any) -> Any:
-    """What is not above a diagonal, with zeros elsewhere."""
-    return triangle(call, x, diagonal, False)
-
-
-@aten("triu")
-def upper_triangle(call: Call, x: Any, diagonal: Any) -> Any:
-    """What is not below a diagonal, with zeros elsewhere."""
-    return triangle(call, x, diagonal, True)

@@ -42,14 +42,3 @@ def on_diagonal(call: Call, row: Any, other: Any, shape: Shape, offset: int) -> 
     mask = np.eye(int(height), int(width), offset, bool)
     inside = mask.reshape([*[1] * len(outer), *mask.shape])
     return call("select", inside, column, other)
-
-
-@aten("diag_embed")
-def diag_embed(
-    call: Call, x: Any, offset: int = 0, first: int = -2, second: int = -1
-) -> Any:
-    """Matrices with a diagonal, and zeros elsewhere."""
-    *outer, count = shape_of(x)
-    extent = count + abs(offset)
-    made = on_diagonal(call, x, 0.0, (*outer, extent, extent), offset)
-    return move_axes(call, made, [-2, -1], [first, second])

@@ -213,18 +213,6 @@ def extremum(call: Call, x: Any, y: Any) -> Any:
     return call.expand(fragment, x, y) if is_scalar else call(name, x, y)
 
 
-@aten("nan_to_num")
-def numbers_only(
-    call: Call, x: Any, nan: Any = None, above: Any = None, below: Any = None
-) -> Any:
-    """x, with numbers in the place of what is none or is infinite."""
-    if dtype_of(x) != "scalar":
-        return x
-    given = zip((nan, above, below), (0.0, np.inf, -np.inf), strict=True)
-    values = [default if value is None else value for value, default in given]
-    return call.expand("numbers_only", x, *call.scalars(*values))
-
-
 # ---- Signs, and other steps ----
 
 
@@ -232,13 +220,6 @@ def numbers_only(
 def is_negative(call: Call, x: Any) -> Any:
     """Whether x < 0: zero has no sign in NNEF."""
     return call("lt", x, 0.0)
-
-
-@aten("heaviside")
-def step(call: Call, x: Any, at_zero: Any) -> Any:
-    """0 below zero, 1 above, and a value at zero."""
-    made = call.expand("heaviside", *numbers(call, x, at_zero))
-    return call.stopped(whole(call, made))
 
 
 @aten("logit", "special_logit")

@@ -43,17 +43,6 @@ def refuse_norm(call: Call, _: Any, _numbers: Any, _most: Any, _kind: Any) -> An
     call.refuse(_RENORMALIZED)
 
 
-@aten("one_hot")
-def one_hot(call: Call, numbers: Any, count: int = -1) -> Any:
-    """1 at each index along a new axis, and 0 elsewhere."""
-    if count < 0:
-        known = np.asarray(call.known(numbers, "without num_classes, the indices"))
-        count = int(known.max()) + 1
-    rank = len(shape_of(numbers))
-    column = call("unsqueeze", numbers, hint="column", axes=[rank])
-    return call("eq", column, call.positions(count, rank, rank + 1), hint="hit")
-
-
 # ---- Bags of rows ----
 
 

@@ -420,13 +420,6 @@ def copy(call: Call, _: Any, source: Any) -> Any:
     return call.broadcast(call.typed(source, call.result_dtype), call.result_shape)
 
 
-@aten("fill")
-def fill(call: Call, x: Any, value: Any) -> Any:
-    """A number, in the place of all."""
-    typed = call.typed(value, call.result_dtype)
-    return call.broadcast(typed, shape_of(x))
-
-
 @aten("slice_scatter")
 def slice_scatter(
     call: Call, x: Any, new: Any, axis: int = 0, start: Any = None, end: Any = None,

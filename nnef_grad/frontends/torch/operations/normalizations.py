@@ -150,55 +150,16 @@ def _affine(call: Call, y: Any, weight: Any, bias: Any) -> Any:
     return y if bias is None else call("add", y, bias)
 
 
-@aten("rms_norm", "_fused_rms_norm")
-def rms_norm(
-    call: Call, x: Any, extents: Sequence[Any], weight: Any, epsilon: float | None
-) -> Any:
-    """Division by the root of the mean of the squares over the last axes."""
-    rank = len(shape_of(x))
-    axes = list(range(rank - len(extents), rank))
-    # That of single precision.
-    small = 1.1920928955078125e-07 if epsilon is None else epsilon
-    normal = call.expand("rms_normalized", x, axes=axes, epsilon=small)
-    y = _affine(call, normal, *call.aligned_or_none(weight, None, rank=rank))
-    return [y, None] if "fused" in call.name else y
-
-
-@aten("group_norm")
-def group_norm(
-    call: Call, x: Any, groups: int, weight: Any, bias: Any, epsilon: float
-) -> Any:
-    """Normalization of each group of channels of each item of the batch."""
+@aten("native_group_norm")
+def group_norm(call: Call, x: Any, weight: Any, bias: Any, *sizes: Any) -> list[Any]:
+    """Normalization of each group of channels of each item of the batch; nothing reads its
+    moments.
+    """
+    *_, groups, epsilon = sizes
     shape = shape_of(x)
     parts = call.reshaped(x, [shape[0], groups, prod(shape[1:]) // groups], "groups")
     mean, variance = call("moments", parts, axes=[2])
     normal = call.expand("normalized", parts, mean, variance, epsilon=epsilon)
     y = call.reshaped(normal, shape)
     rows = (None if v is None else _rows(call, v)[0] for v in (weight, bias))
-    return _affine(call, y, *rows)
-
-
-@aten("native_group_norm")
-def native_group_norm(
-    call: Call,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    batch: Any,
-    channels: Any,
-    size: Any,
-    groups: int,
-    epsilon: float,
-) -> list[Any]:
-    """The same, and moments that nothing reads."""
-    return [group_norm(call, x, groups, weight, bias, epsilon), None, None]
-
-
-@aten("_weight_norm", "_weight_norm_interface")
-def weight_norm(call: Call, v: Any, g: Any, axis: int = 0) -> Any:
-    """g v / |v|, where the norm is over all axes but one, or over all of them."""
-    rank = len(shape_of(v))
-    kept = rank if axis == -1 else call.axis(axis, rank)
-    axes = [a for a in range(rank) if a != kept]
-    y = call.expand("of_length", v, g, axes=axes)
-    return [y, None] if "interface" in call.name else y
+    return [_affine(call, y, *rows), None, None]

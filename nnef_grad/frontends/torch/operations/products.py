@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from string import ascii_letters, ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from nnef_grad.frontends.torch.call import Call, aten
@@ -39,17 +38,11 @@ def matmul(call: Call, x: Any, y: Any, *, transposed: bool = False) -> Any:
     return call("squeeze", made, axes=gone) if gone else made
 
 
-@aten("outer", "ger")
-def outer(call: Call, x: Any, y: Any) -> Any:
-    """The products of the elements of two vectors."""
-    return call("mul", x, call("unsqueeze", y, axes=[0], hint="row"))
-
-
-@aten("addmm", "addmv", "baddbmm", "addbmm", "addr")
+@aten("addmm", "addmv", "baddbmm", "addbmm")
 def added(call: Call, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     """beta x + alpha a b; of `addbmm` the products of all batches are added."""
     name = call.node.target.overloadpacket.__name__
-    made = outer(call, a, b) if name == "addr" else matmul(call, a, b)
+    made = matmul(call, a, b)
     if name == "addbmm":
         made = call("squeeze", call("sum_reduce", made, axes=[0]), axes=[0])
     made = made if alpha == 1 else call("mul", made, float(alpha))
@@ -70,53 +63,6 @@ def bilinear(call: Call, x: Any, y: Any, weight: Any, bias: Any) -> Any:
     """x weight y + bias, for each matrix of the weight."""
     made = contract(call, [x, weight, y], "...i,oij,...j->...o")
     return made if bias is None else call("add", *call.aligned(made, bias))
-
-
-@aten("tensordot")
-def tensordot(
-    call: Call, x: Any, y: Any, of_x: Sequence[int], of_y: Sequence[int]
-) -> Any:
-    """The product over some axes of both."""
-    ranks = len(shape_of(x)), len(shape_of(y))
-    first = [*ascii_lowercase[: ranks[0]]]
-    second = [*ascii_uppercase[: ranks[1]]]
-    pairs = [(i % ranks[0], j % ranks[1]) for i, j in zip(of_x, of_y, strict=True)]
-    for i, j in pairs:
-        second[j] = first[i]
-    shared = {first[i] for i, _ in pairs}
-    result = [c for c in (*first, *second) if c not in shared]
-    equation = f"{''.join(first)},{''.join(second)}->{''.join(result)}"
-    return contract(call, [x, y], equation)
-
-
-@aten("_trilinear")
-def trilinear(
-    call: Call,
-    x: Any,
-    y: Any,
-    z: Any,
-    *axes: Any,
-) -> Any:
-    """The product of three operands with axes in common, each of which lacks some; summed
-    over some.
-    """
-    *missing, summed, _ = axes
-    rank = len(shape_of(x)) + len(missing[0])
-    terms = [_letters(rank, without) for without in missing]
-    equation = f"{','.join(terms)}->{_letters(rank, summed)}"
-    return contract(call, [x, y, z], equation)
-
-
-def _letters(rank: int, without: Sequence[int]) -> str:
-    """A letter for each axis but some."""
-    return "".join(ascii_letters[i] for i in range(rank) if i not in without)
-
-
-@aten("linalg_cross")
-def cross(call: Call, x: Any, y: Any, axis: int = -1) -> Any:
-    """The cross products of the vectors along an axis."""
-    x, y = call.aligned(x, y)
-    return call.expand("cross", x, y, axis=call.axis(axis, len(shape_of(x))))
 
 
 _REFUSED = (

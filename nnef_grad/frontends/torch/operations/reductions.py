@@ -246,16 +246,6 @@ def distance(call: Call, x: Any, y: Any, p: float = 2) -> Any:
     return vector_norm(call, difference, p)
 
 
-@aten("pairwise_distance")
-def distance_of_rows(
-    call: Call, x: Any, y: Any, p: float = 2, epsilon: float = 1e-6, kept: bool = False
-) -> Any:
-    """The norms of the differences of rows, which are moved off zero."""
-    difference = call("sub", *call.aligned(x, y), hint="difference")
-    moved = call("add", difference, epsilon, hint="moved") if epsilon else difference
-    return vector_norm(call, moved, p, -1, kept)
-
-
 @aten("cdist", "_cdist_forward")
 def distances(call: Call, x: Any, y: Any, p: float = 2, mode: int | None = None) -> Any:
     """The distances between all rows of two matrices."""

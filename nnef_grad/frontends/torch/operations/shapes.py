@@ -180,34 +180,10 @@ def flip(call: Call, x: Any, axes: Sequence[int]) -> Any:
     )
 
 
-@aten("roll")
-def roll(call: Call, x: Any, shifts: Sequence[Any], axes: Sequence[int] = ()) -> Any:
-    """What leaves an axis at its end comes in at its beginning."""
-    if not axes:
-        return call.reshaped(roll(call, flat(call, x), shifts, [0]), shape_of(x))
-    for shift, axis in zip(shifts, axes, strict=True):
-        along = call.axis(axis, len(shape_of(x)))
-        extent = shape_of(x)[along]
-        begin = -shift % extent
-        if begin != 0:
-            parts = [(begin, extent), (0, begin)]
-            ends = [section(call, x, along, *bounds) for bounds in parts]
-            x = call("concat", ends, axis=along)
-    return x
-
-
 def rearranged(call: Call, x: Any, extents: Sequence[Any], order: Sequence[int]) -> Any:
     """Axes that are divided, and joined in another order."""
     parts = call.reshaped(x, extents, "parts")
     return call.reshaped(call.transposed(parts, order, "order"), call.result_shape)
-
-
-@aten("channel_shuffle", "native_channel_shuffle")
-def channel_shuffle(call: Call, x: Any, groups: int) -> Any:
-    """The channels of the groups by turns."""
-    batch, channels, *rest = shape_of(x)
-    extents = [batch, groups, channels // groups, *rest]
-    return rearranged(call, x, extents, [0, 2, 1, *range(3, len(extents))])
 
 
 # ---- Parts ----
