@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from nnef_grad.frontends import windows
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.tract.operations import windows as expansion
 from nnef_grad.frontends.values import shape_of
-from nnef_grad.graph.extents import may_exceed
+from nnef_grad.frontends.windows import Axis
 
 Pair = tuple[int, int]
 
@@ -52,22 +53,28 @@ def conv(
     size = shape_of(weight)[2:]
     x, is_single = batched(call, x, len(size))
     dilations = spread(dilation, len(size))
-    if padding == "valid":
-        padding = 0
-    pads = (
-        [_same(n, d) for n, d in zip(size, dilations, strict=True)]
-        if padding == "same"
-        else [(n, n) for n in spread(padding, len(size))]
-    )
-    y = call(
-        "conv",
-        *(x, weight, _row(call, bias)),
-        padding=pads,
-        stride=spread(stride, len(size)),
-        dilation=dilations,
-        groups=groups,
-    )
+    if padding == "same":
+        pads = [_same(n, d) for n, d in zip(size, dilations, strict=True)]
+    else:
+        pads = _pads(0 if padding == "valid" else padding, len(size))
+    axes = _axes(x, size, stride, pads, dilations)
+    y = windows.conv(call, x, weight, _row(call, bias), axes, groups)
     return unbatched(call, y, is_single)
+
+
+def _pads(padding: Any, rank: int) -> list[Pair]:
+    """The same before and after each axis."""
+    return [(n, n) for n in spread(padding, rank)]
+
+
+def _axes(
+    x: Any, size: Sequence[int], stride: Any, pads: Sequence[Pair], dilation: Any
+) -> list[Axis]:
+    """Windows along the last axes."""
+    rank = len(size)
+    columns = (shape_of(x)[-rank:], size, spread(stride, rank), spread(dilation, rank))
+    pairs = zip(zip(*columns, strict=True), pads, strict=True)
+    return [Axis._make((*column, *pair)) for column, pair in pairs]
 
 
 def _same(size: int, dilation: int) -> Pair:
@@ -95,25 +102,12 @@ def conv_transpose(
     """The transposition of a convolution; the result may have more elements at the end."""
     size = shape_of(weight)[2:]
     x, is_single = batched(call, x, len(size))
-    settings = [
-        spread(values, len(size))
-        for values in (stride, padding, output_padding, dilation)
-    ]
-    columns = list(zip(shape_of(x)[2:], size, *settings, strict=True))
-    extents = [
-        (n - 1) * step - 2 * pad + gap * (width - 1) + more + 1
-        for n, width, step, pad, more, gap in columns
-    ]
-    channels = shape_of(weight)[1] * groups
-    y = call(
-        "deconv",
-        *(x, weight, _row(call, bias)),
-        padding=[(pad, pad - more) for _, _, _, pad, more, _ in columns],
-        stride=settings[0],
-        dilation=settings[3],
-        output_shape=[shape_of(x)[0], channels, *extents],
-        groups=groups,
-    )
+    axes = _axes(x, size, stride, _pads(padding, len(size)), dilation)
+    more = spread(output_padding, len(size))
+    # What is more than the windows reach is there, too.
+    axes = [a._replace(after=a.after - n) for a, n in zip(axes, more, strict=True)]
+    extents = [a.reach(a.given) - a.before - a.after for a in axes]
+    y = windows.deconv(call, x, weight, _row(call, bias), axes, groups, extents)
     return unbatched(call, y, is_single)
 
 
@@ -177,67 +171,6 @@ def _sliding(settings: Sequence[Any]) -> dict[str, Any]:
 # ---- Pools ----
 
 
-class _Axis(NamedTuple):
-    """A window along one axis: extents of operand and result, and what is added at its
-    sides. The last windows may reach over the end, by `over`.
-    """
-
-    given: Any
-    made: Any
-    size: int
-    stride: int
-    pad: int
-    dilation: int
-
-    @property
-    def over(self) -> Any:
-        """How far the last window reaches over the padded end."""
-        reach = (self.made - 1) * self.stride + self.dilation * (self.size - 1) + 1
-        return reach - self.given - 2 * self.pad
-
-    @property
-    def padding(self) -> Pair:
-        """What is added before and after. Rounding up adds more, rounding down less."""
-        return self.pad, self.pad + (self.over if may_exceed(self.over, 0) else 0)
-
-
-def _axes(
-    call: Call,
-    x: Any,
-    size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    rounds_up: bool,
-) -> list[_Axis]:
-    rank = len(size)
-    columns = [spread(v, rank) for v in (size, stride or size, padding, dilation)]
-    found = []
-    for n, width, step, pad, gap in zip(shape_of(x)[-rank:], *columns, strict=True):
-        room = n + 2 * pad - gap * (width - 1) - 1
-        made = (room + step - 1) // step + 1 if rounds_up else room // step + 1
-        if rounds_up and (made - 1) * step >= n + pad:
-            # A last window that begins after the end is dropped.
-            made -= 1
-        found.append(_Axis(n, made, width, step, pad, gap))
-    return found
-
-
-def _pool(call: Call, name: str, x: Any, axes: Sequence[_Axis], **settings: Any) -> Any:
-    """A pool of the standard, over the last axes."""
-    before = len(shape_of(x)) - len(axes)
-    ones = [1] * before
-    return call(
-        name,
-        x,
-        size=[*ones, *(axis.size for axis in axes)],
-        padding=[*[(0, 0)] * before, *(axis.padding for axis in axes)],
-        stride=[*ones, *(axis.stride for axis in axes)],
-        dilation=[*ones, *(axis.dilation for axis in axes)],
-        **settings,
-    )
-
-
 _MAXIMA = tuple(
     f"max_pool{n}d{which}" for n in "123" for which in ("", "_with_indices")
 )
@@ -254,13 +187,22 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> Any:
     """The maxima of windows, over what is there."""
-    rank = _rank_of(call)
-    axes = _axes(call, x, spread(size, rank), stride, padding, dilation, ceil_mode)
-    y = _pool(call, "max_pool", x, axes, border="ignore")
+    axes = _pooled(call, x, size, stride, padding, dilation)
+    axes = [axis.rounded_up() for axis in axes] if ceil_mode else axes
+    y = windows.pool(call, "max_pool", x, axes, border="ignore")
     if "indices" in call.name:
         call.require(not call.uses(1), "the indices are not supported")
         return [y, None]
     return y
+
+
+def _pooled(
+    call: Call, x: Any, size: Any, stride: Any, padding: Any, dilation: Any
+) -> list[Axis]:
+    """The windows of a pool, which follow each other unless there is a stride."""
+    rank = _rank_of(call)
+    sizes, pads = spread(size, rank), _pads(padding, rank)
+    return _axes(x, sizes, stride or sizes, pads, dilation)
 
 
 def _rank_of(call: Call) -> int:
@@ -282,19 +224,12 @@ def avg_pool(
     """The means of windows. Padding may count as zeros, and what a window that is rounded
     up has beyond never counts.
     """
-    axes = _axes(call, x, spread(size, _rank_of(call)), stride, padding, 1, ceil_mode)
+    axes = _pooled(call, x, size, stride, padding, 1)
     if divisor is not None:
-        sums = _pool(call, "box", x, axes, border="constant", hint="sums")
+        axes = [axis.rounded_up() for axis in axes] if ceil_mode else axes
+        sums = windows.pool(call, "box", x, axes, border="constant", hint="sums")
         return call("div", sums, float(divisor))
-    is_padded = counts_padding and any(axis.pad for axis in axes)
-    if is_padded and any(may_exceed(axis.over, 0) for axis in axes):
-        pads = [(0, 0)] * (len(shape_of(x)) - len(axes))
-        x = call("pad", x, padding=[*pads, *((a.pad, a.pad) for a in axes)], value=0.0)
-        axes = [a._replace(given=a.given + 2 * a.pad, pad=0) for a in axes]
-        is_padded = False
-    return _pool(
-        call, "avg_pool", x, axes, border="constant" if is_padded else "ignore"
-    )
+    return windows.averages(call, x, axes, counts=counts_padding, rounds_up=ceil_mode)
 
 
 # ---- Pools of a given number of windows ----
@@ -312,12 +247,17 @@ def adaptive_avg_pool(call: Call, x: Any, counts: Any) -> Any:
         return call("mean_reduce", x, axes=list(range(first, first + rank)))
     if all(extent % count == 0 for extent, count in pairs):
         sizes = [extent // count for extent, count in pairs]
-        axes = _axes(call, x, sizes, (), 0, 1, False)
-        return _pool(call, "avg_pool", x, axes, border="ignore")
+        return _side_by_side(call, "avg_pool", x, sizes)
     for place, (extent, count) in enumerate(pairs):
         if extent != count:
             x = _along(call, x, place - rank, _means(extent, count))
     return x
+
+
+def _side_by_side(call: Call, name: str, x: Any, sizes: Sequence[int]) -> Any:
+    """A pool whose windows follow each other."""
+    axes = _axes(x, sizes, sizes, [(0, 0)] * len(sizes), 1)
+    return windows.pool(call, name, x, axes, border="ignore")
 
 
 def _pairs(x: Any, counts: Any, rank: int) -> list[tuple[Any, Any]]:
@@ -364,26 +304,15 @@ def adaptive_max_pool(call: Call, x: Any, counts: Any) -> Any:
     pairs = _pairs(x, counts, rank)
     if all(extent % count == 0 for extent, count in pairs):
         sizes = [extent // count for extent, count in pairs]
-        return [
-            _pool(
-                call,
-                "max_pool",
-                x,
-                _axes(call, x, sizes, (), 0, 1, False),
-                border="ignore",
-            ),
-            None,
-        ]
+        return [_side_by_side(call, "max_pool", x, sizes), None]
     first = len(shape_of(x)) - rank
     axes = list(range(first, first + rank))
     maxima = []
-    for windows in product(*(_windows(*pair) for pair in pairs)):
-        begin, end = ([getattr(w, side) for w in windows] for side in ("start", "stop"))
+    for window in product(*(_windows(*pair) for pair in pairs)):
+        begin, end = ([getattr(w, side) for w in window] for side in ("start", "stop"))
         part = call("slice", x, hint="window", axes=axes, begin=begin, end=end)
         sizes = [b - a for a, b in zip(begin, end, strict=True)]
-        maxima.append(
-            _pool(call, "max_pool", part, _axes(call, part, sizes, (), 0, 1, False))
-        )
+        maxima.append(_side_by_side(call, "max_pool", part, sizes))
     last = len(shape_of(x)) - 1
     row = call("concat", maxima, hint="maxima", axis=last)
     counted = [count for _, count in pairs]

@@ -1,0 +1,105 @@
+"""Convolutions and pools, from windows along each spatial axis: what formats have in common
+that say extents and padding in other ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.values import shape_of
+from nnef_grad.graph.extents import Dimension, may_exceed
+
+
+class Axis(NamedTuple):
+    """Windows of `size` elements along an axis, with the extent of the operand, and what is
+    added before and after.
+    """
+
+    given: Dimension
+    size: int
+    stride: int
+    dilation: int
+    before: int
+    after: Dimension
+
+    def reach(self, windows: Dimension) -> Dimension:
+        """The number of positions covered by so many windows."""
+        return (windows - 1) * self.stride + (self.size - 1) * self.dilation + 1
+
+    def rounded_up(self) -> Axis:
+        """The axis with as much after it as a last window needs that is not full; one that
+        begins after the end is dropped.
+        """
+        whole = self.before + self.given + self.after
+        room = whole - self.reach(1)
+        windows = (room + self.stride - 1) // self.stride + 1
+        windows -= (windows - 1) * self.stride >= self.given + self.before
+        over = self.reach(windows) - whole
+        return self._replace(after=self.after + over) if may_exceed(over, 0) else self
+
+    def without_padding(self) -> Axis:
+        """The axis of an operand that has the padding."""
+        whole = self.before + self.given + self.after
+        return self._replace(given=whole, before=0, after=0)
+
+
+def _sliding(axes: Sequence[Axis], first: int = 0) -> dict[str, Any]:
+    """The attributes of windows that slide along the axes from the first one."""
+    ones = [1] * first
+    return {
+        "padding": [*[(0, 0)] * first, *((a.before, a.after) for a in axes)],
+        "stride": [*ones, *(a.stride for a in axes)],
+        "dilation": [*ones, *(a.dilation for a in axes)],
+    }
+
+
+def conv(
+    step: Step, x: Any, weight: Any, bias: Any, axes: Sequence[Axis], groups: int
+) -> Any:
+    """A convolution; the bias is a row of channels."""
+    return step("conv", x, weight, bias, groups=groups, **_sliding(axes))
+
+
+def deconv(
+    step: Step,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    axes: Sequence[Axis],
+    groups: int,
+    extents: Sequence[Any],
+) -> Any:
+    """The transposition of a convolution, to given extents: padding is what is left out."""
+    shape = [shape_of(x)[0], shape_of(weight)[1] * groups, *extents]
+    settings = {**_sliding(axes), "output_shape": shape, "groups": groups}
+    return step("deconv", x, weight, bias, **settings)
+
+
+def pool(step: Step, name: str, x: Any, axes: Sequence[Axis], **settings: Any) -> Any:
+    """A pool over the last axes."""
+    first = len(shape_of(x)) - len(axes)
+    size = [*[1] * first, *(axis.size for axis in axes)]
+    return step(name, x, size=size, **_sliding(axes, first), **settings)
+
+
+def averages(
+    step: Step, x: Any, axes: Sequence[Axis], *, counts: bool, rounds_up: bool
+) -> Any:
+    """The means of windows. Padding counts as zeros, or not at all, and what a window that
+    is rounded up has beyond it never counts.
+    """
+    wide = [axis.rounded_up() for axis in axes] if rounds_up else list(axes)
+    counts = counts and any(may_exceed(n, 0) for a in axes for n in a[-2:])
+    if not counts or wide == list(axes):
+        border = "constant" if counts else "ignore"
+        return pool(step, "avg_pool", x, wide, border=border)
+    still = [(0, 0)] * (len(shape_of(x)) - len(axes))
+    around = [*still, *((axis.before, axis.after) for axis in axes)]
+    whole = step("pad", x, hint="padded", padding=around, value=0.0)
+    inner = [axis.without_padding() for axis in axes]
+    # The last window may begin in the padding, if it did before.
+    pairs = zip(wide, inner, axes, strict=True)
+    inner = [i._replace(after=w.after - a.after) for w, i, a in pairs]
+    return pool(step, "avg_pool", whole, inner, border="ignore")
