@@ -338,6 +338,23 @@ def test_a_tensor_that_is_given_twice_is_two_inputs() -> None:
     np.testing.assert_array_equal(found["output"], x - 2 * y)
 
 
+def test_a_buffer_that_is_assigned_to_itself_has_no_new_value() -> None:
+    class Placed(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", torch.ones(3))
+            self.table = torch.arange(3.0)
+
+        def forward(self, x: Any) -> Any:
+            self.scale: Any = self.scale.to(x.device)
+            self.table = self.table.to(x.device)
+            return x * self.scale + self.table
+
+    model = interop.from_torch(Placed(), [normal(2, 3)])
+    assert model.graph.output_names == ("output",)
+    assert not model.updates
+
+
 def test_another_batch() -> None:
     module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
     model = interop.from_torch(module, [normal(2, 2, 4, 4)], batch=5)

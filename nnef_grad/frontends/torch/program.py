@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.export import ExportedProgram
@@ -29,7 +30,7 @@ from nnef_grad.frontends.passes import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import dtype_name, function_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
-from nnef_grad.frontends.torch.known import value_of
+from nnef_grad.frontends.torch.known import array_of, value_of
 from nnef_grad.frontends.torch.marks import mark_stops
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.reading import (
@@ -37,6 +38,7 @@ from nnef_grad.frontends.torch.reading import (
     names_of,
 )
 from nnef_grad.frontends.torch.symbols import Symbols
+from nnef_grad.frontends.values import is_known
 from nnef_grad.graph.extents import Dimension, symbol
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import NameSupply
@@ -313,19 +315,25 @@ class _Program:
         """The tensors that the module returns, and then the new values of buffers."""
         paths = iter(self._paths())
         found: list[_Result] = []
-        moved: list[_Result] = []
+        moved: dict[Any, _Result] = {}
         for spec, value in zip(specs, returned, strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 path = next(paths)
                 if not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
                     found.append(_Result("_".join(path) or "output", value))
             elif spec in self.moved:
-                moved.append(_Result(f"new_{spec.target}", value))
+                moved[spec.target] = _Result(f"new_{spec.target}", value)
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 message = f"the module writes into its input '{spec.target}'"
                 raise UnsupportedError(f"{message}: let it write into a clone")
-        self.updates = {s.target: r for s, r in zip(self.moved, moved, strict=True)}
-        return [*found, *moved]
+        self.updates = {n: r for n, r in moved.items() if self._differs(n, r.value)}
+        return [*found, *self.updates.values()]
+
+    def _differs(self, name: str, value: Any) -> bool:
+        """Whether this is not what a buffer has anyway, as where it is assigned to itself."""
+        if is_known(value):
+            return not np.array_equal(value, array_of(self._stored(name)))
+        return value is not self.reading.variables.get(name)
 
     def _paths(self) -> list[list[str]]:
         """The path to each leaf of what the module returns."""

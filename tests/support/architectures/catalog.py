@@ -46,6 +46,7 @@ _SEEDS = {
     "torchvision/maxvit_t": 1,
     "torchvision/mvit_v1_b": 1,
     "torchvision/resnet50": 1,
+    "transformers/falcon_mamba": 1,
 }
 
 
