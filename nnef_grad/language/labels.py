@@ -29,8 +29,8 @@ def label_steps(label: str) -> tuple[str, ...]:
     raise ValueError(f"label {label!r} {what}")
 
 
-# The folder of the data of constants that are stored as variables.
-CONSTANTS = "constants"
+# The folder of the data of constants that are stored as variables: one that no model has.
+CONSTANTS = "nnef-grad/constants"
 
 
 def is_constant(label: str) -> bool:

@@ -10,7 +10,7 @@ passes are about integers, and about what goes wrong next to something else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
@@ -81,7 +81,6 @@ class Lowered:
     data: Data = field(default_factory=Data)
 
 
-@collector_paused()
 def lower(graph: Graph, target: str) -> Lowered:
     """The graph in a form that the runtimes of a target have.
 
@@ -97,6 +96,12 @@ def lower(graph: Graph, target: str) -> Lowered:
         UnsupportedError: operations cannot be expressed there; the error names all of
             them.
     """
+    return lower_beside((), graph, target)
+
+
+@collector_paused()
+def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
+    """As `lower`, with data that go beside those under other labels."""
     if target not in TARGETS:
         names = ", ".join(TARGETS)
         raise UsageError(f"the target is one of {names}, and not '{target}'")
@@ -113,7 +118,7 @@ def lower(graph: Graph, target: str) -> Lowered:
         graph = with_bodies(graph, lambda body: join_copies(in_rounds(body)))
         graph = put_constants_before_loops(graph)
     graph = _in_rounds(graph, target, common, (*_LAST, *_OF_INPUTS))
-    graph, data = store_constants(graph, common.lacks)
+    graph, data = store_constants(graph, common.lacks, labels)
     lacking = list(compress(graph.operations, common.lacking(graph.operations)))
     if lacking:
         raise UnsupportedError.collect(

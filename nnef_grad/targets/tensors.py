@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 from math import prod
@@ -83,11 +83,20 @@ _TYPES: dict[str, npt.DTypeLike] = {
 }
 
 
-def store_constants(graph: Graph, which: When) -> tuple[Graph, Data]:
+def store_constants(
+    graph: Graph, which: When, others: Iterable[str] = ()
+) -> tuple[Graph, Data]:
     """The graph with variables in the place of some constants, and the data of these by
     label: scalars in single precision. The tensors stay.
+
+    Args:
+        graph: the graph.
+        which: whether a constant is to be a variable.
+        others: labels that are taken, beside those of the graph.
     """
-    root, data, operations = _free_root(graph), Data(), list(graph.operations)
+    variables = (op for op in graph.operations if op.name == "variable")
+    root = _free_root([*(op.attributes["label"] for op in variables), *others])
+    data, operations = Data(), list(graph.operations)
     for index, op in enumerate(operations):
         if op.name == "constant" and which(op):
             label, shape = f"{root}/{len(data) + 1}", op.attributes["shape"]
@@ -101,11 +110,10 @@ def store_constants(graph: Graph, which: When) -> tuple[Graph, Data]:
     return (replace(graph, operations=tuple(operations)) if data else graph), data
 
 
-def _free_root(graph: Graph) -> str:
-    """constants, constants_1 or so on, which no label begins with. Upper and lower case
-    are one, and a label may be a folder of another.
+def _free_root(labels: Iterable[str]) -> str:
+    """The folder of constants, or one with a number, which no label begins with. Upper and
+    lower case are one, and a label may be a folder of another.
     """
-    variables = (op for op in graph.operations if op.name == "variable")
-    taken = [op.attributes["label"].lower() for op in variables]
+    taken = [label.lower() for label in labels]
     roots = (f"{CONSTANTS}_{n}" if n else CONSTANTS for n in count())
     return next(r for r in roots if not any(label.startswith(r) for label in taken))

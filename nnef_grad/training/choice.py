@@ -86,17 +86,22 @@ def chosen(
     """
     labels = graph.labels
     reached = _reached(graph, losses)
-    parameters = [
+    scalars = [
         name
-        for (name, label), tensor in zip(labels.items(), graph.variables, strict=True)
-        if tensor.dtype == SCALAR.name
-        and tensor not in running
-        and not is_constant(label)
+        for name, tensor in zip(labels, graph.variables, strict=True)
+        if tensor.dtype == SCALAR.name and tensor not in running
     ]
-    wanted = _wanted(parameters, labels, train)
+    # A target has made variables of them.
+    constants = {name for name in scalars if is_constant(labels[name])}
+    if train is None:
+        wanted = [name for name in scalars if name not in constants]
+    else:
+        matching = set(_matching(train, labels))
+        wanted = [name for name in scalars if name in matching]
     frozen = set(_matching(freeze, labels))
     names = [name for name in wanted if name in reached and name not in frozen]
     unreached = [name for name in wanted if name not in reached and train is not None]
+    stay = [name for name in scalars if name in constants & reached - {*wanted}]
     if not names:
         message = f"nothing is left to train in graph '{graph.name}'"
         raise UsageError(f"{message}: {_why(wanted, frozen)}")
@@ -108,7 +113,10 @@ def chosen(
         recipes,
         {name: labels[name] for name in names},
         any(map(_needs_rate, recipes.values())),
-        tuple(f"the loss does not depend on '{labels[n]}'" for n in unreached),
+        (
+            *(f"the loss does not depend on '{labels[n]}'" for n in unreached),
+            *(f"'{labels[n]}' is a constant, and stays as it is" for n in stay),
+        ),
     )
 
 
@@ -134,16 +142,6 @@ def _reached(graph: Graph, losses: Iterable[str]) -> set[str]:
         if not found.isdisjoint(op.outputs):
             found.update(op.inputs)
     return {graph.names[tensor] for tensor in found}
-
-
-def _wanted(
-    parameters: list[str], labels: Mapping[str, str], train: str | Sequence[str] | None
-) -> list[str]:
-    """The variables to train, in the order of the graph."""
-    if train is None:
-        return parameters
-    matching = set(_matching(train, labels))
-    return [name for name in parameters if name in matching]
 
 
 def _why(wanted: Sequence[str], frozen: set[str]) -> str:

@@ -20,7 +20,7 @@ from nnef_grad.model import save, save_several
 from nnef_grad.storage.containers import APPLY
 from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.output import ModelFormat, format_of
-from nnef_grad.targets import lower
+from nnef_grad.targets import lower_beside
 
 Form = Literal["variables", "inputs"]
 Array = Any
@@ -152,7 +152,7 @@ def as_step(
     """
     labels = plan.graph.labels
     graph, state = (_with_inputs if form == "inputs" else _with_updates)(plan)
-    lowered = lower(graph, target)
+    lowered = lower_beside(labels.values(), graph, target)
     # A target may change names.
     inputs, outputs = lowered.graph.input_names, lowered.graph.output_names
     before = (*graph.input_names, *graph.output_names)

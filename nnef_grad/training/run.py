@@ -193,7 +193,9 @@ class _Part:
         self._step = found
         self._inputs = dict(zip(found.inputs, found.graph.inputs, strict=True))
         self._types = {**DTYPES, "scalar": dtype.type}
-        self._rates = {n: r for n, r in rates.items() if n in found.inputs}
+        # A model may have an input of that name, if the step has none.
+        own = {*found.inputs} - {*step.model.input_names}
+        self._rates = {n: r for n, r in rates.items() if n in own}
         for name, rate in self._rates.items():
             if rate is None:
                 raise UsageError(f"the step has the input '{name}': give it a value")

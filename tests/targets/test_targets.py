@@ -127,7 +127,7 @@ def test_constants_of_tract_are_data(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.stderr
     graph, data = nnef_grad.load(out), nnef_grad.load_data(out)
-    assert list(data) == ["constants/1"]
+    assert list(data) == ["nnef-grad/constants/1"]
     inputs = {
         "x": np.arange(12.0).reshape(4, 3),
         "rows": np.array([3.0, 0.0]),
@@ -142,12 +142,14 @@ def test_constants_go_before_what_lies_about_in_a_model(tmp_path: Path) -> None:
     folder, out = tmp_path / "model", tmp_path / "out"
     ones = np.ones((1, 3), np.float32)
     nnef_grad.save(nnef_grad.loads(LOOKUP), folder, data={"bias": ones})
-    (folder / "constants").mkdir()
-    shutil.copy(folder / "bias.dat", folder / "constants/1.dat")
+    (folder / "nnef-grad/constants").mkdir(parents=True)
+    shutil.copy(folder / "bias.dat", folder / "nnef-grad/constants/1.dat")
     arguments = [str(folder), "--target", "tract-standard", "-o", str(out)]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.stderr
-    assert nnef_grad.load_data(out)["constants/1"].tolist() == [[0.0, 1.0, 2.0, 3.0]]
+    assert nnef_grad.load_data(out)["nnef-grad/constants/1"].tolist() == [
+        [0.0, 1.0, 2.0, 3.0]
+    ]
 
 
 def test_constants_have_data_before_a_training(tmp_path: Path) -> None:
@@ -157,9 +159,9 @@ def test_constants_have_data_before_a_training(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.stderr
     assert "warning: the model has no data for its variables" in result.stderr
-    assert list(nnef_grad.load_data(out)) == ["constants/1"]
+    assert list(nnef_grad.load_data(out)) == ["nnef-grad/constants/1"]
     labels = [v.label for v in declared_variables(nnef_grad.load(out))]
-    assert labels == ["bias", "constants/1"]
+    assert labels == ["bias", "nnef-grad/constants/1"]
     again = [
         str(out),
         "--target",
@@ -171,4 +173,4 @@ def test_constants_have_data_before_a_training(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, again)
     assert result.exit_code == 0, result.stderr
     assert "warning: the model has no data for its variables" in result.stderr
-    assert list(nnef_grad.load_data(tmp_path / "again")) == ["constants/1"]
+    assert list(nnef_grad.load_data(tmp_path / "again")) == ["nnef-grad/constants/1"]

@@ -252,7 +252,7 @@ TEXTS = {
         "tract-standard",
         "x = external(shape = [4, 3]);\ni = external<integer>(shape = [2]);\ny = gather(x, i);",
         """
-        y_positions = variable(shape = [1, 4], label = 'constants/1');
+        y_positions = variable(shape = [1, 4], label = 'nnef-grad/constants/1');
         y_index = reshape(i, shape = [2, 1]);
         y_taken = eq(y_index, y_positions);
         y_onehot = select(y_taken, 1.0, 0.0);
@@ -265,7 +265,7 @@ TEXTS = {
         """
         y_extremum = max_reduce(x, axes = [1]);
         y_hit = eq(x, y_extremum);
-        y_positions = variable(shape = [1, 3], label = 'constants/1');
+        y_positions = variable(shape = [1, 3], label = 'nnef-grad/constants/1');
         y_candidates = select(y_hit, y_positions, 3.0);
         y = min_reduce(y_candidates, axes = [1]);
         """,
@@ -406,10 +406,10 @@ def test_names_that_tract_reads_as_literals() -> None:
 
 def test_labels_of_constants_are_free() -> None:
     text = document_of(
-        "x = external(shape = [2]); v = variable(shape = [2], label = 'Constants'); c = constant(shape = [2], value = [1.0, 2.0]); s = mul(x, v); y = mul(s, c);"
+        "x = external(shape = [2]); v = variable(shape = [2], label = 'NNEF-grad/Constants'); c = constant(shape = [2], value = [1.0, 2.0]); s = mul(x, v); y = mul(s, c);"
     )
     lowered = nnef_grad.lower(nnef_grad.loads(text), "tract")
-    assert list(lowered.data) == ["constants_1/1"]
+    assert list(lowered.data) == ["nnef-grad/constants_1/1"]
     (data,) = lowered.data.values()
     assert data.dtype == np.float32
     assert data.tolist() == [1.0, 2.0]

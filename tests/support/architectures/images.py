@@ -204,7 +204,6 @@ TIMM = {
     "caformer_s18": net(),
     "convformer_s18": net(),
     "resmlp_12_224": net(32, img_size=32),
-    "gmixer_12_224": net(32, img_size=32, num_blocks=3),
     "flexivit_small": net(48, img_size=48, depth=3),
     "coatnext_nano_rw_224": net(224),
     "maxvit_nano_rw_256": net(256),
@@ -221,7 +220,6 @@ TIMM = {
     "lamhalobotnet50ts_256": net(256),
     "vit_srelpos_small_patch16_224": net(32, img_size=32, depth=3),
     "vit_small_patch16_rope_mixed_224": net(32, img_size=32, depth=3),
-    "vit_medium_patch16_reg4_256": net(32, img_size=32, depth=3),
     "samvit_base_patch16": net(64, img_size=64, depth=2, global_attn_indexes=(1,)),
 }
 
