@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import Any, NamedTuple, Union, cast
 
 from nnef_grad.errors import InvalidGraphError, brief, suggestion
+from nnef_grad.frozen import FrozenDict
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.language import syntax, types
@@ -88,7 +89,7 @@ def bind(
     return Call(
         fragment,
         tuple([whole[name] for name in fragment.operand_names]),
-        {name: whole[name] for name in fragment.attribute_names},
+        FrozenDict({name: whole[name] for name in fragment.attribute_names}),
         dtype or _deduced_dtype(fragment, whole),
     )
 

@@ -99,7 +99,7 @@ class _Reader:
             self._attempt(refuse_missing, operation, present, invocation.span)
         if tensor is None or len(self.problems) > known:
             return
-        values = operation.defaults | given
+        values = {**operation.defaults, **given}
         attributes = {p.name: values[p.name] for p in others}
         self._attempt(_check_attributes, operation, attributes, tensor, invocation.span)
         name = tensor.name

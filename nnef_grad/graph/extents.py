@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import FrozenInstanceError
 from math import prod
 from numbers import Integral, Real
 from typing import Any, NoReturn, Union
 
 from nnef_grad.errors import InvalidGraphError
+from nnef_grad.frozen import FrozenDict
 from nnef_grad.source import Span
 
 # The symbols of a product, sorted; one that is there twice is a square. A number has none.
@@ -61,10 +63,17 @@ class Extent:
     __array_ufunc__ = None
 
     terms: Mapping[Symbols, int]
+    _hash: int
 
     def __init__(self, terms: Mapping[Symbols, int]) -> None:
-        self.terms = terms
-        self._hash = hash(frozenset(terms.items()))
+        object.__setattr__(self, "terms", FrozenDict(terms))
+        object.__setattr__(self, "_hash", hash(frozenset(terms.items())))
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise FrozenInstanceError(f"an extent has its {name} for good")
+
+    def __reduce__(self) -> Any:
+        return Extent, (dict(self.terms),)
 
     @property
     def symbols(self) -> list[str]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Union, cast
 
 from nnef_grad.errors import Problem
-from nnef_grad.frozen import identified
+from nnef_grad.frozen import FrozenDict, identified
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Value
 from nnef_grad.source import Span
@@ -133,6 +133,8 @@ class Operation:
     outputs: tuple[Tensor, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if type(self.attributes) is not FrozenDict:
+            object.__setattr__(self, "attributes", FrozenDict(self.attributes))
         object.__setattr__(self, "name", self.definition.name)
         object.__setattr__(self, "inputs", tensors(self.operands))
         object.__setattr__(self, "outputs", tensors(self.results))
@@ -217,6 +219,12 @@ class Graph:
     declared: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     warnings: tuple[Problem, ...] = ()
+
+    def __post_init__(self) -> None:
+        if type(self.names) is not FrozenDict:
+            object.__setattr__(self, "names", FrozenDict(self.names))
+        if type(self.quantization) is not FrozenDict:
+            object.__setattr__(self, "quantization", FrozenDict(self.quantization))
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.language.syntax import Expression, Fragment, Invocation, Keyword
@@ -15,11 +16,7 @@ def match(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
     Raises:
         InvalidGraphError: an argument is missing, unknown, given twice or misplaced.
     """
-    form = invocation.keywords
-    names = fragment.forms.get(form)
-    if names is None:
-        names = fragment.forms[form] = _names(fragment, invocation)
-    return names
+    return fragment.matched(invocation.keywords, partial(_names, fragment, invocation))
 
 
 def _names(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:

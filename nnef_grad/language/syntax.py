@@ -13,13 +13,13 @@ No name is looked up and no type is checked here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Union, overload
 
 from nnef_grad.errors import InvalidGraphError
-from nnef_grad.frozen import frozen
+from nnef_grad.frozen import FrozenDict, frozen
 from nnef_grad.language.types import Type, holds_tensors, is_generic
 from nnef_grad.source import Source, Span, join
 
@@ -270,20 +270,27 @@ class Fragment(Named):
         return tuple(p.name for p in self.attributes)
 
     @cached_property
-    def defaults(self) -> dict[str, Value]:
+    def defaults(self) -> Mapping[str, Value]:
         """The values of the parameters that may be left out."""
-        return {
-            p.name: literal_value(p.default)
-            for p in self.parameters
-            if p.default is not None
-        }
+        pairs = ((p.name, p.default) for p in self.parameters)
+        return FrozenDict({n: literal_value(d) for n, d in pairs if d is not None})
 
     @cached_property
-    def forms(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
-        """The parameters that arguments are for, by the keywords of these: each form of
-        an invocation is matched once.
-        """
+    def _matched(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
         return {}
+
+    def matched(
+        self,
+        keywords: tuple[str | None, ...],
+        match: Callable[[], tuple[str, ...]],
+    ) -> tuple[str, ...]:
+        """The parameters that arguments are for, by the keywords of these: each form of an
+        invocation is matched once.
+        """
+        names = self._matched.get(keywords)
+        if names is None:
+            names = self._matched[keywords] = match()
+        return names
 
     @cached_property
     def needed(self) -> tuple[frozenset[str], ...]:
