@@ -131,7 +131,9 @@ def _in_tract(graph: Graph, data: Data, threads: int | None) -> Run:
     import tract
 
     lowered = lower(graph, "tract")
-    with _written(lowered, data) as folder, _refusals("tract", "load", graph):
+    # It multiplies no matrices of different types.
+    single = in_single(data)
+    with _written(lowered, single) as folder, _refusals("tract", "load", graph):
         model = tract.nnef().load(str(folder))
         names = [model.input_name(index) for index in range(model.input_count())]
         runnable = model.into_runnable()
@@ -209,6 +211,14 @@ def _in_numpy(graph: Graph, data: Data, threads: int | None) -> Run:
         return [found[name] for name in graph.output_names]
 
     return run
+
+
+def in_single(data: Data) -> dict[str, Array]:
+    """Data with single precision in place of double."""
+    return {
+        label: array.astype(np.float32) if array.dtype == np.float64 else array
+        for label, array in data.items()
+    }
 
 
 def _precision(arrays: Sequence[Array]) -> Any:

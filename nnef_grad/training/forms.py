@@ -17,6 +17,7 @@ from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first, verify
 from nnef_grad.language.library import standard
 from nnef_grad.model import save, save_several
+from nnef_grad.runtimes import DTYPES, in_single
 from nnef_grad.storage.containers import APPLY
 from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.output import ModelFormat, format_of
@@ -118,7 +119,7 @@ def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
         return
     for part in () if is_text else parts.values():
         _refuse_missing(part)
-    models = {folder: (part.graph, part.data) for folder, part in parts.items()}
+    models = {folder: (p.graph, in_single(p.data)) for folder, p in parts.items()}
     save_several(models, path, overwrite=overwrite)
 
 
@@ -191,9 +192,36 @@ def _values(
         if variable in plan.zeros:
             found[place] = np.zeros(variable.shape, np.float32)
         elif label in data:
-            value = _fitting(variable, label, data[label])
-            found[place] = _at_least_single(value) if is_input else value
+            found[place] = _fitting(variable, label, data[label])
     return found
+
+
+def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list[str]]:
+    """Data of the types of the graph, and a warning if some have more digits than files
+    and most runtimes keep: double precision stays, for those that compute in it.
+
+    Args:
+        graph: the graph, in which labels are unique.
+        data: by label; those of no variable stay.
+
+    Raises:
+        UsageError: one is of a kind that its variable cannot have.
+    """
+    found, longer = dict(data), []
+    for tensor, label in zip(graph.variables, graph.labels.values(), strict=True):
+        if label not in data:
+            continue
+        given, wanted = np.asarray(data[label]), DTYPES[tensor.dtype]
+        if not np.can_cast(given.dtype, wanted, "same_kind"):
+            what = f"variable '{label}' is a tensor<{tensor.dtype}>"
+            raise UsageError(f"{what}, and its data are {given.dtype}")
+        found[label] = given.astype(wanted, copy=False)
+        if given.dtype == np.float64 and tensor.dtype == "scalar":
+            if not np.array_equal(found[label], given, equal_nan=True):
+                longer.append(f"'{label}'")
+            found[label] = given
+    what = f"files keep single precision of the data of {', '.join(longer)}"
+    return found, [what] if longer else []
 
 
 def _fitting(variable: Tensor, label: str, value: Array) -> Array:
@@ -203,12 +231,6 @@ def _fitting(variable: Tensor, label: str, value: Array) -> Array:
         what = f"variable '{label}' of shape {list(variable.shape)}"
         raise UsageError(f"{what} is given data of shape {shape}")
     return value
-
-
-def _at_least_single(value: Array) -> Array:
-    """The value of an input: an array of half precision would be one of another type."""
-    array = np.asarray(value)
-    return array.astype(np.float32) if array.dtype == np.float16 else value
 
 
 def in_inputs(step: Step) -> Step:

@@ -24,7 +24,7 @@ from nnef_grad.training.batch_statistics import (
 )
 from nnef_grad.training.choice import Choice, Groups, chosen, penalties, share_labels
 from nnef_grad.training.draft import Draft, variables_of
-from nnef_grad.training.forms import Carried, Form, Plan, Step, as_step
+from nnef_grad.training.forms import Carried, Form, Plan, Step, as_step, typed
 from nnef_grad.training.gradients import Clipping, Gradients, clipped, divided, finite
 from nnef_grad.training.losses import (
     Objective,
@@ -137,6 +137,7 @@ def training_step(
     rules = rules if rules is not None else Rules()
     given = _given(model, data, train)
     graph = share_labels(given.graph)
+    values, shortened = typed(graph, given.data or {})
     statistics = statistics_of(graph)
     recipes = read_losses(graph, loss)
     quantized = _quantized(graph, quantize, rules.opset)
@@ -179,11 +180,16 @@ def training_step(
     assembly = _Assembly(given.graph.name, objective, choice, around, rules.opset)
     plans = assembly.plans(graph, backward.gradients, moved)
     found = [
-        as_step(one, model=given.graph, data=given.data or {}, form=form, target=target)
+        as_step(one, model=given.graph, data=values, form=form, target=target)
         for one in plans
         if one is not None
     ]
-    warnings = [*choice.warnings, *objective.warnings, *backward.warnings]
+    warnings = [
+        *shortened,
+        *choice.warnings,
+        *objective.warnings,
+        *backward.warnings,
+    ]
     if batch_statistics is None and statistics:
         warnings.append(
             "batch normalization takes the statistics of the model, as in evaluation, and"

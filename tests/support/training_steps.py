@@ -38,11 +38,17 @@ graph mlp( x ) -> ( y )
 
 
 def random_data(graph: nnef_grad.Graph, seed: int = 0) -> dict[str, Array]:
-    """Values of the variables of a graph, by label."""
+    """Values of the variables of a graph, by label: in double precision, with the digits of
+    single precision.
+    """
     generator = np.random.default_rng(seed)
+
+    def drawn(shape: tuple[int, ...]) -> Array:
+        half = 0.5 * generator.standard_normal(shape)
+        return half.astype(np.float32).astype(float)
+
     return {
-        str(op.attributes["label"]): 0.5
-        * generator.standard_normal(op.outputs[0].shape)
+        str(op.attributes["label"]): drawn(op.outputs[0].shape)
         for op in graph.operations
         if op.name == "variable"
     }

@@ -39,7 +39,8 @@ def text_of(shape: tuple[int, ...], body: str | None = None) -> str:
 def data_of(graph: nnef_grad.Graph) -> dict[str, Array]:
     data = random_data(graph)
     if "norm/variance" in data:
-        data["norm/variance"] = np.abs(data["norm/variance"]) + 0.5
+        positive = np.abs(data["norm/variance"]) + 0.5
+        data["norm/variance"] = positive.astype(np.float32).astype(float)
     return data
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -277,3 +278,35 @@ def test_every_loss_and_every_optimizer(index: int, runtime: str) -> None:
     for label, wanted in values.items():
         error = np.abs(training.data[label] - wanted).max() / np.abs(wanted).max()
         assert error < TOLERANCE, label
+
+
+@pytest.mark.parametrize("target", ["nnef", "tract", "tract-standard", "portable"])
+def test_data_in_double_precision_beside_a_frozen_variable(
+    target: str, tmp_path: Path
+) -> None:
+    """tract multiplies no matrices of different precisions."""
+    pytest.importorskip("tract")
+    graph = nnef_grad.loads(MLP)
+    double = {k: v + 1e-12 for k, v in random_data(graph).items()}
+    frozen = next(iter(double))
+    step = nnef_grad.training_step(
+        graph, loss="huber", optimizer="adam", learning_rate=0.01, data=double,
+        freeze=frozen, target=target,
+    )  # fmt: skip
+    (warning,) = step.warnings
+    assert warning.startswith("files keep single precision of the data of")
+    found, wanted = (
+        list(nnef_grad.training.run(step, batches(3), runtime=name))
+        for name in ("tract", "numpy")
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    nnef_grad.training.save_step(step, tmp_path / "step")
+    stored = nnef_grad.load_data(tmp_path / "step")
+    assert {np.asarray(v).dtype for v in stored.values()} == {np.dtype(np.float32)}
+
+
+def test_data_of_another_kind_are_refused() -> None:
+    graph = nnef_grad.loads(MLP)
+    words = {k: np.full(v.shape, "one") for k, v in random_data(graph).items()}
+    with pytest.raises(nnef_grad.UsageError, match="and its data are <U3"):
+        nnef_grad.training_step(graph, loss="huber", optimizer="sgd", data=words)
