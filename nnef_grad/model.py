@@ -22,6 +22,7 @@ from nnef_grad.graph.quantization import print_quantization
 from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
+from nnef_grad.public import public
 from nnef_grad.source import Source, Span
 from nnef_grad.storage import containers, output
 from nnef_grad.storage.containers import Container
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, Sequence[int]]
 
 
+@public
 def load(
     path: PathLike,
     *,
@@ -105,6 +107,7 @@ def from_container(container: Container, **options: Any) -> Graph:
     )
 
 
+@public
 def loads(
     text: str,
     *,
@@ -138,16 +141,18 @@ def loads(
     )
 
 
+@public
 def dumps(graph: Graph | Backward) -> str:
     """The text of a graph: a flat document of NNEF 1.0."""
     return _text(_graph(graph))
 
 
+@public
 def save(
     graph: Graph | Backward,
     path: PathLike,
     *,
-    data: Data | None = None,
+    data: Mapping[str, Any] | None = None,
     partial: bool = False,
     everything: bool = False,
     overwrite: bool = False,
@@ -425,6 +430,7 @@ class _Inputs(NamedTuple):
 # ---- Rules ----
 
 
+@public
 def load_rules(path: PathLike) -> Rules:
     """The standard rules, and those of a file, which take precedence.
 
@@ -439,6 +445,7 @@ def load_rules(path: PathLike) -> Rules:
     return _rules(read_source(path))
 
 
+@public
 def loads_rules(text: str, *, name: str = "<string>") -> Rules:
     """As `load_rules`, from a string; `name` is its name in error messages."""
     return _rules(Source(name, text))

@@ -23,6 +23,7 @@ from nnef_grad.graph.ir import Graph
 from nnef_grad.interop import to_onnx
 from nnef_grad.interpreter import evaluate
 from nnef_grad.model import save
+from nnef_grad.public import public
 from nnef_grad.targets import Lowered, lower
 
 Array = Any
@@ -67,6 +68,7 @@ class Runtime:
         return self.build(graph, data or {}, threads)
 
 
+@public
 def find_runtime(name: str) -> Runtime:
     """The runtime of a name.
 

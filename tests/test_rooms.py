@@ -19,6 +19,7 @@ ORDER = (
     "collector",
     "memo",
     "errors",
+    "public",
     "language",
     "graph",
     "ops",

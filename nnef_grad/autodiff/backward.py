@@ -19,6 +19,7 @@ from nnef_grad.graph.names import advice_on, substitute
 from nnef_grad.graph.passes import count_uses, prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.traits import FED
+from nnef_grad.public import public
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 GROUPS = ("all", "inputs", "variables")
@@ -83,6 +84,7 @@ class Backward:
         return html(self.graph, repr(self)[1:-1])
 
 
+@public
 def summary(graph: Graph, backward: Backward) -> str:
     """A summary in one line: operations, reductions and gradients."""
     counts = [

@@ -55,11 +55,13 @@ from nnef_grad.graph.ir import (
 from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.symbols import number_needed_by
+from nnef_grad.public import public
 
 # The most elements of a matrix that the gradient of a gather has without a warning.
 MAX_ELEMENTS = 100_000_000
 
 
+@public
 @collector_paused()
 def differentiate(
     graph: Graph,

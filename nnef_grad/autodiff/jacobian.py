@@ -28,12 +28,14 @@ from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.ops.shape import reshaped
+from nnef_grad.public import public
 
 # The most elements of a Jacobian, and of the output that it is the derivative of.
 MAX_ELEMENTS = 100_000_000
 MAX_ROWS = 10_000
 
 
+@public
 @collector_paused()
 def jacobian(
     graph: Graph,

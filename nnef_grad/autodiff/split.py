@@ -32,6 +32,7 @@ from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.costs import byte_size
 from nnef_grad.ops.traits import COPYING, RESHAPING, SOURCES
+from nnef_grad.public import public
 
 # What forward graphs compute with these is not saved for its own sake.
 FREE = SOURCES | RESHAPING | COPYING | {"transpose"}
@@ -56,6 +57,7 @@ class Split:
     saved: tuple[str, ...]
 
 
+@public
 @collector_paused()
 def split(graph: Graph, backward: Backward) -> Split:
     """A backward graph, which by itself computes again what it needs of the forward graph,

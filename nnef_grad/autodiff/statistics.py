@@ -14,6 +14,7 @@ from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
 from nnef_grad.ops.liveness import memory_alive, views_of
 from nnef_grad.ops.traits import FED
+from nnef_grad.public import public
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Statistics:
         return side_by_side([self])
 
 
+@public
 def statistics(graph: Graph | Backward) -> Statistics:
     """The static costs of a graph, or of the backward graph of one.
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 # An internal name, but it has been there since 2020.
 from nnef_tools.io.nnef.reader import _build_graph
+from nnef_tools.model import Graph as ToolsGraph
 
 from nnef_grad.build.arguments import thaw
 from nnef_grad.errors import UsageError
@@ -22,6 +23,7 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.language.library import Library, with_fragments
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.model import loads
+from nnef_grad.public import public
 from nnef_grad.source import Source
 
 Array = npt.NDArray[Any]
@@ -48,7 +50,8 @@ class Model(NamedTuple):
 # ---- nnef.Graph ----
 
 
-def from_nnef(graph: Any, *, fragments: str = "") -> Model:
+@public
+def from_nnef(graph: nnef.Graph, *, fragments: str = "") -> Model:
     """A flat graph from a `nnef.Graph`, such as those of `nnef.load_graph`.
 
     Args:
@@ -74,6 +77,7 @@ def from_nnef(graph: Any, *, fragments: str = "") -> Model:
     return Model(flat, there)
 
 
+@public
 def to_nnef(graph: Graph, data: Data | None = None) -> Any:
     """A `nnef.Graph`, with the shapes of all tensors and the data of its variables."""
     found = {
@@ -116,7 +120,8 @@ def _identifier(value: Operand, names: Names) -> Any:
 # ---- nnef_tools.model.Graph ----
 
 
-def from_nnef_tools(graph: Any, *, fragments: str = "") -> Model:
+@public
+def from_nnef_tools(graph: ToolsGraph, *, fragments: str = "") -> Model:
     """A flat graph from a `nnef_tools.model.Graph` of NNEF operations, such as those of
     the readers and converters of nnef_tools; `fragments` is as in `from_nnef`.
 
@@ -138,6 +143,7 @@ def from_nnef_tools(graph: Any, *, fragments: str = "") -> Model:
     return from_nnef(made, fragments=fragments)
 
 
+@public
 def to_nnef_tools(graph: Graph, data: Data | None = None) -> Any:
     """A `nnef_tools.model.Graph`, for the writers and converters of nnef_tools."""
     made = _build_graph(to_nnef(graph, data))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from nnef_grad.frontends.onnx.model import require_onnx
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import Data
+from nnef_grad.public import public
 from nnef_grad.storage.files import PathLike
 
 
+@public
 def to_onnx(
     graph: Graph, path: PathLike, data: Data | None = None, *, overwrite: bool = False
 ) -> None:

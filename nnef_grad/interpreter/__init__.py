@@ -54,6 +54,7 @@ from nnef_grad.interpreter.registry import (
     Value,
 )
 from nnef_grad.ops.liveness import last_uses
+from nnef_grad.public import public
 
 __all__ = [
     "EVALUATIONS",
@@ -85,6 +86,7 @@ __all__ = [
 ]
 
 
+@public
 def evaluate(
     graph: Graph | Backward,
     inputs: Data,

@@ -28,6 +28,7 @@ from nnef_grad.interpreter import results, with_bodies
 from nnef_grad.interpreter.feeds import Data
 from nnef_grad.interpreter.memory import refuse_too_large
 from nnef_grad.interpreter.slopes import Forward, Line, Point, point_of
+from nnef_grad.public import public
 
 Array = npt.NDArray[Any]
 Verdict = Literal["ok", "zero everywhere here", "too small", "FAILED", "not finite"]
@@ -141,6 +142,7 @@ class Table:
 Report = Callable[[CheckedGradient, int, int], None]
 
 
+@public
 def check(
     graph: Graph,
     backward: Backward,

@@ -17,6 +17,7 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.collector import collector_paused
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph
+from nnef_grad.public import public
 from nnef_grad.reports.contents import contents
 from nnef_grad.reports.template import page
 from nnef_grad.storage.files import (
@@ -33,6 +34,7 @@ __all__ = ["refuse_page", "report", "report_after"]
 SUFFIXES = (".html", ".htm")
 
 
+@public
 def report(
     graph: Graph,
     backward: Backward,

@@ -14,6 +14,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from nnef_grad.errors import Problem, UsageError
+from nnef_grad.public import public
 from nnef_grad.source import Span
 from nnef_grad.storage import tensor_file
 from nnef_grad.storage.containers import Container, open_container
@@ -55,6 +56,7 @@ class Declared(NamedTuple):
 # ---- The data of a model ----
 
 
+@public
 def load_data(path: PathLike) -> VariableData:
     """The data of a model's variables, which are read on demand.
 

@@ -28,7 +28,7 @@ from nnef_grad.storage.signals import signals_delayed
 if sys.platform != "win32":
     import fcntl
 
-PathLike = Union[str, "os.PathLike[str]"]
+PathLike = Union[str, os.PathLike[str]]
 
 # No real document is longer than this.
 MAX_TEXT = 256 * 2**20

@@ -28,6 +28,7 @@ from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
 from nnef_grad.ops.traits import DATA, LAYERS, RESHAPING
+from nnef_grad.public import public
 
 # Importing the families enters their lowerings.
 from nnef_grad.targets import (  # noqa: F401
@@ -81,6 +82,7 @@ class Lowered:
     data: Data = field(default_factory=Data)
 
 
+@public
 def lower(graph: Graph, target: str) -> Lowered:
     """The graph in a form that the runtimes of a target have.
 

@@ -17,6 +17,7 @@ from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first, verify
 from nnef_grad.language.library import standard
 from nnef_grad.model import save, save_several
+from nnef_grad.public import public
 from nnef_grad.runtimes import DTYPES, in_single
 from nnef_grad.storage.containers import APPLY
 from nnef_grad.storage.files import PathLike
@@ -98,6 +99,7 @@ class Step:
         return {fed.get(place, place): value for place, value in self.data.items()}
 
 
+@public
 def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
     """Writes a step with the values that it begins with; of one that adds gradients up,
     the one that uses them is the subfolder `apply`. Writing is atomic.

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from nnef_grad.errors import UsageError, suggestion
 from nnef_grad.model import save
+from nnef_grad.public import public
 from nnef_grad.runtimes import DTYPES, Runtime, find_runtime
 from nnef_grad.storage.data import load_data
 from nnef_grad.storage.files import PathLike
@@ -28,6 +29,7 @@ Schedule = Union[float, Callable[[int], float]]
 STEPS = "training/steps"
 
 
+@public
 def run(
     step: Step,
     batches: Iterable[Batch],
@@ -75,13 +77,15 @@ def run(
             concerns a batch is raised when its loss is asked for.
     """
     found = find_runtime(runtime)
-    precision = np.dtype(dtype)
-    if precision.name not in found.precisions:
+    precision = _precision(dtype)
+    if precision is None or precision.name not in found.precisions:
         known = " and ".join(found.precisions)
         message = f"the runtime '{runtime}' computes in {known}"
-        raise UsageError(f"{message}, and not in {precision.name}")
+        raise UsageError(f"{message}, and not in {precision or dtype}")
     if every < 1:
         raise UsageError(f"a checkpoint is written every 1 step or more, not {every}")
+    if isinstance(batches, np.ndarray) and not batches.ndim:
+        raise UsageError("'batches' of run is a single number")
     values = _initial(step, resume)
     rates = {LOSS_SCALE: loss_scale, LEARNING_RATE: learning_rate}
     parts = [
@@ -172,6 +176,15 @@ class Training(Iterator[float]):
         save(model, self._checkpoint, data=state, everything=True, overwrite=True)
 
 
+def _precision(dtype: Any) -> np.dtype[Any] | None:
+    """What numpy takes for a data type; None for anything else."""
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError):
+        return None
+    return found
+
+
 class _Part:
     """A step in a runtime, with its state in inputs.
 
@@ -226,6 +239,9 @@ class _Part:
         """The inputs of a batch, by name."""
         names = self._fed
         if not isinstance(batch, Mapping):
+            if not isinstance(batch, (list, tuple)):
+                what = f"it is of type {type(batch).__name__}"
+                raise UsageError(f"a batch is a mapping or a list of arrays: {what}")
             if len(batch) != len(names):
                 wanted = ", ".join(names)
                 message = (
@@ -245,7 +261,13 @@ class _Part:
     def _array(self, name: str, value: Any) -> Array:
         """The array of an input, as runtimes take it."""
         tensor = self._inputs[name]
-        found, wanted = np.asarray(value), self._types[tensor.dtype]
+        wanted = self._types[tensor.dtype]
+        try:
+            found = np.asarray(value)
+        except ValueError:
+            raise UsageError(
+                f"'{name}' is no array: its rows have lengths of their own"
+            ) from None
         if not np.can_cast(found.dtype, wanted, "same_kind"):
             message = f"'{name}' is a tensor<{tensor.dtype}>"
             raise UsageError(f"{message}, and these are {found.dtype}")

@@ -17,6 +17,7 @@ from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.interop import TorchModel
 from nnef_grad.ops.opset import OpSet
+from nnef_grad.public import public
 from nnef_grad.training.batch_statistics import (
     Running,
     statistics_of,
@@ -60,6 +61,7 @@ class Around:
             raise UsageError(f"{message}: 1 is the least")
 
 
+@public
 @collector_paused()
 def training_step(
     model: Graph | TorchModel,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph
+from nnef_grad.public import public
 from nnef_grad.storage.files import PathLike, reading
 
 Array = npt.NDArray[Any]
@@ -25,6 +26,7 @@ class Model(NamedTuple):
     data: dict[str, Array]
 
 
+@public
 def from_onnx(path: PathLike, *, input_shapes: Shapes | None = None) -> Model:
     """The graph of an ONNX file. Inputs, outputs and variables keep their names, in the
     characters of NNEF; the labels of variables are their names in the file.

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from nnef_grad.errors import UsageError
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Graph, Shape
+from nnef_grad.public import public
 from nnef_grad.storage.files import PathLike
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class TorchModel:
         return {n: drawn.draw(generator, extents) for n, drawn in self.random.items()}
 
 
+@public
 def from_torch(
     module: nn.Module | ExportedProgram | PathLike,
     example_inputs: Sequence[Any] | Mapping[str, Any] = (),

@@ -65,6 +65,9 @@ def read(
         module, name = _loaded(module), Path(module).stem
     if isinstance(module, ExportedProgram):
         program = module
+    elif not isinstance(module, nn.Module):
+        what = f"it is of type {type(module).__name__}"
+        raise UsageError(f"a module, a program or the file of one is read: {what}")
     else:
         module = plain(module)
         name = type(module).__name__
