@@ -107,8 +107,10 @@ def with_weight(
 def all_cases() -> Cases:
     """The cases of all themes, by name."""
     from support.torch_modules import (
+        aliases,
         edges,
         layers,
+        leaks,
         networks,
         results,
         settings,
@@ -119,12 +121,16 @@ def all_cases() -> Cases:
     )
 
     themes = (
+        aliases,
+        leaks,
         stops,
         writes,
         values,
         settings,
+        aliases,
         edges,
         layers,
+        leaks,
         results,
         networks,
         symbols,
