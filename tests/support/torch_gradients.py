@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import nnef_grad
 from nnef_grad import interop
+from nnef_grad.frontends.torch.capture import plain
 from nnef_grad.graph.extents import Extent
 from support.architectures.arrival import double_precision
 
@@ -49,6 +50,8 @@ def compare(
     backward = nnef_grad.differentiate(
         model.graph, wrt=_wrt(model), outputs=_outputs(model), with_outputs=True
     )
+    # Names are those inside of what compiles a module, or spreads it over devices.
+    module = plain(module)
     for given in [inputs] if fresh is None else [inputs, fresh]:
         _compare_at(module, model, backward, given, seed, tolerance, uses_mode)
     return model
