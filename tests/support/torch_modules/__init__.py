@@ -16,7 +16,7 @@ from torch import nn
 
 THEMES = (
     "stops", "leaks", "writes", "aliases", "values", "integers", "drawn", "settings",
-    "edges", "layers", "results", "wrapping", "networks", "symbols",
+    "edges", "corners", "layers", "results", "wrapping", "networks", "language", "symbols",
 )  # fmt: skip
 
 Make = Callable[["Draw"], Any]
