@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import nnef_grad
 from nnef_grad import interop
+from nnef_grad.frontends.torch.capture import plain
+from nnef_grad.graph.extents import Extent
 from support.architectures.arrival import double_precision
 
 TOLERANCE = 1e-6
@@ -47,6 +50,8 @@ def compare(
     backward = nnef_grad.differentiate(
         model.graph, wrt=_wrt(model), outputs=_outputs(model), with_outputs=True
     )
+    # Names are those inside of what compiles a module, or spreads it over devices.
+    module = plain(module)
     for given in [inputs] if fresh is None else [inputs, fresh]:
         _compare_at(module, model, backward, given, seed, tolerance, uses_mode)
     return model
@@ -78,7 +83,7 @@ def _compare_at(
     tolerance: float,
     uses_mode: bool,
 ) -> None:
-    """Compares outputs and gradients at some inputs."""
+    """Compares outputs, new values of buffers and gradients at some inputs."""
     exact = copy.deepcopy(module).double()
     # The graph has the parameters in single precision.
     for mine, theirs in zip(exact.parameters(), module.parameters(), strict=True):
@@ -88,16 +93,17 @@ def _compare_at(
     )
     leaves = [x for x in pytree.tree_leaves(moved) if isinstance(x, torch.Tensor)]
     args, kwargs = ((), moved) if isinstance(moved, Mapping) else (moved, {})
-    with _double_precision(uses_mode):
+    random = np.random.default_rng(seed)
+    drawn = model.draw(random, _extents(model, leaves))
+    before = {name: x.clone() for name, x in exact.named_buffers()}
+    replay = Replay(drawn.values()) if drawn else nullcontext()
+    with _double_precision(uses_mode), replay:
         result = exact(*args, **kwargs)
     outputs = [y for y in pytree.tree_leaves(result) if isinstance(y, torch.Tensor)]
     names = model.graph.output_names[: len(outputs)]
-    random = np.random.default_rng(seed)
-    graph = model.graph
-    fed = {
-        name: x.detach().numpy()
-        for name, x in zip(graph.input_names, _read(model, leaves), strict=True)
-    }
+    places = model.places
+    fed = {name: leaves[place].detach().numpy() for name, place in places.items()}
+    fed |= drawn
     seeds, total = {}, torch.zeros((), dtype=torch.float64)
     for name, y in zip(names, outputs, strict=True):
         if y.is_floating_point():
@@ -115,18 +121,78 @@ def _compare_at(
     for name, y in zip(names, outputs, strict=True):
         values = _output(model, backward, found, name, fed)
         _assert_close(values, y.detach().numpy(), f"output {name}", tolerance)
-    by_name = dict(exact.named_parameters(remove_duplicate=False))
+    for name, buffer in exact.named_buffers():
+        _compare_buffer(
+            name,
+            before[name],
+            buffer,
+            lambda made: _output(model, backward, found, made, fed),
+            model.updates,
+            tolerance,
+        )
     gradients = {w: found[g] for w, g in backward.gradients.items()}
-    for name, gradient in model.gradients_to_torch(gradients).items():
-        wanted = by_name[name].grad
-        wanted = torch.zeros_like(by_name[name]) if wanted is None else wanted
-        _assert_close(gradient, wanted.numpy(), f"gradient of {name}", tolerance)
-    for name, x in zip(graph.input_names, _read(model, leaves), strict=True):
-        if name in gradients and x.is_floating_point():
-            wanted = torch.zeros_like(x) if x.grad is None else x.grad
-            _assert_close(
-                gradients[name], wanted.numpy(), f"gradient of {name}", tolerance
-            )
+    of_parameters = model.gradients_to_torch(gradients)
+    for name, parameter in exact.named_parameters(remove_duplicate=False):
+        what, wanted = f"gradient of {name}", _gradient(parameter)
+        # A parameter that no output depends on has no variable.
+        mine = of_parameters.get(name, np.zeros(tuple(parameter.shape)))
+        _assert_close(mine, wanted, what, tolerance)
+    by_place = {places[name]: g for name, g in gradients.items() if name in places}
+    for place, x in enumerate(leaves):
+        if x.is_floating_point():
+            mine = by_place.get(place, np.zeros(tuple(x.shape)))
+            _assert_close(mine, _gradient(x), f"gradient of input {place}", tolerance)
+
+
+def _gradient(x: Any) -> Any:
+    """The gradient of a leaf: of zeros, where autograd has none."""
+    found = torch.zeros_like(x) if x.grad is None else x.grad.to_dense()
+    return found.numpy()
+
+
+def _compare_buffer(
+    name: str,
+    before: Any,
+    after: Any,
+    output: Any,
+    updates: Mapping[str, str],
+    tolerance: float,
+) -> None:
+    """Compares the new value of a buffer; what is not an output must not change. Counts
+    of batches are no outputs.
+    """
+    what = f"new value of {name}"
+    if name in updates:
+        _assert_close(output(updates[name]), after.detach().numpy(), what, tolerance)
+    elif not name.endswith("num_batches_tracked"):
+        assert torch.equal(before, after), f"{what}: it is no output"
+
+
+def _extents(model: Any, leaves: Sequence[Any]) -> dict[str, int]:
+    """The numbers of the symbols that are extents of inputs."""
+    shapes = {name: x.shape for name, x in model.graph.tensors.items()}
+    return {
+        str(extent): number
+        for name, place in model.places.items()
+        for extent, number in zip(shapes[name], leaves[place].shape, strict=True)
+        if isinstance(extent, Extent)
+    }
+
+
+class Replay(TorchDispatchMode):
+    """Gives torch what a graph was fed for what is kept, in the order of the inputs."""
+
+    def __init__(self, drawn: Iterable[Any]) -> None:
+        super().__init__()
+        self.drawn = iter([*drawn])
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is not torch.ops.aten.bernoulli_.float:
+            return function(*args, **(kwargs or {}))
+        (target, *_), kept = args, next(self.drawn)
+        return target.copy_(torch.from_numpy(kept != 0).reshape(target.shape))
 
 
 @contextmanager
@@ -144,12 +210,6 @@ def _output(model: Any, backward: Any, found: Any, name: str, fed: Any) -> Any:
     if name in found:
         return found[name]
     return nnef_grad.evaluate(model.graph, fed, _double(model.data))[name]
-
-
-def _read(model: Any, leaves: list[Any]) -> list[Any]:
-    """The inputs that the graph has, among all: those that nothing depends on are gone."""
-    places = model.places
-    return [leaves[places[name]] for name in model.graph.input_names]
 
 
 def _exact(x: Any) -> Any:
@@ -171,6 +231,10 @@ def _assert_close(found: Any, wanted: Any, what: str, tolerance: float) -> None:
     if wanted.dtype.kind in "bi":
         assert np.array_equal(found, wanted), f"{what}: {found} is not {wanted}"
         return
-    scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0)))
-    error = float(np.max(np.abs(found - wanted), initial=0.0)) / scale
+    with np.errstate(invalid="ignore"):
+        # Infinities and what is no number are where torch has them.
+        is_same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+        errors = np.where(is_same, 0.0, np.abs(found - wanted))
+    finite = np.where(np.isfinite(wanted), np.abs(wanted), 0.0)
+    error = float(np.max(errors, initial=0.0)) / max(1.0, np.max(finite, initial=0.0))
     assert error <= tolerance, f"{what}: off by {error:.2e}: {found} is not {wanted}"

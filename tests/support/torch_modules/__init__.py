@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import nn
+
+THEMES = (
+    "stops", "leaks", "writes", "aliases", "values", "integers", "drawn", "settings",
+    "edges", "corners", "layers", "results", "wrapping", "networks", "language", "symbols",
+)  # fmt: skip
 
 Make = Callable[["Draw"], Any]
 
@@ -106,31 +112,8 @@ def with_weight(
 
 def all_cases() -> Cases:
     """The cases of all themes, by name."""
-    from support.torch_modules import (
-        edges,
-        layers,
-        networks,
-        results,
-        settings,
-        stops,
-        symbols,
-        values,
-        writes,
-    )
-
-    themes = (
-        stops,
-        writes,
-        values,
-        settings,
-        edges,
-        layers,
-        results,
-        networks,
-        symbols,
-    )
     return {
-        f"{theme.__name__.rpartition('.')[2]}-{name}": case
-        for theme in themes
-        for name, case in theme.CASES.items()
+        f"{theme}-{name}": case
+        for theme in THEMES
+        for name, case in import_module(f"support.torch_modules.{theme}").CASES.items()
     }
