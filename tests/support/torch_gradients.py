@@ -179,7 +179,7 @@ def _extents(model: Any, leaves: Sequence[Any]) -> dict[str, int]:
     }
 
 
-class Replay(TorchDispatchMode):
+class Replay(TorchDispatchMode):  # type: ignore[misc]
     """Gives torch what a graph was fed for what is kept, in the order of the inputs."""
 
     def __init__(self, drawn: Iterable[Any]) -> None:

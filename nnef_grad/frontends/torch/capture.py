@@ -7,8 +7,9 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import wraps
 from inspect import signature
 from pathlib import Path
@@ -46,9 +47,9 @@ def capture(
     """
     args, kwargs = _arguments(module, given)
     _refuse_hooks(module)
-    own: list[str] = []
+    seen = _Seen()
     try:
-        with _exporting(own, allow_own_backward), _plain_results(module):
+        with _exporting(seen, allow_own_backward), _plain_results(module):
             program = torch.export.export(
                 module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
             )
@@ -56,11 +57,83 @@ def capture(
         raise
     except Exception as error:
         # Whatever torch raises, from its own code or from the module's.
-        message = f"torch cannot export the module: {reason(error)}{_place(error)}"
-        raise UnsupportedError(message) from error
-    named = ", ".join(map(repr, sorted({*own})))
+        raise UnsupportedError(_message(error, seen)) from error
+    for path in program.constants:
+        if path.rpartition(".")[2] in seen.states:
+            # The program has the first one for good.
+            message = (
+                f"forward reads the attribute '{path}', and gives it another tensor"
+            )
+            raise UnsupportedError(f"{message}: make it a buffer, by register_buffer")
+    named = ", ".join(map(repr, sorted({*seen.own})))
     what = f"the derivative of what {named} computes is taken, not its own backward function"
-    return program, [what] if own else []
+    return program, [what] if seen.own else []
+
+
+@dataclass
+class _Seen:
+    """What was seen while a module was exported.
+
+    Attributes:
+        own: the names of functions with a backward function of their own.
+        derivatives: the lines where derivatives are taken.
+        states: the attributes that were given other tensors.
+    """
+
+    own: list[str] = field(default_factory=list)
+    derivatives: list[str] = field(default_factory=list)
+    states: set[str] = field(default_factory=set)
+
+
+# What to write instead, by words of torch's message.
+_ADVICE = {
+    "data-dependent": "Python needs the values of tensors: decide by torch.where or"
+    " torch.cond, and give an index an axis, as in x[i[None]]",
+    ".numpy()": "the values of tensors leave PyTorch: compute with its functions",
+}
+
+
+def _message(error: Exception, seen: _Seen) -> str:
+    """Why a module cannot be exported, and what to write."""
+    why, place = reason(error), _place(error)
+    if seen.derivatives:
+        message = f"torch cannot export a derivative inside of the module, at {seen.derivatives[0]}"
+        return f"{message}: write it out, or take it of the graph; {why}"
+    advice = next((text for words, text in _ADVICE.items() if words in why), None)
+    what = f"torch cannot export the module: {advice or why}{place}"
+    return f"{what}; {why}" if advice else what
+
+
+def _detached(leaf: Any) -> Any:
+    return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _entered(refuse: Callable[..., Any]) -> Callable[..., Any]:
+    """What enters hooks for saved tensors: those of torch itself change nothing."""
+    enter = torch.autograd.graph.saved_tensors_hooks.__enter__
+
+    def entered(hooks: Any) -> Any:
+        if type(hooks) is torch.autograd.graph.saved_tensors_hooks:
+            refuse()
+        return enter(hooks)
+
+    return entered
+
+
+class _Watched:
+    """A node of autograd, to which no hooks can be added."""
+
+    def __init__(self, node: Any, refuse: Callable[..., Any]) -> None:
+        self._node = node
+        self.register_hook = self.register_prehook = refuse
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+
+def _watched(node: Any, refuse: Callable[..., Any]) -> Any:
+    # Inputs have no gradients while a module is exported, and will have some.
+    return None if isinstance(node, nn.Parameter) else _Watched(node, refuse)
 
 
 @contextmanager
@@ -101,8 +174,10 @@ def plain(module: nn.Module) -> nn.Module:
         if inner is None:
             break
         module = inner
-    if isinstance(module, torch.jit.ScriptModule):
-        raise UsageError("this is a ScriptModule: give the module that it was made of")
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            what = f"'{name}' is a ScriptModule" if name else "this is a ScriptModule"
+            raise UsageError(f"{what}: give the module that it was made of")
     lazy = [
         name
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]
@@ -165,7 +240,7 @@ def _refuse_hooks(module: nn.Module) -> None:
 
 
 @contextmanager
-def _exporting(own: list[str], allow_own_backward: bool) -> Iterator[None]:
+def _exporting(seen: _Seen, allow_own_backward: bool) -> Iterator[None]:
     """Makes what torch.export would pass over be seen while a module is exported."""
     apply = torch.autograd.Function.__dict__["apply"].__func__
 
@@ -180,25 +255,47 @@ def _exporting(own: list[str], allow_own_backward: bool) -> Iterator[None]:
             )
             advice = "allow_own_backward=True takes the derivative of what it computes"
             raise UnsupportedError(f"{message}: {advice}")
-        own.append(cls.__name__)
+        seen.own.append(cls.__name__)
         return apply(cls, *args, **kwargs)
 
     def hooked(*_: Any, **__: Any) -> Any:
         message = f"a hook that changes gradients is registered at {_caller()}"
         raise UnsupportedError(f"{message}: compute without it")
 
+    def replaced(*_: Any) -> None:
+        message = f"the data of a tensor or parameter are replaced at {_caller()}"
+        raise UnsupportedError(f"{message}: make a new tensor")
+
+    set_attribute = nn.Module.__setattr__
+
+    def assigned(module: Any, name: str, value: Any) -> None:
+        before = vars(module).get(name)
+        if isinstance(before, torch.Tensor) and value is not before:
+            seen.states.add(name)
+        set_attribute(module, name, value)
+
+    derivative = torch.autograd.grad
+
+    def slopes(*args: Any, create_graph: bool = False, **kwargs: Any) -> Any:
+        seen.derivatives.append(_caller())
+        found = derivative(*args, create_graph=create_graph, **kwargs)
+        return found if create_graph else tree_map(_detached, found)
+
+    node_of = torch.Tensor.grad_fn.__get__
+
     patches: list[tuple[Any, str, Any]] = [
         (torch.autograd.Function, "apply", classmethod(applied)),
+        (torch.autograd, "grad", slopes),
+        (nn.Module, "__setattr__", assigned),
+        (torch.autograd.graph, "register_multi_grad_hook", hooked),
+        (torch.autograd.graph.saved_tensors_hooks, "__enter__", _entered(hooked)),
+        (torch.Tensor, "grad_fn", property(lambda x: _watched(node_of(x), hooked))),
         (torch.Tensor, "register_hook", hooked),
         (torch.Tensor, "register_post_accumulate_grad_hook", hooked),
         (nn.modules.transformer, "_detect_is_causal_mask", _is_causal),
         (torch.inference_mode, "__enter__", _disable_gradients),
         (torch.inference_mode, "__exit__", _restore_gradients),
-        (
-            torch.Tensor,
-            "data",
-            property(lambda x: x.detach(), torch.Tensor.data.__set__),
-        ),
+        (torch.Tensor, "data", property(lambda x: x.detach(), replaced)),
     ]
     with ExitStack() as stack:
         stack.enter_context(torch.enable_grad())

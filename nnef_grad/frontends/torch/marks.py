@@ -4,6 +4,8 @@ inlines the blocks without gradients then.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,6 +18,9 @@ _LIBRARY.impl("stop_gradient", lambda x: x.clone(), "CompositeExplicitAutograd")
 STOP = torch.ops.nnef_grad.stop_gradient.default
 
 _BLOCK = torch.ops.higher_order.wrap_with_set_grad_enabled
+AUTOCAST = torch.ops.higher_order.wrap_with_autocast
+_DETACH = torch.ops.aten.detach.default
+_DETACH_IN_PLACE = torch.ops.aten.detach_.default
 
 
 def mark_stops(module: Any, is_enabled: bool = True) -> None:
@@ -28,11 +33,54 @@ def mark_stops(module: Any, is_enabled: bool = True) -> None:
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target is _BLOCK:
             mark_stops(getattr(module, node.args[1].target), bool(node.args[0]))
+        elif node.op == "call_function" and node.target is AUTOCAST:
+            mark_stops(getattr(module, node.args[4].target), is_enabled)
+        elif node.op == "call_function" and node.target is _DETACH_IN_PLACE:
+            _mark_from(graph, node)
+        elif node.op == "call_function" and _writes(node):
+            _refuse_hidden(node)
     if not is_enabled:
         for node in list(graph.nodes):
             _mark_reads(graph, node)
     graph.lint()
     module.recompile()
+
+
+def _mark_from(graph: Any, node: Any) -> None:
+    """Puts a mark where a tensor is detached in place: what comes later reads the mark."""
+    (tensor,) = node.args
+    later = [n for n in tensor.users if n > node]
+    with graph.inserting_after(node):
+        made = graph.call_function(STOP, (tensor,))
+    made.meta = dict(tensor.meta)
+    for user in later:
+        user.replace_input_with(tensor, made)
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
+
+
+def _refuse_hidden(node: Any) -> None:
+    """Refuses to write into a tensor by what is detached from it: its numbers change, and
+    its derivative does not know.
+    """
+    views = list(_views(node.args[0]))
+    if "embedding_renorm" in str(node.target):
+        # Refused by its own name.
+        return
+    if views[-1].op == "placeholder" and _is_buffer(views[-1]):
+        return
+    if any(view.target is _DETACH for view in views):
+        message = "a tensor is written by its 'data', or by what is detached from it"
+        advice = "write into a clone, or make a new tensor"
+        raise UnsupportedError(f"{message}: {advice}{_line(node)}")
+
+
+def _line(node: Any) -> str:
+    """The line of the network that a node comes from."""
+    frames = re.findall(
+        r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
+    )
+    return f"; at {frames[-1][0]}:{frames[-1][1]}" if frames else ""
 
 
 def _mark_reads(graph: Any, node: Any) -> None:
@@ -43,7 +91,8 @@ def _mark_reads(graph: Any, node: Any) -> None:
         target, *others = node.args
         if _is_outside(target) and not _is_buffer(target):
             message = "a tensor is written into where gradients are disabled"
-            raise UnsupportedError(f"{message}: {node.meta.get('stack_trace', '')}")
+            advice = "make a new one, such as by torch.where"
+            raise UnsupportedError(f"{message}: {advice}{_line(node)}")
         _replace(graph, node, (target, *_marked(graph, node, tuple(others))))
 
 
@@ -90,11 +139,18 @@ def _is_buffer(node: Any) -> bool:
     return str(_origin(node).name).startswith("b_")
 
 
-def _origin(node: Any) -> Any:
-    """What a node is a view of, as far as views have one operand."""
+def _views(node: Any) -> Iterator[Any]:
+    """A node, what it is a view of, and so on, as far as views have one operand."""
+    yield node
     while node.op == "call_function" and node.all_input_nodes and _is_view(node):
         node = node.all_input_nodes[0]
-    return node
+        yield node
+
+
+def _origin(node: Any) -> Any:
+    """What a node is a view of in the end."""
+    *_, last = _views(node)
+    return last
 
 
 def _is_view(node: Any) -> bool:

@@ -60,6 +60,7 @@ def read(
 ) -> TorchModel:
     """See `from_torch`."""
     warnings: list[str] = []
+    own: dict[str, int] = {}
     name = "program"
     if isinstance(module, (str, os.PathLike)):
         module, name = _loaded(module), Path(module).stem
@@ -70,15 +71,14 @@ def read(
         raise UsageError(f"a module, a program or the file of one is read: {what}")
     else:
         module = plain(module)
-        name = type(module).__name__
+        name, own = type(module).__name__, _identities(module)
         shapes = _of_batch(module, given) if batch is not None else dynamic_shapes
         program, warnings = capture(
             module, given, shapes, allow_own_backward=allow_own_backward
         )
     functional = _functional(program)
-    model = _Program(functional, _symbols(functional, dynamic_shapes, batch)).model(
-        name
-    )
+    symbols = _symbols(functional, dynamic_shapes, batch)
+    model = _Program(functional, symbols, own).model(name)
     problems = tuple(map(Problem, [*warnings, *_conversions(functional)]))
     graph = replace(model.graph, warnings=(*model.graph.warnings, *problems))
     return replace(model, graph=graph)
@@ -244,11 +244,14 @@ class _Result:
 class _Program:
     """A program, and what is made of it."""
 
-    def __init__(self, program: ExportedProgram, symbols: Symbols) -> None:
+    def __init__(
+        self, program: ExportedProgram, symbols: Symbols, own: Mapping[str, int]
+    ) -> None:
         self.program = program
         self.reading = ProgramReading(symbols)
+        self.reading.has_infinity = any(map(_has_infinity, program.constants.values()))
         self.inputs: dict[str, Tensor] = {}
-        self.names: dict[str, list[str]] = _tied(program)
+        self.names: dict[str, list[str]] = _tied(program, own)
         self.moved = [
             spec
             for spec in program.graph_signature.output_specs
@@ -263,6 +266,7 @@ class _Program:
         fakes = {n.name: n.meta.get("val") for n in self.program.graph.nodes
                  if n.op == "placeholder"}  # fmt: skip
         made: dict[str, Any] = {}
+        self._refuse_counters()
         values = [self._value(spec, fakes, made) for spec in signature.input_specs]
         try:
             returned = self.reading.run(self.program.graph_module, values)
@@ -272,6 +276,22 @@ class _Program:
             raise UnsupportedError.collect(_once(self.reading.problems))
         results = self._results(signature.output_specs, returned)
         return self._finished(name, results)
+
+    def _refuse_counters(self) -> None:
+        """Refuses buffers of integers that are changed, and read for anything else: they
+        are constants of the graph.
+        """
+        signature = self.program.graph_signature
+        last = self.program.graph.output_node().args[0]
+        pairs = list(zip(signature.output_specs, last, strict=True))
+        places = {spec.target: spec.arg.name for spec in signature.input_specs}
+        for spec, _ in pairs:
+            if spec.kind is not OutputKind.BUFFER_MUTATION or spec in self.moved:
+                continue
+            others = [node for other, node in pairs if other is not spec]
+            if places[spec.target] in _sources(others):
+                message = f"the buffer '{spec.target}' of integers is changed, and read"
+                raise UnsupportedError(f"{message}: make it an input")
 
     def _value(self, spec: InputSpec, fakes: Any, made: dict[str, Any]) -> Any:
         """The value of a placeholder: that of a parameter is made when it is needed."""
@@ -330,7 +350,18 @@ class _Program:
                 message = f"the module writes into its input '{spec.target}'"
                 raise UnsupportedError(f"{message}: let it write into a clone")
         self.updates = {n: r for n, r in moved.items() if self._differs(n, r.value)}
+        self._refuse_states()
         return [*found, *self.updates.values()]
+
+    def _refuse_states(self) -> None:
+        """Refuses tensors that a module keeps from one call to the next without a buffer:
+        nobody would give them back.
+        """
+        specs = self.program.graph_signature.input_specs
+        plain = {s.target for s in specs if s.kind is InputKind.CONSTANT_TENSOR}
+        for name in plain & self.updates.keys():
+            message = f"forward assigns a new value to the attribute '{name}'"
+            raise UnsupportedError(f"{message}: make it a buffer, by register_buffer")
 
     def _differs(self, name: str, value: Any) -> bool:
         """Whether this is not what a buffer has anyway, as where it is assigned to itself."""
@@ -423,12 +454,41 @@ class _Program:
         return array.reshape(graph.tensors[name].shape)
 
 
-def _tied(program: ExportedProgram) -> dict[str, list[str]]:
+def _has_infinity(constant: Any) -> bool:
+    is_scalar = type(constant) is torch.Tensor and constant.is_floating_point()
+    return is_scalar and bool(np.isinf(array_of(constant)).any())
+
+
+def _sources(nodes: Sequence[Any]) -> set[str]:
+    """The names of all nodes that some are computed from."""
+    waiting = [node for node in nodes if isinstance(node, torch.fx.Node)]
+    known: set[str] = set()
+    while waiting:
+        node = waiting.pop()
+        if node.name not in known:
+            known.add(node.name)
+            waiting += node.all_input_nodes
+    return known
+
+
+def _identities(module: nn.Module) -> dict[str, int]:
+    """What tells the parameters and buffers of a module apart, by their names: a program
+    knows their memory alone, which some share.
+    """
+    parameters = module.named_parameters(remove_duplicate=False)
+    buffers = module.named_buffers(remove_duplicate=False)
+    return {name: id(tensor) for name, tensor in (*parameters, *buffers)}
+
+
+def _tied(program: ExportedProgram, own: Mapping[str, int]) -> dict[str, list[str]]:
     """For each name of a parameter or buffer all names of the same tensor, in order."""
     groups: dict[Any, list[str]] = defaultdict(list)
+    parameters = {*program.graph_signature.parameters}
     for name, tensor in program.state_dict.items():
-        key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
-        groups[key if tensor.numel() else name].append(name)
+        place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
+        kind = (name in parameters, tensor.requires_grad)
+        key = own.get(name, (*place, *kind) if tensor.numel() else name)
+        groups[key].append(name)
     return {name: names for names in groups.values() for name in names}
 
 

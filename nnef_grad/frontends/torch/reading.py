@@ -27,7 +27,8 @@ from nnef_grad.frontends.torch.call import (
     name_of,
 )
 from nnef_grad.frontends.torch.known import array_of, computed, value_of
-from nnef_grad.frontends.torch.marks import STOP
+from nnef_grad.frontends.torch.marks import AUTOCAST, STOP
+from nnef_grad.frontends.torch.operations.integers import refuse_wrapping
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import (
     Array,
@@ -69,6 +70,7 @@ class ProgramReading(Reading):
         variables: the variable of each parameter and buffer, by its name in PyTorch.
         drawn: for each input that stands for random numbers, what it must be drawn from.
         problems: what cannot be read.
+        has_infinity: whether a constant of the program is infinite somewhere.
     """
 
     def __init__(self, symbols: Symbols) -> None:
@@ -78,6 +80,7 @@ class ProgramReading(Reading):
         self.variables: dict[str, Tensor] = {}
         self.drawn: dict[Tensor, Any] = {}
         self.problems: list[Problem] = []
+        self.has_infinity = False
         self.supply = NameSupply()
         self._labels = NameSupply()
         self._casts: dict[tuple[Emitter, Tensor, str], Tensor] = {}
@@ -100,7 +103,7 @@ class ProgramReading(Reading):
                 known[node] = self._attribute(module, node.target)
             elif node.op == "output":
                 return self._arguments(known, node.args[0])
-            else:
+            elif not _has_failed(node):
                 self._take(known, node)
         raise AssertionError("a graph without results")
 
@@ -136,6 +139,8 @@ class ProgramReading(Reading):
             return target(*args)
         if target is _BLOCK:
             return self.run(args[1], args[2:])
+        if target is AUTOCAST:
+            return self.run(args[4], args[5:])
         if target is STOP:
             return self.stopped(args[0], span_of(node))
         call = Call(self, node, _hint(node), span_of(node))
@@ -147,8 +152,10 @@ class ProgramReading(Reading):
         result = computed(call, values)
         if result is not None:
             return result
+        refuse_wrapping(call)
         function = function_of(target)
         if function is None:
+            _refuse_complex(call.fake)
             raise UnsupportedError(
                 f"there is no operation '{name_of(target)}'", call.span
             )
@@ -325,6 +332,17 @@ def _is_empty(fake: Any) -> bool:
     return isinstance(fake, torch.Tensor) and any(
         isinstance(extent, int) and extent == 0 for extent in fake.shape
     )
+
+
+def _has_failed(node: Any) -> bool:
+    """Whether the module has caught the error of an operation, which has no result."""
+    is_operation = isinstance(node.target, torch._ops.OpOverload)
+    return is_operation and not node.users and node.meta.get("val") is None
+
+
+def _refuse_complex(fake: Any) -> None:
+    if isinstance(fake, torch.Tensor):
+        dtype_name(fake.dtype)
 
 
 def _check(call: Call, result: Any) -> None:

@@ -6,6 +6,7 @@ of the message.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -112,8 +113,12 @@ def with_weight(
 
 def all_cases() -> Cases:
     """The cases of all themes, by name."""
+    with warnings.catch_warnings():
+        # Of what is old in torch, which users have nevertheless.
+        warnings.simplefilter("ignore")
+        modules = {t: import_module(f"support.torch_modules.{t}") for t in THEMES}
     return {
         f"{theme}-{name}": case
-        for theme in THEMES
-        for name, case in import_module(f"support.torch_modules.{theme}").CASES.items()
+        for theme, module in modules.items()
+        for name, case in module.CASES.items()
     }

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from support.torch_modules import Case, Cases, of, with_weight
 
-
 WRITE = "written into where gradients are disabled"
 
 
@@ -284,7 +283,12 @@ def reduced(how: str, includes: bool = True) -> Case:
     def function(x: Any, i: Any, v: Any) -> Any:
         return x.scatter_reduce(1, i, v, how, include_self=includes)
 
-    return of(function, lambda r: [r.positive(2, 3), r.ints(3, 2, 4), r.positive(2, 4)])
+    is_sum = how == "sum" and includes
+    return of(
+        function,
+        lambda r: [r.positive(2, 3), r.ints(3, 2, 4), r.positive(2, 4)],
+        refused=None if is_sum else "reduce must be|include_self",
+    )
 
 
 class Written(nn.Module):  # type: ignore[misc]
@@ -318,8 +322,8 @@ def unique_pairs(r: Any) -> Any:
 
 
 CASES: Cases = {
-    "memory of what is transposed": of(of_transposed_memory, lambda r: [r(3, 3)], refused="contiguous: use slices"), 
-    "memory of a slice": of(of_sliced_memory, lambda r: [r(3, 4)], refused="contiguous: use slices"), 
+    "memory of what is transposed": of(of_transposed_memory, lambda r: [r(3, 3)], refused="contiguous: use slices"),
+    "memory of a slice": of(of_sliced_memory, lambda r: [r(3, 4)], refused="contiguous: use slices"),
     "memory of what is computed": of(of_computed_memory, lambda r: [r(3, 2)]),
     "windows of memory": of(windows_of_memory, lambda r: [r(6)]),
     "memory of an input that is transposed": of(lambda x: x.as_strided((2, 2), (1, 2)) * 1, lambda r: [r(3, 4).t()], refused="stride|memory|contiguous"),
@@ -328,13 +332,13 @@ CASES: Cases = {
     "an input that is expanded": of(lambda x: x.contiguous().view(-1) * 2, lambda r: [r(1, 4).expand(3, 4)]),
     "a strided write": of(strided_write, lambda r: [r(3, 4)]), "two views": of(same_twice, lambda r: [r(3, 3)]),
     "a view before the write": of(base_after_view, lambda r: [r(3, 4)]), "a view of a view": of(view_of_a_view, lambda r: [r(4, 3)]),
-    
+
     "a copy by reshape": of(reshaped_copy, lambda r: [r(2, 3)]), "a view by flatten": of(flattened_view, lambda r: [r(2, 3)]),
     "a copy by a list": of(indexed_copy, lambda r: [r(3, 2)]), "contiguous": of(contiguous_same, lambda r: [r(3)]), "to": of(to_same, lambda r: [r(3)]),
     "a recurrence": of(iterated, lambda r: [r(2, 4)]), "a running sum": of(prefix, lambda r: [r(4, 2)]), "a table": of(table, lambda r: [r(3), r(2)]),
     "a write into a transposed view": of(transposed_write, lambda r: [r(3, 4)]), "a flipped part": of(flipped_write, lambda r: [r(2, 4)]),
     "interleaved": of(interleaved, lambda r: [r(3, 4), r(3, 4)]), "rotary": of(rotary, lambda r: [r(2, 4)]), "padded by hand": of(padded_by_hand, lambda r: [r(3, 4)]),
-    "ragged": of(ragged, lambda r: [r(2, 3, 4)]), "out=": of(outs, lambda r: [r(3, 4), r(3, 4)], refused=WRITE), 
+    "ragged": of(ragged, lambda r: [r(2, 3, 4)]), "out=": of(outs, lambda r: [r(3, 4), r(3, 4)], refused=WRITE),
     "out= of a part": of(out_of_parts, lambda r: [r(3, 4)], refused=WRITE), "two names": of(several_names, lambda r: [r(3)]), "a list of parts": of(default_argument, lambda r: [r(3, 4)]),
     "below the diagonal": of(lower_from_vector, lambda r: [r(2, 6)]), "softplus of the diagonal": of(softplus_diagonal, lambda r: [r(9)]), "a skew matrix": of(skew, lambda r: [r(3)]),
     "masked rows": of(masked_rows, lambda r: [r(3, 2), torch.tensor([True, False, True])]), "masked rows, others": of(masked_rows, lambda r: [r(4, 2), r.bools(4)]),
@@ -352,7 +356,7 @@ CASES: Cases = {
     "pairs are written": fed(lambda y, i, j: assign(y, (i, j), 2.0), unique_pairs), "pairs are added": fed(lambda y, i, j: add_at(y, (i, j), 2.0), unique_pairs),
     "columns are written": fed(lambda y, i: assign(y, (slice(None), i), y[:, :2].exp()), lambda r: [r(3, 4), torch.tensor([3, 1])]),
     "an ellipsis is written": fed(lambda y, i: assign(y, (..., i), 5.0), lambda r: [r(2, 3, 4), torch.tensor([0, -1])]),
-    "a place that is fed": fed(lambda y, i: assign(y, i, 5.0), lambda r: [r(4, 2), r.ints(4).reshape(())], refused="axis|index"), 
+    "a place that is fed": fed(lambda y, i: assign(y, i, 5.0), lambda r: [r(4, 2), r.ints(4).reshape(())], refused="axis|index"),
     "a row that is fed": of(lambda x, i: x[i] * x, lambda r: [r(4, 2), r.ints(4).reshape(())]),
     "negative places that are fed": fed(lambda y, i: assign(y, i, 5.0), lambda r: [r(4, 2), torch.tensor([-1, 0])]),
     "added twice": fed(lambda y, i, v: y.index_put_((i,), v, accumulate=True), lambda r: [r(4, 2), torch.tensor([1, 1, -1]), r(3, 2)]),
@@ -364,10 +368,10 @@ CASES: Cases = {
     "masked_fill_ by itself": write(lambda y: y.masked_fill_(y > 0, 0.5)), "where_": write(lambda y: y.copy_(torch.where(y > 0, y, -y))), "tanh_ of a diagonal": write(lambda y: y.diagonal().tanh_(), 3, 3), "swapaxes": write(lambda y: y.swapaxes(0, 1)[0].neg_()), "movedim": write(lambda y: y.movedim(0, -1)[1].mul_(3)), "unfolded": write(lambda y: y.unfold(1, 2, 2).mul_(3)), "unflattened": write(lambda y: y.unflatten(1, (2, 2))[:, 1].mul_(0.5)),
     "dropout of columns by hand": with_weight(lambda w, x: (w.masked_fill(torch.tensor([False, True, False]), 0.0) * x), (2, 3), lambda r: [r(2, 3)]),
     "sum": reduced("sum"), "prod": reduced("prod"), "mean": reduced("mean"), "amax": reduced("amax"), "amin": reduced("amin"), "amax, without itself": reduced("amax", False), "mean, without itself": reduced("mean", False), "sum, without itself": reduced("sum", False),
-    "index_reduce": of(lambda x, i, v: x.index_reduce(0, i, v, "amax"), lambda r: [r.positive(3, 2), r.ints(3, 4), r.positive(4, 2)], refused="use scatter_add"), 
-    "scatter, add": of(lambda x, i: x.scatter(1, i, 2.0, reduce="add") * x, lambda r: [r(2, 3), r.ints(3, 2, 2)]), "scatter, multiply": of(lambda x, i: x.scatter(1, i, 2.0, reduce="multiply") * x, lambda r: [r(2, 3), r.ints(3, 2, 2)], refused="use scatter_add"), 
+    "index_reduce": of(lambda x, i, v: x.index_reduce(0, i, v, "amax"), lambda r: [r.positive(3, 2), r.ints(3, 4), r.positive(4, 2)], refused="use scatter_add"),
+    "scatter, add": of(lambda x, i: x.scatter(1, i, 2.0, reduce="add") * x, lambda r: [r(2, 3), r.ints(3, 2, 2)], refused="use scatter_add"), "scatter, multiply": of(lambda x, i: x.scatter(1, i, 2.0, reduce="multiply") * x, lambda r: [r(2, 3), r.ints(3, 2, 2)], refused="use scatter_add"),
     "put_": of(lambda x, v: (x * 1).put_(torch.tensor([1, 4]), v) * x, lambda r: [r(2, 3), r(2)]), "take_along, put along": of(lambda x, i: x.scatter(1, i, x.gather(1, i) * 2), lambda r: [r(2, 3), r.ints(3, 2, 1)]),
     "a row of a table": Case(Written, lambda r: [r.ints(5, 2, 3)]), "positions": Case(Positions, lambda r: [r(2, 3, 4)]),
     "bits of another type": of(lambda x: x.view(torch.int32).float() * x, lambda r: [r(3)], refused="bits|view|dtype"),
-    
+
 }  # fmt: skip

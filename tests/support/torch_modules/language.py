@@ -215,7 +215,10 @@ class Peephole(nn.Module):  # type: ignore[misc]
         h = c = torch.zeros(x.shape[0], 4)
         for xt in x.unbind(1):
             i, f, g, o = (self.w(xt) + self.u(h)).chunk(4, 1)
-            i, f = torch.sigmoid(i + self.peep[0] * c), torch.sigmoid(f + self.peep[1] * c)
+            i, f = (
+                torch.sigmoid(i + self.peep[0] * c),
+                torch.sigmoid(f + self.peep[1] * c),
+            )
             c = f * c + i * torch.tanh(g)
             h = torch.sigmoid(o + self.peep[2] * c) * torch.tanh(c)
         return h
@@ -322,7 +325,10 @@ class Conformer(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.up = nn.LayerNorm(4), nn.Conv1d(4, 8, 1)
-        self.depth, self.stats = nn.Conv1d(4, 4, 3, padding=1, groups=4), nn.BatchNorm1d(4)
+        self.depth, self.stats = (
+            nn.Conv1d(4, 4, 3, padding=1, groups=4),
+            nn.BatchNorm1d(4),
+        )
         self.attention = Attention(4)
 
     def forward(self, x: Any) -> Any:
@@ -400,7 +406,8 @@ class Advantage(nn.Module):  # type: ignore[misc]
     def forward(self, x: Any, reward: Any) -> Any:
         value = self.value(x).squeeze(-1)
         with torch.no_grad():
-            advantage, made = torch.zeros(x.shape[0]), []
+            advantage = torch.zeros(x.shape[0])
+            made: list[Any] = []
             for t in reversed(range(x.shape[1] - 1)):
                 delta = reward[:, t] + 0.9 * value[:, t + 1] - value[:, t]
                 advantage = delta + 0.8 * advantage

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.elementwise import whole
-from nnef_grad.frontends.values import shape_of
+from nnef_grad.frontends.values import dtype_of, shape_of
 
 _COMPARISONS = {
     "eq": "eq", "ne": "ne", "not_equal": "ne", "lt": "lt", "less": "lt", "le": "le",
@@ -63,6 +65,38 @@ def reduced(call: Call, x: Any, axes: Any = None, keepdim: bool = False) -> Any:
 
 # ---- What is no number, or infinite ----
 
+
+@aten("nan_to_num")
+def numbers_only(
+    call: Call, x: Any, nan: Any = None, above: Any = None, below: Any = None
+) -> Any:
+    """x, with numbers in the place of what is none or is infinite."""
+    _refuse_infinite(call)
+    if dtype_of(x) != "scalar":
+        return x
+    given = zip((nan, above, below), (0.0, np.inf, -np.inf), strict=True)
+    values = [default if value is None else value for value, default in given]
+    return call.expand("numbers_only", x, *call.scalars(*values))
+
+
+def _refuse_infinite(call: Call) -> None:
+    """Refuses to look for what is no number where infinity was written: the largest number
+    stands for it, and the softmax of a row of these is one.
+    """
+    waiting, known = [call.node], set()
+    has_infinity = call.reading.has_infinity
+    while waiting and not has_infinity:
+        node = waiting.pop()
+        if node in known:
+            continue
+        known.add(node)
+        waiting += node.all_input_nodes
+        has_infinity = any(isinstance(a, float) and np.isinf(a) for a in node.args)
+    if has_infinity:
+        advice = "choose by torch.where where all of a row is masked"
+        call.refuse(f"infinity is the largest number here: {advice}")
+
+
 _KINDS = {
     "isfinite": "is_finite", "isinf": "is_infinite", "isnan": "is_no_number",
     "isneginf": "is_below_all", "isposinf": "is_above_all",
@@ -72,6 +106,8 @@ _KINDS = {
 @aten(*_KINDS)
 def kind(call: Call, x: Any) -> Any:
     """Whether elements are of a kind."""
+    if call.packet == "isnan":
+        _refuse_infinite(call)
     return call.expand(_KINDS[call.packet], *call.scalars(x))
 
 

@@ -285,7 +285,13 @@ def cosine_similarity(
         for v in (x, y)
     ]  # fmt: skip
     normal = [
-        call("l2_normalization", v, hint="normal", axes=along, epsilon=epsilon)
+        call(
+            "l2_normalization",
+            call.tensor(v),
+            hint="normal",
+            axes=along,
+            epsilon=epsilon,
+        )
         for v in wide
     ]
     return reduced(call, "sum_reduce", call("mul", *normal, hint="product"), along)
