@@ -1,0 +1,58 @@
+"""Which operations of the core of ATen are read: python -m support.torch_census."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from nnef_grad.frontends.torch import reading as _reading  # noqa: F401
+from nnef_grad.frontends.torch.call import OPERATIONS, function_of
+
+# Those that are not read, and why.
+LACKING = {
+    "aten._adaptive_avg_pool2d_backward.default": "a derivative",
+    "aten.avg_pool2d_backward.default": "a derivative",
+    "aten.convolution_backward.default": "a derivative",
+    "aten.max_pool2d_with_indices_backward.default": "a derivative",
+    "aten._fft_c2r.default": "complex numbers",
+    "aten._fft_r2c.default": "complex numbers",
+    "aten._native_batch_norm_legit.default": "writes into its buffers: the functional form is read",
+}
+
+
+def core() -> Iterator[Any]:
+    """The operations that torch counts to its core."""
+    for name in dir(torch.ops.aten):
+        packet = getattr(torch.ops.aten, name)
+        if isinstance(packet, torch._ops.OpOverloadPacket):
+            overloads = (getattr(packet, overload) for overload in packet.overloads())
+            yield from (op for op in overloads if torch.Tag.core in op.tags)
+
+
+def census() -> dict[str, str]:
+    """How each of them is read: by a function of ours, or as torch decomposes it."""
+    decomposed = torch.export.default_decompositions()
+    return {
+        str(op): "read"
+        if function_of(op) is not None
+        else "decomposed"
+        if op in decomposed
+        else LACKING.get(str(op), "lacking")
+        for op in core()
+    }
+
+
+def main() -> None:
+    found = census()
+    for name, how in found.items():
+        print(f"{name:60} {how}")
+    counts = {
+        how: [*found.values()].count(how) for how in dict.fromkeys(found.values())
+    }
+    print(f"{len(found)} operations: {counts}; {len(OPERATIONS)} names are read in all")
+
+
+if __name__ == "__main__":
+    main()
