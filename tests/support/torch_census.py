@@ -18,17 +18,19 @@ LACKING = {
     "aten.max_pool2d_with_indices_backward.default": "a derivative",
     "aten._fft_c2r.default": "complex numbers",
     "aten._fft_r2c.default": "complex numbers",
+    "aten.resize_.default": "changes the extents of a tensor in place",
     "aten._native_batch_norm_legit.default": "writes into its buffers: the functional form is read",
 }
 
 
 def core() -> Iterator[Any]:
     """The operations that torch counts to its core."""
-    for name in dir(torch.ops.aten):
+    names = torch._C._dispatch_get_all_op_names()
+    found = {n.split("::")[1].split(".")[0] for n in names if n.startswith("aten::")}
+    for name in sorted(found):
         packet = getattr(torch.ops.aten, name)
-        if isinstance(packet, torch._ops.OpOverloadPacket):
-            overloads = (getattr(packet, overload) for overload in packet.overloads())
-            yield from (op for op in overloads if torch.Tag.core in op.tags)
+        overloads = (getattr(packet, overload) for overload in packet.overloads())
+        yield from (op for op in overloads if torch.Tag.core in op.tags)
 
 
 def census() -> dict[str, str]:
