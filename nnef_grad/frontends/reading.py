@@ -52,7 +52,7 @@ class Reading(Evaluator):
         builtin: the fragments that expansions, and each other, may use.
         fragments: those of the model itself, by name.
         compounds: the standard operations whose bodies are put in their place.
-        warnings: what was ignored.
+        warnings: what was ignored, or may mean something else.
     """
 
     def __init__(
@@ -68,6 +68,10 @@ class Reading(Evaluator):
     def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
         """The numbers that a tensor has whatever the model is fed; None if it has none."""
         return None
+
+    def empty_rows(self, value: Any) -> list[int]:
+        """The rows of a variable that have only zeros, as far as its data are known."""
+        return []
 
     # ---- Expressions ----
 

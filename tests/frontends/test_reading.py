@@ -121,6 +121,28 @@ def test_what_is_ignored_is_a_warning() -> None:
     assert graph.warnings[1].span.line == 7
 
 
+@pytest.mark.parametrize("rows", [[], [2], [1, 2]])
+def test_a_row_of_zeros_may_be_padding(rows: list[int], tmp_path: Path) -> None:
+    """An export does not say which row of an embedding has no gradient."""
+    text = (
+        f"{HEAD}\ngraph g( i ) -> ( y )\n{{\n"
+        "    i = external<integer>(shape = [4]);\n"
+        "    w = variable(shape = [5, 3], label = 'words');\n"
+        "    y = tract_core_gather(w, i, axis = 0);\n}\n"
+    )
+    table = np.ones((5, 3), np.float32)
+    table[rows] = 0.0
+    nnef_grad.save(nnef_grad.loads(text), tmp_path / "m", data={"words": table})
+    (tmp_path / "m" / "graph.nnef").write_text(text)
+    found = [w.message for w in nnef_grad.load(tmp_path / "m").warnings]
+    assert [m for m in found if "padding_idx" in m] == (
+        ["row 2 of the table has only zeros: if it is a padding_idx, it has no gradient in"
+         " PyTorch, but here"]
+        if rows == [2]
+        else []
+    )  # fmt: skip
+
+
 # ---- Symbols ----
 
 DYNAMIC = document("y = reshape(x, shape = [B * 3, -1]);").replace("[2, 3]", "[B, 6]")

@@ -146,10 +146,23 @@ class DocumentReading(Reading):
 
     def data_of(self, value: Any) -> Array | None:
         """The data of a variable; None for another value, and if there is no data."""
+        found = self._stored(value)
+        if found is not None:
+            self.numbers.add(value)
+        return found
+
+    def empty_rows(self, value: Any) -> list[int]:
+        """As in `Reading`: the data may be beside the document."""
+        found = self._stored(value)
+        if found is None or found.ndim < 2 or found.dtype.kind != "f":
+            return []
+        filled = found.reshape(len(found), -1).any(axis=1)
+        return [int(row) for row in np.flatnonzero(~filled)]
+
+    def _stored(self, value: Any) -> Array | None:
         label = self._label(value)
         if label is None or self.stored is None or label not in self.stored:
             return None
-        self.numbers.add(value)
         return as_array(self.stored[label])
 
     def _label(self, value: Any) -> str | None:

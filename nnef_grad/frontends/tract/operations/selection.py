@@ -25,7 +25,21 @@ def gather(step: Step, x: Any, indices: Any, axis: int, datum_type: str) -> Any:
         indices = np.mod(np.asarray(indices), shape_of(x)[along])
         if is_known(x):
             return _taken(x, indices, along)
+    else:
+        _warn_of_padding(step, x, along)
     return step("gather", x, indices, axis=along)
+
+
+def _warn_of_padding(step: Step, x: Any, axis: int) -> None:
+    """A warning if one row of a table has only zeros: it may be the padding of an embedding,
+    whose gradient PyTorch keeps at zero, and exports do not say.
+    """
+    rows = step.reading.empty_rows(x) if axis == 0 else []
+    if len(rows) == 1:
+        what = f"row {rows[0]} of the table has only zeros"
+        step.warn(
+            f"{what}: if it is a padding_idx, it has no gradient in PyTorch, but here"
+        )
 
 
 def _taken(x: Any, indices: Any, axis: int) -> Any:
