@@ -18,6 +18,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # What numbers are, but for bool, which Python takes for one.
 _NUMBERS: dict[Any, Any] = {int: Integral, float: Real}
 
+_CONTAINERS = (Mapping, Sequence, Iterable)
+
 _WORDS = {
     int: "an integer", float: "a number", bool: "True or False", str: "a string",
     type(None): "None", Mapping: "a mapping", Sequence: "a sequence",
@@ -82,6 +84,9 @@ def _fits(value: Any, kind: Any) -> bool:
     if isinstance(value, bytes):
         # A sequence for Python, and for nobody else.
         return kind is bytes
+    if getattr(value, "ndim", 1) == 0 and origin in _CONTAINERS:
+        # numpy has a way to iterate for single numbers, too, which fails.
+        return False
     return isinstance(value, origin or kind) and _all_fit(value, parts)
 
 

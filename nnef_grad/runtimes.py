@@ -25,6 +25,7 @@ from nnef_grad.interpreter import evaluate
 from nnef_grad.model import save
 from nnef_grad.public import public
 from nnef_grad.targets import Lowered, lower
+from nnef_grad.targets.tensors import DTYPES
 
 Array = Any
 Data = Mapping[str, Array]
@@ -248,8 +249,6 @@ def _refusals(runtime: str, step: str, graph: Graph) -> Iterator[None]:
         raise UnsupportedError(message) from error
 
 
-# The types of tensors in single precision.
-DTYPES = {"scalar": np.float32, "integer": np.int64, "logical": np.bool_}
 _SINGLE = ("float32",)
 _EITHER = ("float32", "float64")
 RUNTIMES = {

@@ -39,6 +39,10 @@ class Axis(NamedTuple):
         over = self.reach(windows) - whole
         return self._replace(after=self.after + over) if may_exceed(over, 0) else self
 
+    def longer(self, more: int) -> Axis:
+        """The axis of a transposed convolution whose result has more at its end."""
+        return self._replace(after=self.after - more)
+
     def without_padding(self) -> Axis:
         """The axis of an operand that has the padding."""
         whole = self.before + self.given + self.after
@@ -69,9 +73,11 @@ def deconv(
     bias: Any,
     axes: Sequence[Axis],
     groups: int,
-    extents: Sequence[Any],
 ) -> Any:
-    """The transposition of a convolution, to given extents: padding is what is left out."""
+    """The transposition of a convolution: padding is what is left out of what the windows
+    reach, or what is more.
+    """
+    extents = [axis.reach(axis.given) - axis.before - axis.after for axis in axes]
     shape = [shape_of(x)[0], shape_of(weight)[1] * groups, *extents]
     settings = {**_sliding(axes), "output_shape": shape, "groups": groups}
     return step("deconv", x, weight, bias, **settings)

@@ -76,7 +76,8 @@ def put_literals(graph: Graph, which: When) -> Graph:
     return replaced(graph, _OF_NUMBERS, with_literals, is_open)
 
 
-_TYPES: dict[str, npt.DTypeLike] = {
+# The types of tensors in single precision.
+DTYPES: dict[str, Any] = {
     "scalar": np.float32,
     "integer": np.int64,
     "logical": np.bool_,
@@ -100,7 +101,7 @@ def store_constants(
     for index, op in enumerate(operations):
         if op.name == "constant" and which(op):
             label, shape = f"{root}/{len(data) + 1}", op.attributes["shape"]
-            values = np.array(op.attributes["value"], _TYPES[op.outputs[0].dtype])
+            values = np.array(op.attributes["value"], DTYPES[op.outputs[0].dtype])
             data[label] = np.array(np.broadcast_to(values, prod(shape)).reshape(shape))
             operations[index] = replace(
                 op,

@@ -18,11 +18,12 @@ from nnef_grad.graph.passes import put_inputs_first, verify
 from nnef_grad.language.library import standard
 from nnef_grad.model import save, save_several
 from nnef_grad.public import public
-from nnef_grad.runtimes import DTYPES, in_single
+from nnef_grad.runtimes import in_single
 from nnef_grad.storage.containers import APPLY
 from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.output import ModelFormat, format_of
 from nnef_grad.targets import lower_beside
+from nnef_grad.targets.tensors import DTYPES
 
 Form = Literal["variables", "inputs"]
 Array = Any

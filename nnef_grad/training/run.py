@@ -14,9 +14,10 @@ import numpy.typing as npt
 from nnef_grad.errors import UsageError, suggestion
 from nnef_grad.model import save
 from nnef_grad.public import public
-from nnef_grad.runtimes import DTYPES, Runtime, find_runtime
+from nnef_grad.runtimes import Runtime, find_runtime
 from nnef_grad.storage.data import load_data
 from nnef_grad.storage.files import PathLike
+from nnef_grad.targets.tensors import DTYPES
 from nnef_grad.training.forms import Step, in_inputs
 from nnef_grad.training.optimizers import LEARNING_RATE
 from nnef_grad.training.step import LOSS_SCALE
@@ -84,8 +85,6 @@ def run(
         raise UsageError(f"{message}, and not in {precision or dtype}")
     if every < 1:
         raise UsageError(f"a checkpoint is written every 1 step or more, not {every}")
-    if isinstance(batches, np.ndarray) and not batches.ndim:
-        raise UsageError("'batches' of run is a single number")
     values = _initial(step, resume)
     rates = {LOSS_SCALE: loss_scale, LEARNING_RATE: learning_rate}
     parts = [

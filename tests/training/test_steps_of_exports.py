@@ -17,7 +17,7 @@ from support.runtimes import needs
 from support.training_steps import Optimizer
 
 import nnef_grad
-from nnef_grad.runtimes import DTYPES
+from nnef_grad.targets.tensors import DTYPES
 from nnef_grad.training import run, save_step
 
 Array = Any

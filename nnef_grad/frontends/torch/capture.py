@@ -58,8 +58,10 @@ def capture(
     except Exception as error:
         # Whatever torch raises, from its own code or from the module's.
         raise UnsupportedError(_message(error, seen)) from error
-    for path in program.constants:
-        if path.rpartition(".")[2] in seen.states:
+    paths = {part: path for path, part in module.named_modules()}
+    for part, name in seen.states:
+        path = f"{paths.get(part, '')}.{name}".lstrip(".")
+        if path in program.constants:
             # The program has the first one for good.
             message = (
                 f"forward reads the attribute '{path}', and gives it another tensor"
@@ -77,12 +79,12 @@ class _Seen:
     Attributes:
         own: the names of functions with a backward function of their own.
         derivatives: the lines where derivatives are taken.
-        states: the attributes that were given other tensors.
+        states: modules, and their attributes that were given other tensors.
     """
 
     own: list[str] = field(default_factory=list)
     derivatives: list[str] = field(default_factory=list)
-    states: set[str] = field(default_factory=set)
+    states: list[tuple[nn.Module, str]] = field(default_factory=list)
 
 
 # What to write instead, by words of torch's message.
@@ -271,7 +273,7 @@ def _exporting(seen: _Seen, allow_own_backward: bool) -> Iterator[None]:
     def assigned(module: Any, name: str, value: Any) -> None:
         before = vars(module).get(name)
         if isinstance(before, torch.Tensor) and value is not before:
-            seen.states.add(name)
+            seen.states.append((module, name))
         set_attribute(module, name, value)
 
     derivative = torch.autograd.grad

@@ -4,13 +4,13 @@ inlines the blocks without gradients then.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from nnef_grad.errors import UnsupportedError
+from nnef_grad.frontends.torch.places import span_of
 
 _LIBRARY = torch.library.Library("nnef_grad", "DEF")
 _LIBRARY.define("stop_gradient(Tensor x) -> Tensor")
@@ -63,24 +63,16 @@ def _refuse_hidden(node: Any) -> None:
     """Refuses to write into a tensor by what is detached from it: its numbers change, and
     its derivative does not know.
     """
-    views = list(_views(node.args[0]))
     if "embedding_renorm" in str(node.target):
         # Refused by its own name.
         return
+    views = list(_views(node.args[0]))
     if views[-1].op == "placeholder" and _is_buffer(views[-1]):
         return
     if any(view.target is _DETACH for view in views):
         message = "a tensor is written by its 'data', or by what is detached from it"
         advice = "write into a clone, or make a new tensor"
-        raise UnsupportedError(f"{message}: {advice}{_line(node)}")
-
-
-def _line(node: Any) -> str:
-    """The line of the network that a node comes from."""
-    frames = re.findall(
-        r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
-    )
-    return f"; at {frames[-1][0]}:{frames[-1][1]}" if frames else ""
+        raise UnsupportedError(f"{message}: {advice}", span_of(node))
 
 
 def _mark_reads(graph: Any, node: Any) -> None:
@@ -92,7 +84,7 @@ def _mark_reads(graph: Any, node: Any) -> None:
         if _is_outside(target) and not _is_buffer(target):
             message = "a tensor is written into where gradients are disabled"
             advice = "make a new one, such as by torch.where"
-            raise UnsupportedError(f"{message}: {advice}{_line(node)}")
+            raise UnsupportedError(f"{message}: {advice}", span_of(node))
         _replace(graph, node, (target, *_marked(graph, node, tuple(others))))
 
 

@@ -182,7 +182,7 @@ class _Program:
     ) -> None:
         self.program = program
         self.reading = ProgramReading(symbols)
-        self.reading.has_infinity = any(map(_has_infinity, program.constants.values()))
+        self.reading.constants = tuple(program.constants.values())
         self.inputs: dict[str, Tensor] = {}
         self.names: dict[str, list[str]] = _tied(program, own)
         self.moved = [
@@ -385,11 +385,6 @@ class _Program:
     def _data(self, graph: Graph, name: str) -> Any:
         array = self.reading.data[graph.labels[name]]
         return array.reshape(graph.tensors[name].shape)
-
-
-def _has_infinity(constant: Any) -> bool:
-    is_scalar = type(constant) is torch.Tensor and constant.is_floating_point()
-    return is_scalar and bool(np.isinf(array_of(constant)).any())
 
 
 def _sources(nodes: Sequence[Any]) -> set[str]:

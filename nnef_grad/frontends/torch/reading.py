@@ -29,6 +29,7 @@ from nnef_grad.frontends.torch.call import (
 from nnef_grad.frontends.torch.known import array_of, computed, value_of
 from nnef_grad.frontends.torch.marks import AUTOCAST, STOP
 from nnef_grad.frontends.torch.operations.integers import refuse_wrapping
+from nnef_grad.frontends.torch.places import span_of
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import (
     Array,
@@ -42,7 +43,7 @@ from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language.library import FragmentFile, extras, standard
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.source import Source, Span
+from nnef_grad.source import Span
 
 # Larger constants would make the text unreadable: they are variables.
 MOST = 10_000
@@ -70,7 +71,7 @@ class ProgramReading(Reading):
         variables: the variable of each parameter and buffer, by its name in PyTorch.
         drawn: for each input that stands for random numbers, what it must be drawn from.
         problems: what cannot be read.
-        has_infinity: whether a constant of the program is infinite somewhere.
+        constants: what the program has as constants.
     """
 
     def __init__(self, symbols: Symbols) -> None:
@@ -80,7 +81,7 @@ class ProgramReading(Reading):
         self.variables: dict[str, Tensor] = {}
         self.drawn: dict[Tensor, Any] = {}
         self.problems: list[Problem] = []
-        self.has_infinity = False
+        self.constants: tuple[Any, ...] = ()
         self.supply = NameSupply()
         self._labels = NameSupply()
         self._casts: dict[tuple[Emitter, Tensor, str], Tensor] = {}
@@ -286,42 +287,6 @@ def _hint(node: Any) -> str:
         if path and is_layer:
             return valid_name(str(path))
     return valid_name(str(node.name))
-
-
-# ---- Places ----
-
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_TORCH = str(Path(torch.__file__).parent)
-
-
-def span_of(node: Any) -> Span:
-    """The line of the module that a node comes from: the last one that is not in torch."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [f for f in frames if not f[0].startswith((_TORCH, "torch/", "<"))]
-    if not own:
-        return Span(Source(f"<{node.name}>", ""), 0, 0)
-    file, line = own[-1]
-    return _line(file, int(line))
-
-
-@cache
-def _line(file: str, number: int) -> Span:
-    source = _source(file)
-    lines = source.text.split("\n")
-    if number > len(lines):
-        return Span(Source(f"{file}:{number}", ""), 0, 0)
-    start = sum(len(line) + 1 for line in lines[: number - 1])
-    text = lines[number - 1]
-    indent = len(text) - len(text.lstrip())
-    return Span(source, start + indent, start + len(text))
-
-
-@cache
-def _source(file: str) -> Source:
-    try:
-        return Source(file, Path(file).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError):
-        return Source(file, "")
 
 
 # ---- Checks ----

@@ -66,16 +66,12 @@ def conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     if shape is None and is_same:
         shape = [axis.given * axis.stride for axis in axes]
     if shape is None:
-        # What is more than the windows reach is there, too.
-        axes = [a._replace(after=a.after - n) for a, n in zip(axes, more, strict=True)]
-        extents = [a.reach(a.given) - a.before - a.after for a in axes]
+        axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
     else:
-        extents = shape[-len(axes) :]
         is_lower = _auto_pad(node) != "SAME_UPPER"
-        pairs = zip(axes, extents, strict=True)
+        pairs = zip(axes, shape[-len(axes) :], strict=True)
         axes = [_with_halves(a, a.reach(a.given) - n, is_lower) for a, n in pairs]
-    groups = node.get("group", 1)
-    return windows.deconv(node, x, w, _bias(node, b), axes, groups, extents)
+    return windows.deconv(node, x, w, _bias(node, b), axes, node.get("group", 1))
 
 
 def _bias(node: Node, b: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.elementwise import whole
@@ -84,7 +85,7 @@ def _refuse_infinite(call: Call) -> None:
     stands for it, and the softmax of a row of these is one.
     """
     waiting, known = [call.node], set()
-    has_infinity = call.reading.has_infinity
+    has_infinity = any(map(_has_infinity, call.reading.constants))
     while waiting and not has_infinity:
         node = waiting.pop()
         if node in known:
@@ -95,6 +96,11 @@ def _refuse_infinite(call: Call) -> None:
     if has_infinity:
         advice = "choose by torch.where where all of a row is masked"
         call.refuse(f"infinity is the largest number here: {advice}")
+
+
+def _has_infinity(constant: Any) -> bool:
+    is_scalar = type(constant) is torch.Tensor and constant.is_floating_point()
+    return is_scalar and bool(torch.isinf(constant).any())
 
 
 _KINDS = {

@@ -104,10 +104,8 @@ def conv_transpose(
     x, is_single = batched(call, x, len(size))
     axes = _axes(x, size, stride, _pads(padding, len(size)), dilation)
     more = spread(output_padding, len(size))
-    # What is more than the windows reach is there, too.
-    axes = [a._replace(after=a.after - n) for a, n in zip(axes, more, strict=True)]
-    extents = [a.reach(a.given) - a.before - a.after for a in axes]
-    y = windows.deconv(call, x, weight, _row(call, bias), axes, groups, extents)
+    axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
+    y = windows.deconv(call, x, weight, _row(call, bias), axes, groups)
     return unbatched(call, y, is_single)
 
 

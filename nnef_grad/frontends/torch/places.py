@@ -1,0 +1,45 @@
+"""The lines of a network that nodes of its program come from."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nnef_grad.source import Source, Span
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_TORCH = str(Path(torch.__file__).parent)
+
+
+def span_of(node: Any) -> Span:
+    """The line of the module that a node comes from: the last one that is not in torch."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [f for f in frames if not f[0].startswith((_TORCH, "torch/", "<"))]
+    if not own:
+        return Span(Source(f"<{node.name}>", ""), 0, 0)
+    file, line = own[-1]
+    return _line(file, int(line))
+
+
+@cache
+def _line(file: str, number: int) -> Span:
+    source = _source(file)
+    lines = source.text.split("\n")
+    if number > len(lines):
+        return Span(Source(f"{file}:{number}", ""), 0, 0)
+    start = sum(len(line) + 1 for line in lines[: number - 1])
+    text = lines[number - 1]
+    indent = len(text) - len(text.lstrip())
+    return Span(source, start + indent, start + len(text))
+
+
+@cache
+def _source(file: str) -> Source:
+    try:
+        return Source(file, Path(file).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return Source(file, "")
