@@ -179,6 +179,7 @@ PRODUCTS = (
     function("distances", lambda a, b: torch.cdist(a, b), x(2, 3, 4), x(2, 5, 4)),
     function("cosine", lambda a, b: f.cosine_similarity(a, b), x(3, 4), x(3, 4)),
     function("attention", lambda q, k, v: f.scaled_dot_product_attention(q, k, v, is_causal=True), *[x(2, 2, 5, 4)] * 3),
+    function("attention_of_rank_5", lambda q, k, v: f.scaled_dot_product_attention(q, k, v), x(1, 2, 2, 3, 4), *[x(1, 2, 2, 5, 4)] * 2),
     function("attention_mask", lambda q, k, v, m: f.scaled_dot_product_attention(q, k, v, attn_mask=m), *[x(2, 2, 5, 4)] * 3, x(1, 1, 5, 5)),
     function("attention_shared", lambda q, k, v: f.scaled_dot_product_attention(q, k, v, enable_gqa=True), x(2, 4, 5, 4), x(2, 2, 5, 4), x(2, 2, 5, 4)),
 )  # fmt: skip

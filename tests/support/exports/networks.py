@@ -188,6 +188,21 @@ class Llama(nn.Module):
         return a * turns.cos() + torch.cat([-high, low], -1) * turns.sin()
 
 
+class TwoTables(nn.Module):
+    """Adds biases by the same relative positions, which two parts know by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in "ab":
+            self.register_parameter(name, nn.Parameter(torch.zeros(5, 3)))
+            self.register_buffer(f"{name}_places", torch.tensor([[0, 2], [2, 1]]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(x + self.a[self.a_places.view(-1)].view(2, 2, 3))
+        result: Tensor = hidden + self.b[self.b_places.view(-1)].view(2, 2, 3)
+        return result
+
+
 class CrossAttention(nn.Module):
     """A decoder layer on a memory, with a causal mask."""
 
@@ -302,6 +317,7 @@ NETWORKS: tuple[Exported, ...] = (
     layer("encoder", encoder, x(2, 5, 8)),
     layer("encoder_norm_first", lambda: encoder(norm_first=True, activation="gelu"), x(2, 5, 8)),
     layer("encoder_of_two", stack, x(2, 5, 8)),
+    layer("two_tables", TwoTables, x(2, 2, 3)),
     layer("decoder", CrossAttention, x(2, 5, 8), x(2, 3, 8)),
     layer("gpt", Gpt, integers(11, 2, 6)),
     layer("llama_block", Llama, integers(11, 2, 6)),
