@@ -20,7 +20,15 @@ FOLDER = Path(__file__).parent / "page"
 # In this order: each uses those before it.
 SCRIPTS = (
     "vendor/dagre.min.js",
-    *("model.js", "layout.js", "draw.js", "view.js", "details.js", "tables.js"),
+    *(
+        "model.js",
+        "layout.js",
+        "draw.js",
+        "scene.js",
+        "view.js",
+        "details.js",
+        "tables.js",
+    ),
     *("memory.js", "search.js", "main.js"),
 )
 # Of dagre: every page has a copy of it.

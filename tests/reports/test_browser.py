@@ -198,16 +198,87 @@ def test_everything_unfolds_and_folds(show: Open) -> None:
     graph = resnet()
     page = show(graph)
     page.click("#unfold")
-    hidden = "backward.operations.filter((o) => !elements.has(shownKey(o))).length"
+    hidden = "backward.operations.filter((o) => !scene.items.has(shownKey(o))).length"
     assert page.evaluate(hidden) == 0
     derivatives = nnef_grad.differentiate(graph).graph.operations
-    drawn = page.locator(".pane.backward .step.derivative").count()
-    assert drawn == sum(op.origin is not None for op in derivatives)
+    shown = "backward.operations.filter((o) => o.isDerivative && scene.items.has(stepKey(o))).length"
+    assert page.evaluate(shown) == sum(op.origin is not None for op in derivatives)
     page.click("#fold")
     assert page.locator(".pane.forward .item").count() == 11
 
 
+# ---- Large graphs ----
+
+
+@pytest.fixture
+def large(show: Open) -> Any:
+    """A graph of more operations than are drawn at once, unfolded as a whole."""
+    lines = [f"h{i + 1} = tanh(add(h{i}, {i}.0));" for i in range(1000)]
+    text = f"version 1.0; extension KHR_enable_operator_expressions; graph net( h0 ) -> ( h1000 ) {{ h0 = external(shape = [2]); {' '.join(lines)} }}"
+    page = show(nnef_grad.loads(text))
+    page.click("#unfold")
+    return page
+
+
+def test_what_is_in_sight_is_drawn(large: Any) -> None:
+    drawn = "document.querySelectorAll('#world *').length"
+    in_sight = "[...scene.items.values()].filter(i => meets(i.place, inSight())).every(i => elements.has(i.key))"
+    assert large.evaluate("scene.items.size") > 5000
+    for _ in range(4):
+        assert large.evaluate(drawn) < 6000
+        assert large.evaluate(in_sight)
+        large.mouse.move(400, 400)
+        large.mouse.wheel(0, 3000)
+    assert large.evaluate("painted.area.y") > 1000
+
+
+def test_what_is_too_much_to_be_read_is_drawn_as_areas(large: Any) -> None:
+    large.keyboard.press("0")
+    large.evaluate("for (let i = 0; i < 12; i += 1) zoomBy(0.5)")
+    assert large.locator(".area").count() > 0
+    assert large.locator(".item").count() == 1
+    middle = large.evaluate(
+        "(() => { const { place } = [...scene.items.values()].filter((i) => i.key.startsWith('forward-u') && covers(inSight(), i.place)).pop(); const { left, top } = canvas.getBoundingClientRect();"
+        " return [left + view.x + (place.x + place.width / 2) * view.zoom, top + view.y + (place.y + place.height / 2) * view.zoom]; })()"
+    )
+    large.mouse.click(*middle)
+    assert large.evaluate("selected.key").startswith("forward-u")
+    large.keyboard.press("Escape")
+    large.fill("#query", "tanh")
+    assert large.locator(".area.hit").count() == 1
+
+
+def test_the_keyboard_stays_where_it_is_when_that_is_out_of_sight(large: Any) -> None:
+    focused = "document.activeElement.dataset.key"
+    for _ in range(3):
+        large.keyboard.press("ArrowDown")
+    before = large.evaluate(focused)
+    large.mouse.move(400, 400)
+    large.mouse.wheel(0, 30_000)
+    assert large.evaluate(focused) == before
+    large.keyboard.press("ArrowDown")
+    now = large.evaluate(focused)
+    assert now != before
+    assert large.evaluate(f"covers(inSight(), scene.items.get('{now}').place)")
+
+
+def test_paper_has_all_of_it(large: Any) -> None:
+    large.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert large.evaluate("scene.items.size === elements.size")
+    assert large.locator("#layers tbody tr").count() == large.evaluate("units.size")
+
+
 # ---- Keys ----
+
+
+def test_keys_work_after_a_click_on_a_button(show: Open) -> None:
+    page = show(mlp())
+    page.click("#in")
+    before = page.evaluate("view.zoom")
+    page.keyboard.press("-")
+    assert page.evaluate("view.zoom") < before
+    page.keyboard.press("Enter")  # presses the button
+    assert page.evaluate("view.zoom") == pytest.approx(before)
 
 
 def test_the_arrows_lead_along_a_graph_and_across(show: Open) -> None:

@@ -20,14 +20,14 @@ function shownKey(operation) {
   const unit = unitOf(operation);
   const closed = foldsAround(unit).filter((fold) => !fold.isOpen).pop();
   if (closed) return keyOf(operation.side, closed);
-  const isStep = operation.side === "backward" && unit.isOpen && elements.has(stepKey(operation));
+  const isStep = operation.side === "backward" && unit.isOpen && scene.items.has(stepKey(operation));
   return isStep ? stepKey(operation) : keyOf(operation.side, unit);
 }
 
 // ---- Light ----
 
 function select(key) {
-  selected = key && elements.has(key) ? subject(key) : null;
+  selected = key && scene.items.has(key) ? subject(key) : null;
   light();
   describe(selected);
   showBars(selected);
@@ -35,19 +35,11 @@ function select(key) {
 
 /** Lights up what is selected, what stands beside it, and the links of both. */
 function light() {
-  for (const item of elements.values()) {
-    item.classList.remove("lit", "chosen");
-    item.setAttribute("aria-selected", "false");
-  }
-  world.classList.toggle("has-choice", Boolean(selected));
-  document.getElementById("lit-links").replaceChildren();
+  marks.chosen = new Set(selected ? [selected.key] : []);
+  marks.lit = new Set(selected ? keysAround(selected.node) : []);
   markBand(selected?.node);
-  if (!selected) return;
-  for (const key of keysAround(selected.node)) elements.get(key)?.classList.add("lit");
-  const chosen = elements.get(selected.key);
-  chosen.classList.add("chosen");
-  chosen.setAttribute("aria-selected", "true");
-  lightLinks(selected.node);
+  paintGroup("lit-links", selected ? litLinks(selected.node) : []);
+  showMarks();
 }
 
 /** The keys of everything that belongs to a node, on both sides. */
@@ -58,13 +50,9 @@ function keysAround(node) {
   return [...nodes, ...steps];
 }
 
-function lightLinks(node) {
-  const inside = node.isFold ? node.units : [node];
-  const paths = Object.keys(FLOWS).flatMap((flow) => {
-    const routes = routesOf(flow).filter(({ flows }) => inside.some((unit) => flows.get(flow)?.has(unit)));
-    return linkPaths(routes.map((route) => wayOf(route, flow)), flow);
-  });
-  document.getElementById("lit-links").replaceChildren(...paths);
+function litLinks(node) {
+  const inside = new Set(node.isFold ? node.units : [node]);
+  return linkPaths(scene.links.filter(({ flow, route }) => [...route.flows.get(flow)].some((unit) => inside.has(unit))));
 }
 
 /** A band across both graphs. */

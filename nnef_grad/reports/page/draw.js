@@ -1,12 +1,10 @@
 "use strict";
-// The drawing: frames of what is open, links, and cards. Every name is set as text.
+// How things look: cards, frames of what is open, and links. Every name is set as text.
 
+const HEADING = 26; // the height of those of frames
 const STACK = 6; // how far the cards behind that of a closed fold stand out
 const SVG = "http://www.w3.org/2000/svg";
 const world = document.getElementById("world");
-
-/** The elements of nodes and operations, by their keys. */
-const elements = new Map();
 let layout = null;
 
 function svg(name, attributes = {}, ...children) {
@@ -40,47 +38,6 @@ const keyOf = (side, node) => `${side}-${node.id}`;
 const stepKey = (operation) => `step-${operation.index}`;
 const offsetOf = (side) => (side === "backward" ? layout.offset : 0);
 
-// ---- All of it ----
-
-function draw() {
-  layout = layOut();
-  elements.clear();
-  const frames = svg("g", { class: "frames" });
-  const panes = ["forward", "backward"].map((side) => drawPane(side, frames));
-  world.replaceChildren(
-    svg("rect", { id: "band", x: -20, width: layout.width + 40, height: 0, rx: 10 }),
-    frames,
-    svg("g", { class: "links" }, ...drawLinks()),
-    svg("g", { id: "lit-links" }),
-    ...panes
-  );
-  world.querySelector(".item").setAttribute("tabindex", 0);
-  for (const [id, side] of [["left-heading", "forward"], ["right-heading", "backward"]]) {
-    document.getElementById(id).dataset.x = offsetOf(side) + layout[side].width / 2;
-  }
-}
-
-function drawPane(side, frames) {
-  const name = side === "forward" ? "Forward graph" : "Backward graph";
-  const pane = svg("g", { role: "tree", "aria-label": name, class: `pane ${side}` });
-  drawParts(root, side, pane, frames, 1);
-  return pane;
-}
-
-function drawParts(fold, side, pane, frames, level) {
-  for (const part of fold.parts) {
-    const box = boxOf(part, side);
-    if (part.isFold) pane.append(drawFold(part, side, box, frames, level));
-    else drawUnit(part, side, box, pane, frames, level);
-    if (part.isFold && part.isOpen) drawParts(part, side, pane, frames, level + 1);
-  }
-}
-
-function boxOf(node, side) {
-  const box = layout[side].boxes.get(node.id);
-  return { ...box, x: box.x + offsetOf(side) };
-}
-
 /** A rectangle of a size in the middle of a box. */
 function centered(box, { width, height }) {
   return { x: box.x + (box.width - width) / 2, y: box.y + (box.height - height) / 2, width, height };
@@ -88,24 +45,27 @@ function centered(box, { width, height }) {
 
 // ---- Folds ----
 
-function drawFold(fold, side, box, frames, level) {
+function drawFold(fold, side, place, level) {
   const operations = sideOperations(fold, side);
   const what = counted(operations.length, "operation");
-  const item = treeItem(keyOf(side, fold), "fold", level, `${foldName(fold)}, ${what}`);
+  const item = treeItem("fold", level, `${foldName(fold)}, ${what}`);
   item.setAttribute("aria-expanded", fold.isOpen);
-  const place = fold.isOpen ? { ...box, height: 26 } : box;
   const mark = svg("text", { x: place.x + 12, y: place.y + (fold.isOpen ? 19 : 28), class: "toggle" }, fold.isOpen ? "\u25be" : "\u25b8");
   if (fold.isOpen) {
-    frames.append(svg("rect", { ...rectangle(box), rx: 12, class: `frame level${Math.min(level, 3)}` }));
     item.append(svg("rect", { ...rectangle(place), rx: 12, class: "heading" }), mark);
     item.append(label(foldName(fold), place.x + 28, place.y + 18, "kind", place.width - 40, 13));
     return item;
   }
-  for (const depth of [STACK, STACK / 2]) item.append(svg("rect", { ...rectangle(box, depth), rx: 9, class: "behind" }));
-  item.append(svg("rect", { ...rectangle(box), rx: 9, class: "card" }), mark);
-  item.append(label(foldName(fold), box.x + 28, box.y + 20, "kind", box.width - 40, 13));
-  item.append(label(`${operations.length} ops, ${costText(operations)}`, box.x + 28, box.y + 36, "name", box.width - 36, 11));
+  for (const depth of [STACK, STACK / 2]) item.append(svg("rect", { ...rectangle(place, depth), rx: 9, class: "behind" }));
+  item.append(svg("rect", { ...rectangle(place), rx: 9, class: "card" }), mark);
+  item.append(label(foldName(fold), place.x + 28, place.y + 20, "kind", place.width - 40, 13));
+  item.append(label(`${operations.length} ops, ${costText(operations)}`, place.x + 28, place.y + 36, "name", place.width - 36, 11));
   return item;
+}
+
+/** What stands around an open fold. */
+function foldFrame(box, level) {
+  return [svg("rect", { ...rectangle(box), rx: 12, class: `frame level${Math.min(level, 3)}` })];
 }
 
 const rectangle = ({ x, y, width, height }, shift = 0) => ({ x: x + shift, y: y + shift, width, height });
@@ -120,17 +80,11 @@ const costText = (operations) => `${countText(sum(operations, "multiplyAdds"))} 
 
 // ---- Units ----
 
-function drawUnit(unit, side, box, pane, frames, level) {
-  if (side === "forward") pane.append(drawForward(unit, centered(box, CARD), level));
-  else if (unit.isOpen && hasInside(unit)) drawSteps(unit, box, pane, frames, level);
-  else pane.append(drawDerivative(unit, centered(box, CARD), level));
-}
-
 function drawForward(unit, place, level) {
   const { operation } = unit;
   const [result] = operation.results;
   const shape = shapeText(forward, result);
-  const item = treeItem(keyOf("forward", unit), `family-${operation.family}`, level, forwardName(unit));
+  const item = treeItem(`family-${operation.family}`, level, forwardName(unit));
   card(item, place, operation.kind, `${result}  ${shape}`, forwardBadge(unit));
   return item;
 }
@@ -155,7 +109,7 @@ function drawDerivative(unit, place, level) {
   const kinds = kindsOf(shown).map(([kind, count]) => (count > 1 ? `${count} ${kind}` : kind));
   const name = derivativeName(unit);
   const type = `family-${unit.operation.family}${derivative.length ? " derivative" : " none"}${hasInside(unit) ? " foldable" : ""}`;
-  const item = treeItem(keyOf("backward", unit), type, level, `${name}: ${kinds.join(", ") || "nothing"}`);
+  const item = treeItem(type, level, `${name}: ${kinds.join(", ") || "nothing"}`);
   if (hasInside(unit)) item.setAttribute("aria-expanded", "false");
   const title = derivative.length ? `\u2202 ${unit.operation.kind}` : name;
   card(item, place, title, kinds.join(", "), shown.length > 1 ? `${shown.length} ops` : "");
@@ -182,25 +136,24 @@ function sumMark(place) {
   return [svg("circle", { cx: x, cy: y, r: 8, class: "sum" }), svg("text", { x, y: y + 4, class: "sum", "text-anchor": "middle" }, "\u03a3")];
 }
 
-function drawSteps(unit, box, pane, frames, level) {
-  frames.append(svg("rect", { ...rectangle(box), rx: 12, class: "frame steps" }));
-  const ways = box.inner.map((points) => curve(points.map(({ x, y }) => ({ x: x + layout.offset, y }))));
-  frames.append(svg("path", { d: ways.join(""), class: "link gradient thin" }));
-  const heading = treeItem(keyOf("backward", unit), "inside", level, derivativeName(unit));
+/** The heading of a derivative whose operations are drawn one by one. */
+function drawInside(unit, place, level) {
+  const heading = treeItem("inside", level, derivativeName(unit));
   heading.setAttribute("aria-expanded", "true");
   const isDerivative = derivativeOf(unit).length > 0;
   const title = isDerivative ? `\u2202 ${unit.operation.results.join(", ")} = ${unit.operation.kind}` : derivativeName(unit);
   heading.append(
-    svg("rect", { ...rectangle({ ...box, height: 26 }), rx: 12, class: "heading" }),
-    svg("text", { x: box.x + 12, y: box.y + 19, class: "toggle" }, "\u25be"),
-    label(title, box.x + 28, box.y + 18, "kind", box.width - 40, 12)
+    svg("rect", { ...rectangle(place), rx: 12, class: "heading" }),
+    svg("text", { x: place.x + 12, y: place.y + 19, class: "toggle" }, "\u25be"),
+    label(title, place.x + 28, place.y + 18, "kind", place.width - 40, 12)
   );
-  pane.append(heading);
-  for (const operation of unit.beside) {
-    const { x, y } = box.steps.get(operation.index);
-    const middle = { x: x - STEP.width / 2 + layout.offset, y: y - STEP.height / 2, ...STEP };
-    pane.append(drawStep(operation, middle, level + 1));
-  }
+  return heading;
+}
+
+/** What stands around these, with their links. */
+function insideFrame(box) {
+  const ways = box.inner.map((points) => curve(points.map(({ x, y }) => ({ x: x + layout.offset, y }))));
+  return [svg("rect", { ...rectangle(box), rx: 12, class: "frame steps" }), svg("path", { d: ways.join(""), class: "link gradient thin" })];
 }
 
 function drawStep(operation, place, level) {
@@ -208,7 +161,7 @@ function drawStep(operation, place, level) {
   const type = operation.isDerivative ? "derivative" : seeds.has(result) ? "seed" : "again";
   const read = operation.inputs.length ? ` of ${operation.inputs.join(", ")}` : "";
   const name = [`${operation.results.join(", ")}: ${operation.kind}${read}`, operation.broadcast].filter(Boolean).join(". ");
-  const item = treeItem(stepKey(operation), `step ${type} family-${operation.family}`, level, name);
+  const item = treeItem(`step ${type} family-${operation.family}`, level, name);
   const isResult = gradients.has(result);
   card(item, place, operation.kind, `${result}  ${shapeText(backward, result)}`, stepBadge(type, isResult));
   if (operation.broadcast) item.append(...sumMark(place));
@@ -223,10 +176,8 @@ function stepBadge(type, isResult) {
 
 // ---- Cards ----
 
-function treeItem(key, type, level, name) {
-  const item = svg("g", { role: "treeitem", class: `item ${type}`, tabindex: -1, "data-key": key, "aria-level": level, "aria-label": name, "aria-selected": "false" });
-  elements.set(key, item);
-  return item;
+function treeItem(type, level, name) {
+  return svg("g", { role: "treeitem", class: `item ${type}`, tabindex: -1, "aria-level": level, "aria-label": name, "aria-selected": "false" });
 }
 
 function card(item, place, kind, name, badge) {
@@ -246,21 +197,17 @@ function card(item, place, kind, name, badge) {
 
 const FLOWS = { value: ["forward", 0], gradient: ["backward", 7], again: ["backward", -7] };
 
-function drawLinks() {
-  return Object.keys(FLOWS).flatMap((flow) => {
-    const found = routesOf(flow).filter(({ flows }) => flows.has(flow));
-    return linkPaths(found.map((route) => wayOf(route, flow)), flow);
-  });
-}
-
 const routesOf = (flow) => layout[FLOWS[flow][0]].routes;
 
-/** One path for all links of a kind, and one for their heads. */
-function linkPaths(ways, flow) {
-  return [
-    svg("path", { d: ways.map(curve).join(""), class: `link ${flow}` }),
-    svg("path", { d: ways.map(arrow).join(""), class: `head ${flow}` }),
-  ];
+/** For each flow a path for all its links, and one for their heads. */
+function linkPaths(links) {
+  return Object.keys(FLOWS).flatMap((flow) => {
+    const ways = links.filter((link) => link.flow === flow).map(({ way }) => way);
+    return [
+      svg("path", { d: ways.map(curve).join(""), class: `link ${flow}` }),
+      svg("path", { d: ways.map(arrow).join(""), class: `head ${flow}` }),
+    ];
+  });
 }
 
 /** The points of a link on its side, in the direction of the flow. */

@@ -100,6 +100,14 @@ function addPath(add, from, to, flow) {
 function measure(node, side) {
   if (!node.isFold) return measureUnit(node, side);
   if (!node.isOpen) return CARD;
+  if (!isWhole(node)) return measureFold(node, side);
+  return (node.whole[side] ||= measureFold(node, side));
+}
+
+/** Whether all that is inside of a fold is open. */
+const isWhole = (node) => node.isOpen && (!node.isFold || node.parts.every(isWhole));
+
+function measureFold(node, side) {
   const sizes = new Map(node.parts.map((part) => [part.id, measure(part, side)]));
   const graph = newGraph({ nodesep: 26, ranksep: 30 });
   sizes.forEach(({ width, height }, id) => graph.setNode(id, { width, height }));
@@ -168,6 +176,29 @@ function layOutLike(graph) {
   graph.setGraph(known.graph());
   known.nodes().forEach((id, index) => graph.setNode(nodes[index], known.node(id)));
   known.edges().forEach((edge, index) => graph.setEdge(edges[index], known.edge(edge)));
+}
+
+/** Lays out the folds as they are when all is open, in moments when nothing else is to be
+ * done: by the time that they are opened it is known. */
+function layOutAhead(time, remaining = [...folds]) {
+  do layOutWhole(remaining.pop());
+  while (remaining.length && time.timeRemaining() > 0);
+  if (remaining.length) window.requestIdleCallback((later) => layOutAhead(later, remaining));
+}
+
+function layOutWhole(fold) {
+  const closed = [...nodesIn(fold)].filter((node) => !node.isOpen);
+  closed.forEach((node) => (node.isOpen = true));
+  for (const side of ["forward", "backward"]) measure(fold, side);
+  closed.forEach((node) => (node.isOpen = false));
+}
+
+function* nodesIn(fold) {
+  yield fold;
+  for (const part of fold.parts) {
+    if (part.isFold) yield* nodesIn(part);
+    else yield part;
+  }
 }
 
 // ---- Places ----

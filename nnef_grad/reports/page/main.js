@@ -4,19 +4,18 @@
 /** Draws again after something was opened or closed; what is at a key stays where it is, and
  * both graphs in sight. */
 function redraw(key) {
-  const before = elements.get(key)?.getBoundingClientRect();
+  const before = scene.items.get(key)?.place;
+  const zoom = view.zoom;
   draw();
   view.zoom = Math.min(view.zoom, Math.max(zoomToWidth(), ZOOM.beside));
-  keepGraphsInSight();
-  showView();
-  const after = elements.get(key)?.getBoundingClientRect();
+  const after = scene.items.get(key)?.place;
   if (before && after) {
-    view.x += before.left - after.left;
-    view.y += before.top - after.top;
-    keepGraphsInSight();
-    showView();
+    view.x += before.x * zoom - after.x * view.zoom;
+    view.y += before.y * zoom - after.y * view.zoom;
   }
+  keepGraphsInSight();
   markHits();
+  showView();
 }
 
 /** Opens a closed fold or derivative, or closes an open one. */
@@ -34,29 +33,34 @@ function toggle(key) {
 /** Shows an operation, wherever it is, and selects it. */
 function goTo(operation, takesFocus = true) {
   showTab("graph");
-  if (!elements.has(operation.side === "backward" ? stepKey(operation) : keyOf("forward", unitOf(operation)))) {
+  if (!scene.items.has(operation.side === "backward" ? stepKey(operation) : keyOf("forward", unitOf(operation)))) {
     reveal(operation);
     redraw(null);
   }
   const key = shownKey(operation);
   select(key);
-  bringIntoSight(elements.get(key));
+  bringIntoSight(scene.items.get(key).place);
   if (takesFocus) focusOn(key);
   if (isData(operation)) describe({ side: operation.side, node: unitOf(operation), operation });
 }
 
 function focusOn(key) {
-  world.querySelectorAll("[tabindex='0']").forEach((item) => item.setAttribute("tabindex", -1));
-  const item = elements.get(key);
-  item.setAttribute("tabindex", 0);
-  item.focus({ preventScroll: true });
+  focused = key;
+  if (elements.has(key)) showMarks();
+  else paint(painted);
+  elements.get(key).focus({ preventScroll: true });
 }
 
 function announce(text) {
   document.getElementById("status").textContent = text;
 }
 
-const keyAt = (event) => event.target.closest?.("[data-key]")?.dataset.key;
+function keyAt(event) {
+  const drawn = event.target.closest?.("[data-key]");
+  if (drawn || !painted.isPlain) return drawn?.dataset.key;
+  const { x, y } = inDrawing(event);
+  return keyOfPoint(x, y);
+}
 
 canvas.addEventListener("click", (event) => {
   if (canvas.classList.contains("dragged")) return;
@@ -87,31 +91,32 @@ canvas.addEventListener("pointerout", (event) => {
 
 /** Moves along a graph by some items. */
 function moveBy(step) {
-  const from = document.activeElement?.dataset?.key;
-  const pane = (from && elements.get(from)?.parentNode) || world.querySelector(".pane.forward");
-  const items = [...pane.children];
-  const at = from ? items.indexOf(elements.get(from)) : -1;
-  const to = items[Math.min(Math.max(at + step, 0), items.length - 1)];
-  arriveAt(to.dataset.key);
+  const from = keyInFocus();
+  const side = from ? scene.items.get(from).side : "forward";
+  const keys = [...scene.items.values()].filter((item) => item.side === side).map(({ key }) => key);
+  const at = from ? keys.indexOf(from) : -1;
+  arriveAt(keys[Math.min(Math.max(at + step, 0), keys.length - 1)]);
 }
 
 /** Moves to the other graph, to what stands beside. */
 function cross(side) {
-  const from = document.activeElement?.dataset?.key;
+  const from = keyInFocus();
   if (!from) return;
   const key = keyOf(side, subject(from).node);
-  if (elements.has(key)) arriveAt(key);
+  if (scene.items.has(key)) arriveAt(key);
 }
 
+const keyInFocus = () => document.activeElement?.dataset?.key;
+
 function arriveAt(key) {
+  bringIntoSight(scene.items.get(key).place);
   focusOn(key);
-  bringIntoSight(elements.get(key));
   markBand(subject(key).node);
   describe(subject(key));
 }
 
 const onItem = (action) => () => {
-  const key = document.activeElement?.dataset?.key;
+  const key = keyInFocus();
   if (key) action(key);
 };
 
@@ -129,10 +134,16 @@ const KEYS = {
   0: () => fitView(true),
 };
 
+/** Whether a key is for what has the focus: text and tables have all, buttons those that
+ * press them. */
+function isTaken({ target, key }) {
+  const isPressed = target.closest?.("button") && ["Enter", " "].includes(key);
+  return isPressed || (target.closest?.("input, aside") && key !== "Escape");
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.target === query && event.key === "Escape") query.blur();
-  const isTyped = event.target.closest?.("input, button, aside") && event.key !== "Escape";
-  if (isTyped || event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
+  if (isTaken(event) || event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
   event.preventDefault();
   KEYS[event.key]();
 });
@@ -187,6 +198,7 @@ drawMemory();
 showTab("graph");
 fitView(false);
 select(null);
+window.requestIdleCallback?.((time) => layOutAhead(time));
 window.addEventListener("resize", () => {
   keepGraphsInSight();
   showView();

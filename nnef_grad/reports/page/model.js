@@ -66,7 +66,7 @@ function readUnits() {
 /** The tree of folds; its leaves are units. */
 function readFold(data, parent, depth) {
   if (typeof data === "number") return Object.assign(units.get(data), { parent });
-  const fold = { id: "", isFold: true, isOpen: depth === 0, name: data.name, parent, depth };
+  const fold = { id: "", isFold: true, isOpen: depth === 0, name: data.name, parent, depth, whole: {} };
   fold.parts = data.parts.map((part) => readFold(part, fold, depth + 1));
   fold.units = fold.parts.flatMap((part) => (part.isFold ? part.units : [part]));
   fold.id = `f${depth}-${fold.units[0].operation.index}`;

@@ -15,9 +15,9 @@ function search() {
 
 /** Marks what was found, or the fold that hides it. */
 function markHits() {
-  elements.forEach((item) => item.classList.remove("hit"));
+  marks.hit = new Set(hits.found.map(shownKey));
   world.classList.toggle("has-hits", hits.found.length > 0);
-  hits.found.forEach((operation) => elements.get(shownKey(operation))?.classList.add("hit"));
+  showMarks();
 }
 
 function nextHit(step) {

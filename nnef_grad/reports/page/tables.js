@@ -49,7 +49,10 @@ const TABLES = {
 function sortable(caption, columns, rows, open) {
   const body = html("tbody");
   const most = columns.map(([, value, text]) => (text ? Math.max(...rows.map(value), 1) : 0));
-  const fill = (ordered) => body.replaceChildren(...ordered.map((row) => tableRow(columns, most, row, open)));
+  const fill = (ordered) => {
+    body.replaceChildren();
+    fillRows(body, ordered.map((row) => () => tableRow(columns, most, row, open)));
+  };
   fill(rows);
   const heads = columns.map(([name, value, text]) => {
     const button = html("button", { type: "button" }, name);
@@ -67,6 +70,26 @@ function sortable(caption, columns, rows, open) {
     return html("td", { class: "number" }, text(rows.reduce((total, row) => total + value(row), 0)));
   });
   return html("table", { class: "wide" }, html("caption", {}, caption), html("thead", {}, html("tr", {}, ...heads)), body, html("tfoot", {}, html("tr", {}, ...totals)));
+}
+
+const ROWS = 200; // that are made at once
+const unfilled = new Map(); // the rows that are still to be made, by the bodies of tables
+
+/** Makes rows as far as they can be seen, and the others when nothing else is to be done. */
+function fillRows(body, rows) {
+  body.append(...rows.slice(0, ROWS).map((make) => make()));
+  const rest = rows.slice(ROWS);
+  unfilled.set(body, rest);
+  if (rest.length) (window.requestIdleCallback || setTimeout)(() => unfilled.get(body) === rest && fillRows(body, rest));
+}
+
+/** Makes all of them at once, for paper. */
+function fillWhole() {
+  Object.keys(TABLES).forEach(fillTable);
+  for (const [body, rest] of unfilled) {
+    unfilled.delete(body);
+    body.append(...rest.map((make) => make()));
+  }
 }
 
 const compare = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b));
@@ -102,4 +125,4 @@ function fillTable(name) {
   if (name in TABLES && !panel.hasChildNodes()) panel.append(TABLES[name]());
 }
 
-window.addEventListener("beforeprint", () => Object.keys(TABLES).forEach(fillTable));
+window.addEventListener("beforeprint", fillWhole);

@@ -14,6 +14,19 @@ function showView() {
   for (const heading of document.getElementById("headings").children) {
     heading.style.left = `${view.x + heading.dataset.x * view.zoom}px`;
   }
+  paintInSight();
+}
+
+/** The part of the drawing that the canvas shows. */
+function inSight() {
+  const { clientWidth, clientHeight } = canvas;
+  return { x: -view.x / view.zoom, y: -view.y / view.zoom, width: clientWidth / view.zoom, height: clientHeight / view.zoom };
+}
+
+/** Where a point of the window is in the drawing. */
+function inDrawing({ clientX, clientY }) {
+  const { left, top } = canvas.getBoundingClientRect();
+  return { x: (clientX - left - view.x) / view.zoom, y: (clientY - top - view.y) / view.zoom };
 }
 
 function zoomBy(factor, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {
@@ -42,13 +55,13 @@ function fitView(isWhole) {
   showView();
 }
 
-/** Moves an element into sight, if it is not. */
-function bringIntoSight(element) {
-  const [outer, inner] = [canvas.getBoundingClientRect(), element.getBoundingClientRect()];
-  const isSeen = inner.top > outer.top + HEADINGS && inner.bottom < outer.bottom && inner.left > outer.left && inner.right < outer.right;
-  if (isSeen) return;
-  view.x += outer.left + outer.width / 2 - (inner.left + inner.width / 2);
-  view.y += outer.top + outer.height / 2 - (inner.top + inner.height / 2);
+/** Moves a place of the drawing into sight, if it is not. */
+function bringIntoSight(place) {
+  const sight = inSight();
+  const heading = HEADINGS / view.zoom;
+  if (covers({ ...sight, y: sight.y + heading, height: sight.height - heading }, place)) return;
+  view.x = canvas.clientWidth / 2 - (place.x + place.width / 2) * view.zoom;
+  view.y = canvas.clientHeight / 2 - (place.y + place.height / 2) * view.zoom;
   keepGraphsInSight();
   showView();
 }
@@ -96,9 +109,11 @@ canvas.addEventListener("pointerdown", (down) => {
 // On paper everything is seen.
 window.addEventListener("beforeprint", () => {
   world.removeAttribute("transform");
+  paint({ area: EVERYTHING, isPlain: false });
   canvas.setAttribute("viewBox", `-24 -12 ${layout.width + 48} ${layout.height + 24}`);
 });
 window.addEventListener("afterprint", () => {
   canvas.removeAttribute("viewBox");
+  painted = null;
   showView();
 });
