@@ -106,7 +106,7 @@ PAGES: dict[str, Page] = {
             *("docs/tutorials/second-order.md", "docs/how-to/check.md"),
             *("docs/how-to/cost.md", "docs/how-to/errors.md"),
             *("docs/how-to/exports.md", "docs/how-to/fragments.md"),
-            *("docs/how-to/runtimes.md", "docs/report.md"),
+            *("docs/how-to/runtimes.md", "docs/how-to/nnef-2.md", "docs/report.md"),
         ),
         PLAIN,
     ),

@@ -51,7 +51,14 @@ from nnef_grad.targets.forms import choose_forms
 from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
 from nnef_grad.targets.loops import join_copies, put_constants_before_loops, put_steps
 from nnef_grad.targets.registry import find_lowering, refusal
-from nnef_grad.targets.runtimes import ALL, RUNTIMES, STANDARD, CommonSubset, Runtime
+from nnef_grad.targets.runtimes import (
+    ALL,
+    CONVERTER,
+    RUNTIMES,
+    STANDARD,
+    CommonSubset,
+    Runtime,
+)
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import Data, put_literals, store_constants
 from nnef_grad.targets.weights import split_large_variables
@@ -67,6 +74,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnx",),
     "portable": ("session", "interpreter", "tract-standard", "onnx"),
 }
+# What else reads what is made for a target.
+READERS: dict[str, tuple[Runtime, ...]] = {"portable": (CONVERTER,)}
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         names = ", ".join(TARGETS)
         raise UsageError(f"the target is one of {names}, and not '{target}'")
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in TARGETS[target]))
+    runtimes += READERS.get(target, ())
     if not runtimes:
         return Lowered(_without_loops(graph))
     graph = with_bodies(without_stops(graph), without_stops)

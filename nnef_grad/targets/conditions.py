@@ -130,6 +130,10 @@ literal_condition = Condition(lambda op: isinstance(op.operands[0], bool))
 literal_integers = Condition(lambda op: int in map(type, op.operands))
 # The first operand is broadcast.
 broadcast_operand = Condition(lambda op: _operand(op) != _result(op))
+# A tensor among the operands has another rank than the result.
+unequal_ranks = Condition(
+    lambda op: any(x.rank != op.outputs[0].rank for x in op.inputs)
+)
 # One value fills a shape of several elements.
 splat = Condition(lambda op: len(op.attributes["value"]) == 1 < prod(_result(op)))
 # Batches of matrices are broadcast.

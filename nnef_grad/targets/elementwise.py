@@ -37,7 +37,11 @@ def select_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     rank = op.outputs[0].rank
     names = (parameter.name for parameter in op.definition.operands)
     pairs = zip(op.operands, names, strict=True)
-    return [emit("select", *(_aligned(emit, x, rank, name) for x, name in pairs))]
+    # A number fits beside tensors that are whole, or one element.
+    is_plain = all(prod(x.shape) in (1, prod(op.outputs[0].shape)) for x in op.inputs)
+    kept = (float,) if is_plain else ()
+    whole = [x if type(x) in kept else _aligned(emit, x, rank, n) for x, n in pairs]
+    return [emit("select", *whole)]
 
 
 def _aligned(emit: Emitter, x: Operand, rank: int, hint: str) -> Operand:

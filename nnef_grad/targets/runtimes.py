@@ -48,6 +48,9 @@ class Runtime(NamedTuple):
 # nnef.Session, and the PyTorch interpreter of nnef_tools
 KHRONOS = Runtime("khronos", "the Khronos runtimes")
 
+# nnef_tools' converter to NNEF 2.0, whose runtimes are yet to come
+CONVERTER = Runtime("nnef-2", "the converter to NNEF 2.0")
+
 # Whatever reads NNEF, and nothing else.
 STANDARD = Runtime("standard", "the standard")
 
@@ -137,6 +140,8 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("rsqrt rsqr log2 ne le ge", "onnx", when.always),
     ("softplus", "khronos tract", when.always),
     ("select", "khronos", when.runs_out_of_axes),
+    # It aligns axes from the right, but for the operations that it knows better.
+    ("select", "nnef-2", when.unequal_ranks),
     ("select", "tract onnx", when.literal_integers),
     ("select", "tract", when.literal_condition),
     ("select", "onnx", when.of_type("logical")),

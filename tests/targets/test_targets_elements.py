@@ -26,7 +26,7 @@ from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.language.library import standard
 from nnef_grad.targets import TARGETS
 from nnef_grad.targets.registry import SUFFIX, written
-from nnef_grad.targets.runtimes import ALL, LACKING, RUNTIMES
+from nnef_grad.targets.runtimes import ALL, CONVERTER, LACKING, RUNTIMES
 
 FILE = Path(__file__).parent / "settings.txt"
 LOWERED = [target for target in TARGETS if target != "nnef"]
@@ -442,7 +442,7 @@ graph net( x ) -> ( y ) { x = external(shape = [2]); y = swish(x); }
 def test_facts_are_about_operations_that_there_are() -> None:
     assert set(LACKING) <= {*standard(), SCAN}
     keys = {name for facts in LACKING.values() for names, _ in facts for name in names}
-    assert keys == set(ALL.split())
+    assert keys == {*ALL.split(), CONVERTER.name}
 
 
 def test_lowerings_have_the_signatures_of_their_operations() -> None:
@@ -456,3 +456,39 @@ def test_lowerings_have_the_signatures_of_their_operations() -> None:
         assert [r.name for r in fragment.results] == [
             r.name for r in definition.results
         ]
+
+
+# ---- What the converter to NNEF 2.0 reads ----
+
+
+@pytest.mark.parametrize(
+    ("condition", "yes"),
+    [([3], "x"), ([3, 1], "x"), ([], "x"), ([3], "0.0"), ([3, 3], "m"), ([1], "m")],
+)
+def test_choices_of_portable_graphs_have_one_rank(
+    condition: list[int], yes: str
+) -> None:
+    """It aligns axes from the right, where the standard aligns them from the left."""
+    text = f"""version 1.0;
+    graph g( x, m, c ) -> ( y )
+    {{
+        x = external(shape = [3, 3]);
+        m = external(shape = [3]);
+        c = external<logical>(shape = {condition});
+        y = select(c, {yes}, x);
+    }}"""
+    graph = nnef_grad.loads(text)
+    lowered = nnef_grad.lower(graph, "portable").graph
+    choices = [op for op in lowered.operations if op.name == "select"]
+    assert choices
+    assert all(x.rank == 2 for op in choices for x in op.inputs)
+    random = np.random.default_rng(0)
+    values = {
+        "x": random.random((3, 3)),
+        "m": random.random(3),
+        "c": random.random(condition) < 0.5,
+    }
+    np.testing.assert_array_equal(
+        nnef_grad.evaluate(lowered, values)["y"],
+        nnef_grad.evaluate(graph, values)["y"],
+    )
