@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+# What may be examined besides a text: an option of the same name says how.
+SUBJECTS = ("step", "loop", "changed")
+
 
 @dataclass(frozen=True)
 class Command:
@@ -55,3 +58,8 @@ class Input:
         """The command to run, if the input is not for the library."""
         found = self.options.get("command")
         return None if found is None else Command(**found)
+
+    @property
+    def subject(self) -> str:
+        """What is examined besides the text; empty if that is all."""
+        return next((name for name in SUBJECTS if name in self.options), "")

@@ -7,11 +7,14 @@ from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
+from fuzz.changed import mutated
 from fuzz.documents import MAX_BYTES, from_grammar, mutation, network
 from fuzz.excessive import too_much
 from fuzz.inputs import Input
+from fuzz.loops import loop
 from fuzz.options import library_options
 from fuzz.sizes import much_of_one
+from fuzz.steps import step
 from fuzz.stored import archive, checked, folder, text
 
 Made = str | bytes | Input
@@ -34,6 +37,9 @@ KINDS: dict[str, Kind] = {
     "archive": Kind(0.08, archive),
     "folder": Kind(0.06, folder),
     "check": Kind(0.03, checked),
+    "step": Kind(0.05, step),
+    "loop": Kind(0.05, loop),
+    "mutated": Kind(0.05, mutated),
 }
 
 

@@ -12,7 +12,6 @@ import inspect
 import json
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -20,43 +19,20 @@ from typing import Any
 
 import nnef_grad
 from fuzz.broken import ACCEPTED, Broken, OverBudget, place_in
-from fuzz.budget import BYTES_OF_AN_OPERATION, memory_for, seconds_for
+from fuzz.budget import BYTES_OF_AN_OPERATION, memory_for
+from fuzz.changed import examine_changed
+from fuzz.clock import Clock
 from fuzz.commands import examine_command
 from fuzz.inputs import Input
 from fuzz.kinds import make_input
 from fuzz.processes import limit_memory, unlimit_memory
+from fuzz.trained import examine_step
+from fuzz.unrolled import examine_loop
+from fuzz.written import LONG, read_again, statements
 from nnef_grad.errors import NnefGradError
 from nnef_grad.language.format import format_text
 from nnef_grad.source import Source
 from nnef_grad.storage.files import decode
-
-# The output may be much longer than the input; then it is not read again.
-LONG = 2_000_000
-
-
-class Clock:
-    """Ends the process when a step takes more than its budget."""
-
-    def __init__(self, *, running: bool = True) -> None:
-        self._running = running
-        self._start = 0.0
-        self._seconds = 1.0
-        self.most = 0.0
-
-    def __call__(self, size: int) -> None:
-        """Starts a step on so many bytes."""
-        self.stop()
-        self._seconds, self._start = seconds_for(size), time.process_time()
-        if self._running:
-            signal.setitimer(signal.ITIMER_PROF, self._seconds)
-
-    def stop(self) -> None:
-        """Ends a step, and notes the part of its budget that it took."""
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        if self._start:
-            taken = (time.process_time() - self._start) / self._seconds
-            self.most, self._start = max(self.most, taken), 0.0
-
 
 # ---- The property ----
 
@@ -73,7 +49,7 @@ def examine(item: Input, clock: Clock | None = None) -> str:
         outcome, clock.most = examine_command(item, item.command)
         return outcome
     try:
-        _compile(item, clock)
+        _EXAMINATIONS.get(item.subject, _compile)(item, clock)
     except NnefGradError as error:
         # An error shows the whole chain of calls, which may be long.
         _ = str(error)
@@ -97,11 +73,19 @@ def _compile(item: Input, clock: Clock) -> None:
     backward = nnef_grad.dumps(nnef_grad.differentiate(graph, **options))
     clock(len(backward))
     if len(backward) < LONG:
-        _read_again(backward)
+        read_again(backward)
     clock(size)
     written = nnef_grad.dumps(graph)
-    if not item.options and _read_again(formatted) != _statements(written):
+    if not item.options and read_again(formatted) != statements(written):
         raise Broken("the canonical layout is another graph")
+
+
+# What has more to it than the properties of all documents.
+_EXAMINATIONS: dict[str, Callable[[Input, Clock], None]] = {
+    "step": examine_step,
+    "loop": examine_loop,
+    "changed": examine_changed,
+}
 
 
 def _known(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -124,20 +108,6 @@ def _format(source: Source) -> str | None:
     raise Broken("the formatted text has another layout")
 
 
-def _read_again(text: str) -> list[str]:
-    """The statements of a text that the compiler wrote, and must be able to read."""
-    try:
-        written = nnef_grad.dumps(nnef_grad.loads(text))
-        format_text(Source("<written>", text))
-    except NnefGradError as error:
-        raise Broken("the written text is refused", error.message) from error
-    return _statements(written)
-
-
-def _statements(text: str) -> list[str]:
-    return [line for line in text.split("\n") if line.strip() and "#" not in line[:5]]
-
-
 # ---- The process ----
 
 
@@ -146,7 +116,7 @@ def main() -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGPROF, chain=True)
     faulthandler.register(signal.SIGALRM, chain=True)
-    for kind in ("network", "check"):
+    for kind in ("network", "check", "step", "loop", "mutated"):
         examine(make_input("warm", [kind]))
     for line in sys.stdin:
         print(json.dumps(reply(item_of(json.loads(line)))), flush=True)
@@ -170,7 +140,9 @@ def reply(item: Input) -> dict[str, Any]:
     """
     clock = Clock()
     if item.command is None:
-        limit_memory(memory_for(len(item.data)))
+        # What is also run takes the memory of a check.
+        is_run = item.subject in _EXAMINATIONS
+        limit_memory(memory_for(len(item.data), check=is_run))
     try:
         found = {"outcome": examine(item, clock)}
     except Exception as error:
