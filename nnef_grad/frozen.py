@@ -54,3 +54,17 @@ class FrozenDict(dict[Key, Value]):
 
     def __reduce__(self) -> Any:
         return FrozenDict, (dict(self),)
+
+
+class Draft(dict[Key, Value]):
+    """A dictionary that is still being written."""
+
+    __slots__ = ()
+
+    def frozen(self) -> FrozenDict[Key, Value]:
+        """The dictionary itself, frozen from now on: large ones are not copied."""
+        self.__class__ = FrozenDict  # type: ignore[assignment]
+        return self  # type: ignore[return-value]
+
+
+NOTHING: FrozenDict[Any, Any] = FrozenDict()

@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, NamedTuple, Union, cast
 
 from nnef_grad.errors import InvalidGraphError, brief, suggestion
-from nnef_grad.frozen import FrozenDict
+from nnef_grad.frozen import NOTHING, FrozenDict
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.language import syntax, types
@@ -86,10 +86,11 @@ def bind(
     whole: dict[str, Any] = dict(fragment.defaults)
     for name, value in values.items():
         whole[name] = freeze(value) if isinstance(value, (list, tuple)) else value
+    names = fragment.attribute_names
     return Call(
         fragment,
         tuple([whole[name] for name in fragment.operand_names]),
-        FrozenDict({name: whole[name] for name in fragment.attribute_names}),
+        FrozenDict({n: whole[n] for n in names}) if names else NOTHING,
         dtype or _deduced_dtype(fragment, whole),
     )
 

@@ -10,6 +10,7 @@ from nnef_grad.build.bindings import bind_alike
 from nnef_grad.build.firsts import Firsts
 from nnef_grad.build.shape_inference import ShapeInference
 from nnef_grad.errors import InvalidGraphError, suggestion
+from nnef_grad.frozen import Draft, FrozenDict
 from nnef_grad.graph.ir import (
     STOP,
     Operand,
@@ -90,7 +91,7 @@ class Emitter:
     ) -> None:
         self.opset = opset
         self.operations: list[Operation] = []
-        self.names: dict[Tensor, str] = dict(names or {})
+        self.names: Draft[Tensor, str] = Draft(names or {})
         self.hints: dict[Tensor, str] = {}
         self.opaque = opaque
         self.origin: Operation | None = None
@@ -381,14 +382,13 @@ class Emitter:
 
     def assigned_names(
         self, operations: Iterable[Operation], reserved: Iterable[str]
-    ) -> dict[Tensor, str]:
-        """The names of all tensors, now that it is known which operations stay; see
-        `assign_names`.
+    ) -> FrozenDict[Tensor, str]:
+        """The names of all tensors, now that it is known which operations stay, and that
+        nothing is emitted any more; see `assign_names`.
         """
-        # Nothing is emitted any more.
         self._firsts = Firsts()
         assign_names(operations, self.names, self.hints, reserved)
-        return self.names
+        return self.names.frozen()
 
     def emit_named(
         self, name: str, operation: str, dtype: str | None = None, **values: Any

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Union, cast
 
 from nnef_grad.errors import Problem
-from nnef_grad.frozen import FrozenDict, identified
+from nnef_grad.frozen import Draft, FrozenDict, identified
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Value
 from nnef_grad.source import Span
@@ -202,7 +202,8 @@ class Graph:
         outputs: the results, in the order of the signature.
         operations: all operations in an order of evaluation, including `external` and
             `variable`.
-        names: what its tensors are called, and maybe what others are that are gone.
+        names: what its tensors are called, and maybe what others are that are gone; a
+            draft while the graph is still being made.
         declared: the names of all operations declared in the source document, including
             those that were replaced by their bodies.
         quantization: how tensors are quantized, by name, in the order of the tensors.
@@ -221,7 +222,7 @@ class Graph:
     warnings: tuple[Problem, ...] = ()
 
     def __post_init__(self) -> None:
-        if type(self.names) is not FrozenDict:
+        if type(self.names) not in (FrozenDict, Draft):
             object.__setattr__(self, "names", FrozenDict(self.names))
         if type(self.quantization) is not FrozenDict:
             object.__setattr__(self, "quantization", FrozenDict(self.quantization))
