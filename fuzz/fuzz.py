@@ -1,6 +1,7 @@
 """The fuzzer: no input may raise an exception other than NnefGradError, take more time or
 memory than its size allows (budget.py), or make the command line do what it must not
-(commands.py). The kinds of input are in kinds.py.
+(commands.py). Training steps, loops and results that are changed have properties of their
+own (trained.py, unrolled.py, changed.py). The kinds of input are in kinds.py.
 
 `make fuzz MINUTES=30`, or `python -m fuzz.fuzz --minutes 30 --jobs 4`. Failing inputs are
 saved in fuzz/failures, as they are and minimised; `--replay FILE...` runs such files

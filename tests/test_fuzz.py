@@ -6,18 +6,25 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
 
-from fuzz import fuzz, processes, sizes
+import nnef_grad
+from fuzz import changed, fuzz, processes, sizes
 from fuzz.broken import ACCEPTED, Broken, OverBudget
 from fuzz.commands import REFUSED
+from fuzz.figures import Figures
 from fuzz.inputs import Command, Input
 from fuzz.kinds import KINDS, make_input
 from fuzz.places import unpack
 from fuzz.tars import END, Member, packed
 from fuzz.worker import examine, request_of
+from nnef_grad.graph.ir import Graph
 
 MODEL = (
     b"version 1.0;\ngraph g( x ) -> ( y ) { x = external(shape = [2]); y = exp(x); }"
@@ -80,6 +87,195 @@ def test_documents_with_much_of_one_thing(
 @pytest.mark.parametrize("make", sizes.REPEATED.values(), ids=sizes.REPEATED)
 def test_short_documents_for_long_lists(make: sizes.Make) -> None:
     examine(Input(make(3).encode()))
+
+
+@pytest.mark.parametrize("kind", ["step", "loop", "mutated"])
+def test_the_first_inputs_that_are_more_than_texts(kind: str) -> None:
+    outcomes = [examine(make_input(f"tests:{i}", [kind])) for i in range(15)]
+    assert 0 < outcomes.count(ACCEPTED) < 15
+
+
+# ---- Steps, loops and changes, where the compiler is wrong ----
+
+STEP = b"""version 1.0;
+graph g0( t0 ) -> ( t2 )
+{
+    t0 = external(shape = [4, 3]);
+    t1 = variable(shape = [5, 3], label = 'p0');
+    t2 = linear(t0, t1, 0.0);
+}
+"""
+LOOP = b"""version 1.0;
+extension tract_registry tract_core;
+extension tract_symbol B;
+extension tract_symbol T;
+fragment cell( xs: tensor<scalar>, h: tensor<scalar> ) -> ( new_h: tensor<scalar> )
+{
+    new_h = tanh(h + squeeze(xs, axes = [0]));
+}
+graph net( x, h ) -> ( y )
+{
+    x = tract_core_external(shape = [T, B, 2], datum_type = 'f32');
+    h = tract_core_external(shape = [B, 2], datum_type = 'f32');
+    y = tract_core_scan(body = 'cell', scan = [('xs', x, 0, 1)], full = [],
+        state = [('h', h, 'new_h')], output = [('new_h', 'last', 0, 1)]);
+}
+"""
+
+
+def planted_step(names: dict[str, str], **settings: Any) -> Input:
+    given = {"loss": "huber", "optimizer": "adam", "target": "nnef", **settings}
+    how = {"quant": None, "data": "all", "rate": 0.1, "scale": 1.0}
+    return Input(STEP, {"step": {"settings": given, "names": names, **how}})
+
+
+def planted_loop() -> Input:
+    numbers = [{"B": 1, "T": 2}, {"B": 2, "T": 3}]
+    return Input(LOOP, {"loop": {"numbers": numbers, "wrt": "all"}})
+
+
+Settings = dict[str, Any]
+
+
+def forget_the_optimizer(graph: Graph, settings: Settings) -> Settings:
+    return (
+        {**settings, "optimizer": "sgd"} if "correction1" in graph.tensors else settings
+    )
+
+
+def know_no_plain_name(graph: Graph, settings: Settings) -> Settings:
+    return settings if "correction1" in graph.tensors else {**settings, "loss": ""}
+
+
+def look_up_a_name(graph: Graph, settings: Settings) -> Settings:
+    return {**settings, "target": {"t1": "nnef"}[graph.names[graph.variables[0]]]}
+
+
+WRONG_STEPS = [
+    (forget_the_optimizer, Broken, "other losses under other names"),
+    (know_no_plain_name, Broken, "refused under plain names alone"),
+    (look_up_a_name, KeyError, "correction1"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "error", "message"), WRONG_STEPS)
+def test_a_step_that_depends_on_names(
+    wrong: Callable[[Graph, Settings], Settings],
+    error: type[Exception],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    item, right = planted_step({"t1": "correction1"}), nnef_grad.training_step
+    assert examine(item) == ACCEPTED
+
+    def planted(graph: Graph, **settings: Any) -> Any:
+        return right(graph, **wrong(graph, settings))
+
+    monkeypatch.setattr(nnef_grad, "training_step", planted)
+    with pytest.raises(error, match=message):
+        examine(item)
+
+
+def test_a_step_that_cannot_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nnef_grad, "dumps", lambda made: DUMPS(made).replace("}", ""))
+    with pytest.raises(Broken, match="the written text is refused"):
+        examine(planted_step({}))
+
+
+def test_a_label_of_a_constant_is_not_trained() -> None:
+    label = {"p0": "nnef-grad/constants/1"}
+    assert examine(planted_step(label)) == "UsageError"
+    assert examine(planted_step(label, train=["p0"])) == ACCEPTED
+
+
+def derived(graph: Graph, **options: Any) -> nnef_grad.Backward:
+    """The derivative, where that of tanh is wrong."""
+    backward = DIFFERENTIATE(graph, **options)
+    text = nnef_grad.dumps(backward).replace("sub(1.0", "sub(1.1")
+    return replace(backward, graph=nnef_grad.loads(text, unroll=0))
+
+
+def derived_if(loops: bool) -> Callable[..., nnef_grad.Backward]:
+    def differentiate(graph: Graph, **options: Any) -> nnef_grad.Backward:
+        is_wrong = ("tract_core_scan" in nnef_grad.dumps(graph)) == loops
+        return (derived if is_wrong else DIFFERENTIATE)(graph, **options)
+
+    return differentiate
+
+
+DIFFERENTIATE, DUMPS = nnef_grad.differentiate, nnef_grad.dumps
+WRONG_LOOPS = [
+    ("differentiate", derived_if(loops=True), "the steps have other gradients"),
+    ("differentiate", derived_if(loops=False), "not that of differences"),
+    ("dumps", lambda made: DUMPS(made).replace("2]", "22]"), "as another graph"),
+    ("dumps", lambda made: DUMPS(made).replace("}", "", 1), "written text is refused"),
+]
+
+
+@pytest.mark.parametrize(("name", "wrong", "message"), WRONG_LOOPS)
+def test_a_loop_that_is_wrong(
+    name: str,
+    wrong: Callable[..., Any],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert examine(planted_loop()) == ACCEPTED
+    monkeypatch.setattr(nnef_grad, name, wrong)
+    with pytest.raises(Broken, match=message):
+        examine(planted_loop())
+
+
+def test_a_number_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = nnef_grad.loads
+
+    def planted(text: str, **options: Any) -> Graph:
+        if options.get("symbols") == {"B": 2, "T": 3}:
+            raise nnef_grad.UsageError("no")
+        return loads(text, **options)
+
+    monkeypatch.setattr(nnef_grad, "loads", planted)
+    with pytest.raises(Broken, match="refused with numbers for its symbols"):
+        examine(planted_loop())
+
+
+def with_dictionaries(graph: Graph) -> Graph:
+    """The graph, with attributes that can be changed."""
+    for operation in graph.operations:
+        object.__setattr__(operation, "attributes", {**operation.attributes})
+    return graph
+
+
+@pytest.mark.parametrize("what", changed.MADE)
+def test_results_that_are_shared(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph is the same one each time; all is as before after the changes."""
+    shared, text = with_dictionaries(nnef_grad.loads(STEP.decode())), STEP.decode()
+    before, loads = nnef_grad.dumps(shared), nnef_grad.loads
+    options = {"what": list(dict.fromkeys(["graph", what])), "seed": 1}
+    item = Input(STEP, {"changed": options})
+    assert examine(item) == ACCEPTED
+    monkeypatch.setattr(
+        nnef_grad, "loads", lambda t, **o: shared if t == text else loads(t, **o)
+    )
+    with pytest.raises(Broken, match="after changes of a result"):
+        examine(item)
+    assert nnef_grad.dumps(shared) == before
+
+
+THINGS: list[Any] = [
+    *[[1, 2], {"a": 1}, {1, 2}, np.ones(2), np.ones(()), Figures()],
+]
+
+
+@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
+def test_changes_are_taken_back(thing: Any) -> None:
+    before, seen = changed.shown(thing), set()
+    for seed in range(40):
+        changes = changed.Changes(Random(seed))
+        changes.of(thing)
+        seen.add(changed.shown(thing))
+        changes.undo()
+        assert changed.shown(thing) == before
+    assert seen != {before}
 
 
 # ---- Commands that do what they must not ----
