@@ -56,7 +56,7 @@ class FrozenDict(dict[Key, Value]):
         return FrozenDict, (dict(self),)
 
 
-class Draft(dict[Key, Value]):
+class OpenDict(dict[Key, Value]):
     """A dictionary that is still being written."""
 
     __slots__ = ()

@@ -295,7 +295,16 @@ def _save_text(
 
 
 def _text(graph: Graph) -> str:
-    """The text of a graph, which `load` reads as that graph."""
+    """The text of a graph, which `load` reads as that graph.
+
+    Raises:
+        UsageError: the graph has no input, as a step has none that uses sums of gradients
+            by a learning rate that is a number; no graph of NNEF is so.
+    """
+    if not graph.inputs:
+        message = f"graph '{graph.name}' has no input, and no graph of NNEF is so"
+        advice = "of a step that uses sums, the learning rate is one if none is given"
+        raise UsageError(f"{message}: {advice}")
     if is_of_dialect(graph):
         # Importing the lowerings takes longer than compiling.
         from nnef_grad.targets.dialect import in_dialect

@@ -91,8 +91,8 @@ def test_short_documents_for_long_lists(make: sizes.Make) -> None:
 
 @pytest.mark.parametrize("kind", ["step", "loop", "mutated"])
 def test_the_first_inputs_that_are_more_than_texts(kind: str) -> None:
-    outcomes = [examine(make_input(f"tests:{i}", [kind])) for i in range(15)]
-    assert 0 < outcomes.count(ACCEPTED) < 15
+    outcomes = [examine(make_input(f"tests:{i}", [kind])) for i in range(30)]
+    assert 0 < outcomes.count(ACCEPTED) < 30
 
 
 # ---- Steps, loops and changes, where the compiler is wrong ----

@@ -112,11 +112,12 @@ def can_be_changed(value: Any) -> bool:
         except TypeError:
             return False
         return True
-    if is_dataclass(value):
-        name = fields(value)[0].name
+    slots = [s for c in type(value).__mro__ for s in getattr(c, "__slots__", ())]
+    if is_dataclass(value) or slots:
+        name = fields(value)[0].name if is_dataclass(value) else slots[0]
         try:
             setattr(value, name, getattr(value, name))
-        except FrozenInstanceError:
+        except (AttributeError, TypeError):
             return False
         return True
     return hasattr(value, "__dict__") and not isinstance(value, (tuple, frozenset))

@@ -10,7 +10,7 @@ from nnef_grad.build.bindings import bind_alike
 from nnef_grad.build.firsts import Firsts
 from nnef_grad.build.shape_inference import ShapeInference
 from nnef_grad.errors import InvalidGraphError, suggestion
-from nnef_grad.frozen import Draft, FrozenDict
+from nnef_grad.frozen import FrozenDict, OpenDict
 from nnef_grad.graph.ir import (
     STOP,
     Operand,
@@ -91,7 +91,7 @@ class Emitter:
     ) -> None:
         self.opset = opset
         self.operations: list[Operation] = []
-        self.names: Draft[Tensor, str] = Draft(names or {})
+        self.names: OpenDict[Tensor, str] = OpenDict(names or {})
         self.hints: dict[Tensor, str] = {}
         self.opaque = opaque
         self.origin: Operation | None = None

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Union, cast
 
 from nnef_grad.errors import Problem
-from nnef_grad.frozen import Draft, FrozenDict, identified
+from nnef_grad.frozen import FrozenDict, OpenDict, identified
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Value
 from nnef_grad.source import Span
@@ -222,7 +222,7 @@ class Graph:
     warnings: tuple[Problem, ...] = ()
 
     def __post_init__(self) -> None:
-        if type(self.names) not in (FrozenDict, Draft):
+        if type(self.names) not in (FrozenDict, OpenDict):
             object.__setattr__(self, "names", FrozenDict(self.names))
         if type(self.quantization) is not FrozenDict:
             object.__setattr__(self, "quantization", FrozenDict(self.quantization))

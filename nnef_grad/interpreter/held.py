@@ -13,7 +13,8 @@ Here are the operations that are not a `choice`: with their decisions held, they
 another formula. Nothing here depends on the rules of differentiation, nor they on it:
 the rules are checked by it.
 
-    step(operation, tensors, operations=hold(operation, tensors)) == step(operation, tensors)
+    step(operation, tensors, operations=hold(operation, tensors, {}))
+        == step(operation, tensors)
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.loops import SCAN, Loop
 from nnef_grad.interpreter import quantize
 from nnef_grad.interpreter.elementwise import aligned
 from nnef_grad.interpreter.execution import Operations, operands_of, step
+from nnef_grad.interpreter.loops import scan
 from nnef_grad.interpreter.reduce import Axes, max_reduce, min_reduce
 from nnef_grad.interpreter.registry import HELD, Array, Evaluation
 from nnef_grad.interpreter.roi import hold_maxima
@@ -36,19 +39,28 @@ from nnef_grad.ops.traits import FLAT
 ROUNDING = 1e-9
 
 
-def hold(operation: Operation, tensors: Mapping[Tensor, Array]) -> Operations:
-    """The evaluation of an operation with its decisions held, by its name; empty for
-    one that makes no decision.
+def hold(
+    operation: Operation, tensors: Mapping[Tensor, Array], own: Operations
+) -> Operations:
+    """The evaluation of an operation with its decisions held, by its name; the user's own
+    as it is; empty for one that makes no decision.
 
     Args:
         operation: an operation of a flat graph.
         tensors: its operands and results at the point.
+        own: the evaluations of the user.
     """
-    if operation.name not in HELD:
+    if operation.name in own:
+        return own
+    if operation.name not in HELD and operation.name != SCAN:
         return {}
     operands = operands_of(operation, tensors)
     with np.errstate(all="ignore"):
-        function = HELD[operation.name](*operands, **operation.attributes)
+        function = (
+            _hold_loop(operands, operation.attributes["loop"], own)
+            if operation.name == SCAN
+            else HELD[operation.name](*operands, **operation.attributes)
+        )
     held = {operation.name: lambda *moved, **_: function(*moved)}
     for tensor, found in step(operation, tensors, operations=held).items():
         message = f"'{operation.name}' is another function with its decisions held"
@@ -74,6 +86,51 @@ def can_move(operation: Operation, result: Tensor) -> bool:
     do results that are not scalars, which are decisions.
     """
     return result.dtype == "scalar" and operation.name not in FLAT
+
+
+# ---- Loops ----
+
+
+def _hold_loop(operands: Sequence[Any], loop: Loop, own: Operations) -> Evaluation:
+    """A loop with the decisions that each of its steps makes."""
+    steps: list[_HeldStep] = []
+
+    def decide(body: Graph, given: Sequence[Array]) -> list[Array]:
+        steps.append(_HeldStep(body, given, own))
+        return steps[-1].outputs
+
+    scan(*operands, loop=loop, apply=decide)
+
+    def held(*moved: Array) -> Any:
+        following = iter(steps)
+        return scan(*moved, loop=loop, apply=lambda _, given: next(following)(given))
+
+    return held
+
+
+class _HeldStep:
+    """A step of a loop with its decisions held."""
+
+    def __init__(self, body: Graph, given: Sequence[Array], own: Operations) -> None:
+        self._body = body
+        self._base = dict(zip(body.inputs, given, strict=True))
+        self._held: dict[Operation, Operations] = {}
+        for operation in body.operations:
+            if operation.name != "external":
+                self._base.update(step(operation, self._base, operations=own))
+                self._held[operation] = hold(operation, self._base, own)
+
+    @property
+    def outputs(self) -> list[Array]:
+        return [self._base[tensor] for tensor in self._body.outputs]
+
+    def __call__(self, given: Sequence[Array]) -> list[Array]:
+        tensors = {**self._base, **dict(zip(self._body.inputs, given, strict=True))}
+        for operation, held in self._held.items():
+            for tensor, found in step(operation, tensors, operations=held).items():
+                if can_move(operation, tensor):
+                    tensors[tensor] = found
+        return [tensors[tensor] for tensor in self._body.outputs]
 
 
 # ---- Bounds and extrema ----

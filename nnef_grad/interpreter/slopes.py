@@ -177,8 +177,6 @@ class Forward:
 
     def _evaluations(self, operation: Operation) -> Operations:
         """The evaluation with decisions held; the user's own is kept."""
-        if operation.name in self.evaluations:
-            return self.evaluations
         if operation not in self.held:
-            self.held[operation] = hold(operation, self.base)
+            self.held[operation] = hold(operation, self.base, self.evaluations)
         return self.held[operation]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Union, overload
 
@@ -48,6 +48,7 @@ class Identifier(Named):
     """A name in an expression, in a target or in a signature."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Numbers(Sequence[Literal]):
     """The items of an array of numbers, which may be many: each node is made when it is
     asked for.
@@ -57,11 +58,8 @@ class Numbers(Sequence[Literal]):
         span: the place of the array.
     """
 
-    __slots__ = ("span", "values")
-
-    def __init__(self, values: tuple[int | float, ...], span: Span) -> None:
-        self.values = values
-        self.span = span
+    values: tuple[int | float, ...]
+    span: Span
 
     def __len__(self) -> int:
         return len(self.values)

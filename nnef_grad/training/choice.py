@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import chain
+from sys import float_info
 from typing import Any, Union
 
 from nnef_grad.errors import UsageError, suggestion
@@ -124,14 +125,18 @@ def penalties(
     graph: Graph, choice: Choice, l2: float | Mapping[str, float]
 ) -> dict[str, float]:
     """The factor of the squares of each variable that has one; see `training_step`."""
+    factors = l2.values() if isinstance(l2, Mapping) else [l2]
+    for factor in factors:
+        if not 0 <= factor <= float_info.max:
+            raise UsageError(f"the factor of squares cannot be {factor}")
     if isinstance(l2, Mapping):
         return {
-            name: factor
+            name: float(factor)
             for pattern, factor in l2.items()
             for name in _matching([pattern], choice.labels, _TRAINED)
         }
     found = matrices(graph) if l2 else ()
-    return {name: l2 for name in found if name in choice.recipes}
+    return {name: float(l2) for name in found if name in choice.recipes}
 
 
 def _reached(graph: Graph, losses: Iterable[str]) -> set[str]:

@@ -19,6 +19,13 @@ from nnef_grad.training.recipes import Recipe, opset_of
 class Draft:
     """A graph that grows.
 
+    Args:
+        graph: what it is in the beginning.
+        opset: the operations that it may have.
+        recipes: those whose operations it may have besides.
+        labels: further ones that no variable of its own may have: those of variables
+            whose values are kept beside its own.
+
     Attributes:
         emit: emits operations after those of the graph.
         inputs: the inputs so far.
@@ -26,7 +33,11 @@ class Draft:
     """
 
     def __init__(
-        self, graph: Graph, opset: OpSet, recipes: Iterable[Recipe] = ()
+        self,
+        graph: Graph,
+        opset: OpSet,
+        recipes: Iterable[Recipe] = (),
+        labels: Iterable[str] = (),
     ) -> None:
         self._graph = graph
         self._tensors = graph.tensors
@@ -37,7 +48,7 @@ class Draft:
             self.emit.append(operation)
         self.inputs = [*graph.inputs]
         self.made: list[Tensor] = []
-        self._labels = {label.lower() for label in graph.labels.values()}
+        self._labels = {label.lower() for label in (*graph.labels.values(), *labels)}
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of a name in the graph that it was in the beginning."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from sys import float_info
 from typing import Any
 
 from nnef_grad.autodiff.differentiate import differentiate
@@ -38,6 +38,8 @@ from nnef_grad.training.quantized import Quantized, with_quantization
 from nnef_grad.training.recipes import NEW
 
 LOSS_SCALE = "loss_scale"
+# Numbers of single precision count no further.
+MOST_BATCHES = 2**24
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,11 @@ class Around:
     learning_rate: float | None
 
     def __post_init__(self) -> None:
-        for what, bound in self.clipping._asdict().items():
-            if bound is not None and not bound > 0.0:
-                raise UsageError(f"the largest {what} must be positive, not {bound}")
-        rate = self.learning_rate
-        if rate is not None and not 0.0 < rate < inf:
-            raise UsageError(f"the learning rate must be positive, not {rate}")
+        message = f"gradients of {self.accumulate} batches cannot be accumulated"
         if self.accumulate < 1:
-            message = f"gradients of {self.accumulate} batches cannot be accumulated"
             raise UsageError(f"{message}: 1 is the least")
+        if self.accumulate > MOST_BATCHES:
+            raise UsageError(f"{message}: {MOST_BATCHES} is the most")
 
 
 @public
@@ -133,9 +131,12 @@ def training_step(
             operation has no derivative.
     """
     form = _form(state, target)
-    around = Around(
-        Clipping(clip_value, clip_norm), accumulate, loss_scale, learning_rate
+    clipping = Clipping(
+        _positive("the largest value", clip_value),
+        _positive("the largest norm", clip_norm),
     )
+    rate = _positive("the learning rate", learning_rate)
+    around = Around(clipping, accumulate, loss_scale, rate)
     rules = rules if rules is not None else Rules()
     given = _given(model, data, train)
     graph = share_labels(given.graph)
@@ -150,7 +151,7 @@ def training_step(
         optimizer,
         train=given.train,
         freeze=freeze,
-        learning_rate=learning_rate,
+        learning_rate=rate,
         groups=groups or {},
         running=statistics,
     )
@@ -179,7 +180,7 @@ def training_step(
         # They are outputs as they are.
         names |= {new: NEW + graph.names[old] for old, new in moved}
     graph = _renamed(graph, names)
-    assembly = _Assembly(given.graph.name, objective, choice, around, rules.opset)
+    assembly = _Assembly(given.graph, objective, choice, around, rules.opset)
     plans = assembly.plans(graph, backward.gradients, moved)
     found = [
         as_step(one, model=given.graph, data=values, form=form, target=target)
@@ -203,6 +204,13 @@ def training_step(
     return replace(
         found[0], apply=following, accumulate=accumulate, warnings=tuple(warnings)
     )
+
+
+def _positive(what: str, value: float | None) -> float | None:
+    """A number, which may have been given as an integer."""
+    if value is not None and not 0 < value <= float_info.max:
+        raise UsageError(f"{what} must be a positive number, not {value}")
+    return None if value is None else float(value)
 
 
 def _renamed(graph: Graph, names: Mapping[Tensor, str]) -> Graph:
@@ -289,13 +297,14 @@ class _Assembly:
 
     def __init__(
         self,
-        name: str,
+        model: Graph,
         objective: Objective,
         choice: Choice,
         around: Around,
         opset: OpSet,
     ) -> None:
-        self._name = name
+        self._name = model.name
+        self._labels = [*model.labels.values()]
         self._objective = objective
         self._choice = choice
         self._around = around
@@ -398,7 +407,8 @@ class _Assembly:
         ]
 
     def _draft(self, graph: Graph) -> Draft:
-        return Draft(graph, self._opset, self._choice.recipes.values())
+        recipes = self._choice.recipes.values()
+        return Draft(graph, self._opset, recipes, self._labels)
 
 
 def plan(

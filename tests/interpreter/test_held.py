@@ -207,6 +207,38 @@ def test_an_evaluation_of_the_users_goes_first() -> None:
     assert nnef_grad.check(graph, doubled_too, rules=rules).passed
 
 
+# ---- Loops ----
+
+
+def test_no_kink_inside_a_loop_is_an_error() -> None:
+    """Ties in the first step, and kinks near all others."""
+    text = """version 1.0;
+    extension tract_registry tract_core;
+    fragment body( s_x: tensor<scalar>, s_h: tensor<scalar>, s_d: tensor<scalar> )
+        -> ( new_h: tensor<scalar>, new_d: tensor<scalar> )
+    {
+        new_d = tanh(min(s_h, s_d) + s_x);
+        new_h = select(s_x > 0.0, relu(s_h - s_x), max(s_h, s_d));
+    }
+    graph net( x, h, d ) -> ( y )
+    {
+        x = tract_core_external(shape = [4, 2], datum_type = 'f32');
+        h = tract_core_external(shape = [1, 2], datum_type = 'f32');
+        d = tract_core_external(shape = [1, 2], datum_type = 'f32');
+        y = tract_core_scan('body', scan = [('s_x', x, 0, 1)], full = [],
+            state = [('s_h', h, 'new_h'), ('s_d', d, 'new_d')],
+            output = [('new_h', 'full', 0, 1)], skip = 0, reset_every_turn = 0);
+    }"""
+    random = np.random.default_rng(0)
+    state = random.standard_normal((1, 2))
+    feeds = {"x": random.standard_normal((4, 2)), "h": state, "d": state}
+    for unroll in (0, 100):
+        graph = nnef_grad.loads(text, unroll=unroll)
+        assert any("scan" in op.name for op in graph.operations) == (unroll == 0)
+        backward = nnef_grad.differentiate(graph, wrt="all")
+        assert nnef_grad.check(graph, backward, inputs=feeds).passed
+
+
 # ---- At the point, the same ----
 
 
@@ -222,5 +254,5 @@ def test_the_same_at_the_point(model: Any) -> None:
         tensors = collect_feeds(graph, inputs, variables)
         for operation in graph.operations:
             tensors.update(step(operation, tensors))
-            is_held = bool(held.hold(operation, tensors))
+            is_held = bool(held.hold(operation, tensors, {}))
             assert is_held == (operation.name in HELD)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -242,6 +244,87 @@ def test_the_pair_of_documents() -> None:
     assert {*sums} < {*apply.inputs[5:]}
     assert apply.outputs[:4] == tuple(f"new_{name}" for name in names)
     assert (step.accumulate, step.state) == (2, {n: f"new_{n}" for n in sums})
+
+
+@pytest.mark.parametrize("label", ["w/second_moment", "w/gradients", "W/First_Moment"])
+def test_state_is_not_kept_where_a_frozen_variable_is(label: str) -> None:
+    """Values are kept by label: those of the step that uses the sums, too."""
+
+    def losses(label: str) -> list[float]:
+        text = f"""version 1.0;
+        graph net( x ) -> ( y )
+        {{
+            x = external(shape = [4, 3]);
+            w = variable(shape = [2, 3], label = 'w');
+            f = variable(shape = [2, 3], label = '{label}');
+            y = linear(x, mul(w, f), 0.0);
+        }}"""
+        random = np.random.default_rng(0)
+        data = {k: random.standard_normal((2, 3)) for k in ("w", label)}
+        step = nnef_grad.training_step(
+            nnef_grad.loads(text),
+            loss="mean_squared_error",
+            optimizer="adam",
+            learning_rate=0.1,
+            accumulate=2,
+            data=data,
+            freeze=[label],
+        )
+        fed = [
+            [random.standard_normal(shape) for shape in ((4, 3), (4, 2))]
+            for _ in range(6)
+        ]
+        training = nnef_grad.training.run(step, fed, runtime="numpy")
+        found = [float(loss) for loss in training]
+        np.testing.assert_array_equal(training.data[label], data[label])
+        return found
+
+    assert losses(label) == losses("frozen")
+
+
+def test_a_step_without_inputs_is_run_and_not_written(tmp_path: Path) -> None:
+    step = trained(accumulate=2)
+    assert step.apply is not None
+    assert step.apply.inputs == ()
+    with pytest.raises(nnef_grad.UsageError, match="the learning rate is one if none"):
+        nnef_grad.training.save_step(step, tmp_path / "step")
+    assert not (tmp_path / "step").exists()
+    text = nnef_grad.dumps(replace(step.apply.graph, inputs=GRAPH.inputs))
+    assert "update(" in text
+
+
+# ---- Numbers ----
+
+
+def test_integers_are_numbers() -> None:
+    settings: dict[str, Any] = {"clip_norm": 1, "clip_value": 2**40, "l2": 1}
+    rates: tuple[Any, Any] = (1, 1.0)
+    texts = [
+        nnef_grad.dumps(
+            nnef_grad.training_step(
+                GRAPH, loss="huber", optimizer="sgd", learning_rate=rate, **settings
+            ).graph
+        )
+        for rate in rates
+    ]
+    assert texts[0] == texts[1]
+    nnef_grad.loads(texts[0])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({what: value} for what in ("learning_rate", "clip_norm", "clip_value")
+          for value in (0, -1.0, float("inf"), float("nan"), 10**400)),
+        *({"l2": value} for value in (-1.0, float("inf"), float("nan"), 10**400)),
+        {"l2": {"weight1": -1.0}}, {"accumulate": 0}, {"accumulate": 10**400},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_numbers_that_say_nothing(settings: dict[str, Any]) -> None:
+    given = {"learning_rate": 0.1, **settings}
+    with pytest.raises(nnef_grad.UsageError):
+        nnef_grad.training_step(GRAPH, loss="huber", optimizer="sgd", **given)
 
 
 # ---- The scale of the loss ----
