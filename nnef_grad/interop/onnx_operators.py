@@ -1,0 +1,350 @@
+"""How each operation of a graph that is lowered for ONNX Runtime is written: as one of
+ONNX's operators, or a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from nnef_grad.graph.ir import Operand, Operation, Tensor
+from nnef_grad.ops.conv import groups_of
+from nnef_grad.ops.parts import slice_positions
+from nnef_grad.ops.windows import Windows, is_reverse, windows_of
+
+# The version of ONNX's operators that is written, and what it calls types.
+OPSET = 21
+TYPES = {"scalar": np.float32, "integer": np.int64, "logical": np.bool_}
+
+
+class Nodes(Protocol):
+    """What is written so far."""
+
+    def operand(self, value: Operand, dtype: str, rank: int | None = None) -> str:
+        """The name of an operand; with a rank, of one with as many axes, for ONNX aligns
+        axes from the right, and NNEF from the left.
+        """
+
+    def constant(self, value: Any, dtype: type, hint: str) -> str:
+        """The name of a constant."""
+
+    def node(
+        self, kind: str, inputs: Sequence[str], hint: str = "", **attributes: Any
+    ) -> str:
+        """Adds a node, and gives the name of its result; without a hint, it is that of the
+        operation.
+        """
+
+    def nodes(self, kind: str, inputs: Sequence[str], **attributes: Any) -> None:
+        """Adds a node with all results of the operation."""
+
+
+Writer = Callable[[Nodes, Operation], None]
+WRITERS: dict[str, Writer] = {}
+
+
+def writer(*names: str) -> Callable[[Writer], Writer]:
+    """Registers how operations are written."""
+
+    def enter(function: Writer) -> Writer:
+        WRITERS.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+def _dtype(value: Operand) -> str:
+    if isinstance(value, Tensor):
+        return value.dtype
+    return {bool: "logical", int: "integer"}.get(type(value), "scalar")
+
+
+def _first(nodes: Nodes, op: Operation) -> str:
+    return nodes.operand(op.operands[0], _dtype(op.operands[0]))
+
+
+def _integers(nodes: Nodes, items: Sequence[int], hint: str) -> str:
+    return nodes.constant(list(items), np.int64, hint)
+
+
+# ---- Element by element ----
+
+_SAME = {
+    "copy": "Identity", "neg": "Neg", "exp": "Exp", "log": "Log", "sin": "Sin",
+    "cos": "Cos", "tan": "Tan", "sinh": "Sinh", "cosh": "Cosh", "tanh": "Tanh",
+    "asin": "Asin", "acos": "Acos", "atan": "Atan", "asinh": "Asinh", "acosh": "Acosh",
+    "atanh": "Atanh", "abs": "Abs", "sign": "Sign", "not": "Not", "floor": "Floor",
+    "ceil": "Ceil", "sqrt": "Sqrt", "rcp": "Reciprocal", "relu": "Relu",
+    "sigmoid": "Sigmoid", "softplus": "Softplus",
+}  # fmt: skip
+_BINARY = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "pow": "Pow", "min": "Min",
+    "max": "Max", "lt": "Less", "gt": "Greater", "le": "LessOrEqual",
+    "ge": "GreaterOrEqual", "eq": "Equal", "and": "And", "or": "Or", "prelu": "PRelu",
+}  # fmt: skip
+
+
+@writer(*_SAME)
+def _unary(nodes: Nodes, op: Operation) -> None:
+    nodes.node(_SAME[op.name], [_first(nodes, op)])
+
+
+@writer(*_BINARY)
+def _binary(nodes: Nodes, op: Operation) -> None:
+    nodes.node(_BINARY[op.name], _aligned(nodes, op, op.operands))
+
+
+@writer("select")
+def _select(nodes: Nodes, op: Operation) -> None:
+    condition, *values = op.operands
+    rank = op.outputs[0].rank
+    found = [nodes.operand(value, op.outputs[0].dtype, rank) for value in values]
+    nodes.node("Where", [nodes.operand(condition, "logical", rank), *found])
+
+
+def _aligned(nodes: Nodes, op: Operation, values: Sequence[Operand]) -> list[str]:
+    """Operands of one type, in the rank of the result."""
+    rank = op.outputs[0].rank
+    dtype = next((x.dtype for x in values if isinstance(x, Tensor)), _dtype(values[0]))
+    return [nodes.operand(value, dtype, rank) for value in values]
+
+
+@writer("sqr")
+def _square(nodes: Nodes, op: Operation) -> None:
+    nodes.node("Mul", [_first(nodes, op)] * 2)
+
+
+@writer("leaky_relu", "elu")
+def _with_slope(nodes: Nodes, op: Operation) -> None:
+    kind = {"leaky_relu": "LeakyRelu", "elu": "Elu"}[op.name]
+    nodes.node(kind, [_first(nodes, op)], alpha=op.attributes["alpha"])
+
+
+@writer("selu")
+def _selu(nodes: Nodes, op: Operation) -> None:
+    alpha, gamma = op.attributes["alpha"], op.attributes["lambda"]
+    nodes.node("Selu", [_first(nodes, op)], alpha=alpha, gamma=gamma)
+
+
+@writer("cast")
+def _cast(nodes: Nodes, op: Operation) -> None:
+    from onnx.helper import np_dtype_to_tensor_dtype
+
+    to = np_dtype_to_tensor_dtype(np.dtype(TYPES[op.outputs[0].dtype]))
+    nodes.node("Cast", [_first(nodes, op)], to=to)
+
+
+@writer("softmax")
+def _softmax(nodes: Nodes, op: Operation) -> None:
+    (axis,) = op.attributes["axes"]
+    nodes.node("Softmax", [_first(nodes, op)], axis=axis)
+
+
+# ---- Reductions, normalization ----
+
+_REDUCTIONS = {
+    "sum_reduce": "ReduceSum", "mean_reduce": "ReduceMean", "max_reduce": "ReduceMax",
+    "min_reduce": "ReduceMin",
+}  # fmt: skip
+_PLACES = {"argmax_reduce": "ArgMax", "argmin_reduce": "ArgMin"}
+
+
+@writer(*_REDUCTIONS)
+def _reduction(nodes: Nodes, op: Operation) -> None:
+    axes = _integers(nodes, op.attributes["axes"], "axes")
+    nodes.node(_REDUCTIONS[op.name], [_first(nodes, op), axes], keepdims=1)
+
+
+@writer(*_PLACES)
+def _place(nodes: Nodes, op: Operation) -> None:
+    (axis,) = op.attributes["axes"]
+    nodes.node(_PLACES[op.name], [_first(nodes, op)], axis=axis, keepdims=1)
+
+
+@writer("batch_normalization")
+def _batch_normalization(nodes: Nodes, op: Operation) -> None:
+    x, mean, variance, offset, scale = op.operands
+    found = [_by_channel(nodes, value) for value in (scale, offset, mean, variance)]
+    epsilon = op.attributes["epsilon"]
+    operands = [nodes.operand(x, "scalar"), *found]
+    nodes.node("BatchNormalization", operands, epsilon=epsilon)
+
+
+def _by_channel(nodes: Nodes, value: Operand) -> str:
+    """[1, C] as [C]."""
+    name = nodes.operand(value, "scalar")
+    whole = _integers(nodes, [-1], "shape")
+    return nodes.node("Reshape", [name, whole], hint=f"{name}_by_channel")
+
+
+@writer("local_response_normalization")
+def _local_response(nodes: Nodes, op: Operation) -> None:
+    found: dict[str, Any] = {n: op.settings[n] for n in ("alpha", "beta", "bias")}
+    nodes.node("LRN", [_first(nodes, op)], size=op.attributes["size"][1], **found)
+
+
+# ---- Products ----
+
+
+@writer("matmul")
+def _matmul(nodes: Nodes, op: Operation) -> None:
+    operands = [nodes.operand(x, "scalar") for x in op.operands]
+    turned = [op.attributes["transposeA"], op.attributes["transposeB"]]
+    if any(turned):
+        nodes.node("Gemm", operands, transA=int(turned[0]), transB=int(turned[1]))
+    else:
+        nodes.node("MatMul", operands)
+
+
+@writer("linear")
+def _linear(nodes: Nodes, op: Operation) -> None:
+    x, weights, bias = op.operands
+    operands = [nodes.operand(x, "scalar"), nodes.operand(weights, "scalar")]
+    if bias != 0.0:
+        operands.append(nodes.operand(bias, "scalar"))
+    nodes.node("Gemm", operands, transB=1)
+
+
+@writer("conv", "deconv")
+def _convolution(nodes: Nodes, op: Operation) -> None:
+    x, weights, bias = op.operands
+    operands = [nodes.operand(x, "scalar"), nodes.operand(weights, "scalar")]
+    if bias != 0.0:
+        operands.append(_by_channel(nodes, bias))
+    windows = windows_of(op)
+    settings = {**_sliding(windows), "group": groups_of(op)}
+    if is_reverse(op):
+        further = [a.up - (a.end - a.padding[1]) for a in windows.axes]
+        nodes.node("ConvTranspose", operands, output_padding=further, **settings)
+    else:
+        nodes.node("Conv", operands, **settings)
+
+
+def _sliding(windows: Windows) -> dict[str, Any]:
+    """How windows slide, in ONNX's words."""
+    before, after = zip(*windows.padding, strict=True)
+    return {
+        "kernel_shape": windows.size,
+        "pads": [*before, *after],
+        "strides": windows.stride,
+        "dilations": windows.dilation,
+    }
+
+
+@writer("max_pool", "avg_pool")
+def _pool(nodes: Nodes, op: Operation) -> None:
+    settings = _sliding(_inner(windows_of(op)))
+    if op.name == "max_pool":
+        nodes.node("MaxPool", [_first(nodes, op)], **settings)
+        return
+    is_counted = int(op.attributes["border"] == "constant")
+    kind = "AveragePool"
+    nodes.node(kind, [_first(nodes, op)], count_include_pad=is_counted, **settings)
+
+
+def _inner(windows: Windows) -> Windows:
+    """Windows without the axes of batch and channels, along which they do not slide."""
+    return Windows(
+        windows.up[2:],
+        windows.down[2:],
+        windows.size[2:],
+        windows.padding[2:],
+        windows.stride[2:],
+        windows.dilation[2:],
+    )
+
+
+# ---- Shapes ----
+
+
+@writer("reshape")
+def _reshape(nodes: Nodes, op: Operation) -> None:
+    shape = _integers(nodes, op.outputs[0].shape, "shape")
+    nodes.node("Reshape", [_first(nodes, op), shape])
+
+
+@writer("squeeze", "unsqueeze")
+def _axes(nodes: Nodes, op: Operation) -> None:
+    axes = _integers(nodes, op.attributes["axes"], "axes")
+    nodes.node(op.name.capitalize(), [_first(nodes, op), axes])
+
+
+@writer("transpose")
+def _transpose(nodes: Nodes, op: Operation) -> None:
+    nodes.node("Transpose", [_first(nodes, op)], perm=op.attributes["axes"])
+
+
+@writer("concat")
+def _concat(nodes: Nodes, op: Operation) -> None:
+    (values,) = op.operands
+    assert isinstance(values, tuple)
+    operands = [nodes.operand(value, op.outputs[0].dtype) for value in values]
+    nodes.node("Concat", operands, axis=op.attributes["axis"])
+
+
+@writer("split")
+def _split(nodes: Nodes, op: Operation) -> None:
+    axis = op.attributes["axis"]
+    sizes = _integers(nodes, [t.shape[axis] for t in op.outputs], "sizes")
+    nodes.nodes("Split", [_first(nodes, op), sizes], axis=axis)
+
+
+@writer("slice")
+def _slice(nodes: Nodes, op: Operation) -> None:
+    (x,) = op.inputs
+    found = op.attributes
+    fields = found["axes"], found["begin"], found["end"], found["stride"]
+    taken = slice_positions(x.shape, *fields)
+    # Before the first element there is no place that would not count from the last.
+    stops = [p.stop if p.stop >= 0 else -(2**31) for p in taken.values()]
+    rows = {
+        "starts": [p.start for p in taken.values()],
+        "ends": stops,
+        "axes": [*taken],
+        "steps": [p.step for p in taken.values()],
+    }
+    named = [_integers(nodes, items, hint) for hint, items in rows.items()]
+    nodes.node("Slice", [nodes.operand(x, x.dtype), *named])
+
+
+@writer("pad")
+def _pad(nodes: Nodes, op: Operation) -> None:
+    before, after = zip(*op.attributes["padding"], strict=True)
+    pads = _integers(nodes, [*before, *after], "pads")
+    border = op.attributes["border"]
+    mode = {"replicate": "edge"}.get(border, border)
+    operands = [_first(nodes, op), pads]
+    if mode == "constant":
+        operands.append(nodes.constant(op.attributes["value"], np.float32, "value"))
+    nodes.node("Pad", operands, mode=mode)
+
+
+@writer("tile")
+def _tile(nodes: Nodes, op: Operation) -> None:
+    repeats = _integers(nodes, op.attributes["repeats"], "repeats")
+    nodes.node("Tile", [_first(nodes, op), repeats])
+
+
+@writer("gather")
+def _gather(nodes: Nodes, op: Operation) -> None:
+    x, indices = op.operands
+    operands = [nodes.operand(x, _dtype(x)), nodes.operand(indices, "integer")]
+    nodes.node("Gather", operands, axis=op.attributes["axis"])
+
+
+@writer("nearest_upsample", "multilinear_upsample")
+def _upsample(nodes: Nodes, op: Operation) -> None:
+    scales = [1.0, 1.0, *map(float, op.attributes["factor"])]
+    named = nodes.constant(scales, np.float32, "scales")
+    methods = {"symmetric": "half_pixel", "aligned": "align_corners"}
+    is_linear = op.name == "multilinear_upsample"
+    method = methods.get(op.attributes["method"], "asymmetric") if is_linear else ""
+    nodes.node(
+        "Resize",
+        [_first(nodes, op), "", named],
+        mode="linear" if is_linear else "nearest",
+        coordinate_transformation_mode=method or "asymmetric",
+        **({} if is_linear else {"nearest_mode": "floor"}),
+    )
