@@ -232,7 +232,7 @@ _NUMBERS = [
     1e-300,
     1e300,
 ]
-_NOWHERE = ["t99", "p99", "", "[", "*", "grad_t1", "loss"]
+_NOWHERE = ["t99", "p99", "", "[", "*", "t97", "p98/x"]
 # What is no recipe.
 _WORDS = [
     *["nothing", "", "huber(", "f()", "adam)", "a b", "smoothed", "moved", "x.nnef:f"],

@@ -202,9 +202,10 @@ class _Reader:
 
 def _accepted(states: list[_State]) -> set[str]:
     """The kinds of words that can follow."""
+    # States get further entries where they are looked up.
     return {
         kind
-        for kind in states[-1]
+        for kind in [*states[-1]]
         if isinstance(kind, str) and kind.isupper() and _can_follow(kind, states)
     }
 

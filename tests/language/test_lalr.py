@@ -20,6 +20,7 @@ from nnef_grad.language.parser import grammar_path, parse_document
 from nnef_grad.source import Source
 
 START = "document"
+QUANTIZED = '"x": linear_quantize(min = -1.0, max = 1.0, bits = 8);\n"y": f(0.5);\n'
 
 
 @lru_cache(maxsize=1)
@@ -81,6 +82,18 @@ def test_the_trees_and_errors_are_those_of_lark(seed: int) -> None:
         mutation(Random(seed)).decode("utf-8", "replace"),
     ):
         assert by_the_automaton(text) == by_lark(text), text
+
+
+@pytest.mark.parametrize("end", range(2, len(QUANTIZED)))
+def test_the_first_text_that_is_read_may_have_an_error(end: int) -> None:
+    """Where nothing was read before, states get entries while it is found out what could
+    follow.
+    """
+    text = QUANTIZED[:end].rstrip(";\n")
+    first = Automaton(generated(grammar_path().read_bytes()), Trees())
+    with pytest.raises(UnexpectedWordError) as caught:
+        first.parse("quantization", text, 0, len(text))
+    assert caught.value.accepted or not caught.value.is_known
 
 
 def turns(text: str) -> int:
