@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tracemalloc
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -136,6 +137,19 @@ def test_a_gradient_that_is_not_finite_fails() -> None:
     checked = nnef_grad.check(graph, backward, inputs={"x": np.zeros(2)})
     assert [g.verdict for g in checked.gradients] == ["not finite"]
     assert not checked.passed
+
+
+def test_a_point_at_the_edge_of_a_domain_fails_without_a_warning() -> None:
+    """0 to the power of less than 0 is infinite, and 0 to that of more is not."""
+    graph = nnef_grad.loads(
+        "version 1.0; graph net( x, p ) -> ( y ) { x = external(shape = [4]);"
+        " p = external(shape = [4]); y = pow(x, p); }"
+    )
+    values = {"x": np.array([0.0, 0.0, 1.0, 0.0]), "p": np.zeros(4)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = nnef_grad.check(graph, nnef_grad.differentiate(graph), inputs=values)
+    assert not found.passed
 
 
 def test_inputs_are_kept_inside_the_domain() -> None:
