@@ -270,6 +270,12 @@ def test_the_target_that_has_loops_keeps_them(tmp_path: Path) -> None:
             "state 'b' of type scalar and shape [1, 1] becomes 'c' of type scalar and shape",
         ),
         ("n = exp(a)", "n = exp(a, a)", "too many arguments"),
+        ("('b', h, 'c')", "('b', 3, 'c')", "carries and scans tensors, and 3 is none"),
+        (
+            "h = external(shape = [1, 3]);",
+            "h = external(shape = []); h = external(shape = [1, 3]);",
+            "'h' has a value before it is an external",
+        ),
     ],
 )
 def test_what_is_no_loop(old: str, new: str, message: str) -> None:

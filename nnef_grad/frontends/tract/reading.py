@@ -244,6 +244,9 @@ class _GraphBody:
                 what = f"external '{identifier.name}' is not an input of the graph"
                 message = f"{what}: name it in the signature"
                 raise InvalidGraphError(message, identifier.span)
+            if is_external and identifier.name in self.scope:
+                message = f"'{identifier.name}' has a value before it is an external"
+                raise InvalidGraphError(message, identifier.span)
 
     def _check_interface(self) -> None:
         """Inputs and outputs must have values, unless these have failed."""

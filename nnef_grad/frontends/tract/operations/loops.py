@@ -221,7 +221,8 @@ class _Kept:
 
     def _tensor(self, x: Any) -> Tensor:
         tensor = self.step.constant(x) if is_known(x) else x
-        assert isinstance(tensor, Tensor)
+        if not isinstance(tensor, Tensor):
+            self.step.refuse(f"a loop carries and scans tensors, and {x} is none")
         return tensor
 
     def _by_step(self, x: Tensor, axis: int, chunk: int) -> Any:
