@@ -126,11 +126,8 @@ _ATOMS = (
     str, bytes, int, float, complex, bool, type(None), type, range, slice,
     FunctionType, BuiltinFunctionType, MethodType, ModuleType, np.dtype, np.generic,
 )  # fmt: skip
-_REFUSALS = (
-    TypeError,
-    AttributeError,
-    ValueError,
-)  # FrozenInstanceError is one of them.
+# FrozenInstanceError is an AttributeError.
+_REFUSALS = (TypeError, AttributeError, ValueError)
 
 
 def reached(value: Any) -> Iterator[Any]:

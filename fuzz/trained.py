@@ -99,7 +99,9 @@ def trained(
     data = DATA[options["data"]](values)
     clock(len(text), check=True)
     step = nnef_grad.training_step(graph, data=data, **given["settings"])
-    for part in filter(None, (step, step.apply)):
+    parts = [part for part in (step, step.apply) if part is not None]
+    # No text of NNEF is a graph without inputs.
+    for part in [part for part in parts if part.inputs]:
         written = nnef_grad.dumps(part.graph)
         # What is written for tract is read as what the standard has for it.
         is_standard = "tract_registry" not in written

@@ -145,9 +145,9 @@ class Forward:
 
     def difference(self, line: Line, step_: float) -> float:
         """The change of the sum along a line, up to some `rounding`."""
-        moved = self._outputs(line.tensor, line.at(step_))
         # What leaves the domain of a function has no difference that is a number.
         with np.errstate(all="ignore"):
+            moved = self._outputs(line.tensor, line.at(step_))
             changes = (w * (moved[t] - self.base[t]) for t, w in self.weights.items())
             return sum(float(np.sum(change)) for change in changes)
 
