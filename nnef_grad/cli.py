@@ -21,15 +21,17 @@ def main(**options: Any) -> None:
     """Compile the NNEF graph MODEL to its backward graph.
 
     MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of
-    NNEF 1.0 text, a program of PyTorch (.pt2), or '-' for stdin.
+    NNEF 1.0 text, an ONNX file (.onnx), a program of PyTorch (.pt2), or '-' for stdin.
     The backward graph is standard NNEF 1.0: its inputs
     are those of MODEL and the gradient of each output, its outputs the gradient of each
-    input and variable. A folder or an archive also gets the data of its variables.
+    input and variable. A folder or an archive also gets the data of its variables. For
+    ONNX Runtime, OUT is an ONNX file.
 
     \b
     Examples:
       nnef-grad model.nnef -o model_bwd.nnef
       nnef-grad model.tgz -o model_bwd.tgz
+      nnef-grad model.onnx -o model_bwd.onnx
       nnef-grad model.nnef -o saliency.nnef --wrt inputs --seed ones
       nnef-grad model.nnef --wrt image,conv1 --batch 8 | less
     """

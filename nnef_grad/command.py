@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import nnef_grad
@@ -19,9 +20,10 @@ from nnef_grad.autodiff.backward import Wrt
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables
-from nnef_grad.opening import open_model
+from nnef_grad.opening import is_onnx, open_model
 from nnef_grad.progress import Progress
 from nnef_grad.storage.data import SinglePrecision, arrays_of
+from nnef_grad.storage.files import refuse_existing, writing
 from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
 
 WRONG_GRADIENT = 1
@@ -138,7 +140,11 @@ def compile_model(
         progress.stage("writing"),
         _page(report, graph, backward, own_rules, force),
     ):
-        _write(backward, output, stored, constants, partial=untrained, force=force)
+        if is_onnx(output):
+            data = known_arrays(graph, stored)
+            nnef_grad.interop.to_onnx(backward.graph, output, data, overwrite=force)
+        else:
+            _write(backward, output, stored, constants, partial=untrained, force=force)
     warnings = _warnings(graph, backward, untrained, output)
     summary = "" if quiet else nnef_grad.summary(graph, backward)
     print_messages(warnings, summary, format)
@@ -148,9 +154,19 @@ def refuse(output: str, model: str, force: bool) -> None:
     """Refuses an OUT that cannot be written, before anything is computed."""
     if output == console.PIPE:
         return
+    if is_onnx(output):
+        _refuse_onnx(output, model, force)
+        return
     if model != console.PIPE:
         refuse_loss(output, model)
     refuse_output(output, overwrite=force)
+
+
+def _refuse_onnx(output: str, model: str, force: bool) -> None:
+    with writing(output):
+        refuse_existing(Path(output), overwrite=force)
+    if os.path.realpath(output) == os.path.realpath(model):
+        raise UsageError(f"'{output}' is the model itself")
 
 
 def _refuse_page(path: str, others: Sequence[str], force: bool) -> None:
@@ -185,6 +201,11 @@ def _lower(
     """The backward graph lowered for a target, and the data of the constants that
     became variables.
     """
+    if is_onnx(output):
+        # What writes the file lowers the graph.
+        if target not in ("nnef", "onnx"):
+            raise UsageError(f"'{output}' is for ONNX Runtime, and not for '{target}'")
+        return backward, {}
     has_loops = any(fragment.registry for fragment in backward.graph.fragments)
     if target == "nnef" and not has_loops:
         # Importing the lowerings, and numpy with them, takes longer than compiling.
@@ -232,7 +253,9 @@ def _write(
 
 def _is_text(output: str) -> bool:
     """Whether OUT is a text, which cannot hold data."""
-    return output == console.PIPE or format_of(output) is ModelFormat.TEXT
+    if output == console.PIPE or is_onnx(output):
+        return output == console.PIPE
+    return format_of(output) is ModelFormat.TEXT
 
 
 def _warnings(

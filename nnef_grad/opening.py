@@ -18,8 +18,8 @@ from nnef_grad.storage.containers import open_container
 if TYPE_CHECKING:
     from nnef_grad.interop import TorchModel
 
-# The ending of what torch.export.save writes.
-PROGRAM = ".pt2"
+# The ending of what torch.export.save writes, and that of ONNX files.
+PROGRAM, ONNX = ".pt2", ".onnx"
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ def open_model(
     shapes, numbers = dict(map(_shape, input_shape)), dict(map(_symbol, symbol))
     if model.endswith(PROGRAM):
         return _program(model, own, shapes, batch, numbers)
+    if is_onnx(model):
+        return _onnx(model, own, shapes, batch)
     options.update(
         rules=own,
         input_shapes=shapes,
@@ -117,6 +119,26 @@ def _program(
             raise UsageError(message)
     graph = with_numbers(model.graph, found)
     return Opened(graph, rules, model.data, replace(model, graph=graph))
+
+
+def is_onnx(path: str) -> bool:
+    """Whether a path is that of an ONNX file."""
+    return path.lower().endswith(ONNX)
+
+
+def _onnx(
+    path: str,
+    rules: nnef_grad.Rules | None,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+) -> Opened:
+    from nnef_grad.interop import from_onnx
+
+    if batch is not None:
+        message = "--batch is for documents of NNEF and programs of PyTorch"
+        raise UsageError(f"{message}: give the inputs of an ONNX file --input-shape")
+    model = from_onnx(path, input_shapes={n: [*shape] for n, shape in shapes.items()})
+    return Opened(model.graph, rules, model.data)
 
 
 def _unroll(given: int | None, target: str) -> int:

@@ -158,7 +158,7 @@ OPTIONS: Groups = {
             "-o --output",
             "nnef-grad model.tgz -o model_bwd.tgz",
             "Where to write the backward graph: a file x.nnef; an archive x.tgz or x.tar; "
-            "a folder x/ or x. '-' (the default) is stdout.",
+            "a folder x/ or x; an ONNX file x.onnx. '-' (the default) is stdout.",
             metavar="OUT",
             default="-",
             type=PATH,

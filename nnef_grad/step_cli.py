@@ -22,7 +22,7 @@ def main(**options: Any) -> None:
     """Compile the NNEF model MODEL to a step of training, with a loss and an optimizer.
 
     MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of
-    NNEF 1.0 text, a program of PyTorch (.pt2), or '-' for stdin.
+    NNEF 1.0 text, an ONNX file (.onnx), a program of PyTorch (.pt2), or '-' for stdin.
     The step is standard NNEF 1.0: its inputs are those
     of MODEL, a target for each loss, and the learning rate; it updates its variables, or
     gets them and returns them.

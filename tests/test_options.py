@@ -27,7 +27,7 @@ HEAD = """# The command line
     nnef-grad MODEL [options]
 
 MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of NNEF 1.0
-text, or `-` for stdin. Every option is below, with an example. The page is made of the options,
+text, an ONNX file (.onnx), a program of PyTorch (.pt2), or `-` for stdin. Every option is below, with an example. The page is made of the options,
 and a test runs the examples. The options of [nnef-grad-step](#nnef-grad-step), which makes training
 steps, come after those of nnef-grad.
 

@@ -1,0 +1,100 @@
+"""ONNX files at the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import nnef_grad
+from nnef_grad import interop
+from nnef_grad.cli import main
+from nnef_grad.step_cli import main as step_main
+
+onnxruntime = pytest.importorskip("onnxruntime")
+onnx = pytest.importorskip("onnx")
+
+TEXT = """version 1.0;
+graph net( x ) -> ( y )
+{
+    x = external(shape = [4, 3]);
+    w = variable(shape = [2, 3], label = 'w');
+    b = variable(shape = [1, 2], label = 'b');
+    h = linear(x, w, b);
+    y = softmax(h, axes = [1]);
+}
+"""
+DATA = {
+    "w": np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32),
+    "b": np.random.default_rng(1).standard_normal((1, 2)).astype(np.float32),
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    interop.to_onnx(nnef_grad.loads(TEXT), "model.onnx", DATA)
+    return tmp_path / "model.onnx"
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def test_a_file_becomes_that_of_its_gradients(model: Path) -> None:
+    result = run(model, "-o", "model_bwd.onnx", "--with-outputs")
+    assert result.exit_code == 0, result.stderr
+    session = onnxruntime.InferenceSession("model_bwd.onnx")
+    random = np.random.default_rng(2)
+    fed = {
+        "x": random.standard_normal((4, 3)).astype(np.float32),
+        "grad_y": random.standard_normal((4, 2)).astype(np.float32),
+    }
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, session.run(None, fed), strict=True))
+    backward = nnef_grad.differentiate(nnef_grad.loads(TEXT), with_outputs=True)
+    wanted = nnef_grad.evaluate(backward.graph, fed, DATA)
+    assert set(names) == {*wanted}
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-6)
+
+
+def test_a_file_becomes_a_folder_and_a_folder_a_file(model: Path) -> None:
+    assert run(model, "-o", "gradients/").exit_code == 0
+    assert Path("gradients/graph.nnef").exists()
+    nnef_grad.save(nnef_grad.loads(TEXT), "stored", data=DATA)
+    assert run("stored", "-o", "stored_bwd.onnx").exit_code == 0
+    onnx.checker.check_model("stored_bwd.onnx", full_check=True)
+
+
+def test_a_file_becomes_a_step(model: Path) -> None:
+    words = [str(model), "-o", "step", "--loss", "huber", "--optimizer", "adam"]
+    result = CliRunner().invoke(step_main, words)
+    assert result.exit_code == 0, result.stderr
+    assert "huber" in Path("step/graph.nnef").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("model.onnx -o model.onnx --force", "'model.onnx' is the model itself"),
+        ("model.onnx -o other.onnx", "exists already: use --force to replace it"),
+        ("model.onnx -o x.onnx --target tract", "is for ONNX Runtime, and not for 'tract'"),
+        ("model.onnx -o x.onnx --batch 8", "give the inputs of an ONNX file --input-shape"),
+        ("model.nnef -o x.onnx", "there are no data for the variables"),
+        ("nothing.onnx -o x.onnx", "cannot read 'nothing.onnx'"),
+        ("junk.onnx -o x.onnx", "cannot be read as an ONNX file"),
+        ("model.onnx -o folder/x.onnx", "No such file or directory"),
+    ],
+)  # fmt: skip
+def test_mistakes(words: str, message: str, model: Path) -> None:
+    for name, text in (("model.nnef", TEXT), ("junk.onnx", "junk"), ("other.onnx", "")):
+        Path(name).write_text(text, "utf-8")
+    before = model.read_bytes()
+    result = run(*words.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not Path("x.onnx").exists()
+    assert model.read_bytes() == before
