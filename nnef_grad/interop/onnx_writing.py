@@ -134,8 +134,9 @@ class _Written:
     def _filled(self, value: Array, tensor: Tensor) -> Array:
         """The values of a constant, of which one may stand for all."""
         value = value.astype(TYPES[tensor.dtype])
-        whole = np.broadcast_to(value, tensor.shape) if value.size == 1 else value
-        return whole.reshape(tensor.shape)
+        if value.size == 1:
+            return np.full(tensor.shape, value.item(), value.dtype)
+        return value.reshape(tensor.shape)
 
     def _keep(self, name: str, value: Array) -> str:
         self.constants.append(

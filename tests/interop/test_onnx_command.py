@@ -98,3 +98,17 @@ def test_mistakes(words: str, message: str, model: Path) -> None:
     assert message in result.stderr
     assert not Path("x.onnx").exists()
     assert model.read_bytes() == before
+
+
+def test_constants_of_no_axes_and_of_one_value(tmp_path: Path) -> None:
+    text = """version 1.0; graph net( x ) -> ( y, z ) {
+        x = external(shape = [2, 3]); a = constant(shape = [], value = [2.0]);
+        b = constant(shape = [2, 3], value = [3.0]);
+        c = constant(shape = [1, 3], value = [1.0, 2.0, 3.0]);
+        y = mul(add(x, a), b); z = mul(x, c); }"""
+    graph, path = nnef_grad.loads(text), tmp_path / "model.onnx"
+    interop.to_onnx(graph, path)
+    x = np.ones((2, 3), np.float32)
+    y, z = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    np.testing.assert_array_equal(y, np.full((2, 3), 9.0))
+    np.testing.assert_array_equal(z, [[1.0, 2.0, 3.0]] * 2)

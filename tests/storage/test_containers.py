@@ -112,7 +112,7 @@ def test_the_data_are_read_by_label(form: str, tmp_path: Path) -> None:
     assert data.get("missing") is None
 
 
-@pytest.mark.parametrize("name", ["out.zip", "out.nnef.gz", "OUT.ONNX"])
+@pytest.mark.parametrize("name", ["out.zip", "out.nnef.gz", "OUT.7Z"])
 def test_names_of_something_else(name: str, tmp_path: Path) -> None:
     out = tmp_path / name
     result = run(as_folder(tmp_path), "-o", out)
