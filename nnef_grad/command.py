@@ -142,7 +142,7 @@ def compile_model(
     ):
         if is_onnx(output):
             data = known_arrays(graph, stored)
-            nnef_grad.interop.to_onnx(backward.graph, output, data, overwrite=force)
+            nnef_grad.interop.to_onnx(backward, output, data, overwrite=force)
         else:
             _write(backward, output, stored, constants, partial=untrained, force=force)
     warnings = _warnings(graph, backward, untrained, output)

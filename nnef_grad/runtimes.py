@@ -20,6 +20,7 @@ import numpy as np
 
 from nnef_grad.errors import NnefGradError, UnsupportedError, UsageError, suggestion
 from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.symbols import numbers_of, with_numbers
 from nnef_grad.interop import to_onnx
 from nnef_grad.interpreter import evaluate
 from nnef_grad.model import save
@@ -106,8 +107,10 @@ def _in_onnx_runtime(graph: Graph, data: Data, threads: int | None) -> Run:
     read = {node.name for node in session.get_inputs()}
 
     def run(inputs: Sequence[Array]) -> list[Array]:
+        shapes = {n: x.shape for n, x in zip(graph.input_names, inputs, strict=True)}
+        whole = with_numbers(graph, numbers_of(graph, shapes))
         results: list[Array] = [
-            np.empty(t.shape, DTYPES[t.dtype]) for t in graph.outputs
+            np.empty(t.shape, DTYPES[t.dtype]) for t in whole.outputs
         ]
         binding = session.io_binding()
         for name, value in zip(graph.input_names, inputs, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnef_grad.autodiff.backward import Backward
 from nnef_grad.frontends.onnx.model import require_onnx
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import Data
@@ -11,14 +12,24 @@ from nnef_grad.storage.files import PathLike
 
 @public
 def to_onnx(
-    graph: Graph, path: PathLike, data: Data | None = None, *, overwrite: bool = False
+    graph: Graph | Backward,
+    path: PathLike,
+    data: Data | None = None,
+    *,
+    overwrite: bool = False,
 ) -> None:
     """Writes a graph to an ONNX file, lowered for ONNX Runtime. Writing is atomic.
+
+    Symbols become named dimensions, loops become Scan. Data that need more than 2 GB are
+    in a second file, whose name ends in `.onnx.data`. The metadata of a backward graph,
+    `nnef_grad.gradients` and `nnef_grad.seeds`, name the gradient of each tensor and the
+    seed of each output. Nodes say in their doc strings which operation they are the
+    derivative of.
 
     Needs the package `onnx`.
 
     Raises:
-        UnsupportedError: ONNX, or the converter, does not have an operation.
+        UnsupportedError: ONNX does not have an operation.
         UsageError: the data of a variable are missing, or do not fit; the file exists
             and must not be replaced.
     """

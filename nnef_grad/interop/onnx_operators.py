@@ -5,43 +5,27 @@ ONNX's operators, or a few.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from onnx import TensorProto
+from onnx.helper import np_dtype_to_tensor_dtype
 
 from nnef_grad.graph.ir import Operand, Operation, Tensor
+from nnef_grad.graph.loops import SCAN, loop_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import Windows, is_reverse, windows_of
+
+if TYPE_CHECKING:
+    from nnef_grad.interop.onnx_writing import Nodes
 
 # The version of ONNX's operators that is written, and what it calls types.
 OPSET = 21
 TYPES = {"scalar": np.float32, "integer": np.int64, "logical": np.bool_}
 
 
-class Nodes(Protocol):
-    """What is written so far."""
-
-    def operand(self, value: Operand, dtype: str, rank: int | None = None) -> str:
-        """The name of an operand; with a rank, of one with as many axes, for ONNX aligns
-        axes from the right, and NNEF from the left.
-        """
-
-    def constant(self, value: Any, dtype: type, hint: str) -> str:
-        """The name of a constant."""
-
-    def node(
-        self, kind: str, inputs: Sequence[str], hint: str = "", **attributes: Any
-    ) -> str:
-        """Adds a node, and gives the name of its result; without a hint, it is that of the
-        operation.
-        """
-
-    def nodes(self, kind: str, inputs: Sequence[str], **attributes: Any) -> None:
-        """Adds a node with all results of the operation."""
-
-
-Writer = Callable[[Nodes, Operation], None]
+Writer = Callable[["Nodes", Operation], None]
 WRITERS: dict[str, Writer] = {}
 
 
@@ -63,10 +47,6 @@ def _dtype(value: Operand) -> str:
 
 def _first(nodes: Nodes, op: Operation) -> str:
     return nodes.operand(op.operands[0], _dtype(op.operands[0]))
-
-
-def _integers(nodes: Nodes, items: Sequence[int], hint: str) -> str:
-    return nodes.constant(list(items), np.int64, hint)
 
 
 # ---- Element by element ----
@@ -130,8 +110,6 @@ def _selu(nodes: Nodes, op: Operation) -> None:
 
 @writer("cast")
 def _cast(nodes: Nodes, op: Operation) -> None:
-    from onnx.helper import np_dtype_to_tensor_dtype
-
     to = np_dtype_to_tensor_dtype(np.dtype(TYPES[op.outputs[0].dtype]))
     nodes.node("Cast", [_first(nodes, op)], to=to)
 
@@ -153,7 +131,7 @@ _PLACES = {"argmax_reduce": "ArgMax", "argmin_reduce": "ArgMin"}
 
 @writer(*_REDUCTIONS)
 def _reduction(nodes: Nodes, op: Operation) -> None:
-    axes = _integers(nodes, op.attributes["axes"], "axes")
+    axes = nodes.extents(op.attributes["axes"], "axes")
     nodes.node(_REDUCTIONS[op.name], [_first(nodes, op), axes], keepdims=1)
 
 
@@ -175,7 +153,7 @@ def _batch_normalization(nodes: Nodes, op: Operation) -> None:
 def _by_channel(nodes: Nodes, value: Operand) -> str:
     """[1, C] as [C]."""
     name = nodes.operand(value, "scalar")
-    whole = _integers(nodes, [-1], "shape")
+    whole = nodes.extents([-1], "shape")
     return nodes.node("Reshape", [name, whole], hint=f"{name}_by_channel")
 
 
@@ -261,13 +239,13 @@ def _inner(windows: Windows) -> Windows:
 
 @writer("reshape")
 def _reshape(nodes: Nodes, op: Operation) -> None:
-    shape = _integers(nodes, op.outputs[0].shape, "shape")
+    shape = nodes.extents(op.outputs[0].shape)
     nodes.node("Reshape", [_first(nodes, op), shape])
 
 
 @writer("squeeze", "unsqueeze")
 def _axes(nodes: Nodes, op: Operation) -> None:
-    axes = _integers(nodes, op.attributes["axes"], "axes")
+    axes = nodes.extents(op.attributes["axes"], "axes")
     nodes.node(op.name.capitalize(), [_first(nodes, op), axes])
 
 
@@ -287,7 +265,7 @@ def _concat(nodes: Nodes, op: Operation) -> None:
 @writer("split")
 def _split(nodes: Nodes, op: Operation) -> None:
     axis = op.attributes["axis"]
-    sizes = _integers(nodes, [t.shape[axis] for t in op.outputs], "sizes")
+    sizes = nodes.extents([t.shape[axis] for t in op.outputs], "sizes")
     nodes.nodes("Split", [_first(nodes, op), sizes], axis=axis)
 
 
@@ -305,14 +283,14 @@ def _slice(nodes: Nodes, op: Operation) -> None:
         "axes": [*taken],
         "steps": [p.step for p in taken.values()],
     }
-    named = [_integers(nodes, items, hint) for hint, items in rows.items()]
+    named = [nodes.extents(items, hint) for hint, items in rows.items()]
     nodes.node("Slice", [nodes.operand(x, x.dtype), *named])
 
 
 @writer("pad")
 def _pad(nodes: Nodes, op: Operation) -> None:
     before, after = zip(*op.attributes["padding"], strict=True)
-    pads = _integers(nodes, [*before, *after], "pads")
+    pads = nodes.extents([*before, *after], "pads")
     border = op.attributes["border"]
     mode = {"replicate": "edge"}.get(border, border)
     operands = [_first(nodes, op), pads]
@@ -323,7 +301,7 @@ def _pad(nodes: Nodes, op: Operation) -> None:
 
 @writer("tile")
 def _tile(nodes: Nodes, op: Operation) -> None:
-    repeats = _integers(nodes, op.attributes["repeats"], "repeats")
+    repeats = nodes.extents(op.attributes["repeats"], "repeats")
     nodes.node("Tile", [_first(nodes, op), repeats])
 
 
@@ -347,4 +325,52 @@ def _upsample(nodes: Nodes, op: Operation) -> None:
         mode="linear" if is_linear else "nearest",
         coordinate_transformation_mode=method or "asymmetric",
         **({} if is_linear else {"nearest_mode": "floor"}),
+    )
+
+
+# ---- Operations beyond the standard ----
+
+
+@writer("tract_core_broadcast")
+def _expand(nodes: Nodes, op: Operation) -> None:
+    shape = nodes.extents(op.outputs[0].shape)
+    nodes.node("Expand", [nodes.operand(op.operands[0], op.outputs[0].dtype), shape])
+
+
+@writer("tract_core_trilu")
+def _triangle(nodes: Nodes, op: Operation) -> None:
+    found = op.settings
+    place = nodes.constant(found["k"], np.int64, "diagonal")
+    nodes.node("Trilu", [_first(nodes, op), place], upper=int(found["upper"]))
+
+
+@writer("tract_core_erf")
+def _erf(nodes: Nodes, op: Operation) -> None:
+    nodes.node("Erf", [_first(nodes, op)])
+
+
+@writer("tract_core_scatter_nd")
+def _scatter(nodes: Nodes, op: Operation) -> None:
+    x, indices, updates = [nodes.operand(x, _dtype(x)) for x in op.operands]
+    if _dtype(op.operands[1]) != "integer":
+        indices = nodes.node("Cast", [indices], "indices", to=TensorProto.INT64)
+    reduction = op.settings["reduction"]
+    nodes.node("ScatterND", [x, indices, updates], reduction=reduction)
+
+
+@writer(SCAN)
+def _loop(nodes: Nodes, op: Operation) -> None:
+    """What the body sees whole, it reads where it is."""
+    loop = loop_of(op)
+    read = op.inputs[len(loop.full) :]
+    inputs, outputs = loop.scanned, [one.way for one in loop.collected]
+    nodes.nodes(
+        "Scan",
+        [nodes.operand(x, x.dtype) for x in read],
+        body=nodes.body(loop, op.inputs),
+        num_scan_inputs=len(inputs),
+        scan_input_axes=[way.axis for way in inputs],
+        scan_input_directions=[int(way.direction < 0) for way in inputs],
+        scan_output_axes=[way.axis for way in outputs],
+        scan_output_directions=[int(way.direction < 0) for way in outputs],
     )

@@ -2,124 +2,129 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import helper, numpy_helper
 
+from nnef_grad.autodiff.backward import Backward
 from nnef_grad.errors import UnsupportedError, UsageError
+from nnef_grad.graph.extents import Dimension, Extent, has_symbols, symbol
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.loops import SCAN, Loop
 from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.printer import print_operation
+from nnef_grad.graph.symbols import number_needed_by, symbols
 from nnef_grad.interop.khronos import Array, Data
 from nnef_grad.interop.onnx_operators import OPSET, TYPES, WRITERS
+from nnef_grad.interop.onnx_storage import store
 from nnef_grad.model import declared_variables
-from nnef_grad.storage.files import (
-    PathLike,
-    commit,
-    refuse_existing,
-    unfinished_file,
-    writing,
-)
+from nnef_grad.ops.traits import FED
+from nnef_grad.storage.files import PathLike, refuse_existing, writing
 from nnef_grad.targets import lower
 
-# What a file can hold.
-MOST_BYTES = 2**31 - 1
 
-
-def write(graph: Graph, path: PathLike, data: Data, *, overwrite: bool) -> None:
+def write(
+    graph: Graph | Backward, path: PathLike, data: Data, *, overwrite: bool
+) -> None:
     """Writes a graph, lowered for ONNX Runtime; see `onnx_files.to_onnx`."""
     place = Path(path)
     with writing(path):
         refuse_existing(place, overwrite=overwrite)
-    lowered = lower(graph, "onnx")
-    arrays = {**data, **lowered.data}
+    whole = graph.graph if isinstance(graph, Backward) else graph
+    lowered = lower(whole, "onnx")
+    arrays = {label.lower(): array for label, array in data.items()} | lowered.data
     _refuse_missing(lowered.graph, arrays)
-    model = model_of(lowered.graph, arrays)
-    with writing(path), unfinished_file(place) as draft:
-        onnx.save(model, os.fspath(draft))
-        commit(draft, place, overwrite=overwrite)
+    nodes = Nodes(lowered.graph, arrays)
+    store(
+        _model_of(lowered.graph, nodes, _metadata(graph)),
+        nodes.arrays,
+        place,
+        overwrite,
+    )
 
 
 def _refuse_missing(graph: Graph, data: Data) -> None:
-    there = {label.lower() for label in data}
     labels = (variable.label for variable in declared_variables(graph))
-    missing = ", ".join(f"'{x}'" for x in labels if x.lower() not in there)
+    missing = ", ".join(f"'{x}'" for x in labels if x.lower() not in data)
     if missing:
         message = f"there are no data for the variables with the labels {missing}"
         raise UsageError(message)
 
 
-def model_of(graph: Graph, data: Data) -> Any:
-    """The model of ONNX that is a graph.
+def _metadata(graph: Graph | Backward) -> dict[str, str]:
+    """The gradient of each tensor, and the seed of each output, by name, as JSON."""
+    if not isinstance(graph, Backward):
+        return {}
+    found = {"gradients": graph.gradients, "seeds": graph.seeds}
+    return {f"nnef_grad.{name}": json.dumps(dict(x)) for name, x in found.items()}
 
-    Args:
-        graph: a graph that is lowered for ONNX Runtime.
-        data: the values of its variables, by label.
 
-    Raises:
-        UsageError: data do not have the shape of their variable.
-        UnsupportedError: they are more than a file can hold.
-    """
-    written = _Written(graph, {label.lower(): array for label, array in data.items()})
-    for operation in graph.operations:
-        written.add(operation)
-    size = sum(len(tensor.raw_data) for tensor in written.constants)
-    if size > MOST_BYTES:
-        raise UnsupportedError(
-            f"an ONNX file holds 2 GB, and the data are {size} bytes"
-        )
+def _model_of(graph: Graph, nodes: Nodes, metadata: Mapping[str, str]) -> Any:
     body = helper.make_graph(
-        written.made,
+        nodes.made,
         graph.name,
-        [_declared(graph, tensor) for tensor in graph.inputs],
-        [_declared(graph, tensor) for tensor in graph.outputs],
-        written.constants,
+        [_declared(graph.names[x], x) for x in graph.inputs],
+        [_declared(graph.names[x], x) for x in graph.outputs],
+        nodes.constants,
         doc_string="\n".join(graph.notes),
     )
     versions = [helper.make_opsetid("", OPSET)]
-    version = helper.find_min_ir_version_for(versions)
-    return helper.make_model(
-        body, producer_name="nnef-grad", opset_imports=versions, ir_version=version
+    model = helper.make_model(
+        body,
+        producer_name="nnef-grad",
+        opset_imports=versions,
+        ir_version=helper.find_min_ir_version_for(versions),
     )
+    helper.set_model_props(model, dict(metadata))
+    return model
 
 
-def _declared(graph: Graph, tensor: Tensor) -> Any:
+def _declared(name: str, tensor: Tensor) -> Any:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[tensor.dtype]))
-    return helper.make_tensor_value_info(graph.names[tensor], kind, tensor.shape)
+    shape = [str(n) if has_symbols(n) else n for n in tensor.shape]
+    return helper.make_tensor_value_info(name, kind, shape)
 
 
-class _Written:
-    """What is written so far: the `Nodes` of `onnx_operators`.
+class Nodes:
+    """The nodes of a graph, or of the body of a loop.
 
     Attributes:
         made: the nodes.
-        constants: the constants.
+        constants: the constants of the whole model that are in its skeleton.
+        arrays: the values of its variables, by the names of the tensors.
     """
 
-    def __init__(self, graph: Graph, data: Data) -> None:
+    def __init__(self, graph: Graph, data: Data, around: Nodes | None = None) -> None:
+        self._root: Nodes = around._root if around else self
+        self._data = data
         self.made: list[Any] = []
         self.constants: list[Any] = []
-        self._names = graph.names
-        self._data = data
-        self._supply = NameSupply(graph.tensors)
+        self.arrays: dict[str, Array] = {}
+        self._names = dict(graph.names)
         self._known: dict[object, str] = {}
         self._operation: Operation | None = None
+        self._origin: tuple[Operation | None, str] = None, ""
+        if around is None:
+            self._supply = NameSupply(graph.tensors)
+            self._symbols = self._places(graph)
+            self.add_all(graph)
 
-    def add(self, operation: Operation) -> None:
-        """Adds an operation."""
-        self._operation = operation
-        if operation.name == "variable":
-            self._variable(operation)
-        elif operation.name == "constant":
-            (tensor,) = operation.outputs
-            value = np.array(operation.attributes["value"])
-            self._keep(self._names[tensor], self._filled(value, tensor))
-        elif operation.name != "external":
-            WRITERS[operation.name](self, operation)
+    def add_all(self, graph: Graph) -> None:
+        """Adds all operations of a graph."""
+        for operation in graph.operations:
+            self._operation = operation
+            if operation.name == "variable":
+                self._variable(operation)
+            elif operation.name == "constant":
+                self._constant(operation)
+            elif operation.name not in FED:
+                with number_needed_by(operation):
+                    WRITERS[operation.name](self, operation)
 
     def _variable(self, operation: Operation) -> None:
         (tensor,) = operation.outputs
@@ -129,24 +134,28 @@ class _Written:
             given, own = list(value.shape), list(tensor.shape)
             message = f"the data of '{label}' have the shape {given}"
             raise UsageError(f"{message}, but the variable has {own}")
-        self._keep(self._names[tensor], value.astype(TYPES[tensor.dtype], copy=False))
+        self.arrays[self._names[tensor]] = value.astype(TYPES[tensor.dtype], copy=False)
 
-    def _filled(self, value: Array, tensor: Tensor) -> Array:
-        """The values of a constant, of which one may stand for all."""
-        value = value.astype(TYPES[tensor.dtype])
-        if value.size == 1:
-            return np.full(tensor.shape, value.item(), value.dtype)
-        return value.reshape(tensor.shape)
+    def _constant(self, operation: Operation) -> None:
+        """Keeps a constant, of which one element may stand for all."""
+        (tensor,) = operation.outputs
+        value = np.array(operation.attributes["value"], TYPES[tensor.dtype])
+        if value.size != 1 or set(tensor.shape) <= {1}:
+            self._keep(self._names[tensor], value.reshape(tensor.shape))
+        else:
+            one = numpy_helper.from_array(value.reshape(1))
+            self.node("ConstantOfShape", [self.extents(tensor.shape)], value=one)
 
     def _keep(self, name: str, value: Array) -> str:
-        self.constants.append(
-            numpy_helper.from_array(np.asarray(value, order="C"), name)
-        )
+        self._root.constants.append(numpy_helper.from_array(value, name))
         return name
 
     # ---- Operands ----
 
     def operand(self, value: Operand, dtype: str, rank: int | None = None) -> str:
+        """The name of an operand; with a rank, of one with as many axes, for ONNX aligns
+        axes from the right, and NNEF from the left.
+        """
         if not isinstance(value, Tensor):
             return self.constant(value, TYPES[dtype], "number")
         name = self._names[value]
@@ -160,27 +169,98 @@ class _Written:
         return self._known[key]
 
     def constant(self, value: Any, dtype: type, hint: str) -> str:
+        """The name of a constant."""
         array: Array = np.array(value, dtype)
-        key = dtype, array.shape, array.tobytes()
-        if key not in self._known:
-            self._known[key] = self._keep(self._supply.fresh(hint), array)
-        return self._known[key]
+        key, root = (dtype, array.shape, array.tobytes()), self._root
+        if key not in root._known:
+            root._known[key] = self._keep(root._supply.fresh(hint), array)
+        return root._known[key]
+
+    # ---- Extents ----
+
+    @staticmethod
+    def _places(graph: Graph) -> dict[str, tuple[str, int]]:
+        """For each symbol an input, by name, and the axis whose extent it is."""
+        found = {
+            x.symbols[0]: (graph.names[tensor], axis)
+            for tensor in graph.inputs
+            for axis, x in enumerate(tensor.shape)
+            if isinstance(x, Extent) and x == symbol(x.symbols[0])
+        }
+        missing = [name for name in symbols(graph) if name not in found]
+        if missing:
+            message = (
+                f"the symbol '{missing[0]}' is not the extent of an axis of an input"
+            )
+            raise UnsupportedError(f"{message} in '{graph.name}'", remedy="symbol")
+        return found
+
+    def extents(self, extents: Sequence[Dimension], hint: str = "shape") -> str:
+        """The name of a list of integers, which is computed where they have symbols."""
+        root, whole = self._root, tuple(extents)
+        if not has_symbols(whole):
+            return self.constant(list(whole), np.int64, hint)
+        if whole not in root._known:
+            groups = groupby(whole, key=has_symbols)
+            pieces = [
+                piece
+                for is_open, group in groups
+                for piece in (
+                    map(root._extent, group) if is_open else [root.extents([*group])]
+                )
+            ]
+            if len(pieces) > 1:
+                pieces = [root.node("Concat", pieces, hint, axis=0)]
+            (root._known[whole],) = pieces
+        return root._known[whole]
+
+    def _extent(self, extent: Extent) -> str:
+        """A list of one extent: a sum of products of symbols."""
+        if extent not in self._known:
+            terms = [
+                self._chain(
+                    "Mul", [*map(self._symbol, names), *self._factor(factor, names)]
+                )
+                for names, factor in extent.terms.items()
+            ]
+            self._known[extent] = self._chain("Add", terms)
+        return self._known[extent]
+
+    def _factor(self, factor: int, names: Sequence[str]) -> list[str]:
+        return [self.extents([factor], "factor")] if factor != 1 or not names else []
+
+    def _chain(self, kind: str, names: Sequence[str]) -> str:
+        total, *others = names
+        for name in others:
+            total = self.node(kind, [total, name], "extent")
+        return total
+
+    def _symbol(self, name: str) -> str:
+        if name not in self._known:
+            source, axis = self._symbols[name]
+            self._known[name] = self.node(
+                "Shape", [source], f"extent_{name}", start=axis, end=axis + 1
+            )
+        return self._known[name]
 
     # ---- Nodes ----
 
     def node(
         self, kind: str, inputs: Sequence[str], hint: str = "", **attributes: Any
     ) -> str:
-        assert self._operation is not None
-        name = (
-            self._supply.fresh(hint)
-            if hint
-            else self._names[self._operation.outputs[0]]
-        )
+        """Adds a node, and gives the name of its result; without a hint, it is that of
+        the operation.
+        """
+        if hint:
+            name = self._root._supply.fresh(hint)
+        else:
+            assert self._operation is not None
+            name = self._names[self._operation.outputs[0]]
         self._add(kind, inputs, [name], attributes)
         return name
 
     def nodes(self, kind: str, inputs: Sequence[str], **attributes: Any) -> None:
+        """Adds a node with all results of the operation."""
         assert self._operation is not None
         names = [self._names[tensor] for tensor in self._operation.outputs]
         self._add(kind, inputs, names, attributes)
@@ -193,5 +273,48 @@ class _Written:
         attributes: dict[str, Any],
     ) -> None:
         self.made.append(
-            helper.make_node(kind, inputs, outputs, name=outputs[0], **attributes)
+            helper.make_node(
+                kind, inputs, outputs, outputs[0], self._comment(), **attributes
+            )
         )
+
+    def _comment(self) -> str:
+        """The forward operation whose derivative the nodes are part of."""
+        is_whole = self is self._root and self._operation is not None
+        origin = self._operation.origin if is_whole and self._operation else None
+        if origin is not self._origin[0]:
+            is_plain = origin is not None and origin.name != SCAN
+            text = print_operation(origin, self._names) if origin and is_plain else ""
+            self._origin = origin, text
+        return self._origin[1]
+
+    # ---- Loops ----
+
+    def body(self, loop: Loop, operands: Sequence[Tensor]) -> Any:
+        """The body of a Scan. What it sees whole, it reads where it is; a part has no
+        axis along which it is scanned, or collected.
+        """
+        fresh, graph = self._root._supply.fresh, loop.body
+        inner = Nodes(graph, {}, around=self)
+        inner._names = {x: fresh(name) for x, name in graph.names.items()}
+        whole = zip(loop.full, operands, strict=False)
+        inner._names.update((x, self._names[outer]) for x, outer in whole)
+        declared = [_declared(inner._names[x], x) for x in loop.state_inputs]
+        for x, way in zip(loop.parts, loop.scanned, strict=True):
+            name = fresh("part")
+            axes = self.constant([way.axis], np.int64, "axes")
+            inner._add("Unsqueeze", [name, axes], [inner._names[x]], {})
+            declared.append(_without_axis(name, x, way.axis))
+        inner.add_all(graph)
+        results = [_declared(inner._names[x], x) for x in loop.next_values]
+        for output, way in loop.collected:
+            x = graph.outputs[output]
+            axes = self.constant([way.axis], np.int64, "axes")
+            name = inner.node("Squeeze", [inner._names[x], axes], "collected")
+            results.append(_without_axis(name, x, way.axis))
+        return helper.make_graph(inner.made, graph.name, declared, results)
+
+
+def _without_axis(name: str, tensor: Tensor, axis: int) -> Any:
+    shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
+    return _declared(name, Tensor(tensor.dtype, shape))

@@ -72,7 +72,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tract": ("tract",),
     "tract-standard": ("tract-standard",),
     "onnx": ("onnx",),
-    "portable": ("session", "interpreter", "tract-standard", "onnx"),
+    "portable": ("session", "interpreter", "tract-standard", "converter"),
 }
 # What else reads what is made for a target.
 READERS: dict[str, tuple[Runtime, ...]] = {"portable": (CONVERTER,)}
@@ -165,19 +165,20 @@ _FIRST = (
     _Pass(ALL, {"gelu"}, share_probabilities),
 )
 _ALWAYS = (
-    _Pass("tract", None, tract_core.put_own, tract_core.REGISTRY),
+    _Pass("tract", None, partial(tract_core.put_own, "tract"), REGISTRY),
+    _Pass("onnx", None, partial(tract_core.put_own, "onnx"), REGISTRY),
     _Pass("tract", {"cast"}, move_casts_up),
-    _Pass("tract onnx", {*LAYERS, "batch_normalization"}, workarounds.add_biases),
+    _Pass("tract converter", {*LAYERS, "batch_normalization"}, workarounds.add_biases),
 )
 _LAST = (
     _Pass(ALL, {"transpose", *RESHAPING}, partial(without_detours, joins=True)),
-    _Pass("onnx", DATA, copy_outputs),
+    _Pass("onnx converter", DATA, copy_outputs),
     _Pass("tract", {"variable"}, split_large_variables),
     _Pass("tract", {"slice"}, workarounds.hold_steps),
     _Pass("tract", {"tile"}, workarounds.join_repeats),
     _Pass("tract", {"sub"}, workarounds.add_opposites),
     _Pass("tract", {"sum_reduce", "mean_reduce"}, workarounds.split_sums),
-    _Pass("onnx", {"pad"}, workarounds.hold_zeros),
+    _Pass("onnx converter", {"pad"}, workarounds.hold_zeros),
     _Pass("tract", None, rename_misread),
 )
 # The inputs of the body of a loop stay what they are.
@@ -263,7 +264,9 @@ def _problem(
     """The runtimes that still lack an operation, which may be one of the compiler's own,
     and why it has no other form.
     """
-    lacking = " and ".join(r.title for r in runtimes if r.lacks(operation))
+    lacking = " and ".join(
+        r.title for r in runtimes if CommonSubset([r]).lacks(operation)
+    )
     integers = (names[t] for t in operation.inputs if t.dtype == "integer")
     name = next(integers, None)
     described = f"'{operation.name}'" + (f" of the integers '{name}'" if name else "")

@@ -57,6 +57,7 @@ class Speeds(NamedTuple):
     operation: float
 
 
+_ONNX = Speeds(6, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 5_000)
 _TRACT = Speeds(14, 16, 200, 32, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 500)
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
@@ -66,11 +67,12 @@ SPEEDS: dict[str, Speeds] = {
     ),
     "tract": _TRACT,
     "tract-standard": _TRACT,
-    "onnx": Speeds(6, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 5_000),
+    "onnx": _ONNX,
+    "converter": _ONNX,
 }
 
 # What depends on data alone, they compute when a model is loaded.
-FOLDING = {"tract", "tract-standard", "onnx"}
+FOLDING = {"tract", "tract-standard", "onnx", "converter"}
 # They collect the elements of the windows of a convolution, and multiply matrices.
 COLLECTING = FOLDING
 # A deconvolution is a convolution for them, with zeros between the elements.

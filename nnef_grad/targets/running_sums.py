@@ -15,9 +15,10 @@ from nnef_grad.graph.ir import Operand, Operation, Tensor, shape_of
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.shape import fill
-from nnef_grad.targets.tract_core import OWN, tract_core
+from nnef_grad.targets.tract_core import found_by, tract_core
 
 
+@found_by("tract", "onnx", name="box")
 def _running_sum(op: Operation, near: Relations) -> Decompose | None:
     """What adds up along an open axis; None for other windows. Ones are counted."""
     axis = _open_axis(op)
@@ -26,9 +27,6 @@ def _running_sum(op: Operation, near: Relations) -> Decompose | None:
     made = near.producer(op.operands[0])
     is_count = made is not None and made.attributes.get("value") == (1.0,)
     return partial(_counts if is_count else _products, axis)
-
-
-OWN["box"] = _running_sum
 
 
 def _open_axis(op: Operation) -> int | None:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from nnef_grad.graph.ir import Operation
-from nnef_grad.graph.loops import SCAN, operations_in
+from nnef_grad.graph.loops import REGISTRY, SCAN, operations_in
 from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.language.library import standard
 from nnef_grad.targets import conditions as when
@@ -28,21 +28,20 @@ class Runtime(NamedTuple):
         title: what messages call it.
         registries: those whose operations it may be given, beside the standard's; where
             there are any, it may be given extents with symbols as well.
+        own: the operations of the registries that it has; None if it has all.
     """
 
     name: str
     title: str
     registries: frozenset[str] = frozenset()
+    own: frozenset[str] | None = None
 
-    def lacks(self, operation: Operation) -> bool:
-        """Whether the operation, as it is set, must not reach the runtime."""
-        registry = operation.definition.registry
-        if operation.name not in standard() and registry not in self.registries:
+    def knows(self, operation: Operation) -> bool:
+        """Whether it knows an operation by its name."""
+        if operation.name in standard():
             return True
-        if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
-            return True
-        facts = LACKING.get(operation.name, ())
-        return any(self.name in names and holds(operation) for names, holds in facts)
+        is_there = operation.definition.registry in self.registries
+        return is_there and (self.own is None or operation.name in self.own)
 
 
 # nnef.Session, and the PyTorch interpreter of nnef_tools
@@ -54,12 +53,18 @@ CONVERTER = Runtime("nnef-2", "the converter to NNEF 2.0")
 # Whatever reads NNEF, and nothing else.
 STANDARD = Runtime("standard", "the standard")
 
+# The operations of tract's registry that are operators of ONNX as well.
+ONNX_OWN = frozenset(
+    f"{REGISTRY}_{name}" for name in ("broadcast", "erf", "scan", "scatter_nd", "trilu")
+)
+
 RUNTIMES: dict[str, Runtime] = {
     "session": KHRONOS,
     "interpreter": KHRONOS,
-    "tract": Runtime("tract", "tract", frozenset({"tract_core"})),
+    "tract": Runtime("tract", "tract", frozenset({REGISTRY})),
     "tract-standard": Runtime("tract", "tract"),
-    "onnx": Runtime("onnx", "ONNX Runtime"),
+    "onnx": Runtime("onnx", "ONNX Runtime", frozenset({REGISTRY}), ONNX_OWN),
+    "converter": Runtime("converter", "the converter of nnef_tools to ONNX"),
 }
 
 
@@ -93,8 +98,7 @@ class CommonSubset:
         """Whether a runtime lacks the operation, as it is set."""
         if operation in self._had:
             return False
-        registry = operation.definition.registry
-        if operation.name not in standard() and registry not in self.registries:
+        if not all(runtime.knows(operation) for runtime in self.runtimes):
             return True
         if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
             return True
@@ -110,7 +114,7 @@ class CommonSubset:
         return [op not in self._had and self.lacks(op) for op in operations]
 
 
-ALL = "khronos tract onnx"
+ALL = "khronos tract onnx converter"
 
 # Halves go up in the standard: they are rounded away from zero, or to the even neighbour.
 # nnef.Session has another function for gelu. The index of a maximum is another one, and
@@ -136,49 +140,54 @@ _POOL = _CROPPED | _EMPTY | when.across | when.no_space | when.automatic & when.
 FACTS: Sequence[tuple[str, str, Condition]] = (
     (_RIGHT_NOWHERE, ALL, when.always),
     # Element by element. softplus is infinite from 89 on in some runtimes.
-    ("clamp softabs", "khronos onnx", when.always),
-    ("rsqrt rsqr log2 ne le ge", "onnx", when.always),
+    ("clamp softabs", "khronos onnx converter", when.always),
+    ("rsqrt rsqr log2 ne", "onnx converter", when.always),
+    ("le ge", "converter", when.always),
     ("softplus", "khronos tract", when.always),
     ("select", "khronos", when.runs_out_of_axes),
     # It aligns axes from the right, but for the operations that it knows better.
     ("select", "nnef-2", when.unequal_ranks),
-    ("select", "tract onnx", when.literal_integers),
+    ("select", "tract converter", when.literal_integers),
     ("select", "tract", when.literal_condition),
-    ("select", "onnx", when.of_type("logical")),
-    ("elu", "tract onnx", when.other_than(alpha=1.0)),
+    ("select", "converter", when.of_type("logical")),
+    ("elu", "tract converter", when.other_than(alpha=1.0)),
     ("selu", "tract", when.always),
-    ("selu", "khronos onnx", _SELU),
+    ("selu", "khronos converter", _SELU),
     ("prelu", "khronos", when.always),
-    ("prelu", "onnx", when.broadcast_operand),
-    ("softmax", "khronos onnx", when.not_one_axis),
-    ("softmax", "onnx", when.not_last),
+    ("prelu", "onnx converter", when.broadcast_operand),
+    ("softmax", "khronos onnx converter", when.not_one_axis),
+    ("softmax", "converter", when.not_last),
     # Tensors. The Khronos runtimes copy floats, whatever the type is.
     ("constant", "khronos", when.splat & ~when.of_type("scalar")),
     ("constant cast", "tract", when.always),
-    ("constant", "onnx", when.splat),
+    ("constant", "converter", when.splat),
     ("cast copy", "khronos", when.of_type("logical")),
     ("copy", "khronos", when.literal_integers),
     # Reductions
     ("sum_reduce mean_reduce max_reduce min_reduce", ALL, when.unsorted | when.no_axes),
-    ("sum_reduce", "onnx", when.other_than(normalize=False)),
+    ("sum_reduce", "onnx converter", when.other_than(normalize=False)),
     ("argmax_reduce argmin_reduce", ALL, when.not_one_axis),
     # Matrices. A reshape after broadcast batches is folded into the product in tract, and
     # fails; so does one after a single number.
     ("matmul", "khronos tract", when.different_batches),
     ("matmul", "tract", when.inner_product),
-    ("matmul", "onnx", when.above_rank(2) & _TRANSPOSED),
-    ("linear", "khronos onnx", when.no_plain_layer),
+    ("matmul", "onnx converter", when.above_rank(2) & _TRANSPOSED),
+    ("linear", "khronos onnx converter", when.no_plain_layer),
     # Normalisation
-    ("moments l1_normalization l2_normalization", "khronos onnx", when.always),
+    (
+        "moments l1_normalization l2_normalization",
+        "khronos onnx converter",
+        when.always,
+    ),
     ("moments l1_normalization l2_normalization", "tract", when.unsorted),
     ("batch_normalization", "khronos", when.always),
-    ("batch_normalization", "onnx", when.not_by_channel | when.no_space),
-    ("batch_normalization", "onnx", when.shared_parameters),
+    ("batch_normalization", "onnx converter", when.not_by_channel | when.no_space),
+    ("batch_normalization", "onnx converter", when.shared_parameters),
     ("local_response_normalization", "khronos tract", when.always),
-    ("local_response_normalization", "onnx", when.not_across_channels),
+    ("local_response_normalization", "onnx converter", when.not_across_channels),
     # Shapes. A tile without repetitions ends in an error of tract where it is left out.
     ("split gather", "tract", when.always),
-    ("stack unstack", "onnx", when.always),
+    ("stack unstack", "onnx converter", when.always),
     ("reshape", ALL, when.set_to(shape=()) | when.of_some_axes),
     ("squeeze unsqueeze", ALL, when.unsorted | when.no_axes),
     ("transpose slice pad", ALL, when.rank_0),
@@ -196,25 +205,29 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     # of one element, if a matrix product follows. It takes the filter of a deconvolution
     # for another way round, and cannot fuse a product with ones.
     ("conv deconv", ALL, _FILTER),
-    ("conv deconv", "onnx", when.number_as_bias),
+    ("conv deconv", "onnx converter", when.number_as_bias),
     ("conv", "tract", when.skipping | when.multiplying | when.idle),
-    ("conv", "onnx", when.automatic & when.dilated),
+    ("conv", "converter", when.automatic & when.dilated),
     ("deconv", ALL, when.biased & when.uncovered),
     ("deconv", "tract", when.always),
-    ("deconv", "onnx", when.automatic & (when.sized | when.spaced)),
+    ("deconv", "converter", when.automatic & (when.sized | when.spaced)),
     # Pools and boxes. tract makes filters of windows.
     ("max_pool avg_pool box", "tract", when.no_channels),
     ("max_pool avg_pool", ALL, _POOL),
-    ("max_pool avg_pool", "onnx", when.wide),
-    ("max_pool", "tract onnx", when.reading & when.other_than(border="ignore")),
-    ("max_pool", "onnx", when.automatic & when.dilated),
+    ("max_pool avg_pool", "onnx converter", when.wide),
+    (
+        "max_pool",
+        "tract onnx converter",
+        when.reading & when.other_than(border="ignore"),
+    ),
+    ("max_pool", "onnx converter", when.automatic & when.dilated),
     ("avg_pool", ALL, when.dilated),
     ("box", ALL, _CROPPED | _EMPTY | when.dilated | when.along_four_axes),
     ("box", "tract", when.across | when.no_space),
-    ("box", "onnx", when.always),
+    ("box", "onnx converter", when.always),
     ("debox", "khronos", _CROPPED | when.across | when.no_space),
     ("debox", "khronos", when.other_than(normalize=False)),
-    ("debox", "tract onnx", when.always),
+    ("debox", "tract onnx converter", when.always),
     # Loops. What a step makes of what is collected as well is made after the loop, with the
     # parts in the order of that; so is what is the same at each step, which fails.
     (SCAN, "tract", when.collecting_several_ways | when.making_constants),
@@ -226,7 +239,7 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("multilinear_upsample", "tract", when.always),
     (
         "multilinear_upsample",
-        "onnx",
+        "onnx converter",
         _UNALIGNED & when.with_border("constant", "reflect"),
     ),
 )

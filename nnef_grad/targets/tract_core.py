@@ -19,6 +19,7 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.frontends.tract.library import tract_library
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.loops import REGISTRY
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import SHAPES
@@ -29,8 +30,6 @@ from nnef_grad.targets.registry import Relations, lowering
 from nnef_grad.targets.shape import fill
 
 Function = TypeVar("Function", bound=Decompose)
-
-REGISTRY = "tract_core"
 
 
 # ---- What the operations are ----
@@ -94,32 +93,45 @@ _OPSET = OpSet(
 
 
 # What takes the place of an operation, given the others of its graph; None if it stays.
-OWN: dict[str, Callable[[Operation, Relations], Decompose | None]] = {}
+Find = Callable[[Operation, Relations], "Decompose | None"]
+# By the name of a runtime that has the registry, and the name of the operation.
+OWN: dict[str, dict[str, Find]] = {"tract": {}, "onnx": {}}
 
 
 def own(
     *names: str, applies: Callable[[Operation], bool] = always
 ) -> Callable[[Function], Function]:
-    """Enters what takes the place of the named operations, for the settings to which it
-    applies.
+    """Enters what takes the place of the named operations in tract, for the settings to
+    which it applies.
     """
 
     def enter(function: Function) -> Function:
         def find(op: Operation, near: Relations) -> Decompose | None:
             return function if applies(op) else None
 
-        OWN.update(dict.fromkeys(names, find))
+        OWN["tract"].update(dict.fromkeys(names, find))
         return function
 
     return enter
 
 
-def put_own(graph: Graph) -> Graph:
+def found_by(*runtimes: str, name: str) -> Callable[[Find], Find]:
+    """Enters, for some runtimes, what finds out what takes the place of an operation."""
+
+    def enter(find: Find) -> Find:
+        for runtime in runtimes:
+            OWN[runtime][name] = find
+        return find
+
+    return enter
+
+
+def put_own(runtime: str, graph: Graph) -> Graph:
     """The graph with operations of the registry in place of others."""
-    near = Relations(graph)
+    near, found = Relations(graph), OWN[runtime]
 
     def find(op: Operation) -> Decompose | None:
-        return OWN[op.name](op, near) if op.name in OWN else None
+        return found[op.name](op, near) if op.name in found else None
 
     return inline(graph, find, _OPSET)
 
@@ -146,6 +158,7 @@ def own_gather(emit: Emitter, op: Operation) -> Sequence[Operand]:
 # ---- Rows that are added ----
 
 
+@found_by("tract", "onnx", name="matmul")
 def _scattered(op: Operation, near: Relations) -> Decompose | None:
     """Adds rows where a product with a matrix of zeros and ones would; see `one_hot`.
     None for another product.
@@ -160,9 +173,6 @@ def _scattered(op: Operation, near: Relations) -> Decompose | None:
     if not is_instance(near, matrix, partial(one_hot, extent=extent), column):
         return None
     return partial(_added_rows, column, _is_in_range(column, extent, near))
-
-
-OWN["matmul"] = _scattered
 
 
 def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:

@@ -105,18 +105,32 @@ def is_right_for(
     numbers: list[dict[str, int]], graph: Graph, oracle: Callable[..., dict[str, Any]]
 ) -> None:
     """Whether one backward graph has the gradients of torch, in the interpreter, in tract,
-    and after it was written and read again.
+    in ONNX Runtime, and after it was written and read again.
     """
     backward, data = nnef_grad.differentiate(graph).graph, data_of(graph)
     again = nnef_grad.loads(nnef_grad.dumps(backward), unroll=0)
-    run = find_runtime("tract").compile(backward, data)
     for given in numbers:
         fed = drawn(backward, given)
         wanted = oracle(fed, data)
         agree(nnef_grad.evaluate(backward, fed, data), wanted, 1e-10)
         agree(nnef_grad.evaluate(again, fed, data), wanted, 1e-10)
-        arrays = [fed[name].astype(np.float32) for name in backward.input_names]
-        agree(dict(zip(backward.output_names, run(arrays), strict=True)), wanted, 1e-5)
+    agree_in_runtimes(numbers, backward, data, oracle)
+
+
+def agree_in_runtimes(
+    numbers: list[dict[str, int]],
+    backward: Graph,
+    data: Mapping[str, Any],
+    oracle: Callable[..., dict[str, Any]],
+) -> None:
+    """Compares the runtimes that have symbols with an oracle."""
+    for runtime in ("tract", "onnxruntime"):
+        run = find_runtime(runtime).compile(backward, data)
+        for given in numbers:
+            fed = drawn(backward, given)
+            arrays = [fed[name].astype(np.float32) for name in backward.input_names]
+            named = zip(backward.output_names, run(arrays), strict=True)
+            agree(dict(named), oracle(fed, data), 1e-5)
 
 
 @every_cell
@@ -145,12 +159,8 @@ def test_copies_that_are_collected(axis: int) -> None:
         nnef_grad.loads(whole[:start] + summed + whole[end:])
     ).graph
     data = data_of(backward)
-    run = find_runtime("tract").compile(backward, data)
-    for numbers in ({"B": 1, "T": 2}, {"B": 3, "T": 5}):
-        fed = drawn(backward, numbers)
-        found = run([fed[name].astype(np.float32) for name in backward.input_names])
-        wanted = nnef_grad.evaluate(backward, fed, data)
-        agree(dict(zip(backward.output_names, found, strict=True)), wanted, 1e-5)
+    numbers = [{"B": 1, "T": 2}, {"B": 3, "T": 5}]
+    agree_in_runtimes(numbers, backward, data, partial(nnef_grad.evaluate, backward))
 
 
 @pytest.mark.parametrize("target", ["nnef", "portable"])

@@ -5,6 +5,7 @@ in the runtimes that have symbols.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch.export import Dim
 import nnef_grad
 from nnef_grad import interop
 from nnef_grad.runtimes import find_runtime
+from nnef_grad.targets.tensors import DTYPES
 
 SIZES = (3, 5), (2, 6), (5, 3)
 B, S = Dim("B", max=64), Dim("S", max=6)
@@ -74,19 +76,25 @@ def test_one_document_in_the_interpreter(network: Any, size: tuple[int, int]) ->
     _compare(network, size, _by_interpreter, 1e-10)
 
 
+@pytest.mark.parametrize("runtime", ["tract", "onnxruntime"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_one_document_in_tract(network: Any, size: tuple[int, int]) -> None:
-    pytest.importorskip("tract")
-    _compare(network, size, _by_tract, 2e-5)
+def test_one_document_in_a_runtime(
+    network: Any, size: tuple[int, int], runtime: str
+) -> None:
+    pytest.importorskip(runtime)
+    _compare(network, size, partial(_by_runtime, runtime), 2e-5)
 
 
 def _by_interpreter(graph: Any, feeds: Any, data: Any) -> Mapping[str, Any]:
     return nnef_grad.evaluate(graph, feeds, data)
 
 
-def _by_tract(graph: Any, feeds: Any, data: Any) -> Mapping[str, Any]:
-    run = find_runtime("tract").compile(graph, data)
-    arrays = [np.asarray(feeds[name], np.float32) for name in graph.input_names]
+def _by_runtime(runtime: str, graph: Any, feeds: Any, data: Any) -> Mapping[str, Any]:
+    run = find_runtime(runtime).compile(graph, data)
+    arrays = [
+        np.asarray(feeds[name], DTYPES[tensor.dtype])
+        for name, tensor in zip(graph.input_names, graph.inputs, strict=True)
+    ]
     return dict(zip(graph.output_names, run(arrays), strict=True))
 
 

@@ -118,13 +118,13 @@ def test_onnx_runtime_is_asked_without_optimisations_too() -> None:
 
 
 def test_what_the_converter_drops_is_lost() -> None:
-    needs("onnx")
+    needs("converter")
     text = document(
         "x = external(shape = [2]);\ny = neg(x);\nz = variable(shape = [1], label = 'z');",
         outputs="y, z",
     )
     data = {"x": np.ones(2)}, {"z": np.ones(1)}
-    (outcome,) = run("onnx", [Case(text, *data)])
+    (outcome,) = run("converter", [Case(text, *data)])
     verdict = compare(outcome, {"y": -np.ones(2), "z": np.ones(1)})
     assert verdict == Verdict("lost outputs", "z")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support.checks import document
+from support.checks import document, lacking
 from support.operation_models import Model, models
 from support.rereading import reread
 
@@ -19,7 +19,6 @@ from nnef_grad.cli import main
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.model import declared_variables
 from nnef_grad.targets import TARGETS
-from nnef_grad.targets.runtimes import RUNTIMES
 
 LOWERED = [target for target in TARGETS if target != "nnef"]
 # The distribution function of the normal distribution is approximated.
@@ -55,11 +54,7 @@ def test_every_operation_computes_the_same(model: Model, target: str) -> None:
             np.testing.assert_allclose(
                 found[name].astype(float), wanted.astype(float), tolerance, tolerance
             )
-        for runtime in TARGETS[target]:
-            lacking = [
-                op for op in lowered.graph.operations if RUNTIMES[runtime].lacks(op)
-            ]
-            assert lacking == []
+        assert lacking(lowered.graph, target) == []
 
 
 def test_the_interface_stays() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import nnef
 import numpy as np
 import pytest
-from support.checks import document
+from support.checks import document, lacking
 from support.operation_models import Model, document_of, sections
 from support.parts import PARTS, part_of
 from support.rereading import reread
@@ -26,7 +26,7 @@ from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.language.library import standard
 from nnef_grad.targets import TARGETS
 from nnef_grad.targets.registry import SUFFIX, written
-from nnef_grad.targets.runtimes import ALL, CONVERTER, LACKING, RUNTIMES
+from nnef_grad.targets.runtimes import ALL, CONVERTER, LACKING
 
 FILE = Path(__file__).parent / "settings.txt"
 LOWERED = [target for target in TARGETS if target != "nnef"]
@@ -68,12 +68,6 @@ def assert_same(found: Arrays, expected: Arrays, tolerance: float) -> None:
         np.testing.assert_allclose(
             found[name].astype(float), wanted.astype(float), tolerance, tolerance
         )
-
-
-def lacking(graph: Graph, target: str) -> list[str]:
-    """The operations that a runtime of the target must not get."""
-    runtimes = [RUNTIMES[name] for name in TARGETS[target]]
-    return [op.name for op in graph.operations if any(r.lacks(op) for r in runtimes)]
 
 
 @pytest.mark.one_in(3)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.checks import document
+from support.checks import document, lacking
 from support.networks import network, small_network
 from support.operation_models import Model
 from support.rereading import reread
@@ -23,7 +23,6 @@ import nnef_grad
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.ops.windows import up_scaled
 from nnef_grad.targets import TARGETS
-from nnef_grad.targets.runtimes import RUNTIMES
 
 LOWERED = [target for target in TARGETS if target != "nnef"]
 UNBORDERED = ["constant", "constant", "constant"]
@@ -288,12 +287,7 @@ def check_lowered(
                 tolerance * scale,
                 err_msg=f"{name} for {target}",
             )
-        lacking = [
-            op.name
-            for op in lowered.graph.operations
-            if any(RUNTIMES[name].lacks(op) for name in TARGETS[target])
-        ]
-        assert lacking == []
+        assert lacking(lowered.graph, target) == []
 
 
 def in_targets(

@@ -4,8 +4,9 @@
     session      the Khronos C++ runtime, `nnef.Session`, no operation lowered
     interpreter  the Khronos PyTorch interpreter, `nnef_tools`' NNEFModule
     tract        tract's own reader of NNEF
-    onnx         `nnef_tools`' conversion to ONNX, run by ONNX Runtime, with its own
-                 options and without optimisations
+    onnx         ONNX Runtime, by `to_onnx`: with its own options, and without
+                 optimisations
+    converter    the same, by the converter of `nnef_tools`
 
 Each runs in processes of its own, since they crash and hang: nothing here imports any of
 them but its own module, which is what runs in the other process.

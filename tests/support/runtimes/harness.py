@@ -37,7 +37,8 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
     "session": ("nnef",),
     "interpreter": ("nnef", "nnef_tools", "torch"),
     "tract": ("nnef", "tract"),
-    "onnx": ("nnef", "nnef_tools", "onnx", "onnxruntime"),
+    "onnx": ("nnef", "onnx", "onnxruntime"),
+    "converter": ("nnef", "nnef_tools", "onnx", "onnxruntime"),
 }
 SECONDS = 60.0
 # Importing torch takes long on a machine that is busy.
