@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.errors import UnsupportedError, UsageError
-from nnef_grad.graph.extents import Dimension, Extent, has_symbols, symbol
+from nnef_grad.graph.extents import Dimension, Extent, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, Loop
 from nnef_grad.graph.names import NameSupply
@@ -139,7 +139,7 @@ class Nodes:
     def _constant(self, operation: Operation) -> None:
         """Keeps a constant, of which one element may stand for all."""
         (tensor,) = operation.outputs
-        value = np.array(operation.attributes["value"], TYPES[tensor.dtype])
+        value: Array = np.array(operation.attributes["value"], TYPES[tensor.dtype])
         if value.size != 1 or set(tensor.shape) <= {1}:
             self._keep(self._names[tensor], value.reshape(tensor.shape))
         else:
@@ -182,10 +182,9 @@ class Nodes:
     def _places(graph: Graph) -> dict[str, tuple[str, int]]:
         """For each symbol an input, by name, and the axis whose extent it is."""
         found = {
-            x.symbols[0]: (graph.names[tensor], axis)
+            str(extent): (graph.names[tensor], axis)
             for tensor in graph.inputs
-            for axis, x in enumerate(tensor.shape)
-            if isinstance(x, Extent) and x == symbol(x.symbols[0])
+            for axis, extent in enumerate(tensor.shape)
         }
         missing = [name for name in symbols(graph) if name not in found]
         if missing:
@@ -214,8 +213,9 @@ class Nodes:
             (root._known[whole],) = pieces
         return root._known[whole]
 
-    def _extent(self, extent: Extent) -> str:
+    def _extent(self, extent: Dimension) -> str:
         """A list of one extent: a sum of products of symbols."""
+        assert isinstance(extent, Extent)
         if extent not in self._known:
             terms = [
                 self._chain(

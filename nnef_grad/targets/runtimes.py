@@ -149,7 +149,7 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("select", "nnef-2", when.unequal_ranks),
     ("select", "tract converter", when.literal_integers),
     ("select", "tract", when.literal_condition),
-    ("select", "converter", when.of_type("logical")),
+    ("select", "onnx converter", when.of_type("logical")),
     ("elu", "tract converter", when.other_than(alpha=1.0)),
     ("selu", "tract", when.always),
     ("selu", "khronos converter", _SELU),

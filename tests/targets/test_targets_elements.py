@@ -234,7 +234,7 @@ TEXTS = {
         """,
     ),
     "a constant that is joined": (
-        "onnx",
+        "tract-standard",
         "x = external(shape = [2, 3]);\nc = constant(shape = [1, 3], value = [0.5]);\ny = concat([x, c], axis = 0);",
         """
         c_single = unsqueeze(0.5, axes = [0, 1]);
@@ -278,7 +278,7 @@ TEXTS = {
         """,
     ),
     "softmax": (
-        "onnx",
+        "portable",
         "x = external(shape = [2, 3, 4]);\ny = softmax(x);",
         """
         y_peak = max_reduce(x, axes = [1]);

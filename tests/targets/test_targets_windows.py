@@ -702,8 +702,6 @@ def test_zeros_around_a_tensor_are_joined_to_it_before_a_pool() -> None:
     assert (
         written(text, "onnx")
         == """\
-p_zeros_single = unsqueeze(0.0, axes = [0, 1, 2, 3]);
-p_zeros = tile(p_zeros_single, repeats = [2, 4, 1, 8]);
 p = concat([x, p_zeros], axis = 2);
 y = max_pool(p, size = [1, 1, 3, 3], border = 'ignore');"""
     )

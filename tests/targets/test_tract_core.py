@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.checks import document
+from support.checks import document, lacking
 from support.rereading import reread
 from support.runtimes import Stored, compare, needs, run
 from support.runtimes.cases import Case
@@ -222,7 +222,8 @@ def test_what_is_lowered_for_tract_is_lowered_for_others(
 ) -> None:
     graph, lowered = backward(TEXTS[name])
     other = lower(lowered.graph, target)
-    assert not other.graph.fragments
+    assert target == "onnx" or not other.graph.fragments
+    assert not lacking(other.graph, target)
     values = random_values(graph, seed=7)
     expected = nnef_grad.evaluate(graph, values.inputs, values.variables)
     variables = {**values.variables, **lowered.data, **other.data}
