@@ -20,11 +20,17 @@ from nnef_grad.autodiff.backward import Wrt
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables
-from nnef_grad.opening import is_onnx, open_model
+from nnef_grad.opening import open_model
 from nnef_grad.progress import Progress
 from nnef_grad.storage.data import SinglePrecision, arrays_of
 from nnef_grad.storage.files import refuse_existing, writing
-from nnef_grad.storage.output import ModelFormat, format_of, refuse_loss, refuse_output
+from nnef_grad.storage.output import (
+    ModelFormat,
+    format_of,
+    is_onnx,
+    refuse_loss,
+    refuse_output,
+)
 
 WRONG_GRADIENT = 1
 

@@ -14,12 +14,13 @@ from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.symbols import with_numbers
 from nnef_grad.model import from_container, from_source
 from nnef_grad.storage.containers import open_container
+from nnef_grad.storage.output import is_onnx
 
 if TYPE_CHECKING:
     from nnef_grad.interop import TorchModel
 
-# The ending of what torch.export.save writes, and that of ONNX files.
-PROGRAM, ONNX = ".pt2", ".onnx"
+# The ending of what torch.export.save writes.
+PROGRAM = ".pt2"
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,6 @@ def _program(
             raise UsageError(message)
     graph = with_numbers(model.graph, found)
     return Opened(graph, rules, model.data, replace(model, graph=graph))
-
-
-def is_onnx(path: str) -> bool:
-    """Whether a path is that of an ONNX file."""
-    return path.lower().endswith(ONNX)
 
 
 def _onnx(

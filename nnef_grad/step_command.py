@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
 
 import nnef_grad
 from nnef_grad import console
@@ -13,8 +12,8 @@ from nnef_grad.command import known_arrays, print_messages, refuse, render, spli
 from nnef_grad.errors import Problem, UsageError
 from nnef_grad.opening import open_model
 from nnef_grad.progress import Progress
-from nnef_grad.storage.output import ModelFormat, format_of
-from nnef_grad.training.forms import Step, save_step
+from nnef_grad.storage.output import ModelFormat, format_of, is_onnx
+from nnef_grad.training.forms import Form, Step, save_step
 
 _OF_OUTPUT = re.compile(r"(?P<output>[A-Za-z_]\w*)=(?P<loss>[^=].*)", re.DOTALL)
 
@@ -38,7 +37,7 @@ def make_step(
     batch_statistics: bool,
     statistics_momentum: float,
     quantize: bool,
-    state: Literal["variables", "inputs"] | None,
+    state: Form | None,
     target: str,
     force: bool,
     input_shape: tuple[str, ...],
@@ -67,6 +66,7 @@ def make_step(
             dialect=dialect,
         )
     graph = opened.graph
+    target, state = _for_output(out, target, state)
     data = {} if _is_text(out) else known_arrays(graph, opened.stored)
     with progress.stage("differentiating"):
         step = nnef_grad.training_step(
@@ -105,8 +105,18 @@ def _write(step: Step, path: str, force: bool) -> None:
     console.print_result(nnef_grad.dumps(step.graph))
 
 
+def _for_output(path: str, target: str, state: Form | None) -> tuple[str, Form | None]:
+    """The target and the form of the state: those of an ONNX file follow from it."""
+    if not is_onnx(path):
+        return target, state
+    if target not in ("nnef", "onnx"):
+        raise UsageError(f"'{path}' is for ONNX Runtime, and not for '{target}'")
+    return "onnx", state or "inputs"
+
+
 def _is_text(path: str) -> bool:
-    return path == console.PIPE or format_of(path) is ModelFormat.TEXT
+    is_file = path == console.PIPE or is_onnx(path)
+    return path == console.PIPE if is_file else format_of(path) is ModelFormat.TEXT
 
 
 def _losses(losses: Sequence[str], output: str | None) -> str | dict[str, str]:

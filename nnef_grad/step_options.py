@@ -138,7 +138,7 @@ STEP_OPTIONS: Groups = {
             "-o --out",
             "nnef-grad-step model/ -o step.tgz --loss huber",
             "Where to write the step: a folder x/ or x; an archive x.tgz or x.tar; a file "
-            "x.nnef, without data. '-' (the default) is stdout.",
+            "x.nnef, without data; an ONNX file x.onnx. '-' (the default) is stdout.",
             metavar="OUT",
             default="-",
             type=PATH,

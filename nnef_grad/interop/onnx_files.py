@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.frontends.onnx.model import require_onnx
 from nnef_grad.graph.ir import Graph
@@ -36,4 +38,8 @@ def to_onnx(
     require_onnx()
     from nnef_grad.interop import onnx_writing
 
-    onnx_writing.write(graph, path, data or {}, overwrite=overwrite)
+    found: dict[str, Any] = {}
+    if isinstance(graph, Backward):
+        found = {"gradients": graph.gradients, "seeds": graph.seeds}
+        graph = graph.graph
+    onnx_writing.write(graph, path, data or {}, overwrite=overwrite, **found)

@@ -91,6 +91,11 @@ def _aligned(nodes: Nodes, op: Operation, values: Sequence[Operand]) -> list[str
     return [nodes.operand(value, dtype, rank) for value in values]
 
 
+@writer("clamp")
+def _clip(nodes: Nodes, op: Operation) -> None:
+    nodes.node("Clip", [nodes.operand(x, "scalar") for x in op.operands])
+
+
 @writer("sqr")
 def _square(nodes: Nodes, op: Operation) -> None:
     nodes.node("Mul", [_first(nodes, op)] * 2)
@@ -173,7 +178,18 @@ def _matmul(nodes: Nodes, op: Operation) -> None:
     if any(turned):
         nodes.node("Gemm", operands, transA=int(turned[0]), transB=int(turned[1]))
     else:
-        nodes.node("MatMul", operands)
+        nodes.node("MatMul", [operands[0], _one_matrix(nodes, op, operands[1])])
+
+
+def _one_matrix(nodes: Nodes, op: Operation, name: str) -> str:
+    """The second operand without batches, where it is a single matrix: ONNX Runtime
+    multiplies the rows of all batches by it at once.
+    """
+    batch = op.inputs[1].shape[:-2]
+    if not batch or set(batch) != {1}:
+        return name
+    axes = nodes.extents([*range(len(batch))], "axes")
+    return nodes.node("Squeeze", [name, axes], f"{name}_matrix")
 
 
 @writer("linear")

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
-from nnef_grad.autodiff.backward import Backward
 from nnef_grad.errors import UnsupportedError, UsageError
 from nnef_grad.graph.extents import Dimension, Extent, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
@@ -29,19 +28,35 @@ from nnef_grad.targets import lower
 
 
 def write(
-    graph: Graph | Backward, path: PathLike, data: Data, *, overwrite: bool
+    graph: Graph,
+    path: PathLike,
+    data: Data,
+    *,
+    overwrite: bool,
+    defaults: Data | None = None,
+    **metadata: Mapping[str, str],
 ) -> None:
-    """Writes a graph, lowered for ONNX Runtime; see `onnx_files.to_onnx`."""
+    """Writes a graph, lowered for ONNX Runtime; see `onnx_files.to_onnx`.
+
+    Args:
+        graph: the graph.
+        path: the file.
+        data: the data of its variables, by label.
+        overwrite: whether an existing file is replaced.
+        defaults: the values of inputs that need not be fed, by name.
+        metadata: what tensors are to each other, by their names.
+    """
     place = Path(path)
     with writing(path):
         refuse_existing(place, overwrite=overwrite)
-    whole = graph.graph if isinstance(graph, Backward) else graph
-    lowered = lower(whole, "onnx")
+    lowered = lower(graph, "onnx")
     arrays = {label.lower(): array for label, array in data.items()} | lowered.data
     _refuse_missing(lowered.graph, arrays)
     nodes = Nodes(lowered.graph, arrays)
+    for name, value in (defaults or {}).items():
+        nodes.put(lowered.graph.tensors[name], value, f"the input '{name}'")
     store(
-        _model_of(lowered.graph, nodes, _metadata(graph)),
+        _model_of(lowered.graph, nodes, metadata),
         nodes.arrays,
         place,
         overwrite,
@@ -56,15 +71,9 @@ def _refuse_missing(graph: Graph, data: Data) -> None:
         raise UsageError(message)
 
 
-def _metadata(graph: Graph | Backward) -> dict[str, str]:
-    """The gradient of each tensor, and the seed of each output, by name, as JSON."""
-    if not isinstance(graph, Backward):
-        return {}
-    found = {"gradients": graph.gradients, "seeds": graph.seeds}
-    return {f"nnef_grad.{name}": json.dumps(dict(x)) for name, x in found.items()}
-
-
-def _model_of(graph: Graph, nodes: Nodes, metadata: Mapping[str, str]) -> Any:
+def _model_of(
+    graph: Graph, nodes: Nodes, metadata: Mapping[str, Mapping[str, str]]
+) -> Any:
     body = helper.make_graph(
         nodes.made,
         graph.name,
@@ -80,7 +89,8 @@ def _model_of(graph: Graph, nodes: Nodes, metadata: Mapping[str, str]) -> Any:
         opset_imports=versions,
         ir_version=helper.find_min_ir_version_for(versions),
     )
-    helper.set_model_props(model, dict(metadata))
+    texts = {f"nnef_grad.{name}": json.dumps(dict(x)) for name, x in metadata.items()}
+    helper.set_model_props(model, texts)
     return model
 
 
@@ -129,11 +139,15 @@ class Nodes:
     def _variable(self, operation: Operation) -> None:
         (tensor,) = operation.outputs
         label = str(operation.attributes["label"])
-        value = np.asarray(self._data[label.lower()])
+        self.put(tensor, self._data[label.lower()], f"'{label}'")
+
+    def put(self, tensor: Tensor, value: Any, title: str) -> None:
+        """Gives a variable its value, or an input one for runs that do not feed it."""
+        value = np.asarray(value)
         if value.shape != tensor.shape:
             given, own = list(value.shape), list(tensor.shape)
-            message = f"the data of '{label}' have the shape {given}"
-            raise UsageError(f"{message}, but the variable has {own}")
+            message = f"the data of {title} have the shape {given}"
+            raise UsageError(f"{message}, and not {own}")
         self.arrays[self._names[tensor]] = value.astype(TYPES[tensor.dtype], copy=False)
 
     def _constant(self, operation: Operation) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import erf
+
 import numpy as np
 import numpy.typing as npt
 
@@ -40,6 +42,7 @@ def _gather(input: Array, indices: Array, axis: int, datum_type: str) -> Array:
 
 enter_all(
     {
+        "tract_core_erf": np.vectorize(erf, otypes=[np.float64]),
         "tract_core_cast": _cast,
         "tract_core_broadcast": _broadcast,
         "tract_core_gather": _gather,

@@ -33,6 +33,11 @@ _TEXTS = ((GRAPH,), (QUANTIZATION,), (APPLY, GRAPH))
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 
+def is_onnx(path: PathLike) -> bool:
+    """Whether a path is that of an ONNX file."""
+    return os.fspath(path).lower().endswith(".onnx")
+
+
 def format_of(path: PathLike) -> ModelFormat:
     """The format to write at a path: an archive, by its suffix; a folder, if it exists
     as one, ends with a separator or has no suffix; otherwise a text.

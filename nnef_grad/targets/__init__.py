@@ -38,6 +38,7 @@ from nnef_grad.targets import (  # noqa: F401
     elementwise,
     loops,
     matrix,
+    onnx,
     pool,
     reduce,
     running_sums,
@@ -100,7 +101,8 @@ def lower(graph: Graph, target: str) -> Lowered:
         target: one of TARGETS: "nnef" for the graph as it is; "khronos" for the PyTorch
             interpreter of nnef_tools and for nnef.Session; "tract", with operations of
             its own registry; "tract-standard" for tract without these; "onnx" for ONNX
-            Runtime by the converter of nnef_tools; "portable" for all of them.
+            Runtime, as `interop.to_onnx` writes it; "portable" for standard NNEF that all
+            of them run, ONNX Runtime by the converter of nnef_tools.
 
     Raises:
         UsageError: there is no such target.
@@ -162,7 +164,7 @@ class _Pass(NamedTuple):
 # Before all others, in every round, and when there is nothing else to do.
 _FIRST = (
     _Pass(ALL, {"cast"}, floor_casts),
-    _Pass(ALL, {"gelu"}, share_probabilities),
+    _Pass("khronos tract converter", {"gelu"}, share_probabilities),
 )
 _ALWAYS = (
     _Pass("tract", None, partial(tract_core.put_own, "tract"), REGISTRY),

@@ -126,6 +126,15 @@ def runs_out_of_axes(op: Operation) -> bool:
 
 # The condition of a choice is known.
 literal_condition = Condition(lambda op: isinstance(op.operands[0], bool))
+
+
+@Condition
+def with_number_bounds(op: Operation) -> bool:
+    """Both bounds are numbers, the lower one first."""
+    _, low, high = op.operands
+    return isinstance(low, float) and isinstance(high, float) and low <= high
+
+
 # An operand is an integer, written as a literal.
 literal_integers = Condition(lambda op: int in map(type, op.operands))
 # The first operand is broadcast.

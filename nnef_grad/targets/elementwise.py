@@ -120,13 +120,13 @@ def share_probabilities(graph: Graph) -> Graph:
     near = Relations(graph)
 
     def find(op: Operation) -> Decompose | None:
-        gelu = _divided_gelu(op, near)
+        gelu = divided_gelu(op, near)
         return None if gelu is None else lambda emit, _: _probability(emit, gelu)
 
     return put_bodies(graph, [find(op) for op in graph.operations])
 
 
-def _divided_gelu(op: Operation, near: Relations) -> Operation | None:
+def divided_gelu(op: Operation, near: Relations) -> Operation | None:
     """The gelu of which a choice is the probability, as the derivative has it."""
     if op.name != "select":
         return None

@@ -44,8 +44,10 @@ def _turned(emit: Emitter, x: Tensor, flag: bool) -> Tensor:
 
 @Condition
 def _over_batches(op: Operation) -> bool:
-    """All axes but those of the matrices are summed over."""
-    return list(op.attributes["axes"]) == list(range(op.inputs[0].rank - 2))
+    """All axes but those of the matrices are summed over, or have one element."""
+    axes, batch = op.attributes["axes"], op.inputs[0].shape[:-2]
+    is_summed = all(axis in axes or n == 1 for axis, n in enumerate(batch))
+    return is_summed and max(axes, default=len(batch)) < len(batch)
 
 
 @form("sum_reduce", _over_batches & set_to(normalize=False), source="matmul")

@@ -140,7 +140,9 @@ _POOL = _CROPPED | _EMPTY | when.across | when.no_space | when.automatic & when.
 FACTS: Sequence[tuple[str, str, Condition]] = (
     (_RIGHT_NOWHERE, ALL, when.always),
     # Element by element. softplus is infinite from 89 on in some runtimes.
-    ("clamp softabs", "khronos onnx converter", when.always),
+    ("clamp softabs", "khronos converter", when.always),
+    ("clamp", "onnx", ~when.with_number_bounds),
+    ("softabs", "onnx", when.always),
     ("rsqrt rsqr log2 ne", "onnx converter", when.always),
     ("le ge", "converter", when.always),
     ("softplus", "khronos tract", when.always),

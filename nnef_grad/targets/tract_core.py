@@ -84,6 +84,7 @@ _OPSET = OpSet(
         "tract_core_scatter_nd": _same,
         "tract_core_broadcast": _given,
         "tract_core_gather": _gathered,
+        "tract_core_erf": _same,
         "tract_core_trilu": _same,
     }
 )

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nnef_grad.errors import UsageError
+from nnef_grad.frontends.onnx.model import require_onnx
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first, verify
@@ -21,7 +22,7 @@ from nnef_grad.public import public
 from nnef_grad.runtimes import in_single
 from nnef_grad.storage.containers import APPLY
 from nnef_grad.storage.files import PathLike
-from nnef_grad.storage.output import ModelFormat, format_of
+from nnef_grad.storage.output import ModelFormat, format_of, is_onnx
 from nnef_grad.targets import lower_beside
 from nnef_grad.targets.tensors import DTYPES
 
@@ -108,7 +109,9 @@ def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
     Args:
         step: the step.
         path: a folder, an archive, or a text, as in `nnef_grad.save`; a text has no
-            values. Those of inputs are files after the names of these.
+            values. Those of inputs are files after the names of these. In an ONNX file,
+            x.onnx, they are the values of inputs that need not be fed; its metadata
+            `nnef_grad.state` has the new value of each, by name.
         overwrite: whether to replace what is there.
 
     Raises:
@@ -116,6 +119,9 @@ def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
             or it cannot be written.
     """
     parts = {"": step} if step.apply is None else {"": step, APPLY: step.apply}
+    if is_onnx(path):
+        _save_onnx(step, path, overwrite=overwrite)
+        return
     is_text = format_of(path) is ModelFormat.TEXT
     if is_text and step.apply is None:
         save(step.graph, path, overwrite=overwrite)
@@ -124,6 +130,22 @@ def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
         _refuse_missing(part)
     models = {folder: (p.graph, in_single(p.data)) for folder, p in parts.items()}
     save_several(models, path, overwrite=overwrite)
+
+
+def _save_onnx(step: Step, path: PathLike, *, overwrite: bool) -> None:
+    if step.apply is not None:
+        message = "a step that accumulates gradients is two documents, and no ONNX file"
+        raise UsageError(f"{message}: write a folder or an archive")
+    if not {*step.state} <= {*step.inputs}:
+        raise UsageError("an ONNX file updates no variables: its state is in inputs")
+    _refuse_missing(step)
+    require_onnx()
+    from nnef_grad.interop.onnx_writing import write
+
+    fed = {name: value for name, value in step.data.items() if name in step.inputs}
+    write(
+        step.graph, path, step.data, overwrite=overwrite, defaults=fed, state=step.state
+    )
 
 
 def _refuse_missing(step: Step) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -112,3 +113,56 @@ def test_constants_of_no_axes_and_of_one_value(tmp_path: Path) -> None:
     y, z = onnxruntime.InferenceSession(path).run(None, {"x": x})
     np.testing.assert_array_equal(y, np.full((2, 3), 9.0))
     np.testing.assert_array_equal(z, [[1.0, 2.0, 3.0]] * 2)
+
+
+def test_a_step_is_an_onnx_file(model: Path) -> None:
+    """With the values to begin with, and the new value of each."""
+    words = [str(model), "-o", "step.onnx", "--loss", "mean_squared_error"]
+    words += ["--optimizer", "adam", "--learning-rate", "0.1"]
+    result = CliRunner().invoke(step_main, words)
+    assert result.exit_code == 0, result.stderr
+    session = onnxruntime.InferenceSession("step.onnx")
+    metadata = session.get_modelmeta().custom_metadata_map
+    new_values = json.loads(metadata["nnef_grad.state"])
+    assert {"w", "b"} <= {*new_values}
+    step = nnef_grad.training_step(
+        interop.from_onnx(model).graph,
+        loss="mean_squared_error",
+        optimizer="adam",
+        learning_rate=0.1,
+        data=DATA,
+    )
+    random, state = np.random.default_rng(5), dict[str, np.ndarray]()
+    batches = [
+        {
+            "x": random.standard_normal((4, 3)).astype(np.float32),
+            "target_y": random.standard_normal((4, 2)).astype(np.float32),
+        }
+        for _ in range(4)
+    ]
+    losses = []
+    for batch in batches:
+        names = ["loss", *new_values.values()]
+        loss, *new = session.run(names, {**batch, **state})
+        losses.append(float(loss))
+        state = dict(zip(new_values, new, strict=True))
+    wanted = [*nnef_grad.training.run(step, batches, runtime="numpy")]
+    np.testing.assert_allclose(losses, wanted, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--accumulate", "2"], "is two documents, and no ONNX file"),
+        (["--state", "variables"], "their state is in inputs"),
+        (["--target", "tract"], "is for ONNX Runtime, and not for 'tract'"),
+    ],
+)
+def test_a_step_that_is_no_onnx_file(
+    model: Path, words: list[str], message: str
+) -> None:
+    given = [str(model), "-o", "step.onnx", "--loss", "mean_squared_error", *words]
+    result = CliRunner().invoke(step_main, given)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not Path("step.onnx").exists()

@@ -1,0 +1,115 @@
+"""What is in an ONNX file that is written: named dimensions, loops, data, metadata."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.symbolic_loops import CELLS
+from support.symbolic_loops import document as loop
+from support.symbolic_models import DENSE
+from support.symbolic_models import document as open_document
+
+import nnef_grad
+from nnef_grad import interop
+from nnef_grad.errors import UnsupportedError, UsageError
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+DATA = {
+    "w": np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32),
+    "b": np.random.default_rng(1).standard_normal((1, 4)).astype(np.float32),
+}
+
+
+@pytest.fixture
+def backward() -> nnef_grad.Backward:
+    text = open_document(DENSE + "y = softmax(h, axes = [1]);")
+    return nnef_grad.differentiate(nnef_grad.loads(text))
+
+
+def run(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
+    session = onnxruntime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, feeds), strict=True))
+
+
+def test_symbols_are_named_dimensions(
+    backward: nnef_grad.Backward, tmp_path: Path
+) -> None:
+    interop.to_onnx(backward, tmp_path / "x.onnx", DATA)
+    model = onnx.load(tmp_path / "x.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    shapes = {
+        x.name: [d.dim_param or d.dim_value for d in x.type.tensor_type.shape.dim]
+        for x in (*model.graph.input, *model.graph.output)
+    }
+    assert shapes["x"] == shapes["grad_x"] == ["B", 3]
+    assert shapes["grad_y"] == ["B", 4]
+    assert shapes["grad_w"] == [4, 3]
+
+
+def test_metadata_and_comments(backward: nnef_grad.Backward, tmp_path: Path) -> None:
+    interop.to_onnx(backward, tmp_path / "x.onnx", DATA)
+    model = onnx.load(tmp_path / "x.onnx")
+    found = {x.key: json.loads(x.value) for x in model.metadata_props}
+    assert found["nnef_grad.gradients"] == {
+        name: f"grad_{name}" for name in ("x", "w", "b")
+    }
+    assert found["nnef_grad.seeds"] == {"y": "grad_y"}
+    comments = {node.name: node.doc_string for node in model.graph.node}
+    assert comments["grad_w"].startswith("h_linear = linear(x, w, b)")
+
+
+def test_loops_are_scans(tmp_path: Path) -> None:
+    """Also those inside of others, and both ways: the gradient goes back."""
+    graph = nnef_grad.loads(loop(CELLS["lstm"], "T"))
+    backward = nnef_grad.differentiate(graph)
+    data = {
+        label: np.ones(graph.tensors[name].shape, np.float32)
+        for name, label in graph.labels.items()
+    }
+    interop.to_onnx(backward, tmp_path / "x.onnx", data)
+    model = onnx.load(tmp_path / "x.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count("Scan") == 2
+
+
+def test_data_beside_the_file(
+    backward: nnef_grad.Backward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(3)
+    fed = {
+        "x": random.standard_normal((5, 3)).astype(np.float32),
+        "grad_y": random.standard_normal((5, 4)).astype(np.float32),
+    }
+    interop.to_onnx(backward, tmp_path / "one.onnx", DATA)
+    monkeypatch.setattr("nnef_grad.interop.onnx_storage.MOST_BYTES", 100)
+    interop.to_onnx(backward, tmp_path / "two.onnx", DATA)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"one.onnx", "two.onnx", "two.onnx.data"}
+    found, wanted = run(tmp_path / "two.onnx", fed), run(tmp_path / "one.onnx", fed)
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array)
+    numbers = nnef_grad.evaluate(backward.graph, fed, DATA)
+    for name, array in numbers.items():
+        np.testing.assert_allclose(found[name], array, 1e-5, 1e-5)
+    with pytest.raises(UsageError, match="exists already"):
+        interop.to_onnx(backward, tmp_path / "two.onnx", DATA)
+    again = interop.from_onnx(
+        tmp_path / "two.onnx", input_shapes={"x": [5, 3], "grad_y": [5, 4]}
+    )
+    np.testing.assert_array_equal(again.data["w"], DATA["w"])
+
+
+def test_a_symbol_that_no_input_has_alone(tmp_path: Path) -> None:
+    text = open_document("x = external(shape = [2 * B, 3]); y = softmax(x);")
+    graph = nnef_grad.loads(text)
+    with pytest.raises(UnsupportedError, match="'B' is not the extent of an axis"):
+        interop.to_onnx(graph, tmp_path / "x.onnx")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,92 @@
+"""Forms for which ONNX Runtime has faster kernels, and where they are not taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.checks import document
+
+import nnef_grad
+from nnef_grad.runtimes import find_runtime
+
+pytest.importorskip("onnxruntime")
+
+
+def lowered(text: str) -> str:
+    backward = nnef_grad.differentiate(nnef_grad.loads(text)).graph
+    return nnef_grad.dumps(nnef_grad.lower(backward, "onnx").graph)
+
+
+def in_onnx_runtime(text: str, **fed: object) -> dict[str, np.ndarray]:
+    backward = nnef_grad.differentiate(nnef_grad.loads(text)).graph
+    arrays = [np.asarray(fed[name], np.float32) for name in backward.input_names]
+    run = find_runtime("onnxruntime").compile(backward)
+    return dict(zip(backward.output_names, run(arrays), strict=True))
+
+
+RELU = document("x = external(shape = [2, 6]);\ny = relu(x);")
+
+
+def test_a_gradient_that_is_fed_is_multiplied_by_a_mask() -> None:
+    text = lowered(RELU)
+    assert "mul(grad_x_mask, grad_y)" in text
+    assert "select" not in text
+
+
+GUARDED = document(
+    "x = external(shape = [2, 3]);\nq = rcp(x);\nc = gt(x, 1.0);\n"
+    "y = select(c, q, 0.0);\nz = sqrt(y);",
+    "x",
+    "z",
+)
+
+
+def test_what_is_not_finite_stays_out_of_a_branch_that_is_not_taken() -> None:
+    """The slope of a root at zero is infinite, and no number as a product with a mask."""
+    x = [[0.0, -1.0, 2.0], [4.0, 0.5, 0.0]]
+    found = in_onnx_runtime(GUARDED, x=x, grad_z=np.full((2, 3), 3.0))
+    gradient = found["grad_x"]
+    assert np.isfinite(gradient).all()
+    assert (gradient[np.array(x) <= 1.0] == 0.0).all()
+    for value, slope in zip(np.array(x).ravel(), gradient.ravel(), strict=True):
+        if value > 1.0:
+            np.testing.assert_allclose(slope, -1.5 * value**-1.5, 1e-5)
+
+
+LAYER = document(
+    "x = external(shape = [1, 14, 14, 64]);\nw = external(shape = [1, 1, 64, 96]);\ny = matmul(x, w);",
+    "x, w",
+)
+
+
+def test_the_gradient_of_a_matrix_is_one_product() -> None:
+    """The rows of all batches are the rows of one matrix, also of a batch of one."""
+    text = lowered(LAYER)
+    assert "sum_reduce" not in text
+    random = np.random.default_rng(0)
+    fed = {
+        "x": random.standard_normal((1, 14, 14, 64)),
+        "w": random.standard_normal((1, 1, 64, 96)),
+        "grad_y": random.standard_normal((1, 14, 14, 96)),
+    }
+    wanted = np.einsum("abci,abcj->ij", fed["x"], fed["grad_y"])
+    found = in_onnx_runtime(LAYER, **fed)["grad_w"]
+    assert found.shape == (1, 1, 64, 96)
+    np.testing.assert_allclose(found[0, 0], wanted, 1e-4, 1e-4)
+
+
+def test_rows_of_all_batches_are_multiplied_at_once(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    nnef_grad.interop.to_onnx(nnef_grad.loads(LAYER), tmp_path / "x.onnx")
+    kinds = [node.op_type for node in onnx.load(tmp_path / "x.onnx").graph.node]
+    assert kinds == ["Squeeze", "MatMul"]
+
+
+def test_a_clamp_by_numbers_is_one_operation(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    text = document("x = external(shape = [3]);\ny = clamp(x, 0.0, 6.0);")
+    nnef_grad.interop.to_onnx(nnef_grad.loads(text), tmp_path / "x.onnx")
+    kinds = [node.op_type for node in onnx.load(tmp_path / "x.onnx").graph.node]
+    assert kinds == ["Clip"]
