@@ -269,7 +269,7 @@ def test_a_long_loop_stays_one() -> None:
     assert graph.operations[-1].name == "tract_core_scan"
     unrolled = nnef_grad.loads(text, unroll=1001)
     assert "tract_core_scan" not in nnef_grad.dumps(unrolled)
-    for target, name in (("nnef", "the standard"), ("onnx", "ONNX Runtime")):
+    for target, name in (("nnef", "the standard"), ("khronos", "the Khronos runtimes")):
         with pytest.raises(nnef_grad.UnsupportedError) as caught:
             nnef_grad.lower(graph, target)
         what = "cannot run 'tract_core_scan' of more than 1,000 steps"
