@@ -178,6 +178,7 @@ class _Sweep:
                 return linearized(graph, activity, self.rules, own, self.supply)
             body = partial(_body, bodies)
             graph = inline(graph, body, self.rules.opset, named)
+            self.supply.taken.update(graph.tensors)
 
     # From the last operation to the first
 

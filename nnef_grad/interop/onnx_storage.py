@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, helper
 
+from nnef_grad.frontends.onnx.storage import GRAPH, INITIALIZER, RAW_DATA, tag
 from nnef_grad.storage.files import commit, refuse_existing, unfinished_file, writing
 
 Array = npt.NDArray[Any]
@@ -21,10 +22,6 @@ Array = npt.NDArray[Any]
 # whole pages.
 MOST_BYTES = 2**31 - 1
 PAGE = 4096
-
-# The fields that hold data, as tags of protocol buffers: the graph of a model, an
-# initializer of a graph, the bytes of a tensor.
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 
 
 def store(
@@ -86,10 +83,10 @@ def _write(file: BinaryIO, model: Any, arrays: Mapping[str, Array]) -> None:
     model.ClearField("graph")
     heads = []
     for name, array in arrays.items():
-        head = _header(name, array).SerializeToString() + _tag(_RAW_DATA, array.nbytes)
-        heads.append(_tag(_INITIALIZER, len(head) + array.nbytes) + head)
+        head = _header(name, array).SerializeToString() + tag(RAW_DATA, array.nbytes)
+        heads.append(tag(INITIALIZER, len(head) + array.nbytes) + head)
     size = len(skeleton) + sum(map(len, heads)) + sum(a.nbytes for a in arrays.values())
-    file.write(model.SerializeToString() + _tag(_GRAPH, size) + skeleton)
+    file.write(model.SerializeToString() + tag(GRAPH, size) + skeleton)
     for head, array in zip(heads, arrays.values(), strict=True):
         file.write(head)
         file.write(_bytes_of(array))
@@ -99,17 +96,3 @@ def _bytes_of(array: Array) -> Any:
     """The memory of an array, in the order of bytes of ONNX."""
     little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
     return np.ravel(little).view(np.uint8).data
-
-
-def _tag(field: int, size: int) -> bytes:
-    """The beginning of a field of so many bytes."""
-    return _varint(field << 3 | 2) + _varint(size)
-
-
-def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth says that there are more."""
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])

@@ -516,3 +516,21 @@ def test_the_text_does_not_depend_on_the_hash_of_names() -> None:
         for seed in "1234"
     }
     assert len(texts) == 1
+
+
+def test_names_of_what_an_operation_is_made_of_are_taken() -> None:
+    """The mean in `share_y` and the share of the mean in `y` have two names."""
+    text = document(
+        "x = external(shape = [1, 1, 4, 3]);\n"
+        "y = local_mean_normalization(x, size = [3, 1, 3, 2]);\n"
+        "share_y = local_mean_normalization(x, size = [3, 2, 3, 1]);",
+        outputs="y, share_y",
+    )
+    graph = nnef_grad.loads(text)
+    backward = nnef_grad.differentiate(graph, with_outputs=True)
+    fed = {"x": np.random.default_rng(0).standard_normal((1, 1, 4, 3))}
+    again = nnef_grad.loads(nnef_grad.dumps(backward))
+    seeds = {s: np.ones((1, 1, 4, 3)) for s in backward.seeds.values()}
+    found = nnef_grad.evaluate(again, {**fed, **seeds})
+    for name, array in nnef_grad.evaluate(graph, fed).items():
+        np.testing.assert_allclose(found[name], array)

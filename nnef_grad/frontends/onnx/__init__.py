@@ -1,6 +1,7 @@
 """ONNX files.
 
 model.py       a file to a graph: its inputs, its initializers, its results
+storage.py     files, an array at a time
 reading.py     the nodes of a graph, each by its function
 node.py        the view of a node that these functions get
 evaluation.py  nodes whose operands are all known, computed by onnx

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from functools import partial
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from onnx.helper import tensor_dtype_to_np_dtype
@@ -31,8 +30,16 @@ DOMAINS = ("", "ai.onnx")
 _OF_ROWS = LAYERS | {"batch_normalization"}
 
 
-def read(model: Any, input_shapes: Shapes, name: str) -> Model:
-    """The graph of a model, which may be changed; its name is for messages.
+def read(
+    model: Any, value: Callable[[Any], Array], input_shapes: Shapes, name: str
+) -> Model:
+    """The graph of a model, which may be changed.
+
+    Args:
+        model: the model.
+        value: gives the value of an initializer.
+        input_shapes: shapes of inputs that it leaves open, by name.
+        name: what messages call it.
 
     Raises:
         UsageError: it is empty, or shapes are missing or do not fit.
@@ -43,7 +50,7 @@ def read(model: Any, input_shapes: Shapes, name: str) -> Model:
     if model.functions:
         model = inline_local_functions(model)
     _refuse_operations(model.graph, name)
-    return _ModelGraph(model, input_shapes, name).model()
+    return _ModelGraph(model, value, input_shapes, name).model()
 
 
 # ---- What cannot be read ----
@@ -79,7 +86,14 @@ def _nodes(graph: Any) -> Iterator[Any]:
 class _ModelGraph:
     """A model, and what is made of it."""
 
-    def __init__(self, model: Any, input_shapes: Shapes, name: str) -> None:
+    def __init__(
+        self,
+        model: Any,
+        value: Callable[[Any], Array],
+        input_shapes: Shapes,
+        name: str,
+    ) -> None:
+        self.value = value
         graph = self.graph = model.graph
         (version,) = (o.version for o in model.opset_import if o.domain in DOMAINS)
         infos = () if input_shapes else (*graph.value_info, *graph.output)
@@ -114,7 +128,7 @@ class _ModelGraph:
     def model(self) -> Model:
         """The graph, and its data."""
         graph, reading = self.graph, self.reading
-        found = warnings(graph)
+        found = warnings(graph, self.value)
         known: dict[str, Any] = {n: self._value(i) for n, i in self.stored.items()}
         inputs = [self._input(value) for value in self.inputs]
         known |= {v.name: x for v, x in zip(self.inputs, inputs, strict=True)}
@@ -156,7 +170,7 @@ class _ModelGraph:
 
     def _numbers(self) -> dict[str, Array]:
         """The constants without axes, by name."""
-        found = {n: to_array(i) for n, i in self.stored.items() if not i.dims}
+        found = {n: self.value(i) for n, i in self.stored.items() if not i.dims}
         for node in self.graph.node:
             if node.op_type == "Constant" and node.attribute[0].name == "value":
                 tensor = node.attribute[0].t
@@ -169,8 +183,9 @@ class _ModelGraph:
 
         kind = tensor_dtype_to_np_dtype(initializer.data_type)
         if kind.kind in "iub" or not initializer.dims:
-            return to_array(initializer)
-        return Later(partial(self.reading.stored, initializer))
+            return self.value(initializer)
+        stored = self.reading.stored
+        return Later(lambda: stored(initializer.name, self.value(initializer)))
 
     def _input(self, value: Any) -> Tensor:
         reading, kind = self.reading, value.type.tensor_type

@@ -47,7 +47,8 @@ def from_onnx(path: PathLike, *, input_shapes: Shapes | None = None) -> Model:
     require_onnx()
     from nnef_grad.frontends.onnx import graph
 
-    return graph.read(_load(path), input_shapes or {}, os.fspath(path))
+    model, value = _load(path)
+    return graph.read(model, value, input_shapes or {}, os.fspath(path))
 
 
 def require_onnx() -> None:
@@ -58,13 +59,12 @@ def require_onnx() -> None:
 
 
 def _load(path: PathLike) -> Any:
-    import onnx
+    from nnef_grad.frontends.onnx import storage
 
     name = os.fspath(path)
     with reading(path):
-        Path(path).open("rb").close()
         try:
-            return onnx.load_model(name)
+            return storage.load(Path(path))
         except OSError:
             raise
         except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -29,14 +29,16 @@ class Use(NamedTuple):
     place: int
 
 
-def warnings(graph: Any) -> list[Problem]:
+def warnings(graph: Any, value: Callable[[Any], Array]) -> list[Problem]:
     """What users should know about the initializers of a graph before they train it."""
     scalars = [i for i in graph.initializer if _is_float(i)]
     uses = _uses(graph.node)
     return [
         Problem(message)
         for message in chain(
-            _numbers(scalars), _merged(scalars, uses), _no_parameters(scalars, uses)
+            _numbers(scalars),
+            _merged(scalars, uses, value),
+            _no_parameters(scalars, uses, value),
         )
     ]
 
@@ -64,13 +66,15 @@ def _numbers(scalars: Iterable[Any]) -> Iterator[str]:
             yield f"'{scalar.name}' is a number of the graph, and has no gradient"
 
 
-def _merged(scalars: Iterable[Any], uses: dict[str, list[Use]]) -> Iterator[str]:
+def _merged(
+    scalars: Iterable[Any], uses: dict[str, list[Use]], value: Callable[[Any], Array]
+) -> Iterator[str]:
     """Exporters merge parameters of equal values, such as all biases that are zero."""
     for vector in scalars:
         found = uses[vector.name]
         if len(vector.dims) != 1 or len(found) < 2 or _MEASURED.issuperset(found):
             continue
-        array = onnx.numpy_helper.to_array(vector)
+        array = value(vector)
         if len(set(found)) > 1 or _is_uniform(array):
             kinds = " and ".join(
                 f"'{kind}'" for kind in sorted({u.kind for u in found})
@@ -86,8 +90,12 @@ def _is_uniform(array: Array) -> bool:
     return bool((array == array.flat[0]).all()) if array.size else False
 
 
-def _no_parameters(scalars: Iterable[Any], uses: dict[str, list[Use]]) -> Iterator[str]:
-    names = [i.name for i in scalars if i.dims and _is_no_parameter(i, uses[i.name])]
+def _no_parameters(
+    scalars: Iterable[Any], uses: dict[str, list[Use]], value: Callable[[Any], Array]
+) -> Iterator[str]:
+    names = [
+        i.name for i in scalars if i.dims and _is_no_parameter(uses[i.name], i, value)
+    ]
     if names:
         more = len(names) - _SHOWN
         shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
@@ -98,8 +106,10 @@ def _no_parameters(scalars: Iterable[Any], uses: dict[str, list[Use]]) -> Iterat
         )
 
 
-def _is_no_parameter(initializer: Any, uses: list[Use]) -> bool:
+def _is_no_parameter(
+    uses: list[Use], initializer: Any, value: Callable[[Any], Array]
+) -> bool:
     if uses and _MEASURED.issuperset(uses):
         return True
-    array = onnx.numpy_helper.to_array(initializer)
+    array = value(initializer)
     return array.size > 0 and bool(np.min(array) < _MASKED)

@@ -170,10 +170,9 @@ class NodeReading(Reading):
             return self.library("truncate", [x], {}, hint, span)
         return self.cast(x, dtype, hint, span)
 
-    def stored(self, initializer: Any) -> Tensor:
+    def stored(self, name: str, array: Array) -> Tensor:
         """The variable of an initializer."""
-        array = to_array(initializer)
-        made = self.variable(initializer.name, array.astype(np.float32))
+        made = self.variable(name, array.astype(np.float32, copy=False))
         self.values[made] = array
         return made
 

@@ -1,0 +1,152 @@
+"""ONNX files, an array at a time: protocol buffers in memory would hold all data twice, and
+no message may have more than 2 GB.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+from onnx.helper import tensor_dtype_to_np_dtype
+from onnx.numpy_helper import to_array
+
+Array = npt.NDArray[Any]
+
+# Fields of protocol buffers: the graph of a model, an initializer of a graph, the bytes of
+# a tensor.
+GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
+# Initializers of fewer bytes stay in the message: shapes may depend on them.
+_SMALL = 2**16
+
+
+class Field(NamedTuple):
+    """A field of a message in a file.
+
+    Attributes:
+        number: its number.
+        begin: the place of its tag.
+        content: the place of its content.
+        end: the place after it.
+    """
+
+    number: int
+    begin: int
+    content: int
+    end: int
+
+
+def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
+    """The model in a file, without the data of large initializers, and a function that
+    gives the value of an initializer.
+    """
+    arrays: dict[str, Array] = {}
+    with path.open("rb") as file:
+        parts = [
+            _graph(file, field, arrays)
+            if field.number == GRAPH
+            else _bytes(file, field)
+            for field in _fields(file, 0, os.fstat(file.fileno()).st_size)
+        ]
+    model = onnx.load_model_from_string(b"".join(parts))
+    for initializer in model.graph.initializer:
+        if uses_external_data(initializer):
+            load_external_data_for_tensor(initializer, str(path.parent))
+            arrays[initializer.name] = to_array(initializer)
+            if len(initializer.raw_data) > _SMALL:
+                initializer.ClearField("raw_data")
+
+    def value(initializer: Any) -> Array:
+        found = arrays.get(initializer.name)
+        return np.asarray(to_array(initializer)) if found is None else found
+
+    return model, value
+
+
+def _graph(file: BinaryIO, field: Field, arrays: dict[str, Array]) -> bytes:
+    """The field of a graph, without the data of large initializers."""
+    parts = [
+        _initializer(file, inner, arrays)
+        if inner.number == INITIALIZER and inner.end - inner.content > _SMALL
+        else _bytes(file, inner)
+        for inner in _fields(file, field.content, field.end)
+    ]
+    return tag(GRAPH, sum(map(len, parts))) + b"".join(parts)
+
+
+def _initializer(file: BinaryIO, field: Field, arrays: dict[str, Array]) -> bytes:
+    """The field of an initializer without its data, of which it makes an array."""
+    fields = list(_fields(file, field.content, field.end))
+    raw = next((inner for inner in fields if inner.number == RAW_DATA), None)
+    if raw is None:
+        return _bytes(file, field)
+    head = b"".join(_bytes(file, inner) for inner in fields if inner is not raw)
+    tensor = onnx.TensorProto.FromString(head)
+    kind = tensor_dtype_to_np_dtype(tensor.data_type)
+    if (
+        kind.kind not in "fiub"
+        or kind.itemsize * np.prod(tensor.dims) != raw.end - raw.content
+    ):
+        return _bytes(file, field)
+    array = np.empty(tuple(tensor.dims), kind.newbyteorder("<"))
+    file.seek(raw.content)
+    file.readinto(np.ravel(array).view(np.uint8))  # type: ignore[attr-defined]
+    arrays[tensor.name] = array.astype(kind, copy=False)
+    return tag(INITIALIZER, len(head)) + head
+
+
+def _bytes(file: BinaryIO, field: Field) -> bytes:
+    file.seek(field.begin)
+    return file.read(field.end - field.begin)
+
+
+def _fields(file: BinaryIO, begin: int, end: int) -> Iterator[Field]:
+    """The fields of a message, by their tags and lengths.
+
+    Raises:
+        ValueError: it is no message.
+    """
+    while begin < end:
+        file.seek(begin)
+        number, kind = divmod(_read_varint(file), 8)
+        if kind == 0:
+            _read_varint(file)
+        sizes = {0: 0, 1: 8, 5: 4}
+        size = _read_varint(file) if kind == 2 else sizes.get(kind, end)
+        content = file.tell()
+        if content + size > end:
+            raise ValueError("it is damaged, or no protocol buffer")
+        yield Field(number, begin, content, content + size)
+        begin = content + size
+
+
+def _read_varint(file: BinaryIO) -> int:
+    """Seven bits a byte, the lowest first; the eighth says that there are more."""
+    number = shift = 0
+    while shift < 70:
+        byte = file.read(1)
+        if not byte:
+            break
+        number |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return number
+        shift += 7
+    raise ValueError("it is damaged, or no protocol buffer")
+
+
+def tag(number: int, size: int) -> bytes:
+    """The beginning of a field of so many bytes."""
+    return _varint(number << 3 | 2) + _varint(size)
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
