@@ -105,6 +105,25 @@ def test_data_beside_the_file(
         tmp_path / "two.onnx", input_shapes={"x": [5, 3], "grad_y": [5, 4]}
     )
     np.testing.assert_array_equal(again.data["w"], DATA["w"])
+    (tmp_path / "two.onnx.data").write_bytes(b"short")
+    with pytest.raises(UsageError, match="are cut off"):
+        interop.from_onnx(tmp_path / "two.onnx")
+
+
+def test_data_outside_of_the_folder_are_refused(
+    backward: nnef_grad.Backward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnef_grad.interop.onnx_storage.MOST_BYTES", 100)
+    interop.to_onnx(backward, tmp_path / "x.onnx", DATA)
+    model = onnx.load(tmp_path / "x.onnx", load_external_data=False)
+    for initializer in model.graph.initializer:
+        for entry in initializer.external_data:
+            if entry.key == "location":
+                entry.value = "../x.onnx.data"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "x.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(UsageError, match="outside of its folder"):
+        interop.from_onnx(tmp_path / "sub" / "x.onnx")
 
 
 def test_a_symbol_that_no_input_has_alone(tmp_path: Path) -> None:

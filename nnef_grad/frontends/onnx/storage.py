@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from onnx.helper import tensor_dtype_to_np_dtype
-from onnx.numpy_helper import to_array
+from onnx.numpy_helper import from_array, to_array
 
 Array = npt.NDArray[Any]
 
@@ -56,16 +56,38 @@ def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
     model = onnx.load_model_from_string(b"".join(parts))
     for initializer in model.graph.initializer:
         if uses_external_data(initializer):
-            load_external_data_for_tensor(initializer, str(path.parent))
-            arrays[initializer.name] = to_array(initializer)
-            if len(initializer.raw_data) > _SMALL:
-                initializer.ClearField("raw_data")
+            array = _beside(initializer, path.parent)
+            arrays[initializer.name] = array
+            if array.nbytes <= _SMALL:
+                initializer.CopyFrom(from_array(array, initializer.name))
 
     def value(initializer: Any) -> Array:
         found = arrays.get(initializer.name)
         return np.asarray(to_array(initializer)) if found is None else found
 
     return model, value
+
+
+def _beside(initializer: Any, folder: Path) -> Array:
+    """The data of an initializer that are in another file, of the same folder.
+
+    Raises:
+        ValueError: they are outside of it, or not there.
+    """
+    info = ExternalDataInfo(initializer)
+    # Links are followed: model hubs store files so.
+    place = Path(os.path.normpath(folder / info.location))
+    if Path(os.path.normpath(folder)) not in place.parents:
+        raise ValueError(f"the data of '{initializer.name}' are outside of its folder")
+    kind, shape = (
+        tensor_dtype_to_np_dtype(initializer.data_type),
+        tuple(initializer.dims),
+    )
+    count = int(np.prod(shape))
+    array = np.fromfile(place, kind.newbyteorder("<"), count, offset=info.offset or 0)
+    if array.size != count:
+        raise ValueError(f"the data of '{initializer.name}' are cut off")
+    return array.astype(kind, copy=False).reshape(shape)
 
 
 def _graph(file: BinaryIO, field: Field, arrays: dict[str, Array]) -> bytes:
