@@ -199,6 +199,11 @@ class _ModelGraph:
     def _output(self, name: str, value: Any) -> Tensor:
         """A result under its name: an output is no input, and is returned once."""
         reading = self.reading
+        if isinstance(value, list):
+            message = f"the output '{name}' is a sequence: return its tensors"
+            raise UnsupportedError(
+                f"cannot convert '{reading.name}' to NNEF: {message}"
+            )
         return reading.returned(value, reading.supply.fresh(valid_name(name)))
 
     def _data(self, graph: Graph) -> dict[str, Array]:

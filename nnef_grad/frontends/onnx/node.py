@@ -8,9 +8,11 @@ result, or a list of the values of several.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import numpy as np
+from onnx.defs import SchemaError, get_schema
 from onnx.helper import get_attribute_value
 
 from nnef_grad.errors import UnsupportedError
@@ -26,6 +28,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 T = TypeVar("T")
 
 OPERATIONS: dict[str, Callable[..., Any]] = {}
+
+# The operator set whose attributes are known.
+NEWEST = 21
 
 # Operations with graphs of their own: a function gets what is known outside of them, too.
 WITH_GRAPHS: dict[str, Callable[..., Any]] = {}
@@ -49,6 +54,15 @@ def with_graphs(kind: str) -> Callable[[Function], Function]:
         return function
 
     return enter
+
+
+@cache
+def _known_attributes(kind: str) -> frozenset[str] | None:
+    """The attributes of an operation; None if it is newer itself."""
+    try:
+        return frozenset(get_schema(kind, NEWEST, "").attributes)
+    except SchemaError:
+        return None
 
 
 def described(node: Any) -> str:
@@ -83,6 +97,16 @@ class Node(Step):
         self.version = reading.version
         self.operands = operands
         self.attributes = {a.name: get_attribute_value(a) for a in proto.attribute}
+        self._refuse_new_attributes()
+
+    def _refuse_new_attributes(self) -> None:
+        """Refuses what a later operator set has added: its default would be taken."""
+        if self.version <= NEWEST:
+            return
+        known = _known_attributes(self.kind)
+        for name in self.attributes:
+            message = f"'{name}' is newer than operator set {NEWEST}"
+            self.require(known is None or name in known, message)
 
     def get(self, name: str, default: T) -> T:
         """An attribute, with its default in ONNX."""

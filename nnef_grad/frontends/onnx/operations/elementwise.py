@@ -169,7 +169,12 @@ def clip(node: Node, x: Any, *_: Any) -> Any:
         return x
     if low is None:
         return node("min", x, high)
-    return node("max", x, low) if high is None else node("clamp", x, low, high)
+    if high is None:
+        return node("max", x, low)
+    # In ONNX the upper bound wins where it is the lower one, in NNEF the other one.
+    if is_known(low) and is_known(high) and np.all(np.less_equal(low, high)):
+        return node("clamp", x, low, high)
+    return node("min", node("max", x, low, hint="raised"), high)
 
 
 @onnx_op("Where")

@@ -161,8 +161,7 @@ def lp_normalization(node: Node, x: Any) -> Any:
     p, rank = node.get("p", 2), len(shape_of(x))
     axes = [node.axis(node.get("axis", -1), rank)]
     node.require(p in (1, 2), "p must be 1 or 2")
-    name = "l1_normalization" if p == 1 else "l2_normalization"
-    return node(name, x, axes=axes, bias=0.0, epsilon=0.0)
+    return node.expand(f"l{p}_normalized", x, axes=axes)
 
 
 @onnx_op("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")

@@ -1,0 +1,102 @@
+"""The backend tests of the package onnx: models of a node or a few, with inputs and what they
+compute. Each is right, or refused with a reason.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnef_grad
+from nnef_grad import interop
+from nnef_grad.errors import NnefGradError
+
+onnx = pytest.importorskip("onnx")
+
+# Tests that compare what NNEF or ONNX Runtime has otherwise, and what that is.
+OTHERWISE = {
+    "resize_downsample_scales_linear_align_corners": "extents are rounded before",
+    "resize_downsample_scales_cubic_align_corners": "extents are rounded before",
+    "qk_matmul_bias_3d_mask_causal_expanded": "minus infinity is the smallest number",
+    "qk_matmul_bias_4d_mask_causal_expanded": "minus infinity is the smallest number",
+    "mod_float_edge_cases_fmod_0": "a remainder by an infinite number is no number",
+}
+
+
+def cases() -> Iterator[Any]:
+    """Those whose inputs and outputs are arrays."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = collect_testcases(None)
+    for case in found:
+        values = [x for pair in case.data_sets for side in pair for x in side]
+        if all(isinstance(x, (np.ndarray, np.generic)) for x in values):
+            yield case
+
+
+def verdict(case: Any, path: Path) -> str:
+    """What becomes of a case; where a value must be known, it is an initializer."""
+    found = _verdict(case.model, case.data_sets, path)
+    if "must be known" not in found or len(case.data_sets) != 1:
+        return found
+    ((inputs, outputs),) = case.data_sets
+    model = onnx.ModelProto.FromString(case.model.SerializeToString())
+    names = [value.name for value in model.graph.input]
+    for name, array in [*zip(names, inputs, strict=True)][1:]:
+        tensor = onnx.numpy_helper.from_array(np.asarray(array), name)
+        model.graph.initializer.append(tensor)
+    del model.graph.input[1:]
+    return _verdict(model, [(inputs[:1], outputs)], path)
+
+
+def _verdict(model: Any, data_sets: Any, path: Path) -> str:
+    path.write_bytes(model.SerializeToString())
+    try:
+        return _compared(path, model, data_sets)
+    except NnefGradError as error:
+        return f"refused: {error.problems[0].message}"
+
+
+def _compared(path: Path, model: Any, data_sets: Any) -> str:
+    (first, _), *_ = data_sets
+    shapes = {
+        value.name: [*np.shape(array)]
+        for value, array in zip(model.graph.input, first, strict=True)
+        if not all(d.HasField("dim_value") for d in value.type.tensor_type.shape.dim)
+    }
+    graph, data = interop.from_onnx(path, input_shapes=shapes)
+    for inputs, outputs in data_sets:
+        fed = dict(zip(graph.input_names, map(np.asarray, inputs), strict=True))
+        with np.errstate(all="ignore"):
+            found = nnef_grad.evaluate(graph, fed, data)
+        for name, wanted in zip(graph.output_names, outputs, strict=True):
+            array, tolerance = np.asarray(found[name], float), 1e-4
+            if np.asarray(wanted).dtype == np.float16:
+                tolerance = 2e-3
+            if array.shape != np.shape(wanted):
+                return f"wrong shape: {array.shape}"
+            if not np.allclose(
+                array, np.asarray(wanted, float), tolerance, tolerance, equal_nan=True
+            ):
+                return "wrong"
+    return "right"
+
+
+def test_every_case_is_right_or_refused(tmp_path: Path) -> None:
+    verdicts = {case.name: verdict(case, tmp_path / "x.onnx") for case in cases()}
+    wrong = {
+        name: said
+        for name, said in verdicts.items()
+        if said.startswith("wrong") and not any(known in name for known in OTHERWISE)
+    }
+    assert wrong == {}
+    counts = Counter(said.partition(":")[0] for said in verdicts.values())
+    assert counts["right"] >= 1100, counts
