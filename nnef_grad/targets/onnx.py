@@ -13,7 +13,7 @@ from math import sqrt
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose
 from nnef_grad.graph.ir import Operand, Operation, Tensor
-from nnef_grad.ops.traits import BROADCASTING, FED, MOVING, PRODUCTS, UNARY
+from nnef_grad.ops.traits import BROADCASTING, MOVING, PRODUCTS, UNARY
 from nnef_grad.targets.elementwise import divided_gelu
 from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.tract_core import found_by, tract_core
@@ -42,9 +42,10 @@ def _choice(op: Operation, near: Relations) -> Decompose | None:
     gradient and zero, which takes an eighth of the time.
 
     A product lets through what is infinite or no number, where a choice leaves it out. The
-    choice stays, unless the gradient comes from a product of matrices, a convolution or an
-    input, with nothing after it that has poles or overflows: what is not finite there is
-    so in sums over many elements, and no gradient would be of use.
+    choice stays, unless all of the gradient comes from products of matrices or
+    convolutions, with nothing after them that has poles or overflows: what is not finite
+    there is so in sums over many elements, and no gradient would be of use. Inputs and
+    variables may be masks of infinite numbers.
     """
     gelu = divided_gelu(op, near)
     if gelu is not None:
@@ -71,18 +72,16 @@ _WILD = frozenset(
     }
 )  # fmt: skip
 _CALM = (UNARY | BROADCASTING | MOVING | {"sum_reduce", "mean_reduce"}) - _WILD
-_ENDS = FED | PRODUCTS | {"constant"}
-
 # So many operations are looked at.
 _MOST = 64
 
 
 def _is_tame(gradient: Tensor, near: Relations) -> bool:
-    """Whether a gradient comes from products or inputs by what keeps numbers finite."""
+    """Whether a gradient comes from products by what keeps numbers finite."""
     waiting, seen = [gradient], {gradient}
     while waiting:
         made = near.producers[waiting.pop()]
-        if made.name in _ENDS:
+        if made.name in PRODUCTS:
             continue
         if made.name not in _CALM or len(seen) > _MOST:
             return False

@@ -26,13 +26,33 @@ def in_onnx_runtime(text: str, **fed: object) -> dict[str, np.ndarray]:
     return dict(zip(backward.output_names, run(arrays), strict=True))
 
 
-RELU = document("x = external(shape = [2, 6]);\ny = relu(x);")
+RELU = document(
+    "x = external(shape = [2, 6]);\nw = variable(shape = [6, 4], label = 'w');\n"
+    "h = relu(x);\ny = matmul(h, w);"
+)
 
 
-def test_a_gradient_that_is_fed_is_multiplied_by_a_mask() -> None:
+def test_a_gradient_from_a_product_is_multiplied_by_a_mask() -> None:
     text = lowered(RELU)
-    assert "mul(grad_x_mask, grad_y)" in text
+    assert "mul(grad_x_mask, grad_h)" in text
     assert "select" not in text
+
+
+MASKED = document(
+    "x = external(shape = [2, 3]);\nc = external<logical>(shape = [2, 3]);\n"
+    "m = external(shape = [2, 3]);\nd = select(c, m, 0.0);\ny = add(x, d);",
+    "x, c, m",
+)
+
+
+def test_a_mask_of_infinite_numbers_is_chosen_from() -> None:
+    graph = nnef_grad.loads(MASKED)
+    run = find_runtime("onnxruntime").compile(graph)
+    kept = np.array([[True, False, False], [False, True, False]])
+    (found,) = run(
+        [np.ones((2, 3), np.float32), kept, np.full((2, 3), -np.inf, np.float32)]
+    )
+    assert (found == np.where(kept, -np.inf, 1.0)).all()
 
 
 GUARDED = document(
