@@ -168,8 +168,12 @@ def _taker(wanted: tuple[Any, ...], literals: list[Any]) -> Take:
     literals are added to those of the body.
     """
     keys = tuple([_key(value, literals) for value in wanted])
-    is_flat = len(keys) > 1 and tuple not in map(type, keys)
-    return itemgetter(*keys) if is_flat else partial(_taken, keys)
+    if tuple in map(type, keys) or not keys:
+        return partial(_taken, keys)
+    if len(keys) > 1:
+        return itemgetter(*keys)
+    (key,) = keys
+    return lambda values: (values[key],)
 
 
 def _key(value: Any, literals: list[Any]) -> Any:
@@ -196,6 +200,8 @@ def _hints(
     """The hints for results. The words of a step on the way to a value are added while the
     name is short; None, if one is too long with them.
     """
+    if len(words) == 1 and not words[0][1]:
+        return (naming(words[0][0]),)
     hints = []
     for word, suffix in words:
         name = naming(word)

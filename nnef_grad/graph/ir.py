@@ -133,11 +133,12 @@ class Operation:
     outputs: tuple[Tensor, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        made: Any = self
         if type(self.attributes) is not FrozenDict:
-            object.__setattr__(self, "attributes", FrozenDict(self.attributes))
-        object.__setattr__(self, "name", self.definition.name)
-        object.__setattr__(self, "inputs", tensors(self.operands))
-        object.__setattr__(self, "outputs", tensors(self.results))
+            made.attributes = FrozenDict(self.attributes)
+        made.name = self.definition.name
+        made.inputs = tensors(self.operands)
+        made.outputs = tensors(self.results)
 
     def rewired(
         self,

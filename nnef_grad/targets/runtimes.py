@@ -93,21 +93,32 @@ class CommonSubset:
             for operation, facts in LACKING.items()
         }
         self._had: set[Operation] = set()
+        self._known: set[tuple[str, str | None]] = set()
 
     def lacks(self, operation: Operation) -> bool:
         """Whether a runtime lacks the operation, as it is set."""
         if operation in self._had:
             return False
-        if not all(runtime.knows(operation) for runtime in self.runtimes):
+        if not self._knows(operation):
             return True
         if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
             return True
-        exceptions = self._exceptions.get(operation.name, ())
-        with number_needed_by(operation):
-            if any(holds(operation) for holds in exceptions):
-                return True
+        if exceptions := self._exceptions.get(operation.name):
+            with number_needed_by(operation):
+                if any(holds(operation) for holds in exceptions):
+                    return True
         self._had.add(operation)
         return False
+
+    def _knows(self, operation: Operation) -> bool:
+        """Whether all runtimes know it by its name."""
+        word = operation.name, operation.definition.registry
+        if word in self._known:
+            return True
+        is_known = all(runtime.knows(operation) for runtime in self.runtimes)
+        if is_known:
+            self._known.add(word)
+        return is_known
 
     def lacking(self, operations: Iterable[Operation]) -> list[bool]:
         """For each operation whether a runtime lacks it, as it is set."""
