@@ -38,6 +38,8 @@ class Step(NamedTuple):
         settings: its `settings_key`.
         shapes: for each result its shape, or a tuple of shapes.
         results: the results that it has in the body.
+        hint: the name of the value inside the body that its one result is; empty if there
+            are several, or it is on the way to a value.
         hints: for each result the name of a value inside the body, and words for a step on
             the way to the value.
         span: its place in the source.
@@ -50,6 +52,7 @@ class Step(NamedTuple):
     settings: str
     shapes: tuple[Any, ...]
     results: tuple[Result, ...]
+    hint: str
     hints: tuple[tuple[str, str], ...]
     span: Span | None
 
@@ -96,6 +99,7 @@ def _step(
         settings_key(operation),
         _shapes(operation.results),
         operation.results,
+        words[0][0] if len(words) == 1 and not words[0][2] else "",
         tuple([(name, suffix) for name, _, suffix in words]),
         operation.span,
     )
@@ -142,10 +146,11 @@ def instantiate(
         settings,
         shapes,
         results,
+        word,
         words,
         at,
     ) in body.steps:
-        hints = _hints(naming, words)
+        hints = (naming(word),) if word else _hints(naming, words)
         if hints is None:
             return None
         call = Call(definition, take(values), attributes, dtype)
@@ -200,8 +205,6 @@ def _hints(
     """The hints for results. The words of a step on the way to a value are added while the
     name is short; None, if one is too long with them.
     """
-    if len(words) == 1 and not words[0][1]:
-        return (naming(words[0][0]),)
     hints = []
     for word, suffix in words:
         name = naming(word)
