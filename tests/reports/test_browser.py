@@ -112,6 +112,21 @@ def test_a_click_on_a_derivative_lights_up_its_operation(show: Open) -> None:
     assert item(page, "mask_hidden:").get_attribute("aria-selected") == "true"
 
 
+def test_an_output_that_passes_its_gradient_on_says_so(show: Open) -> None:
+    sum_of_two = """version 1.0;
+graph net( x ) -> ( y )
+{
+    x = external(shape = [2, 3]);
+    b = variable(shape = [2, 3], label = 'b');
+    h = tanh(x);
+    y = add(h, b);
+}
+"""
+    page = show(nnef_grad.loads(sum_of_two))
+    assert item(page, "the gradient as it is").count() == 1
+    assert item(page, "no derivative").count() == 0
+
+
 def test_what_lights_up_is_what_the_graph_says_it_came_from(show: Open) -> None:
     graph = mlp()
     backward = nnef_grad.differentiate(graph).graph

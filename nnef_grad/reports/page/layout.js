@@ -33,6 +33,7 @@ function collectLinks() {
         if (!maker || isData(maker)) continue;
         const flow = flowOf(maker);
         const ends = [unitOf(maker), unitOf(reader)];
+        if (seeds.has(name)) passed.add(ends[0]);
         if (flow !== "gradient") addPath(add, ...ends, flow);
         // Gradients flow against the values: a link has the direction of the values.
         else for (const [from, to] of pairs(wayBetween(ends[1], ends[0]))) addPath(add, from, to, flow);
