@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from links import broken, loaded
+from sessions import with_commands
 from shown import FOLDER, MLP, SHOWN, sum_of, sums_when_taken
 from support.networks import network
 from support.pages import ROOT
@@ -72,6 +73,16 @@ def test_the_reference_has_every_name(package: str, names: list[str]) -> None:
         and not re.search(rf"^::: nnef_grad\.{name}$", pages, re.MULTILINE)
     ]
     assert missing == []
+
+
+def test_the_copy_button_of_a_session_takes_its_commands() -> None:
+    page = (
+        '<div class="language-console highlight"><pre><span></span><code>'
+        '<span class="gp">$ </span>nnef-grad<span class="w"> </span>a.nnef<span>\\</span>\n'
+        "  -o &quot;b.nnef&quot;\n<span>a: 3 operations in</span>\n</code></pre></div>"
+    )
+    copied = 'data-copy="nnef-grad a.nnef\\\n  -o &quot;b.nnef&quot;"'
+    assert copied in with_commands(page)
 
 
 def test_the_check_of_links(tmp_path: Path) -> None:

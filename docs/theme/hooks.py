@@ -20,6 +20,7 @@ from links import broken, loaded
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from pygments.lexers import LEXERS
+from sessions import with_commands
 
 ROOT = Path(__file__).parents[2]
 # Files of the repository that are pages, under another name.
@@ -139,8 +140,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
-    """Formulas become MathML, which browsers draw and screen readers speak."""
-    return FORMULA.sub(mathml, content)
+    """Formulas become MathML, which browsers draw and screen readers speak. The copy
+    button of a console session copies its commands.
+    """
+    return with_commands(FORMULA.sub(mathml, content))
 
 
 def mathml(formula: re.Match[str]) -> str:
