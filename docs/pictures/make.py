@@ -68,7 +68,7 @@ def show_netron(page: Page, graph: nnef_grad.Graph, path: Path) -> None:
     page.route("**/view.js", use_common_brackets)
     page.goto(f"http://{host}:{port}")
     page.click("text=Accept")
-    page.wait_for_selector("text=grad_weight1")
+    page.wait_for_selector("text=grad_weight1 >> visible=true")
     page.mouse.move(0, 0)
 
 
