@@ -68,7 +68,10 @@ def _constructor(cls: Any) -> Any:
     ]
     names: dict[str, Any] = {"_new": object.__new__, "_open": open_class, **defaults}
     exec("\n    ".join(lines), names)
-    return names["__new__"]
+    constructor = names["__new__"]
+    constructor.__qualname__ = f"{cls.__qualname__}.__new__"
+    constructor.__annotations__ = {x.name: x.type for x in given}
+    return constructor
 
 
 def _parameters(given: Sequence[Field[Any]]) -> list[str]:

@@ -21,6 +21,8 @@ from nnef_grad.source import Span
 # What stands for the tensors of a body, and its literals, by number.
 Values = dict[Any, Any]
 Take = Callable[[Values], "tuple[Any, ...]"]
+# Makes the hints for results from what names the values inside the body.
+Hinter = Callable[[Callable[[str], str]], "tuple[str, ...] | None"]
 # The longest name that gets further words.
 LONG_NAME = 60
 # The end of the name of a value inside a body, in the hint for a step on the way to it.
@@ -38,10 +40,7 @@ class Step(NamedTuple):
         settings: its `settings_key`.
         shapes: for each result its shape, or a tuple of shapes.
         results: the results that it has in the body.
-        hint: the name of the value inside the body that its one result is; empty if there
-            are several, or it is on the way to a value.
-        hints: for each result the name of a value inside the body, and words for a step on
-            the way to the value.
+        hints: makes the hints for its results: see `_hinter`.
         span: its place in the source.
     """
 
@@ -52,8 +51,7 @@ class Step(NamedTuple):
     settings: str
     shapes: tuple[Any, ...]
     results: tuple[Result, ...]
-    hint: str
-    hints: tuple[tuple[str, str], ...]
+    hints: Hinter
     span: Span | None
 
 
@@ -99,8 +97,7 @@ def _step(
         settings_key(operation),
         _shapes(operation.results),
         operation.results,
-        words[0][0] if len(words) == 1 and not words[0][2] else "",
-        tuple([(name, suffix) for name, _, suffix in words]),
+        _hinter(tuple([(name, suffix) for name, _, suffix in words])),
         operation.span,
     )
 
@@ -146,11 +143,10 @@ def instantiate(
         settings,
         shapes,
         results,
-        word,
-        words,
+        hinter,
         at,
     ) in body.steps:
-        hints = (naming(word),) if word else _hints(naming, words)
+        hints = hinter(naming)
         if hints is None:
             return None
         call = Call(definition, take(values), attributes, dtype)
@@ -199,8 +195,21 @@ def _filled(emit: Emitter, value: Operand, like: Tensor) -> Tensor:
     return emit("constant", shape=like.shape, value=(value,), dtype=like.dtype)
 
 
+def _hinter(words: tuple[tuple[str, str], ...]) -> Hinter:
+    """What makes the hints for results, from what names the values inside the body.
+
+    Args:
+        words: for each result the name of a value inside the body, and words for a step on
+            the way to the value.
+    """
+    if len(words) > 1 or words[0][1]:
+        return partial(_hints, words)
+    ((word, _),) = words
+    return lambda naming: (naming(word),)
+
+
 def _hints(
-    naming: Callable[[str], str], words: tuple[tuple[str, str], ...]
+    words: tuple[tuple[str, str], ...], naming: Callable[[str], str]
 ) -> tuple[str, ...] | None:
     """The hints for results. The words of a step on the way to a value are added while the
     name is short; None, if one is too long with them.

@@ -114,7 +114,7 @@ def without_detours(
     made_by, places = dict[Tensor, Operation](), dict[Tensor, Tensor]()
     operations = []
     for operation in graph.operations:
-        operation = substitute(operation, places) if places else operation
+        operation = substitute(operation, places)
         is_arranging = operation.name in _ARRANGING and operation.inputs
         if is_arranging and kept.isdisjoint(operation.outputs):
             (x,), (result,) = operation.inputs, operation.outputs
@@ -127,9 +127,7 @@ def without_detours(
                 continue
             operation = joined if joins else operation
         operations.append(operation)
-    found = tuple(
-        [substitute(op, places) for op in operations] if places else operations
-    )
+    found = tuple([substitute(op, places) for op in operations])
     if found == graph.operations:
         return graph
     return without_needless(replace(graph, operations=found), graph)

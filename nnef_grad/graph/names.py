@@ -77,6 +77,8 @@ def step_names(
 
 def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:
     """The operation with some of its tensors replaced."""
+    if not tensors:
+        return operation
     known = tensors.keys()
     if known.isdisjoint(operation.inputs) and known.isdisjoint(operation.outputs):
         return operation
