@@ -10,6 +10,7 @@ from nnef_grad import console
 from nnef_grad.build.rule_results import counted
 from nnef_grad.command import known_arrays, print_messages, refuse, render, split
 from nnef_grad.errors import Problem, UsageError
+from nnef_grad.language.types import SCALAR
 from nnef_grad.opening import open_model
 from nnef_grad.progress import Progress
 from nnef_grad.storage.output import ModelFormat, format_of, is_onnx
@@ -154,10 +155,29 @@ def _penalties(values: Sequence[str]) -> float | dict[str, float]:
 
 
 def _summary(graph: nnef_grad.Graph, step: Step) -> str:
-    """A summary in one line."""
+    """What it is in one line; what is trained, and what is not, in another."""
     steps = [step] if step.apply is None else [step, step.apply]
     count = sum(len(one.graph.operations) for one in steps)
+    labels = dict.fromkeys(
+        label
+        for tensor, label in zip(graph.variables, graph.labels.values(), strict=True)
+        if tensor.dtype == SCALAR.name
+    )
+    others = [label for label in labels if label not in step.trained]
     return (
         f"{graph.name}: {len(graph.operations)} operations in, {count} operations out,"
-        f" {counted(len(step.state), 'tensor')} updated"
+        f" {counted(len(step.state), 'tensor')} updated\n"
+        f"trained: {_listed(step.trained)}; not trained: {_listed(others)}"
     )
+
+
+def _listed(labels: Sequence[str]) -> str:
+    """How many they are, and the first of them."""
+    if not labels:
+        return "none"
+    more = f" and {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
+    return ", ".join(labels[:_SHOWN]) + more
+
+
+# How many labels are shown.
+_SHOWN = 3

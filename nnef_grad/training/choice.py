@@ -16,6 +16,7 @@ from nnef_grad.graph.names import substitute
 from nnef_grad.graph.printer import print_value
 from nnef_grad.language.labels import is_constant
 from nnef_grad.language.types import SCALAR
+from nnef_grad.training.buffers import buffers
 from nnef_grad.training.losses import matrices
 from nnef_grad.training.optimizers import LEARNING_RATE
 from nnef_grad.training.recipes import OPTIMIZER, Recipe, read_recipe, with_settings
@@ -67,6 +68,7 @@ def chosen(
     freeze: str | Sequence[str],
     learning_rate: float | None,
     groups: Groups,
+    data: Mapping[str, Any],
     running: Collection[Tensor] = (),
 ) -> Choice:
     """The variables to train; see `training_step`.
@@ -79,6 +81,7 @@ def chosen(
         freeze: those not to train.
         learning_rate: the learning rate, unless a recipe or group has one of its own.
         groups: further settings.
+        data: the values of variables, by label, as far as they are known.
         running: the variables that are running statistics, which no gradient trains.
 
     Raises:
@@ -94,8 +97,9 @@ def chosen(
     ]
     # A target has made variables of them.
     constants = {name for name in scalars if is_constant(labels[name])}
+    known = buffers(graph, data) if train is None else {}
     if train is None:
-        wanted = [name for name in scalars if name not in constants]
+        wanted = [name for name in scalars if name not in {*constants, *known}]
     else:
         matching = set(_matching(train, labels))
         wanted = [name for name in scalars if name in matching]
@@ -103,6 +107,7 @@ def chosen(
     names = [name for name in wanted if name in reached and name not in frozen]
     unreached = [name for name in wanted if name not in reached and train is not None]
     stay = [name for name in scalars if name in constants & reached - {*wanted}]
+    left = [name for name in known if name in reached - {*frozen, *stay}]
     if not names:
         message = f"nothing is left to train in graph '{graph.name}'"
         raise UsageError(f"{message}: {_why(wanted, frozen)}")
@@ -117,8 +122,12 @@ def chosen(
         (
             *(f"the loss does not depend on '{labels[n]}'" for n in unreached),
             *(f"'{labels[n]}' is a constant, and stays as it is" for n in stay),
+            *(f"'{labels[n]}' is no parameter, but {known[n]}: {_HOW}" for n in left),
         ),
     )
+
+
+_HOW = "it is trained only if it is named among those to train"
 
 
 def penalties(

@@ -78,6 +78,7 @@ class Step:
         model: the graph that is trained.
         apply: the step that uses the gradients that this one adds up, if it does.
         accumulate: of how many batches they are.
+        trained: the labels of the variables that are trained.
         warnings: what the user should know, a sentence each.
     """
 
@@ -90,6 +91,7 @@ class Step:
     model: Graph = field(repr=False)
     apply: Step | None = None
     accumulate: int = 1
+    trained: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property

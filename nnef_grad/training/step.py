@@ -97,8 +97,10 @@ def training_step(
         data: the values of the variables, by label.
         learning_rate: the learning rate; an input of the step, if not given.
         train: the variables to train, by label or name, with wildcards; all scalar ones
-            that the loss depends on, if not given. The running statistics of batch
-            normalization are never among them.
+            that the loss depends on, if not given, without those whose values or uses
+            tell that they are no parameters: masks, sines and cosines of positions, the
+            zeros that a recurrent layer begins with; a warning names these. The running
+            statistics of batch normalization are never among them.
         freeze: variables not to train, in the same way.
         groups: other settings of the optimizer for some variables, by label or name with
             wildcards: a mapping such as {"learning_rate": 0.1}, or a text.
@@ -153,6 +155,7 @@ def training_step(
         freeze=freeze,
         learning_rate=rate,
         groups=groups or {},
+        data=values,
         running=statistics,
     )
     rates = {LEARNING_RATE: choice.needs_learning_rate, LOSS_SCALE: loss_scale}
@@ -202,7 +205,11 @@ def training_step(
         warnings.append("there is no batch normalization with running statistics")
     following = found[1] if len(found) > 1 else None
     return replace(
-        found[0], apply=following, accumulate=accumulate, warnings=tuple(warnings)
+        found[0],
+        apply=following,
+        accumulate=accumulate,
+        trained=tuple(choice.labels.values()),
+        warnings=tuple(warnings),
     )
 
 

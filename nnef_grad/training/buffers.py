@@ -1,0 +1,123 @@
+"""Variables that are no parameters: their values or their uses tell.
+
+A document declares what is learned and what a framework calls a buffer in the same way. What
+is told here is what no training begins with: a mask, the waves of positions, the number that
+fills what is masked, the zeros that a recurrent layer begins with.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.loops import SCAN, loop_of
+
+Array = Any
+# The uses of a tensor: the name of an operation, and the place of the operand.
+Uses = set[tuple[str, int]]
+
+# What only brings elements to other places.
+_ARRANGING = {"copy", "reshape", "squeeze", "unsqueeze", "transpose", "tile", "slice"}
+_FILLING: Uses = {("select", 1), ("select", 2)}
+# The place of a state that a loop begins with.
+_BEGINNING: Uses = {(SCAN, -1)}
+# No score comes near: what is added to one of them is a mask.
+_MASKED = -1e4
+# Positions that are looked at, at least and at most, and the error of a wave.
+_FEWEST, _MOST, _TOLERANCE = 5, 64, 1e-3
+
+
+def buffers(graph: Graph, data: Mapping[str, Array]) -> dict[str, str]:
+    """What variables are that are no parameters, by name.
+
+    Args:
+        graph: the forward graph.
+        data: the values of its variables, by label, as far as they are known.
+    """
+    uses = _uses(graph)
+    found = {}
+    for tensor in graph.variables:
+        name = graph.names[tensor]
+        value = data.get(graph.labels[name])
+        if value is not None and np.size(value):
+            what = _what(np.asarray(value), uses[tensor])
+            if what is not None:
+                found[name] = what
+    return found
+
+
+def _what(value: Array, uses: Uses) -> str | None:
+    kinds = (what for what, holds in _KINDS.items() if holds(value, uses))
+    return next(kinds, None)
+
+
+def _uses(graph: Graph) -> dict[Tensor, Uses]:
+    """The uses of each tensor, wherever its elements are brought to."""
+    uses: dict[Tensor, Uses] = defaultdict(set)
+    for tensor in graph.outputs:
+        uses[tensor].add(("", 0))
+    for op in reversed(graph.operations):
+        first = states = len(op.inputs)
+        if op.name == SCAN:
+            loop = loop_of(op)
+            first = len(loop.full)
+            states = first + loop.states
+        for place, operand in enumerate(op.inputs):
+            if op.name in _ARRANGING:
+                uses[operand] |= uses[op.outputs[0]]
+            else:
+                uses[operand].add((op.name, -1 if first <= place < states else place))
+    return uses
+
+
+def _is_mask(value: Array, _: Uses) -> bool:
+    """Whether it is zero or next to minus infinity, or a triangle of ones."""
+    if np.min(value) <= _MASKED:
+        return bool(np.all((value == 0) | (value <= _MASKED)))
+    if value.ndim < 2 or value.shape[-1] == 1 or value.shape[-1] != value.shape[-2]:
+        return False
+    ones = np.ones(value.shape)
+    return bool((value == np.tril(ones)).all() or (value == np.triu(ones)).all())
+
+
+def _is_of_waves(value: Array, _: Uses) -> bool:
+    """Whether it has sines and cosines along an axis, of frequencies that may differ."""
+    largest = np.max(np.abs(value))
+    if value.ndim < 2 or not 0.5 < largest < 1 + _TOLERANCE:
+        return False
+    axes = [axis for axis, extent in enumerate(value.shape) if extent >= _FEWEST]
+    return any(_are_waves(np.moveaxis(value, axis, 0)[:_MOST]) for axis in axes)
+
+
+def _are_waves(values: Array) -> bool:
+    """Whether f(p - 1) + f(p + 1) = 2 cos(w) f(p), with a frequency w for each column that
+    is not zero for all of them.
+    """
+    columns = values.reshape(len(values), -1).astype(np.float64)
+    middle, around = columns[1:-1], columns[:-2] + columns[2:]
+    squares = np.maximum((middle * middle).sum(0), np.finfo(np.float64).tiny)
+    twice_cosine = (middle * around).sum(0) / squares
+    error = np.abs(around - twice_cosine * middle).max(0)
+    size = np.abs(columns).max(0)
+    is_wave = (error <= _TOLERANCE * size) & (np.abs(twice_cosine) <= 2 + _TOLERANCE)
+    return bool(is_wave.all() and (np.abs(twice_cosine) < 1.99).any())
+
+
+def _is_filling(value: Array, uses: Uses) -> bool:
+    return value.size == 1 and bool(uses) and uses <= _FILLING
+
+
+def _is_beginning(value: Array, uses: Uses) -> bool:
+    return uses == _BEGINNING and not value.any()
+
+
+_KINDS: dict[str, Callable[[Array, Uses], bool]] = {
+    "a mask": _is_mask,
+    "sines and cosines of positions": _is_of_waves,
+    "a number that fills what is masked": _is_filling,
+    "the zeros that a recurrent layer begins with": _is_beginning,
+}
