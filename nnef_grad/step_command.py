@@ -14,6 +14,7 @@ from nnef_grad.language.types import SCALAR
 from nnef_grad.opening import open_model
 from nnef_grad.progress import Progress
 from nnef_grad.storage.output import ModelFormat, format_of, is_onnx
+from nnef_grad.training.choice import listed
 from nnef_grad.training.forms import Form, Step, save_step
 
 _OF_OUTPUT = re.compile(r"(?P<output>[A-Za-z_]\w*)=(?P<loss>[^=].*)", re.DOTALL)
@@ -167,17 +168,5 @@ def _summary(graph: nnef_grad.Graph, step: Step) -> str:
     return (
         f"{graph.name}: {len(graph.operations)} operations in, {count} operations out,"
         f" {counted(len(step.state), 'tensor')} updated\n"
-        f"trained: {_listed(step.trained)}; not trained: {_listed(others)}"
+        f"trained: {listed(step.trained)}; not trained: {listed(others)}"
     )
-
-
-def _listed(labels: Sequence[str]) -> str:
-    """How many they are, and the first of them."""
-    if not labels:
-        return "none"
-    more = f" and {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
-    return ", ".join(labels[:_SHOWN]) + more
-
-
-# How many labels are shown.
-_SHOWN = 3

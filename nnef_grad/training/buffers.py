@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,12 +23,22 @@ Uses = set[tuple[str, int]]
 # What only brings elements to other places.
 _ARRANGING = {"copy", "reshape", "squeeze", "unsqueeze", "transpose", "tile", "slice"}
 _FILLING: Uses = {("select", 1), ("select", 2)}
-# The place of a state that a loop begins with.
+# The place of a state that a loop begins with; and how torch-to-nnef labels it, as a loop of
+# few steps is unrolled.
 _BEGINNING: Uses = {(SCAN, -1)}
+_OF_BEGINNING = "_0_init"
 # No score comes near: what is added to one of them is a mask.
 _MASKED = -1e4
 # Positions that are looked at, at least and at most, and the error of a wave.
 _FEWEST, _MOST, _TOLERANCE = 5, 64, 1e-3
+
+
+class Variable(NamedTuple):
+    """A variable, its value, and its uses."""
+
+    label: str
+    value: Array
+    uses: Uses
 
 
 def buffers(graph: Graph, data: Mapping[str, Array]) -> dict[str, str]:
@@ -42,17 +52,13 @@ def buffers(graph: Graph, data: Mapping[str, Array]) -> dict[str, str]:
     found = {}
     for tensor in graph.variables:
         name = graph.names[tensor]
-        value = data.get(graph.labels[name])
-        if value is not None and np.size(value):
-            what = _what(np.asarray(value), uses[tensor])
+        label = graph.labels[name]
+        if np.size(data.get(label, ())):
+            variable = Variable(label, np.asarray(data[label]), uses[tensor])
+            what = next((w for w, holds in _KINDS.items() if holds(variable)), None)
             if what is not None:
                 found[name] = what
     return found
-
-
-def _what(value: Array, uses: Uses) -> str | None:
-    kinds = (what for what, holds in _KINDS.items() if holds(value, uses))
-    return next(kinds, None)
 
 
 def _uses(graph: Graph) -> dict[Tensor, Uses]:
@@ -74,8 +80,9 @@ def _uses(graph: Graph) -> dict[Tensor, Uses]:
     return uses
 
 
-def _is_mask(value: Array, _: Uses) -> bool:
+def _is_mask(variable: Variable) -> bool:
     """Whether it is zero or next to minus infinity, or a triangle of ones."""
+    value = variable.value
     if np.min(value) <= _MASKED:
         return bool(np.all((value == 0) | (value <= _MASKED)))
     if value.ndim < 2 or value.shape[-1] == 1 or value.shape[-1] != value.shape[-2]:
@@ -84,8 +91,9 @@ def _is_mask(value: Array, _: Uses) -> bool:
     return bool((value == np.tril(ones)).all() or (value == np.triu(ones)).all())
 
 
-def _is_of_waves(value: Array, _: Uses) -> bool:
+def _is_of_waves(variable: Variable) -> bool:
     """Whether it has sines and cosines along an axis, of frequencies that may differ."""
+    value = variable.value
     largest = np.max(np.abs(value))
     if value.ndim < 2 or not 0.5 < largest < 1 + _TOLERANCE:
         return False
@@ -107,15 +115,17 @@ def _are_waves(values: Array) -> bool:
     return bool(is_wave.all() and (np.abs(twice_cosine) < 1.99).any())
 
 
-def _is_filling(value: Array, uses: Uses) -> bool:
-    return value.size == 1 and bool(uses) and uses <= _FILLING
+def _is_filling(variable: Variable) -> bool:
+    uses = variable.uses
+    return variable.value.size == 1 and bool(uses) and uses <= _FILLING
 
 
-def _is_beginning(value: Array, uses: Uses) -> bool:
-    return uses == _BEGINNING and not value.any()
+def _is_beginning(variable: Variable) -> bool:
+    is_state = variable.uses == _BEGINNING or variable.label.endswith(_OF_BEGINNING)
+    return is_state and not variable.value.any()
 
 
-_KINDS: dict[str, Callable[[Array, Uses], bool]] = {
+_KINDS: dict[str, Callable[[Variable], bool]] = {
     "a mask": _is_mask,
     "sines and cosines of positions": _is_of_waves,
     "a number that fills what is masked": _is_filling,

@@ -107,7 +107,7 @@ def chosen(
     names = [name for name in wanted if name in reached and name not in frozen]
     unreached = [name for name in wanted if name not in reached and train is not None]
     stay = [name for name in scalars if name in constants & reached - {*wanted}]
-    left = [name for name in known if name in reached - {*frozen, *stay}]
+    left = {n: known[n] for n in known if n in reached - {*frozen, *stay}}
     if not names:
         message = f"nothing is left to train in graph '{graph.name}'"
         raise UsageError(f"{message}: {_why(wanted, frozen)}")
@@ -122,12 +122,29 @@ def chosen(
         (
             *(f"the loss does not depend on '{labels[n]}'" for n in unreached),
             *(f"'{labels[n]}' is a constant, and stays as it is" for n in stay),
-            *(f"'{labels[n]}' is no parameter, but {known[n]}: {_HOW}" for n in left),
+            *_left(left, labels),
         ),
     )
 
 
-_HOW = "it is trained only if it is named among those to train"
+def _left(kinds: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[str]:
+    """What one should know about variables that are no parameters, by what they are."""
+    for kind in dict.fromkeys(kinds.values()):
+        left = [labels[name] for name, what in kinds.items() if what == kind]
+        them = "it is" if len(left) == 1 else "they are"
+        how = f"{them} trained only if named"
+        yield f"not trained: {listed(left)}, {kind}; {how}"
+
+
+def listed(labels: Sequence[str]) -> str:
+    """The first of some labels, and how many more there are."""
+    if not labels:
+        return "none"
+    more = f" and {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
+    return ", ".join(f"'{label}'" for label in labels[:_SHOWN]) + more
+
+
+_SHOWN = 3
 
 
 def penalties(
