@@ -33,6 +33,7 @@ def make_step(
     optimizer: str,
     learning_rate: float | None,
     group: tuple[str, ...],
+    padding_row: tuple[str, ...],
     clip_norm: float | None,
     clip_value: float | None,
     accumulate: int,
@@ -80,6 +81,7 @@ def make_step(
             train=split(train) or None,
             freeze=split(freeze),
             groups=dict(map(_group, group)),
+            padding_rows=dict(map(_padding, padding_row)),
             l2=_penalties(l2),
             clip_norm=clip_norm,
             clip_value=clip_value,
@@ -140,6 +142,15 @@ def _group(text: str) -> tuple[str, str]:
     if not colon:
         raise UsageError(f"--group expects PATTERN:SETTINGS and got '{text}'")
     return pattern, settings
+
+
+def _padding(text: str) -> tuple[str, int]:
+    table, _, row = text.rpartition("=")
+    try:
+        return table, int(row)
+    except ValueError:
+        message = f"--padding-row expects TABLE=ROW and got '{text}'"
+        raise UsageError(message) from None
 
 
 def _penalties(values: Sequence[str]) -> float | dict[str, float]:

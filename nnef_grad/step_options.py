@@ -52,7 +52,8 @@ STEP_OPTIONS: Groups = {
             "--train",
             "nnef-grad-step model/ -o step/ --loss huber --train 'layer2/*'",
             "Train these variables alone: labels or names, separated by commas, with "
-            "wildcards.",
+            "wildcards. Without it, all scalar ones but masks, waves of positions, and "
+            "others that are no parameters.",
             **_PATTERNS,
         ),
         Option(
@@ -85,6 +86,14 @@ STEP_OPTIONS: Groups = {
             "Other settings of the optimizer for the variables that a pattern fits. May be "
             "repeated.",
             metavar="PATTERN:SETTINGS",
+            multiple=True,
+        ),
+        Option(
+            "--padding-row",
+            "nnef-grad-step bert/ -o step/ --loss huber --padding-row words.weight=0",
+            "No gradient reaches this row of a table where it is looked up: the padding_idx "
+            "of an embedding, which exports do not have. May be repeated.",
+            metavar="TABLE=ROW",
             multiple=True,
         ),
         Option(

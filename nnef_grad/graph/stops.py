@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from functools import cache
 
-from nnef_grad.graph.ir import STOP, Graph, Operand, Operation, Tensor
+from nnef_grad.graph.ir import STOP, Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.graph.names import substitute
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment
@@ -38,15 +38,26 @@ def without_stops(graph: Graph) -> Graph:
     kept: list[Operation] = []
     for operation in graph.operations:
         operation = substitute(operation, passed)
-        if operation.name != STOP:
+        result = operation.outputs[0]
+        if _is_no_choice(operation) and result not in graph.outputs:
+            passed[result] = operation.operands[1]
+        elif operation.name != STOP:
             kept.append(operation)
-        elif operation.outputs[0] in graph.outputs:
+        elif result in graph.outputs:
             kept.append(replace(operation, definition=standard()["copy"]))
         else:
-            passed[operation.outputs[0]] = operation.operands[0]
+            passed[result] = operation.operands[0]
     # What others are the derivative of is shown in the text.
     shown = {
         t: graph.names[x] if isinstance(x, Tensor) else repr(x)
         for t, x in passed.items()
     }
     return replace(graph, operations=tuple(kept), names={**graph.names, **shown})
+
+
+def _is_no_choice(operation: Operation) -> bool:
+    """Whether it chooses between a tensor and the same without its gradient."""
+    if operation.name != "select":
+        return False
+    _, chosen, other = operation.operands
+    return chosen is other and shape_of(chosen) == operation.outputs[0].shape

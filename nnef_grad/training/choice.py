@@ -18,8 +18,13 @@ from nnef_grad.language.labels import is_constant
 from nnef_grad.language.types import SCALAR
 from nnef_grad.training.buffers import buffers
 from nnef_grad.training.losses import matrices
-from nnef_grad.training.optimizers import LEARNING_RATE
-from nnef_grad.training.recipes import OPTIMIZER, Recipe, read_recipe, with_settings
+from nnef_grad.training.recipes import (
+    LEARNING_RATE,
+    OPTIMIZER,
+    Recipe,
+    read_recipe,
+    with_settings,
+)
 
 # Settings of an optimizer, by the labels or names of variables, with wildcards.
 Groups = Mapping[str, Union[str, Mapping[str, Any]]]
@@ -101,9 +106,9 @@ def chosen(
     if train is None:
         wanted = [name for name in scalars if name not in {*constants, *known}]
     else:
-        matching = set(_matching(train, labels))
-        wanted = [name for name in scalars if name in matching]
-    frozen = set(_matching(freeze, labels))
+        picked = set(matching(train, labels))
+        wanted = [name for name in scalars if name in picked]
+    frozen = set(matching(freeze, labels))
     names = [name for name in wanted if name in reached and name not in frozen]
     unreached = [name for name in wanted if name not in reached and train is not None]
     stay = [name for name in scalars if name in constants & reached - {*wanted}]
@@ -159,7 +164,7 @@ def penalties(
         return {
             name: float(factor)
             for pattern, factor in l2.items()
-            for name in _matching([pattern], choice.labels, _TRAINED)
+            for name in matching([pattern], choice.labels, _TRAINED)
         }
     found = matrices(graph) if l2 else ()
     return {name: float(l2) for name in found if name in choice.recipes}
@@ -186,7 +191,7 @@ def _why(wanted: Sequence[str], frozen: set[str]) -> str:
 _TRAINED = "variable that is trained"
 
 
-def _matching(
+def matching(
     patterns: str | Sequence[str], labels: Mapping[str, str], what: str = "variable"
 ) -> Iterator[str]:
     """The names of the variables whose label or name fits one of several patterns."""
@@ -220,7 +225,7 @@ def _by_group(
     found = dict(recipes)
     for pattern, settings in groups.items():
         text = settings if isinstance(settings, str) else _written(settings)
-        for name in _matching([pattern], known, _TRAINED):
+        for name in matching([pattern], known, _TRAINED):
             found[name] = with_settings(found[name], text)
     return found
 

@@ -12,7 +12,6 @@ from nnef_grad.autodiff.apply_rules import shapes_by_rule
 from nnef_grad.errors import InvalidGraphError, UsageError
 from nnef_grad.graph.ir import Graph, Shape, Tensor, shape_of
 from nnef_grad.graph.names import advice_on, step_names
-from nnef_grad.language import syntax
 from nnef_grad.language.types import SCALAR, STRING, TensorType
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.training.draft import Draft, sources_of
@@ -25,6 +24,7 @@ from nnef_grad.training.recipes import (
 
 # The settings that every loss has, and what they are if they are not given.
 FURTHER = {"reduction": STRING, "weight": SCALAR}
+AXIS, CLASSES = "axis", "classes"
 REDUCTIONS = ("mean", "sum", "batchmean")
 TARGET = "_target"
 # Losses of what these compute that have an exact form without them, which never overflows:
@@ -114,6 +114,10 @@ def with_losses(
     draft = Draft(graph, opset, losses.values())
     given = {output: draft.tensor(output) for output in losses}
     used = {output: results.get(tensor, tensor) for output, tensor in given.items()}
+    losses = {
+        output: _settled(recipe, used[output], draft)
+        for output, recipe in losses.items()
+    }
     for output, recipe in losses.items():
         _refuse_reduction(recipe, used[output], draft)
     targets = {
@@ -149,6 +153,49 @@ def with_losses(
 # ---- One loss ----
 
 
+def _settled(recipe: Recipe, output: Tensor, draft: Draft) -> Recipe:
+    """The recipe with the settings that follow from its output, if it has them: the axis
+    that classes lie along, and how many there are.
+    """
+    names = {p.name for p in recipe.fragment.parameters}
+    settings = dict(recipe.settings)
+    if names.isdisjoint((AXIS, CLASSES)):
+        return recipe
+    axis = _axis(recipe, output, draft) if AXIS in names else 1
+    if not 0 <= axis < output.rank:
+        name, shape = draft.emit.names[output], list(output.shape)
+        message = f"'{recipe.name}' is along axis {axis} of '{name}'"
+        raise UsageError(f"{message}, whose shape is {shape}", recipe.span)
+    if AXIS in names:
+        settings[AXIS] = axis
+    if CLASSES in names:
+        settings.setdefault(CLASSES, output.shape[axis])
+    return replace(recipe, settings=settings)
+
+
+def _axis(recipe: Recipe, output: Tensor, draft: Draft) -> int:
+    """The axis that is meant: as it was given, or that of the softmax before. Of three axes
+    images without height have classes along the second, and texts along the third.
+    """
+    axis = recipe.settings.get(AXIS)
+    if axis is not None:
+        return int(axis + output.rank if axis < 0 else axis)
+    made = draft.emit.producer(output)
+    if (
+        made is not None
+        and made.name == "softmax"
+        and len(made.attributes["axes"]) == 1
+    ):
+        return int(made.attributes["axes"][0])
+    (parameter,) = (p for p in recipe.fragment.parameters if p.name == AXIS)
+    if output.rank == 3 and not recipe.is_own:
+        name, shape = draft.emit.names[output], list(output.shape)
+        message = f"'{recipe.name}' of '{name}', of shape {shape}, may be along axis 1"
+        advice = f"or 2: write {recipe.name}(axis = 1) or {recipe.name}(axis = 2)"
+        raise UsageError(f"{message} {advice}", recipe.span)
+    return int(recipe.setting(parameter))
+
+
 def _target(recipe: Recipe, output: Tensor, opset: OpSet) -> tuple[Shape, str]:
     """The shape and the data type of the target of an output."""
     (_, parameter, *_) = recipe.fragment.parameters
@@ -158,8 +205,9 @@ def _target(recipe: Recipe, output: Tensor, opset: OpSet) -> tuple[Shape, str]:
     if rule is None:
         return output.shape, dtype or "scalar"
     known = opset_of([recipe], opset)
+    settings = {p.name: recipe.settings[p.name] for p in rule.attributes}
     try:
-        shape: Any = shapes_by_rule(rule, known, output.shape)
+        shape: Any = shapes_by_rule(rule, known, output.shape, **settings)
     except InvalidGraphError as error:
         error.called_from(recipe.span)
         raise
@@ -196,7 +244,8 @@ def _activation(
     """
     made = None if recipe.is_own else draft.emit.producer(output)
     is_softmax = made is not None and made.name == "softmax"
-    if made is None or (is_softmax and made.attributes["axes"] != (1,)):
+    along = (recipe.settings.get(AXIS, 1),)
+    if made is None or (is_softmax and made.attributes["axes"] != along):
         return "", None
     return made.name, made.inputs[0] if made.inputs else None
 
@@ -207,10 +256,9 @@ def _loss(
     """The loss of an output, a tensor of rank 0."""
     emit = draft.emit
     emit.naming = step_names(f"{{}}_{name}")
-    values = {
-        p.name: _value(draft, recipe, p, output, target)
-        for p in recipe.fragment.parameters
-    }
+    first, second, *others = recipe.fragment.parameters
+    values = {first.name: output, second.name: target}
+    values |= {p.name: recipe.setting(p) for p in others}
     losses, *counts = recipe.emit(emit, values).values()
     _refuse_results(draft, recipe, output, losses, counts)
     reduction = recipe.settings.get("reduction", "mean")
@@ -251,28 +299,6 @@ def _refuse_results(
             shapes = f"{list(shape_of(count))}, and the losses {list(losses.shape)}"
             message = f"the counts of '{name}' have the shape {shapes}"
             raise UsageError(message, span)
-
-
-def _value(
-    draft: Draft,
-    recipe: Recipe,
-    parameter: syntax.Parameter,
-    output: Tensor,
-    target: Tensor,
-) -> Any:
-    """The value of a parameter of a loss."""
-    first, second, *_ = recipe.fragment.parameters
-    if parameter is first:
-        return output
-    if parameter is second:
-        return target
-    if parameter.name == "classes" and parameter.name not in recipe.settings:
-        if output.rank < 2:
-            name, shape = draft.emit.names[output], list(output.shape)
-            message = f"'{recipe.name}' takes classes along axis 1 of '{name}'"
-            raise UsageError(f"{message}, whose shape is {shape}", recipe.span)
-        return output.shape[1]
-    return recipe.setting(parameter)
 
 
 # ---- Penalties ----

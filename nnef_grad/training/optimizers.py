@@ -14,6 +14,8 @@ from nnef_grad.ops.opset import OpSet
 from nnef_grad.training.draft import Draft, sources_of
 from nnef_grad.training.forms import Carried
 from nnef_grad.training.recipes import (
+    FACTOR,
+    LEARNING_RATE,
     NEW,
     OPTIMIZER,
     Recipe,
@@ -21,7 +23,6 @@ from nnef_grad.training.recipes import (
     state_parameters,
 )
 
-LEARNING_RATE = "learning_rate"
 # How often the shapes of state are inferred from each other.
 _ROUNDS = 8
 
@@ -103,7 +104,7 @@ class _Kept:
     def step(self, one: Trained) -> Carried:
         """Emits the new value of a variable, and the new state."""
         recipe, emit = one.optimizer, self._draft.emit
-        rate = recipe.settings.get(LEARNING_RATE, self._learning_rate)
+        rate = self._rate(recipe)
         held = {s.name: self._held(s, one) for s in self._states_of(one, rate)}
         values = _values(recipe, one.variable, one.gradient, rate)
         unused = {p.name: 0.0 for p in state_parameters(recipe.fragment)}
@@ -117,6 +118,19 @@ class _Kept:
             self._carry(tensor, results[NEW + name])
         emit.origin = None
         return Carried(one.variable, results[NEW + "variable"])
+
+    def _rate(self, recipe: Recipe) -> Any:
+        """The learning rate, times its factor."""
+        rate = recipe.settings.get(LEARNING_RATE, self._learning_rate)
+        factor = recipe.settings.get(FACTOR, 1.0)
+        if isinstance(rate, Tensor) and factor != 1.0:
+            emit = self._draft.emit
+            emit.naming = str
+            word = f"{self._group(recipe)}_{LEARNING_RATE}"
+            rate = emit("mul", rate, factor, hint=word)
+            self._shared.add(rate)
+            return rate
+        return rate * factor if isinstance(rate, float) else rate
 
     def _name_shared(self, operations: Sequence[Operation], one: Trained) -> None:
         """Calls what does not depend on a variable after the optimizer."""

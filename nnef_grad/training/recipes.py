@@ -60,6 +60,9 @@ NEW = "new_"
 OPTIMIZER = Kind(
     "optimizer", "optimizers.nnef", ("variable", "gradient"), (f"{NEW}variable",)
 )
+LEARNING_RATE = "learning_rate"
+# What it is multiplied by, whatever it is.
+FACTOR = "learning_rate_factor"
 _IN_FILE = re.compile(r"(?P<path>.+\.nnef):(?=\w)")
 
 
@@ -188,7 +191,8 @@ def _types(fragment: syntax.Fragment, kind: Kind) -> dict[str, Type]:
     """The types of the settings of a fragment, by name."""
     state = {p.name for p in state_parameters(fragment)}
     parameters = fragment.parameters[len(kind.begins) :]
-    return {p.name: p.type for p in parameters if p.name not in state}
+    types = {p.name: p.type for p in parameters if p.name not in state}
+    return {**types, FACTOR: SCALAR} if LEARNING_RATE in types else types
 
 
 def _is_of(fragment: syntax.Fragment, kind: Kind) -> bool:

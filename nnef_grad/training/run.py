@@ -19,7 +19,7 @@ from nnef_grad.storage.data import load_data
 from nnef_grad.storage.files import PathLike
 from nnef_grad.targets.tensors import DTYPES
 from nnef_grad.training.forms import Step, in_inputs
-from nnef_grad.training.optimizers import LEARNING_RATE
+from nnef_grad.training.recipes import LEARNING_RATE
 from nnef_grad.training.step import LOSS_SCALE
 
 Array = Any

@@ -33,9 +33,10 @@ from nnef_grad.training.losses import (
     with_losses,
 )
 from nnef_grad.training.numbers import fold_numbers
-from nnef_grad.training.optimizers import LEARNING_RATE, Trained, update
+from nnef_grad.training.optimizers import Trained, update
+from nnef_grad.training.padding import with_padding
 from nnef_grad.training.quantized import Quantized, with_quantization
-from nnef_grad.training.recipes import NEW
+from nnef_grad.training.recipes import LEARNING_RATE, NEW
 
 LOSS_SCALE = "loss_scale"
 # Numbers of single precision count no further.
@@ -71,6 +72,7 @@ def training_step(
     train: str | Sequence[str] | None = None,
     freeze: str | Sequence[str] = (),
     groups: Groups | None = None,
+    padding_rows: Mapping[str, int] | None = None,
     l2: float | Mapping[str, float] = 0.0,
     clip_norm: float | None = None,
     clip_value: float | None = None,
@@ -103,7 +105,11 @@ def training_step(
             statistics of batch normalization are never among them.
         freeze: variables not to train, in the same way.
         groups: other settings of the optimizer for some variables, by label or name with
-            wildcards: a mapping such as {"learning_rate": 0.1}, or a text.
+            wildcards: a mapping such as {"learning_rate": 0.1}, or a text. Its
+            `learning_rate_factor` multiplies whatever the learning rate is.
+        padding_rows: the row of a table that no gradient reaches where it is looked up, by
+            the label or name of the table; torch calls it `padding_idx`, and exports of
+            other formats have lost it.
         l2: the factor of half the sum of squares that is added to the loss, of filters and
             matrices; or factors by label or name with wildcards.
         clip_norm: the largest norm of all gradients together.
@@ -142,6 +148,7 @@ def training_step(
     rules = rules if rules is not None else Rules()
     given = _given(model, data, train)
     graph = share_labels(given.graph)
+    graph = with_padding(graph, padding_rows or {}, rules.opset)
     values, shortened = typed(graph, given.data or {})
     statistics = statistics_of(graph)
     recipes = read_losses(graph, loss)

@@ -52,7 +52,7 @@ def test_most_of_what_there_is_is_drawn() -> None:
     options = {name for s in steps() for name in s.options}
     assert options == {
         *("state", "learning_rate", "clip_norm", "clip_value", "loss_scale"),
-        *("accumulate", "l2", "groups", "freeze"),
+        *("accumulate", "l2", "groups", "freeze", "train"),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -41,14 +42,14 @@ def _chances(generator: torch.Generator, output: Tensor) -> Tensor:
     )
 
 
-def _shares(generator: torch.Generator, output: Tensor) -> Tensor:
+def _shares(generator: torch.Generator, output: Tensor, axis: int) -> Tensor:
     found = _chances(generator, output)
-    return found / found.sum(1, keepdim=True)
+    return found / found.sum(axis, keepdim=True)
 
 
-def _labels(generator: torch.Generator, output: Tensor) -> Tensor:
-    shape = (output.shape[0], *output.shape[2:])
-    return torch.randint(output.shape[1], shape, generator=generator)
+def _labels(generator: torch.Generator, output: Tensor, axis: int) -> Tensor:
+    shape = output.select(axis, 0).shape
+    return torch.randint(output.shape[axis], shape, generator=generator)
 
 
 _REDUCTIONS: Mapping[str, Callable[[Tensor, int], Tensor]] = {
@@ -114,32 +115,41 @@ def draw_loss(draw: Random, output: Tensor) -> Loss:
         ("kullback_leibler", {}, _elements(F.kl_div), _chances),
     ]
     if output.dim() > 1:
-        cross = _elements(F.cross_entropy, label_smoothing=smoothing)
+        axis = draw.randrange(output.dim())
+        along = draw.choice([axis, axis - output.dim()])
+        entropy = _elements(F.cross_entropy, label_smoothing=smoothing)
+
+        def cross(x: Tensor, y: Tensor) -> Tensor:
+            # torch has a batch before the classes.
+            shares = y.movedim(axis, 0) if y.dim() == x.dim() else y
+            return entropy(x.movedim(axis, 0)[None], shares[None])[0]
+
         found += [
             (
                 "softmax_cross_entropy",
-                {"label_smoothing": smoothing},
+                {"axis": along, "label_smoothing": smoothing},
                 cross,
-                _shares,
+                partial(_shares, axis=axis),
             ),
             (
                 "categorical_cross_entropy",
-                {},
+                {"axis": 1},
                 lambda x, y: -(y * x.log()).sum(1),
-                _shares,
+                partial(_shares, axis=1),
                 "softmax",
             ),
             (
                 "cosine_similarity",
-                {},
-                lambda x, y: 1.0 - F.cosine_similarity(x, y),
+                {"axis": along},
+                lambda x, y: 1.0 - F.cosine_similarity(x, y, dim=axis),
                 _numbers,
             ),
-            ("labels", {}, cross, _labels),
+            ("labels", {"axis": along}, cross, partial(_labels, axis=axis)),
         ]
     name, settings, each, target, *activation = draw.choice(found)
     if name == "labels":
-        recipe = f"softmax_cross_entropy_with_labels(label_smoothing = {smoothing})"
+        settings = {**settings, "label_smoothing": smoothing}
+        recipe = written("softmax_cross_entropy_with_labels", settings)
         return Loss(recipe, lambda x, y: each(x, y).mean(), target)
     if not output.dim():
         plain = written(name, settings)

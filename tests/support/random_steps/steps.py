@@ -137,7 +137,11 @@ def _followed(
 def _options(draw: Random, graph: RandomGraph) -> dict[str, Any]:
     labels = [k for k, v in graph.variables.items() if v.is_floating_point()]
     heads = [label for label in labels if label.startswith("head/")]
-    options: dict[str, Any] = {"state": draw.choice(["variables", "inputs"])}
+    # Some have values or uses as no parameter has.
+    options: dict[str, Any] = {
+        "state": draw.choice(["variables", "inputs"]),
+        "train": "*",
+    }
     if draw.random() < 0.5:
         options["learning_rate"] = RATE
     if draw.random() < 0.3:

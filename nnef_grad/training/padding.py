@@ -1,0 +1,76 @@
+"""Rows of tables that stand for nothing: no gradient reaches them where they are looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nnef_grad.build.arguments import bind
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.language.types import SCALAR
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.training.choice import matching
+
+
+def with_padding(graph: Graph, rows: Mapping[str, int], opset: OpSet) -> Graph:
+    """The graph with one row of some tables for padding, as with `padding_idx` in torch.
+
+    Args:
+        graph: the forward graph.
+        rows: the number of the row, by labels or names of tables, with wildcards; what is
+            negative counts from the end.
+        opset: the operations of the graph.
+
+    Raises:
+        UsageError: a variable is unknown, is no table that rows are looked up in, or has
+            no such row.
+    """
+    tensors = graph.tensors
+    of = {
+        tensors[name]: row
+        for pattern, row in rows.items()
+        for name in matching(pattern, graph.labels)
+    }
+    read = {op.operands[0] for op in graph.operations if _looks_up(op)}
+    paddings = {t: _row(graph, t, row, t in read) for t, row in of.items()}
+
+    def body(operation: Operation) -> Decompose | None:
+        is_padded = _looks_up(operation) and operation.operands[0] in paddings
+        return _Lookup(paddings) if is_padded else None
+
+    return inline(graph, body, opset)
+
+
+def _looks_up(operation: Operation) -> bool:
+    return operation.name == "gather" and operation.attributes["axis"] == 0
+
+
+def _row(graph: Graph, table: Tensor, row: int, is_read: bool) -> int:
+    label = graph.labels[graph.names[table]]
+    if not is_read:
+        raise UsageError(f"'{label}' is no table that rows are looked up in")
+    count = table.shape[0]
+    if not -count <= row < count:
+        raise UsageError(f"'{label}' has {count} rows, and no row {row}")
+    return row % count
+
+
+class _Lookup:
+    """Rows that are looked up, of which some are padding."""
+
+    def __init__(self, rows: Mapping[Any, int]) -> None:
+        self._rows = rows
+
+    def __call__(self, emit: Emitter, operation: Operation) -> tuple[Any, ...]:
+        table, numbers = operation.operands
+        assert isinstance(numbers, Tensor)
+        hints = (emit.naming("rows"),)
+        (found,) = emit.emit_again(operation, operation.operands, hints=hints)
+        column = emit("unsqueeze", numbers, axes=[numbers.rank], hint="column")
+        call = bind(emit.opset.declarations["cast"], {"input": column}, SCALAR.name)
+        (scalars,) = emit.emit_op(call, hints=(emit.naming("numbers"),))
+        is_padding = emit("eq", scalars, float(self._rows[table]), hint="is_padding")
+        return (emit("select", is_padding, emit.stop(found), found),)
