@@ -19,6 +19,7 @@ from nnef_grad.language.types import SCALAR
 from nnef_grad.training.buffers import buffers
 from nnef_grad.training.losses import matrices
 from nnef_grad.training.recipes import (
+    FACTOR,
     LEARNING_RATE,
     OPTIMIZER,
     Recipe,
@@ -128,8 +129,26 @@ def chosen(
             *(f"the loss does not depend on '{labels[n]}'" for n in unreached),
             *(f"'{labels[n]}' is a constant, and stays as it is" for n in stay),
             *_left(left, labels),
+            *_merged(recipes, labels),
         ),
     )
+
+
+def _merged(recipes: Mapping[str, Recipe], labels: Mapping[str, str]) -> Iterator[str]:
+    """A warning about biases of recurrent layers that torch-to-nnef adds up."""
+    found = [
+        labels[name]
+        for name, recipe in recipes.items()
+        if _OF_TWO.search(labels[name]) and FACTOR not in recipe.settings
+    ]
+    if found:
+        them = "is the sum" if len(found) == 1 else "are each the sum"
+        how = f"a {FACTOR} of 2.0 moves it as far as both"
+        yield f"{listed(found)} {them} of two biases of PyTorch: {how}"
+
+
+# How it labels them: of an LSTM, of a GRU, of others.
+_OF_TWO = re.compile(r"\.l\d+(_back)?_b_([ifgo]|[rz]|ih_hh)$")
 
 
 def _left(kinds: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[str]:

@@ -181,12 +181,10 @@ def _axis(recipe: Recipe, output: Tensor, draft: Draft) -> int:
     if axis is not None:
         return int(axis + output.rank if axis < 0 else axis)
     made = draft.emit.producer(output)
-    if (
-        made is not None
-        and made.name == "softmax"
-        and len(made.attributes["axes"]) == 1
-    ):
-        return int(made.attributes["axes"][0])
+    if made is not None and (recipe.name, made.name) in _FUSED:
+        axis, *others = made.attributes["axes"]
+        if not others:
+            return int(axis)
     (parameter,) = (p for p in recipe.fragment.parameters if p.name == AXIS)
     if output.rank == 3 and not recipe.is_own:
         name, shape = draft.emit.names[output], list(output.shape)

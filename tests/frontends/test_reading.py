@@ -137,7 +137,7 @@ def test_a_row_of_zeros_may_be_padding(rows: list[int], tmp_path: Path) -> None:
     found = [w.message for w in nnef_grad.load(tmp_path / "m").warnings]
     assert [m for m in found if "padding_idx" in m] == (
         ["row 2 of the table has only zeros: if it is a padding_idx, it has no gradient in"
-         " PyTorch, but here"]
+         " PyTorch, but here if a training step is not told"]
         if rows == [2]
         else []
     )  # fmt: skip

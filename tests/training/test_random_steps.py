@@ -166,8 +166,8 @@ PLANTED = {
     ),
     "the length of the target twice": (
         LOSS,
-        "target_length = sqrt(sum_reduce(sqr(target), axes = [1]));",
-        "target_length = 1.001 * sqrt(sum_reduce(sqr(target), axes = [1]));",
+        "target_length = sqrt(",
+        "target_length = 1.001 * sqrt(",
         "cosine_similarity",
     ),
 }

@@ -71,7 +71,7 @@ def export(exported: Exported, folder: Path, batch: str = "") -> Export:
     with warnings.catch_warnings():
         # Of torch, about how it computes; each is said once.
         warnings.simplefilter("ignore")
-        path = _written(module, exported, folder, batch)
+        path = write_export(module, exported, folder, batch)
     values = exported.values(more=1 if batch else 0)
     symbols = {batch: len(values[0])} if batch else None
     graph = nnef_grad.load(path, symbols=symbols)
@@ -79,8 +79,10 @@ def export(exported: Exported, folder: Path, batch: str = "") -> Export:
     return _beside_torch(path, graph, backward, module.double(), values)
 
 
-def _written(module: nn.Module, exported: Exported, folder: Path, batch: str) -> Path:
-    """The folder of the model. Where the program of tract would be, which torch-to-nnef
+def write_export(
+    module: nn.Module, exported: Exported, folder: Path, batch: str = ""
+) -> Path:
+    """Exports a module, and returns the folder of the model. Where the program of tract would be, which torch-to-nnef
     downloads in order to check what it has written, is a script that knows its version.
     """
     t2n = pytest.importorskip(
