@@ -89,8 +89,12 @@ def numbers(folder: Path, name: str, fact: tract.fact.Fact) -> np.ndarray:
 
 
 def write(file: Path, value: np.ndarray) -> None:
-    """Replaces the numbers in a file."""
-    file.write_bytes(file.read_bytes()[:HEADER] + value.tobytes())
+    """Replaces the numbers of a file. It is a new one: the old one may have other names,
+    in folders that share their data with this one.
+    """
+    new = file.with_suffix(".new")
+    new.write_bytes(file.read_bytes()[:HEADER] + value.tobytes())
+    new.replace(file)
 
 
 def accuracy(network: Path) -> float:

@@ -179,7 +179,7 @@ def _axis(recipe: Recipe, output: Tensor, draft: Draft) -> int:
     """
     axis = recipe.settings.get(AXIS)
     if axis is not None:
-        return int(axis + output.rank if axis < 0 else axis)
+        return int(axis + output.rank if -output.rank <= axis < 0 else axis)
     made = draft.emit.producer(output)
     if made is not None and (recipe.name, made.name) in _FUSED:
         axis, *others = made.attributes["axes"]

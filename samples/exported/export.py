@@ -4,7 +4,8 @@ exported by torch-to-nnef.
     pip install torch torch-to-nnef
     python samples/exported/export.py
 
-It tells four pitches apart. Batches may be of any size: `B` in the exported text.
+Another folder is an argument. It tells four pitches apart. Batches may be of any size: `B`
+in the exported text.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -23,6 +25,8 @@ from torch_to_nnef.inference_target import TractNNEF
 
 FOLDER = Path(__file__).parent / "tones"
 LENGTH, BATCH, STEPS = 64, 32, 400
+# Of tract, for which it is exported.
+VERSION = "0.23.8"
 # In periods for each sample of a sound.
 PITCHES = (0.05, 0.11, 0.19, 0.31)
 
@@ -57,23 +61,35 @@ def main(folder: Path = FOLDER) -> None:
 
 def export(module: Module, folder: Path) -> None:
     """Writes a folder with a graph.nnef and a file for each parameter."""
-    target = TractNNEF(
-        TractNNEF.latest_version(),
-        check_io=False,  # with True, tract's command line runs it for comparison
-        dynamic_axes={"sound": {0: "B"}},
-        dump_identity_properties=False,
-    )
-    written = export_model_to_nnef(
-        module,
-        torch.zeros(2, 1, LENGTH),
-        folder.with_suffix(".nnef"),
-        target,
-        input_names=["sound"],
-        output_names=["scores"],
-        compression_level=None,  # a folder, and no archive
-    )
-    shutil.rmtree(folder, ignore_errors=True)
-    written.rename(folder)
+    with TemporaryDirectory() as made:
+        target = TractNNEF(
+            VERSION,
+            check_io=False,  # with True, tract's command line runs it for comparison
+            specific_tract_binary_path=command_line(Path(made)),
+            dynamic_axes={"sound": {0: "B"}},
+            dump_identity_properties=False,
+        )
+        written = export_model_to_nnef(
+            module,
+            torch.zeros(2, 1, LENGTH),
+            Path(made) / "tones.nnef",
+            target,
+            input_names=["sound"],
+            output_names=["scores"],
+            compression_level=None,  # a folder, and no archive
+        )
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.move(written, folder)
+
+
+def command_line(folder: Path) -> Path:
+    """What stands for tract's command line, which torch-to-nnef would download from the
+    network, though it asks for its version alone.
+    """
+    program = folder / "tract"
+    program.write_text(f"#!/bin/sh\necho tract {VERSION}\n")
+    program.chmod(0o755)
+    return program
 
 
 def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

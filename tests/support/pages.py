@@ -46,7 +46,7 @@ class Session:
 
     Attributes:
         folder: the working directory.
-        without: the modules that programs of the page cannot import.
+        without: the modules that programs which the page has written cannot import.
         names: the names of the Python session.
         printed: what Python has printed since the page last showed it.
         everything: all that Python has printed.
@@ -230,10 +230,13 @@ def make(session: Session, words: Sequence[str]) -> None:
 
 
 def python(session: Session, words: Sequence[str]) -> None:
-    """A module, or a program that the page has written."""
+    """A module, a sample, or a program that the page has written."""
     module, *arguments = words[1:] if words[0] == "-m" else words
     as_module = "run_module" if words[0] == "-m" else "run_path"
-    program = PYTHON.format(session.without, [module, *arguments], as_module, module)
+    is_sample = module.startswith("samples/")
+    without = () if is_sample else session.without
+    where = str(ROOT / module) if is_sample else module
+    program = PYTHON.format(without, [module, *arguments], as_module, where)
     done = processes.python(program)
     assert done.returncode == 0, done.stderr
     session.hear(done.stdout)

@@ -276,6 +276,48 @@ def test_a_loss_of_labels(case: Case, shape: tuple[int, ...]) -> None:
     assert target.dtype == "integer"
 
 
+@pytest.mark.parametrize("axis", [0, 2, -1])
+@pytest.mark.parametrize("loss", [CROSS, LABELS, "categorical_cross_entropy"])
+def test_classes_along_any_axis(loss: str, axis: int) -> None:
+    """torch has them along axis 1."""
+    random = np.random.default_rng(0)
+    shape = (4, 5, 6)
+    output = distributions(random, shape)
+    target: Array = distributions(random, shape)
+    if loss == LABELS:
+        target = random.integers(shape[axis], size=np.delete(shape, axis))
+
+    def peer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        first = y.movedim(axis, 0) if y.dim() == 3 else y
+        if loss == "categorical_cross_entropy":
+            return -(y * x.log()).sum(axis).mean()
+        return F.cross_entropy(x.movedim(axis, 0)[None], first[None])
+
+    compare_on(Case(f"{loss}(axis = {axis})", peer, numbers, numbers), output, target)
+
+
+@pytest.mark.parametrize("classes", [1024, 1025, 50_257, 250_002])
+def test_labels_of_a_vocabulary(classes: int) -> None:
+    random = np.random.default_rng(0)
+    target = np.array([0, classes - 1, 1023, -100])
+    case = Case(LABELS, F.cross_entropy, numbers, labels)
+    step = compare_on(case, random.standard_normal((4, classes)), target)
+    assert len(nnef_grad.dumps(step.graph)) < 25_000
+
+
+def test_the_axis_of_a_softmax_is_that_of_the_classes() -> None:
+    body = "y = softmax(w, axes = [2]);"
+    random = np.random.default_rng(0)
+    output, target = (distributions(random, (2, 3, 4)) for _ in range(2))
+
+    def peer(y: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return -(target * y.log()).sum(2).mean()
+
+    recipe = "categorical_cross_entropy"
+    step = compare_on(Case(recipe, peer, numbers, numbers), output, target, body)
+    assert "max_reduce" in nnef_grad.dumps(step.graph), "the logits are not used"
+
+
 def test_all_losses_are_compared() -> None:
     compared = {re.split(r"\W", case.recipe)[0] for case in [*CASES, *LABEL_CASES]}
     file = _built_in(LOSS.file)
