@@ -225,6 +225,63 @@ def _by_image(emit: Emitter, found: Tensor, op: Operation) -> Tensor:
     return transposed(emit, by_filter, [1, 0, *range(2, by_filter.rank)])
 
 
+# ---- Windows side by side, as of patches ----
+
+
+def _are_tiles(op: Operation) -> bool:
+    """Whether the windows of a deconvolution cover its result, each element once."""
+    return groups_of(op) == 1 and all(
+        c.dilation == 1 and c.size == c.stride and c.up == c.size * c.down
+        for c in windows_of(op).axes
+    )
+
+
+@form("deconv", _PLAIN & _ONE_GROUP & Condition(_are_tiles))
+def product_for_each_tile(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """[B * x..., c] and [c, C * f...] give [B, x..., C, f...]: the tiles, whose axes are
+    put between each other.
+    """
+    (x, w), (y,), half = op.inputs[:2], op.outputs, op.outputs[0].rank - 2
+    count, filters, *places = x.shape
+    last = emit("transpose", x, axes=[0, *range(2, x.rank), 1], hint="channels_last")
+    lines = reshaped(emit, last, (count * prod(places), filters), "lines")
+    rows = reshaped(emit, w, (filters, prod(w.shape[1:])), "rows")
+    found = emit("matmul", lines, rows, hint="product")
+    tiles = reshaped(emit, found, (count, *places, *w.shape[1:]), "tiles")
+    order = [axis for i in range(1, 1 + half) for axis in (i, 1 + half + i)]
+    moved = emit("transpose", tiles, axes=[0, 1 + half, *order], hint="side_by_side")
+    return [reshaped(emit, moved, y.shape)]
+
+
+def _meets_tiles(op: Operation) -> bool:
+    """Whether a convolution meets the same element of each tile: the gradient of a filter
+    whose windows lie side by side.
+    """
+    return all(
+        c.stride == 1
+        and c.padding == (0, 0)
+        and c.down == c.dilation
+        and c.up == c.size * c.dilation
+        for c in windows_of(op).axes
+    )
+
+
+@form("conv", _PLAIN & _ONE_GROUP & Condition(_meets_tiles))
+def product_over_tiles(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """[c, B * x...] and [B * x..., C * f...] give [c, C * f...]."""
+    (x, w), (y,), axes = op.inputs[:2], op.outputs, windows_of(op).axes
+    count, batch = x.shape[:2]
+    apart = (count, batch, *(n for c in axes for n in (c.size, c.dilation)))
+    tiles = reshaped(emit, x, apart, "tiles")
+    places, elements = range(2, tiles.rank, 2), range(3, tiles.rank, 2)
+    moved = emit("transpose", tiles, axes=[1, *places, 0, *elements], hint="by_place")
+    lines = (prod(w.shape[1:]), count * prod(y.shape[2:]))
+    rows = reshaped(emit, w, (w.shape[0], lines[0]), "rows")
+    found = emit("matmul", rows, reshaped(emit, moved, lines, "lines"), hint="product")
+    by_filter = reshaped(emit, found, (w.shape[0], count, *y.shape[2:]), "by_filter")
+    return [emit("transpose", by_filter, axes=[1, 0, *range(2, y.rank)])]
+
+
 # ---- The way back through a filter ----
 
 

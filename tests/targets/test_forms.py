@@ -26,7 +26,7 @@ from nnef_grad.targets.matrix import _sums_of_products, join_products
 
 class Setting(NamedTuple):
     """A convolution, with the same extents along each spatial axis but the last, which
-    has one element more.
+    has some elements more.
     """
 
     batch: int = 1
@@ -38,12 +38,13 @@ class Setting(NamedTuple):
     stride: int = 1
     dilation: int = 1
     padding: tuple[int, int] = (0, 0)
+    more: int = 1
 
     def text(self, name: str, axes: int) -> str:
         """The graph: the input of a `deconv` has as many elements as the output of the
         `conv` has.
         """
-        extents = [self.extent] * (axes - 1) + [self.extent + 1]
+        extents = [self.extent] * (axes - 1) + [self.extent + self.more]
         reach = (self.size - 1) * self.dilation + 1
         padded = [n + sum(self.padding) for n in extents]
         down = [(n - reach) // self.stride + 1 for n in padded]
@@ -74,6 +75,8 @@ SETTINGS = {
     "stride and dilation": Setting(stride=2, dilation=2, extent=7, padding=(0, 3)),
     "stride beyond the filter": Setting(extent=8, size=2, stride=3, padding=(2, 0)),
     "phases outside": Setting(extent=4, size=1, stride=3, padding=(0, 5)),
+    "tiles": Setting(extent=4, size=2, stride=2, more=2),
+    "tiles of a batch": Setting(batch=3, extent=6, size=3, stride=3, more=3),
     "cropped": Setting(extent=7, padding=(-1, -1)),
     "groups": Setting(batch=3, channels=4, filters=6, groups=2, padding=(1, 1)),
     "depthwise": Setting(channels=3, filters=3, groups=3, padding=(1, 0)),

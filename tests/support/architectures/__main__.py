@@ -1,6 +1,6 @@
 """Runs architectures, each in a process of its own, and prints how they arrive.
 
-Run it in the folder of the tests: python -m support.architectures 'timm/res' --write
+PYTHONPATH=tests python -m support.architectures 'timm/res' --write
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from support.architectures.catalog import ARRIVING, NAMES
@@ -52,15 +53,16 @@ def _in_a_process(name: str) -> dict[str, Any]:
 
 
 def _figures(name: str) -> dict[str, Any]:
-    from support.architectures.arrival import arrive
+    from support.architectures.arrival import arrive_within
     from support.architectures.catalog import make
 
     warnings.simplefilter("ignore")
-    found = arrive(*make(name))
+    found = arrive_within(partial(make, name))
     return {
         "forward": found.forward,
         "backward": found.backward,
         "gradients": len(found.errors),
+        "exact": float(f"{found.exact:.1g}"),
         "error": round(found.errors[found.worst], 2),
         "where": found.worst,
         "seconds": {stage: round(s, 2) for stage, s in found.seconds.items()},

@@ -1,12 +1,14 @@
-"""How an architecture arrives: its gradients in ONNX Runtime, next to those of torch."""
+"""How an architecture arrives: its gradients in double precision, and in ONNX Runtime, next
+to those of torch.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from itertools import compress
 from pathlib import Path
@@ -39,13 +41,16 @@ class Arrival:
     Attributes:
         forward: the number of operations of its graph.
         backward: that of its backward graph.
-        errors: of each gradient, in multiples of the error that torch itself makes in
-            single precision.
+        exact: the largest error in double precision of any gradient, relative to its
+            largest number.
+        errors: in ONNX Runtime, of each gradient, in multiples of the error that torch
+            itself makes in single precision.
         seconds: of each stage.
     """
 
     forward: int
     backward: int
+    exact: float
     errors: Mapping[str, float]
     seconds: Mapping[str, float]
 
@@ -53,6 +58,27 @@ class Arrival:
     def worst(self) -> str:
         """The name of the gradient with the largest error."""
         return max(self.errors, key=lambda name: self.errors[name])
+
+
+# Of errors in ONNX Runtime; and of random numbers that are tried.
+MOST, TRIES = 10, 10
+
+
+def arrive_within(make: Callable[[int], tuple[Any, Any]]) -> Arrival:
+    """How an architecture arrives with the first random numbers for which the error is no
+    larger than `MOST`: a decision, such as the sign at a ReLU, may fall differently in
+    single and in double precision, and the gradients are then those of two different
+    pieces. In double precision they agree whatever the numbers are.
+
+    Args:
+        make: makes the module and its arguments, by a seed.
+    """
+    exact, seed = 0.0, 0
+    while True:
+        found = arrive(*make(seed))
+        exact, seed = max(exact, found.exact), seed + 1
+        if found.errors[found.worst] <= MOST or seed == TRIES:
+            return replace(found, exact=exact)
 
 
 def arrive(module: Any, given: Any) -> Arrival:
@@ -78,16 +104,23 @@ def arrive(module: Any, given: Any) -> Arrival:
     outputs = zip(model.graph.output_names, seeds, strict=True)
     feeds = {name: x.numpy() for name, x in fed.items()}
     feeds |= {backward.seeds[n]: s for n, s in outputs if n in backward.seeds}
+    with watch("evaluate"):
+        in_double = nnef_grad.evaluate(backward, feeds, model.data)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "backward.onnx"
         with watch("lower, write"):
             interop.to_onnx(backward.graph, path, model.data)
         with watch("load, run"):
             found = _run(path, list(backward.gradients.values()), feeds)
-    named = dict(zip(backward.gradients, found, strict=True))
-    gradients = model.gradients_to_torch(named) | {n: named[n] for n in wanted}
+
+    def in_torch(values: Iterable[Array]) -> Gradients:
+        named = dict(zip(backward.gradients, values, strict=True))
+        return model.gradients_to_torch(named) | {n: named[n] for n in wanted}
+
+    exact = in_torch(in_double[name] for name in backward.gradients.values())
     sizes = len(model.graph.operations), len(backward.graph.operations)
-    return Arrival(*sizes, _errors(gradients, single, precise), watch.seconds)
+    errors = _errors(in_torch(found), single, precise)
+    return Arrival(*sizes, _relative(exact, precise), errors, watch.seconds)
 
 
 def _prepare(module: Any) -> None:
@@ -247,6 +280,18 @@ def _errors(
         error = _size(found[name] - wanted)
         errors[name] = error / theirs if np.isfinite(error) else np.inf
     return errors
+
+
+def _relative(found: Gradients, precise: Gradients) -> float:
+    """The largest error of any gradient, relative to its largest number, which is not less
+    than a millionth of the largest number of all.
+    """
+    top = max(_size(gradient) for gradient in precise.values())
+    return max(
+        _size(found[name] - wanted) / max(_size(wanted), 1e-6 * top)
+        for name, wanted in precise.items()
+        if name in found or _size(wanted)
+    )
 
 
 def _size(values: Array) -> float:

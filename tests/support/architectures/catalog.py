@@ -33,31 +33,12 @@ REFUSED = {
 NAMES = [f"{package}/{net}" for package, (_, nets) in _SOURCES.items() for net in nets]
 ARRIVING = [name for name in NAMES if name not in REFUSED]
 
-# Other random numbers than those of seed 0, with which a decision, such as the sign at a
-# ReLU, falls differently in single and in double precision: the gradients are then those
-# of two different pieces. In the interpreter, in double precision, they agree.
-_SEEDS = {
-    "timm/hgnet_tiny": 1,
-    "timm/vitamin_small_224": 1,
-    "timm/mobilenet_edgetpu_v2_xs": 1,
-    "timm/lambda_resnet26t": 1,
-    "timm/resnetv2_50": 1,
-    "timm/selecsls42b": 1,
-    "timm/swinv2_tiny_window8_256": 2,
-    "timm/volo_d1_224": 1,
-    "torchvision/fcn_resnet50": 1,
-    "torchvision/maxvit_t": 1,
-    "torchvision/mvit_v1_b": 1,
-    "torchvision/resnet50": 1,
-    "transformers/falcon_mamba": 1,
-}
 
-
-def make(name: str) -> tuple[Any, Any]:
+def make(name: str, seed: int = 0) -> tuple[Any, Any]:
     """The module of an architecture, with random weights, and its arguments."""
     package, net = name.split("/")
     declare_compiled_operators()
-    torch.manual_seed(_SEEDS.get(name, 0))
+    torch.manual_seed(seed)
     create, _ = _SOURCES[package]
     module, given = create(net)
     return module, given
