@@ -287,8 +287,9 @@ class Reading(Evaluator):
         """A value as an operand of a data type: a tensor or a literal."""
         if isinstance(value, Tensor):
             return self.cast(value, dtype, hint, span)
-        if dtype == "scalar" and is_open(value):
-            return self._numbers(as_array(value))
+        if is_open(value):
+            numbers = self._numbers(as_array(value))
+            return self.cast(numbers, dtype, hint, span)
         array = converted(value, dtype)
         if not array.ndim:
             return simple(array)

@@ -62,6 +62,12 @@ def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
     return _Substitution(numbers).graph(graph)
 
 
+def with_extents(shape: Shape, numbers: Mapping[str, int]) -> Shape:
+    """A shape with numbers in the place of some of its symbols."""
+    extents: tuple[Any, ...] = shape
+    return tuple(n.at(numbers) if isinstance(n, Extent) else n for n in extents)
+
+
 class _Substitution:
     """Numbers in the place of symbols."""
 

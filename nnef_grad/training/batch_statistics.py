@@ -11,8 +11,10 @@ from nnef_grad.build.arguments import bind
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.inline import Decompose, inline
 from nnef_grad.errors import UsageError
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.tensors import number
 
 NORMALIZATION = "batch_normalization"
 
@@ -94,14 +96,15 @@ class _Normalization:
         """Emits the normalization by the statistics of the batch."""
         x, mean, variance, *parameters = operation.operands
         assert isinstance(x, Tensor)
-        size = prod(x.shape) // x.shape[1]
+        size = prod(x.shape[:1] + x.shape[2:])
         if size == 1:
             name = emit.names[x]
             message = f"'{name}' has one element in a channel: its variance is zero"
             raise UsageError(message, operation.span)
         batch = _moments(emit, x)
         # Of the batch it is the mean of squares; what it estimates is larger.
-        unbiased = emit("mul", batch[1], size / (size - 1), hint="unbiased")
+        factor = _quotient(emit, size)
+        unbiased = emit("mul", batch[1], factor, hint="unbiased")
         self._move(emit, mean, batch[0])
         self._move(emit, variance, unbiased)
         return emit.emit_again(operation, (x, *batch, *parameters))
@@ -116,6 +119,14 @@ class _Normalization:
         for word, tensor in words.items():
             emit.set_hint(tensor, f"{word}_{emit.names[running]}")
         self.moved[running] = moved
+
+
+def _quotient(emit: Emitter, size: Any) -> Any:
+    """size / (size - 1), which is computed where the size has symbols."""
+    if not has_symbols(size):
+        return size / (size - 1)
+    count = number(emit, size)
+    return emit("div", count, emit("sub", count, 1.0), hint="factor")
 
 
 def _moments(emit: Emitter, x: Tensor) -> list[Tensor]:

@@ -14,6 +14,7 @@ from nnef_grad.graph.ir import Graph, Shape, Tensor, shape_of
 from nnef_grad.graph.names import advice_on, step_names
 from nnef_grad.language.types import SCALAR, STRING, TensorType
 from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.tensors import number
 from nnef_grad.training.draft import Draft, sources_of
 from nnef_grad.training.recipes import (
     LOSS,
@@ -267,7 +268,7 @@ def _loss(
         count = draft.reduced(counts[0], "sum_reduce", "count")
         total = emit("div", total, count, hint="loss")
     if reduction == "batchmean":
-        total = emit("div", total, float(output.shape[0]), hint="loss")
+        total = emit("div", total, number(emit, output.shape[0]), hint="loss")
     weight = recipe.settings.get("weight", 1.0)
     return emit("mul", total, weight, hint="loss")
 

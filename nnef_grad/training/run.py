@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.graph.ir import Shape
+from nnef_grad.graph.symbols import numbers_of, with_extents
 from nnef_grad.model import save
 from nnef_grad.public import public
 from nnef_grad.runtimes import Runtime, find_runtime
@@ -224,8 +226,10 @@ class _Part:
             given[name] = rate(steps) if callable(rate) else rate
         for name, label in self._step.labels.items():
             given[name] = values[label]
-        arrays = [self._array(name, given[name]) for name in self._inputs]
-        results = dict(zip(self._step.outputs, self._run(arrays), strict=True))
+        arrays = {name: self._array(name, given[name]) for name in self._inputs}
+        self._refuse_shapes({name: array.shape for name, array in arrays.items()})
+        found = self._run(list(arrays.values()))
+        results = dict(zip(self._step.outputs, found, strict=True))
         for name, new in self._step.state.items():
             values[self._step.labels[name]] = results.pop(new)
         return results
@@ -271,11 +275,18 @@ class _Part:
             message = f"'{name}' is a tensor<{tensor.dtype}>"
             raise UsageError(f"{message}, and these are {found.dtype}")
         # What has rank 0 gets an axis by that.
-        array: Array = np.ascontiguousarray(found, wanted).reshape(found.shape)
-        if array.shape != tensor.shape:
-            shapes = f"{list(tensor.shape)}, and not {list(array.shape)}"
-            raise UsageError(f"'{name}' has the shape {shapes}")
-        return array
+        array: Array = np.ascontiguousarray(found, wanted)
+        return array.reshape(found.shape)
+
+    def _refuse_shapes(self, shapes: Mapping[str, Shape]) -> None:
+        """Raises `UsageError` where an array has another shape than its input, for all
+        numbers that its symbols may have.
+        """
+        numbers = numbers_of(self._step.graph, shapes)
+        for name, tensor in self._inputs.items():
+            if shapes[name] != with_extents(tensor.shape, numbers):
+                wanted = f"{list(tensor.shape)}, and not {list(shapes[name])}"
+                raise UsageError(f"'{name}' has the shape {wanted}")
 
 
 def _initial(step: Step, resume: PathLike | None) -> dict[str, Array]:

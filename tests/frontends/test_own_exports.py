@@ -47,7 +47,7 @@ def test_it_computes_what_torch_computes(name: str, exports: Exports) -> None:
 
 # Modules whose inputs have one batch, of a size that the export leaves open.
 OPEN = (
-    "mlp", "conv2d", "depthwise", "deconv2d", "max_pool_dilated", "global_average", "up_bilinear",
+    "mlp", "conv2d", "patches", "large_windows", "known_rows", "depthwise", "deconv2d", "max_pool_dilated", "global_average", "up_bilinear",
     "layer_norm", "gelu", "lstm_with_head", "scales", "log_sum_exp", "gather",
     "embedding", "attention", "residual", "inverted_residual", "unet", "vision_transformer",
     "encoder", "gpt", "llama_block", "conformer", "autoencoder", "mixer",
@@ -57,6 +57,33 @@ OPEN = (
 @pytest.mark.parametrize("name", OPEN)
 def test_a_batch_of_another_size(name: str, tmp_path: Path) -> None:
     compare_with_torch(export(MODULES[name], tmp_path, batch="B"))
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_one_document_for_every_batch(name: str, tmp_path: Path) -> None:
+    """In tract, next to the interpreter."""
+    needs("tract")
+    if MODULES[name] in LANGUAGE:
+        pytest.importorskip("transformers", reason="install the extra 'models'")
+    own = export(MODULES[name], tmp_path, batch="B")
+    graph = nnef_grad.load(own.folder)
+    backward = nnef_grad.differentiate(graph, wrt="all").graph
+    lowered = nnef_grad.lower(backward, "tract")
+    folder = tmp_path / "backward"
+    nnef_grad.save(lowered.graph, folder, data={**own.data, **lowered.data})
+    more = len(next(iter(own.inputs.values())))
+    for batch in (1, more):
+        inputs = {
+            name: own.inputs[name][:batch].astype("f4" if t.dtype == "scalar" else "i8")
+            for name, t in zip(backward.input_names, backward.inputs, strict=True)
+        }
+        (outcome,) = run("tract", [Stored(folder, inputs)])
+        sized = nnef_grad.load(own.folder, symbols={"B": batch})
+        expected = nnef_grad.evaluate(
+            nnef_grad.differentiate(sized, wrt="all"), inputs, own.data
+        )
+        verdict = compare(outcome, expected, TOLERANCE)
+        assert verdict.word == "ok", f"batch {batch}: {verdict.detail}"
 
 
 def compare_with_torch(own: Export) -> None:

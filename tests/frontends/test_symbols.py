@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.runtimes import needs
 from support.symbolic_models import MODELS, document
 
 import nnef_grad
@@ -219,6 +220,78 @@ def test_gradients_are_checked_at_numbers() -> None:
 
 
 # ---- Training ----
+
+NORMALIZED = """version 1.0;
+extension tract_registry tract_core;
+extension tract_symbol B;
+graph net(x) -> (y)
+{
+    x = tract_core_external(shape = [B, 2, 3], datum_type = 'f32');
+    w = variable<scalar>(label = 'w', shape = [4, 2, 1]);
+    mean = variable<scalar>(label = 'mean', shape = [1, 4]);
+    variance = variable<scalar>(label = 'variance', shape = [1, 4]);
+    offset = variable<scalar>(label = 'offset', shape = [1, 4]);
+    scale = variable<scalar>(label = 'scale', shape = [1, 4]);
+    h = conv(x, w, 0.0, padding = [(0, 0)]);
+    n = batch_normalization(h, mean, variance, offset, scale, epsilon = 1e-5);
+    y = tanh(n);
+}
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_statistics": 0.3}])
+@pytest.mark.parametrize("loss", ["huber", "huber(reduction = 'batchmean')"])
+@pytest.mark.parametrize("runtime", ["numpy", "tract", "onnxruntime"])
+def test_batches_of_changing_size(
+    runtime: str, loss: str, options: dict[str, Any]
+) -> None:
+    """One step, next to one for each size."""
+    needs(*{"onnxruntime": ["onnx"], "tract": ["tract"]}.get(runtime, []))
+    random = np.random.default_rng(0)
+    labels = {"w": (4, 2, 1), **dict.fromkeys(("mean", "offset", "scale"), (1, 4))}
+    data = {k: random.standard_normal(n) for k, n in labels.items()}
+    data["variance"] = random.random((1, 4)) + 0.5
+
+    def step(values: Mapping[str, Any], batch: int | None = None) -> Any:
+        symbols = None if batch is None else {"B": batch}
+        graph = nnef_grad.loads(NORMALIZED, symbols=symbols)
+        return training_step(
+            graph, data=values, loss=loss, optimizer="sgd", target="tract", **options
+        )
+
+    batches = [
+        (random.standard_normal((n, 2, 3)), random.standard_normal((n, 4, 3)))
+        for n in (3, 1, 5, 3)
+    ]
+    whole = nnef_grad.training.run(
+        step(data), batches, runtime=runtime, learning_rate=0.1
+    )
+    losses, values = list(whole), data
+    for batch, found in zip(batches, losses, strict=True):
+        one = step(values, len(batch[0]))
+        sized = nnef_grad.training.run(
+            one, [batch], runtime="numpy", dtype=np.float64, learning_rate=0.1
+        )
+        assert found == pytest.approx(next(sized), rel=1e-5)
+        values = {**sized.data}
+    agree({k: whole.data[k] for k in data}, {k: values[k] for k in data}, 1e-4)
+
+
+def test_batches_that_do_not_fit() -> None:
+    graph = nnef_grad.loads(NORMALIZED)
+    data = {op.attributes["label"]: np.ones(op.outputs[0].shape) for op in graph.operations if op.name == "variable"}  # fmt: skip
+    step = training_step(graph, data=data, loss="huber", optimizer="sgd")
+    for x, y, message in (
+        ((3, 2, 3), (2, 4, 3), "'B' is both 3 and 2"),
+        ((3, 2, 4), (3, 4, 3), r"'x' has the shape \[B, 2, 3\], and not \[3, 2, 4\]"),
+    ):
+        batch = np.zeros(x), np.zeros(y)
+        training = nnef_grad.training.run(
+            step, [batch], runtime="numpy", learning_rate=0.1
+        )
+        with pytest.raises(nnef_grad.UsageError, match=message):
+            next(training)
+
 
 TONES = Path(__file__).parents[2] / "samples" / "exported" / "tones"
 

@@ -53,6 +53,8 @@ CONVOLUTIONS = (
     layer("conv2d_reflect", lambda: nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), x(1, 3, 6, 6)),
     layer("conv2d_replicate", lambda: nn.Conv2d(3, 4, 3, padding=1, padding_mode="replicate"), x(1, 3, 6, 6)),
     layer("conv3d", lambda: Seq(nn.Conv3d(2, 3, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2)), x(1, 2, 4, 4, 4)),
+    layer("patches", lambda: Seq(nn.Conv2d(3, 8, 4, stride=4), nn.Flatten(2), nn.Linear(6, 5)), x(2, 3, 8, 12)),
+    layer("large_windows", lambda: Seq(nn.Conv2d(2, 4, 7, padding=3), nn.ReLU(), nn.Conv2d(4, 4, 9, padding=4, groups=4)), x(2, 2, 12, 13)),
     layer("depthwise", lambda: Seq(nn.Conv2d(4, 4, 3, groups=4, padding=1), nn.Conv2d(4, 6, 1), nn.SiLU()), x(2, 4, 6, 6)),
     layer("deconv1d", lambda: nn.ConvTranspose1d(3, 4, 4, stride=2, padding=1), x(2, 3, 6)),
     layer("deconv2d", lambda: nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1), x(2, 3, 5, 5)),
@@ -184,9 +186,24 @@ PRODUCTS = (
     function("attention_shared", lambda q, k, v: f.scaled_dot_product_attention(q, k, v, enable_gqa=True), x(2, 4, 5, 4), x(2, 2, 5, 4), x(2, 2, 5, 4)),
 )  # fmt: skip
 
+
+class KnownRows(nn.Module):
+    """Rows of two tables at the same indices, as of relative positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Embedding(7, 5), nn.Embedding(7, 5)
+        self.register_buffer("index", torch.tensor([0, 3, 2, 3]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        moved = x + self.first.weight[self.index]
+        return torch.tanh(moved) + self.second.weight[self.index]
+
+
 INDICES = (
     layer("embedding", lambda: Seq(nn.Embedding(7, 4), nn.Linear(4, 2)), integers(7, 2, 3)),
     function("gather", lambda a, i: a.gather(1, i), x(3, 5), integers(5, 3, 2)),
+    layer("known_rows", KnownRows, x(3, 4, 5)),
     function("rows", lambda a, i: (a[i], a.index_select(1, i), a[:, [0, 2, 1, -1]]), x(5, 5), integers(5, 4)),
     function("pairs", lambda a, i, j: a[i, j], x(4, 5, 2), integers(4, 3), integers(5, 3)),
     function("scatter", lambda a, u: a.scatter(1, torch.tensor([[0, 2], [1, 3], [4, 0]]), u), x(3, 5), x(3, 2)),

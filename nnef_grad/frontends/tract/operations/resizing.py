@@ -80,11 +80,13 @@ def _axes(
     given = f"there must be {len(shape)} scales or extents"
     step.require(len(sizes or scales) == len(shape), given)
     if sizes:
-        axes = [Axis(n, made, made / n) for n, made in zip(shape, sizes, strict=True)]
+        sized = zip(shape, sizes, strict=True)
+        axes = [Axis(n, made, 1.0 if made == n else made / n) for n, made in sized]
     else:
         pairs = zip(shape, scales, strict=True)
-        axes = [Axis(n, int(n * scale), scale) for n, scale in pairs]
-    step.require(all(a.made > 0 for a in axes), "the result must have elements")
+        axes = [Axis(n, n if by == 1 else int(n * by), by) for n, by in pairs]
+    has_elements = all(a.made > 0 for a in axes if a.is_resized)
+    step.require(has_elements, "the result must have elements")
     return axes
 
 

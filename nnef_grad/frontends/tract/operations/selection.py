@@ -12,6 +12,7 @@ import numpy as np
 
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
+from nnef_grad.graph.extents import has_symbols
 
 # Each of the largest elements is a step of an unrolled loop.
 MOST = 128
@@ -198,13 +199,20 @@ def _block_numbers(step: Step, indices: Any, places: Sequence[int]) -> Any:
     step.require(len(places) == depth, f"{depth} indices are for other axes")
     row = [1] * last + [depth]
     number = _scalars(step, indices)
-    extents = np.array([float(n) for n in places]).reshape(row)
+    extents = _numbers(step, places, row)
     is_before = step("lt", number, 0.0)
     positive = step("select", is_before, step("add", number, extents), number)
-    steps = [float(prod(places[axis + 1 :])) for axis in range(depth)]
-    parts = step("mul", positive, np.array(steps).reshape(row), hint="parts")
+    steps = [prod(places[axis + 1 :]) for axis in range(depth)]
+    parts = step("mul", positive, _numbers(step, steps, row), hint="parts")
     sums = step("sum_reduce", parts, hint="sums", axes=[last])
     return step("squeeze", sums, hint="number", axes=[last])
+
+
+def _numbers(step: Step, extents: Sequence[Any], shape: Sequence[int]) -> Any:
+    """Extents as scalars, in a shape."""
+    if not any(map(has_symbols, extents)):
+        return np.array(extents, dtype=np.float64).reshape(shape)
+    return step.constant(np.array(extents, dtype=object).reshape(shape), "scalar")
 
 
 @expansion("tract_core_topk")
