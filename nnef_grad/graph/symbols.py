@@ -64,8 +64,8 @@ def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
 
 def with_extents(shape: Shape, numbers: Mapping[str, int]) -> Shape:
     """A shape with numbers in the place of some of its symbols."""
-    extents: tuple[Any, ...] = shape
-    return tuple(n.at(numbers) if isinstance(n, Extent) else n for n in extents)
+    found: Shape = _Substitution(numbers).at(shape)
+    return found
 
 
 class _Substitution:
@@ -82,8 +82,8 @@ class _Substitution:
         names = {**graph.names, **{new: graph.names[t] for t, new in there}}
         return replace(
             graph,
-            inputs=self._at(graph.inputs),
-            outputs=self._at(graph.outputs),
+            inputs=self.at(graph.inputs),
+            outputs=self.at(graph.outputs),
             operations=operations,
             names=names,
         )
@@ -92,12 +92,12 @@ class _Substitution:
         settings = operation.settings
         if operation.name == "slice":
             settings = self._without_end_of_0(operation)
-        attributes: Any = {name: self._at(value) for name, value in settings.items()}
+        attributes: Any = {name: self.at(value) for name, value in settings.items()}
         return replace(
             operation,
-            operands=self._at(operation.operands),
+            operands=self.at(operation.operands),
             attributes=attributes,
-            results=self._at(operation.results),
+            results=self.at(operation.results),
         )
 
     def _without_end_of_0(self, operation: Operation) -> Mapping[str, Any]:
@@ -107,24 +107,25 @@ class _Substitution:
         settings, (x,) = operation.settings, operation.inputs
         window = (settings[name] for name in ("axes", "begin", "end"))
         pairs = [
-            (x.shape[axis],) * 2 if self._at(end) == 0 != end else (begin, end)
+            (x.shape[axis],) * 2 if self.at(end) == 0 != end else (begin, end)
             for axis, begin, end in zip(*window, strict=True)
         ]
         begin, end = zip(*pairs, strict=True) if pairs else ((), ())
         return {**settings, "begin": begin, "end": end}
 
-    def _at(self, value: Any) -> Any:
+    def at(self, value: Any) -> Any:
+        """A value, or what is in it."""
         if isinstance(value, Extent):
             return value.at(self._numbers)
         if isinstance(value, Tensor):
             if value not in self._tensors:
-                shape = self._at(value.shape)
+                shape = self.at(value.shape)
                 self._tensors[value] = Tensor(value.dtype, shape)
             return self._tensors[value]
         if isinstance(value, Loop):
             return replace(value, body=self.graph(value.body))
         if isinstance(value, tuple):
-            return tuple([self._at(item) for item in value])
+            return tuple([self.at(item) for item in value])
         return value
 
 
