@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -216,7 +217,8 @@ def save_several(
 
     Args:
         models: the graphs and their data, by the subfolders that they are in; '' is the
-            folder itself.
+            folder itself. Of the mappings of a ChainMap the first is written as a whole,
+            and of the others what is declared.
         path: the folder or the archive, as in `save`.
         overwrite: whether to replace what is there.
 
@@ -229,7 +231,8 @@ def save_several(
     parts: dict[Steps, Part] = {}
     for folder, (graph, data) in models.items():
         declared = declared_variables(graph)
-        declared += undeclared(declared, data)
+        whole = data.maps[0] if isinstance(data, ChainMap) else data
+        declared += undeclared(declared, whole)
         texts = _text(graph), None
         for steps, part in _parts(path, texts, declared, data, False).items():
             place = (*filter(None, [folder]), *steps)

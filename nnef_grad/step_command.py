@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import nnef_grad
 from nnef_grad import console
 from nnef_grad.build.rule_results import counted
-from nnef_grad.command import known_arrays, print_messages, refuse, render, split
+from nnef_grad.command import print_messages, refuse, render, split
 from nnef_grad.errors import Problem, UsageError
 from nnef_grad.language.types import SCALAR
 from nnef_grad.opening import open_model
@@ -70,7 +70,7 @@ def make_step(
         )
     graph = opened.graph
     target, state = _for_output(out, target, state)
-    data = {} if _is_text(out) else known_arrays(graph, opened.stored)
+    data = {} if _is_text(out) else opened.stored
     with progress.stage("differentiating"):
         step = nnef_grad.training_step(
             opened.torch or graph,

@@ -177,14 +177,32 @@ def header_of(array: Array) -> Header:
 
 
 def write_array(file: BinaryIO, array: Array) -> None:
-    """Writes a tensor file; the array must have a valid header.
+    """Writes a tensor file; the array must have a valid header. Many zeros are a hole in the
+    file, which takes no place on a disk.
 
     Raises:
         OSError: it cannot be written.
     """
     import nnef
 
+    header = header_of(array)
+    if header.length >= _HOLE and not (array[:1].any() or array.any()):
+        _write_zeros(file, header)
+        return
     nnef.write_tensor(file, array.astype(array.dtype.newbyteorder("="), copy=False))
     # Numpy writes without Python's checks: a full disk would go unnoticed.
-    if os.fstat(file.fileno()).st_size != HEADER + header_of(array).length:
+    if os.fstat(file.fileno()).st_size != HEADER + header.length:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+# A hole is worth it from so many bytes on.
+_HOLE = 2**16
+
+
+def _write_zeros(file: BinaryIO, header: Header) -> None:
+    items, bits, shape = header
+    code = next(code for code, known in ITEMS.items() if known is items)
+    extents = (*shape, *[0] * (MAX_RANK - len(shape)))
+    fields = MAGIC, VERSION, header.length, len(shape), *extents, bits, code
+    file.write(_FIELDS.pack(*fields).ljust(HEADER, b"\0"))
+    file.truncate(HEADER + header.length)

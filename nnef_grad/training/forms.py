@@ -4,6 +4,7 @@ outputs.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import compress
@@ -17,12 +18,14 @@ from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first, verify
 from nnef_grad.language.library import standard
-from nnef_grad.model import save, save_several
+from nnef_grad.model import declared_variables, save, save_several
 from nnef_grad.public import public
 from nnef_grad.runtimes import in_single
 from nnef_grad.storage.containers import APPLY
+from nnef_grad.storage.data import VariableData, arrays_of
 from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.output import ModelFormat, format_of, is_onnx
+from nnef_grad.storage.tensor_file import header_of
 from nnef_grad.targets import lower_beside
 from nnef_grad.targets.tensors import DTYPES
 
@@ -79,6 +82,8 @@ class Step:
         apply: the step that uses the gradients that this one adds up, if it does.
         accumulate: of how many batches they are.
         trained: the labels of the variables that are trained.
+        stored: the files of the model, if its values came from there: what the step leaves
+            as it is shares them.
         warnings: what the user should know, a sentence each.
     """
 
@@ -92,6 +97,7 @@ class Step:
     apply: Step | None = None
     accumulate: int = 1
     trained: tuple[str, ...] = ()
+    stored: VariableData | None = field(default=None, repr=False)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -130,8 +136,28 @@ def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
         return
     for part in () if is_text else parts.values():
         _refuse_missing(part)
-    models = {folder: (p.graph, in_single(p.data)) for folder, p in parts.items()}
+    models = {folder: (p.graph, _to_write(p)) for folder, p in parts.items()}
     save_several(models, path, overwrite=overwrite)
+
+
+def _to_write(step: Step) -> Mapping[str, Array]:
+    """The data of a step. What it leaves as it is shares the files of the model."""
+    data = in_single(step.data)
+    if step.stored is None:
+        return data
+    labels = {*step.graph.labels.values()} & {*step.model.labels.values()}
+    kept = labels - {*step.labels.values()}
+    changed = {
+        place: value
+        for place, value in data.items()
+        if place not in kept or not _is_stored(place, value, step.stored)
+    }
+    return ChainMap(changed, step.stored)  # type: ignore[arg-type]
+
+
+def _is_stored(label: str, value: Array, stored: VariableData) -> bool:
+    """Whether a value, which came from a file, is in it in the same precision."""
+    return label in stored and stored.header(label) == header_of(value)
 
 
 def _save_onnx(step: Step, path: PathLike, *, overwrite: bool) -> None:
@@ -234,11 +260,16 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
     Raises:
         UsageError: one is of a kind that its variable cannot have.
     """
-    found, longer = dict(data), []
+    longer: list[str] = []
+    found = dict[str, Any]()
+    if isinstance(data, VariableData):
+        found = arrays_of(declared_variables(graph), data)
+    else:
+        found.update(data)
     for tensor, label in zip(graph.variables, graph.labels.values(), strict=True):
-        if label not in data:
+        if label not in found:
             continue
-        given, wanted = np.asarray(data[label]), DTYPES[tensor.dtype]
+        given, wanted = np.asarray(found[label]), DTYPES[tensor.dtype]
         if not np.can_cast(given.dtype, wanted, "same_kind"):
             what = f"variable '{label}' is a tensor<{tensor.dtype}>"
             raise UsageError(f"{what}, and its data are {given.dtype}")

@@ -18,6 +18,7 @@ from nnef_grad.graph.stops import without_stops
 from nnef_grad.interop import TorchModel
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.public import public
+from nnef_grad.storage.data import VariableData
 from nnef_grad.training.batch_statistics import (
     Running,
     statistics_of,
@@ -216,6 +217,7 @@ def training_step(
         apply=following,
         accumulate=accumulate,
         trained=tuple(choice.labels.values()),
+        stored=data if isinstance(data, VariableData) else None,
         warnings=tuple(warnings),
     )
 

@@ -16,6 +16,7 @@ from support.training_steps import MLP, Evaluated, batches, own, random_data
 
 import nnef_grad
 from nnef_grad.interop import to_onnx
+from nnef_grad.storage.tensor_file import write_array
 from nnef_grad.targets import TARGETS
 from nnef_grad.training import Step, save_step
 from nnef_grad.training.forms import in_inputs
@@ -364,3 +365,51 @@ def test_two_data_for_one_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(nnef_grad.UsageError, match="would be two files"):
         save_step(step, tmp_path / "step")
     assert not list(tmp_path.iterdir())
+
+
+# ---- Files that are shared ----
+
+
+@pytest.mark.parametrize("state", ["variables", "inputs"])
+def test_what_stays_as_it_is_shares_its_file(state: Any, tmp_path: Path) -> None:
+    graph = nnef_grad.loads(MLP)
+    data = {k: np.float32(v) for k, v in random_data(graph).items()}
+    narrow = "layer1/bias"
+    nnef_grad.save(
+        graph, tmp_path / "model", data={**data, narrow: data[narrow].astype("f2")}
+    )
+    step = nnef_grad.training_step(
+        graph,
+        data=nnef_grad.load_data(tmp_path / "model"),
+        loss="huber",
+        optimizer="adam",
+        train="layer2/weight",
+        state=state,
+    )
+    save_step(step, tmp_path / "step")
+    shared = {
+        str(path.relative_to(tmp_path / "step"))
+        for path in (tmp_path / "step").rglob("*.dat")
+        if path.stat().st_nlink > 1
+    }
+    # Half precision is widened, and what is trained is a copy.
+    assert shared == {"layer1/weight.dat", "layer2/bias.dat"}
+    written = nnef_grad.load_data(tmp_path / "step")
+    for label in ("layer1/weight", "layer1/bias", "layer2/bias"):
+        assert written[label].dtype == np.float32
+        np.testing.assert_allclose(written[label], data[label], rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "?"])
+def test_zeros_take_no_place(dtype: str, tmp_path: Path) -> None:
+    """Anyone reads them as zeros; where the last element is none, all are written."""
+    for last in (0, 1):
+        array = np.zeros((2, 300_000), dtype)
+        array[-1, -1] = last
+        with (tmp_path / "x.dat").open("wb+") as file:
+            write_array(file, array)
+            file.seek(0)
+            found = nnef.read_tensor(file)
+        np.testing.assert_array_equal(found, array)
+        blocks = (tmp_path / "x.dat").stat().st_blocks
+        assert (blocks * 512 < 50_000) == (last == 0)
