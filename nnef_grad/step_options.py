@@ -90,7 +90,7 @@ STEP_OPTIONS: Groups = {
         ),
         Option(
             "--padding-row",
-            "nnef-grad-step bert/ -o step/ --loss huber --padding-row words.weight=0",
+            "nnef-grad-step words.nnef --loss huber --padding-row words.weight=0",
             "No gradient reaches this row of a table where it is looked up: the padding_idx "
             "of an embedding, which exports do not have. May be repeated.",
             metavar="TABLE=ROW",

@@ -113,6 +113,15 @@ graph net( x ) -> ( y )
     y = softmax(logits);
 }
 """
+WORDS = """version 1.0;
+
+graph net( ids ) -> ( y )
+{
+    ids = external<integer>(shape = [4, 5]);
+    table = variable(shape = [9, 3], label = 'words.weight');
+    y = gather(table, ids);
+}
+"""
 QUANTIZATION = '"hidden": linear_quantize(min = -1.0, max = 1.0, bits = 8);\n'
 COMMANDS: dict[str, tuple[click.Command, Groups]] = {
     "nnef-grad": (main, OPTIONS),
@@ -198,6 +207,7 @@ def write_step_models(folder: Path) -> None:
     }
     for name in ("model", "quantized"):
         nnef_grad.save(graph, folder / name, data=data, overwrite=True)
+    (folder / "words.nnef").write_text(WORDS, "utf-8")
     (folder / "quantized" / "graph.quant").write_text(QUANTIZATION, "utf-8")
 
 
