@@ -9,34 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 from support.pages import BLOCK, ROOT, Session
 
 import nnef_grad
-from nnef_grad import interop
 
 DOCS = ROOT / "docs"
-SAMPLE = ROOT / "samples" / "mlp.nnef"
-
-
-def trained(folder: Path) -> None:
-    """The models of the pages about training: the perceptron with data."""
-    graph = nnef_grad.load(SAMPLE)
-    generator = np.random.default_rng(0)
-    data = {
-        str(op.attributes["label"]): generator.standard_normal(
-            op.outputs[0].shape, dtype=np.float32
-        )
-        for op in graph.operations
-        if op.name == "variable"
-    }
-    nnef_grad.save(graph, folder / "model", data=data)
-    nnef_grad.save(graph, folder / "model.nnef.tgz", data=data)
-    nnef_grad.save(graph, folder / "quantized", data=data)
-    entry = '"hidden": linear_quantize(min = 0.0, max = 6.0, bits = 8);\n'
-    (folder / "quantized" / "graph.quant").write_text(entry, "utf-8")
-    interop.to_onnx(graph, folder / "model.onnx", data)
 
 
 TONES = ROOT / "samples" / "exported" / "tones"
@@ -64,7 +42,7 @@ def is_trained(folder: Path, printed: str) -> None:
     assert sorted(written) == sorted(nnef_grad.load_data(folder / "model"))
 
 
-def nothing(folder: Path, printed: str = "") -> None:
+def nothing(folder: Path, printed: str) -> None:
     """The samples are all that is needed, and the page says what comes out."""
 
 
@@ -73,20 +51,17 @@ class Page(NamedTuple):
 
     Attributes:
         needs: the packages that have to be installed.
-        begin: makes what the reader has already.
         end: tests what has come out, by the folder and by what was printed.
         without: the modules that programs which the page has written cannot import.
     """
 
     needs: tuple[str, ...] = ()
-    begin: Callable[[Path], None] = nothing
     end: Callable[[Path, str], None] = nothing
     without: tuple[str, ...] = ()
 
 
 PLAIN = Page()
 ONNX = Page(needs=("onnx", "onnxruntime"))
-TRAINED = ONNX._replace(begin=trained)
 PAGES: dict[str, Page] = {
     "README.md": Page(needs=("torch",)),
     "CONTRIBUTING.md": PLAIN,
@@ -112,9 +87,9 @@ PAGES: dict[str, Page] = {
     "docs/tutorials/training.md": ONNX,
     "docs/tutorials/tract.md": Page(needs=("tract",)),
     "docs/how-to/converters.md": Page(needs=("nnef",)),
-    "docs/how-to/models-with-data.md": TRAINED,
-    "docs/how-to/pytorch-module.md": TRAINED,
-    "docs/training.md": TRAINED._replace(end=is_trained),
+    "docs/how-to/models-with-data.md": ONNX,
+    "docs/how-to/pytorch-module.md": ONNX,
+    "docs/training.md": ONNX._replace(end=is_trained),
     "docs/tract.md": Page(
         ("tract", "torch_to_nnef"), end=has_learned, without=("nnef_grad", "torch")
     ),
@@ -137,7 +112,6 @@ def test_a_page_can_be_followed(
     for package in page.needs:
         pytest.importorskip(package)
     (tmp_path / "samples").symlink_to(ROOT / "samples")
-    page.begin(tmp_path)
     monkeypatch.chdir(tmp_path)
     session = Session(tmp_path, page.without)
     text = (ROOT / name).read_text("utf-8")
