@@ -68,7 +68,7 @@ def _with_advice(problem: Problem) -> Problem:
 @console.command_line(render)
 def compile_model(
     model: str,
-    output: str,
+    out: str,
     wrt: tuple[str, ...],
     outputs: tuple[str, ...],
     stop: tuple[str, ...],
@@ -95,9 +95,9 @@ def compile_model(
     quiet: bool,
 ) -> None:
     """Compiles a model, as the options say; see `nnef-grad --help`."""
-    refuse(output, model, force)
+    refuse(out, model, force)
     if report is not None:
-        _refuse_page(report, (model, output), force)
+        _refuse_page(report, (model, out), force)
     progress = Progress(shown=not quiet and format == "text")
     with progress.stage("reading"):
         opened = open_model(
@@ -124,7 +124,7 @@ def compile_model(
         )
     untrained = _is_untrained(graph, stored)
     with progress.stage("lowering"):
-        backward, constants = _lower(backward, target, output)
+        backward, constants = _lower(backward, target, out)
         if target != "nnef" and stored is not None:
             made = SinglePrecision(stored, declared_variables(backward.graph))
             constants = ChainMap({**constants}, made)  # type: ignore[arg-type]
@@ -146,33 +146,33 @@ def compile_model(
         progress.stage("writing"),
         _page(report, graph, backward, own_rules, force),
     ):
-        if is_onnx(output):
+        if is_onnx(out):
             data = known_arrays(graph, stored)
-            nnef_grad.interop.to_onnx(backward, output, data, overwrite=force)
+            nnef_grad.interop.to_onnx(backward, out, data, overwrite=force)
         else:
-            _write(backward, output, stored, constants, partial=untrained, force=force)
-    warnings = _warnings(graph, backward, untrained, output)
+            _write(backward, out, stored, constants, partial=untrained, force=force)
+    warnings = _warnings(graph, backward, untrained, out)
     summary = "" if quiet else nnef_grad.summary(graph, backward)
     print_messages(warnings, summary, format)
 
 
-def refuse(output: str, model: str, force: bool) -> None:
+def refuse(out: str, model: str, force: bool) -> None:
     """Refuses an OUT that cannot be written, before anything is computed."""
-    if output == console.PIPE:
+    if out == console.PIPE:
         return
-    if is_onnx(output):
-        _refuse_onnx(output, model, force)
+    if is_onnx(out):
+        _refuse_onnx(out, model, force)
         return
     if model != console.PIPE:
-        refuse_loss(output, model)
-    refuse_output(output, overwrite=force)
+        refuse_loss(out, model)
+    refuse_output(out, overwrite=force)
 
 
-def _refuse_onnx(output: str, model: str, force: bool) -> None:
-    with writing(output):
-        refuse_existing(Path(output), overwrite=force)
-    if os.path.realpath(output) == os.path.realpath(model):
-        raise UsageError(f"'{output}' is the model itself")
+def _refuse_onnx(out: str, model: str, force: bool) -> None:
+    with writing(out):
+        refuse_existing(Path(out), overwrite=force)
+    if os.path.realpath(out) == os.path.realpath(model):
+        raise UsageError(f"'{out}' is the model itself")
 
 
 def _refuse_page(path: str, others: Sequence[str], force: bool) -> None:
@@ -202,22 +202,22 @@ def _page(
 
 
 def _lower(
-    backward: nnef_grad.Backward, target: str, output: str
+    backward: nnef_grad.Backward, target: str, out: str
 ) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
     """The backward graph lowered for a target, and the data of the constants that
     became variables.
     """
-    if is_onnx(output):
+    if is_onnx(out):
         # What writes the file lowers the graph.
         if target not in ("nnef", "onnx"):
-            raise UsageError(f"'{output}' is for ONNX Runtime, and not for '{target}'")
+            raise UsageError(f"'{out}' is for ONNX Runtime, and not for '{target}'")
         return backward, {}
     has_loops = any(fragment.registry for fragment in backward.graph.fragments)
     if target == "nnef" and not has_loops:
         # Importing the lowerings, and numpy with them, takes longer than compiling.
         return backward, {}
     lowered = nnef_grad.lower(backward.graph, target)
-    if lowered.data and _is_text(output):
+    if lowered.data and _is_text(out):
         message = f"target '{target}' stores the constants of the graph as variables"
         raise UsageError(f"{message}: write a folder or an archive, which hold data")
     return replace(backward, graph=lowered.graph), lowered.data
@@ -241,37 +241,37 @@ def _is_untrained(graph: nnef_grad.Graph, stored: Any) -> bool:
 
 def _write(
     backward: nnef_grad.Backward,
-    output: str,
+    out: str,
     stored: Any,
     constants: Mapping[str, Any],
     *,
     partial: bool,
     force: bool,
 ) -> None:
-    if output == console.PIPE:
+    if out == console.PIPE:
         console.print_result(nnef_grad.dumps(backward))
         return
     # The constants come first: an unused file of the model may have the same label.
     found: Any = ChainMap(constants, stored or {})  # type: ignore[arg-type]
-    data = None if _is_text(output) else found
-    nnef_grad.save(backward, output, data=data, partial=partial, overwrite=force)
+    data = None if _is_text(out) else found
+    nnef_grad.save(backward, out, data=data, partial=partial, overwrite=force)
 
 
-def _is_text(output: str) -> bool:
+def _is_text(out: str) -> bool:
     """Whether OUT is a text, which cannot hold data."""
-    if output == console.PIPE or is_onnx(output):
-        return output == console.PIPE
-    return format_of(output) is ModelFormat.TEXT
+    if out == console.PIPE or is_onnx(out):
+        return out == console.PIPE
+    return format_of(out) is ModelFormat.TEXT
 
 
 def _warnings(
     graph: nnef_grad.Graph,
     backward: nnef_grad.Backward,
     untrained: bool,
-    output: str,
+    out: str,
 ) -> list[Problem]:
     found = [*graph.warnings, *map(Problem, backward.warnings)]
-    if untrained and declared_variables(graph) and not _is_text(output):
+    if untrained and declared_variables(graph) and not _is_text(out):
         message = "the model has no data for its variables, so OUT has none either"
         found.append(Problem(message))
     return found

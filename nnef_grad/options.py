@@ -155,7 +155,7 @@ OPTIONS: Groups = {
     ],
     "What to write": [
         Option(
-            "-o --output",
+            "-o --out",
             "nnef-grad model.tgz -o model_bwd.tgz",
             "Where to write the backward graph: a file x.nnef; an archive x.tgz or x.tar; "
             "a folder x/ or x; an ONNX file x.onnx. '-' (the default) is stdout.",
