@@ -104,8 +104,10 @@ def arrive(module: Any, given: Any) -> Arrival:
     outputs = zip(model.graph.output_names, seeds, strict=True)
     feeds = {name: x.numpy() for name, x in fed.items()}
     feeds |= {backward.seeds[n]: s for n, s in outputs if n in backward.seeds}
+    # Some arguments are of no use to a gradient.
+    used = {n: x for n, x in feeds.items() if n in backward.graph.input_names}
     with watch("evaluate"):
-        in_double = nnef_grad.evaluate(backward, feeds, model.data)
+        in_double = nnef_grad.evaluate(backward, used, model.data)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "backward.onnx"
         with watch("lower, write"):
