@@ -19,8 +19,9 @@ from nnef_grad import interop
 # Those of the packages.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-# The largest error in double precision, of long chains of operations.
-EXACT = 1e-8
+# The largest error in double precision: what a network computes from no input is a constant
+# of single precision in its graph.
+EXACT = 1e-6
 
 
 def made(name: str, seed: int = 0) -> tuple[Any, Any]:

@@ -36,7 +36,7 @@ floating-point inputs are compared with torch's autograd of the same module in d
 - **forward**, **backward**: operations of the graphs.
 - **gradients**: those that were compared.
 - **exact**: the largest error of any gradient that the reference evaluator of this package computes in double precision, relative to the
-  largest number of that gradient.
+  largest number of that gradient. What a network computes from no input is a constant of single precision.
 - **error**: the largest of any gradient that ONNX Runtime computes in single precision, in multiples of the error that torch itself makes
   there. Where it is above 10, as a decision (the sign at a ReLU, say) falls differently in single precision, other random numbers are drawn.
 - **read**: seconds of `from_torch`, with torch's export; **differentiate**; **write**: `to_onnx`, with lowering; **run**: ONNX Runtime,
