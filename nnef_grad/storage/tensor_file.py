@@ -187,7 +187,7 @@ def write_array(file: BinaryIO, array: Array) -> None:
 
     header = header_of(array)
     if header.length >= _HOLE and not (array[:1].any() or array.any()):
-        _write_zeros(file, header)
+        _write_zeros(file, header, _CODES[array.dtype.kind])
         return
     nnef.write_tensor(file, array.astype(array.dtype.newbyteorder("="), copy=False))
     # Numpy writes without Python's checks: a full disk would go unnoticed.
@@ -199,10 +199,8 @@ def write_array(file: BinaryIO, array: Array) -> None:
 _HOLE = 2**16
 
 
-def _write_zeros(file: BinaryIO, header: Header) -> None:
-    items, bits, shape = header
-    code = next(code for code, known in ITEMS.items() if known is items)
-    extents = (*shape, *[0] * (MAX_RANK - len(shape)))
-    fields = MAGIC, VERSION, header.length, len(shape), *extents, bits, code
+def _write_zeros(file: BinaryIO, header: Header, code: int) -> None:
+    rank, extents = len(header.shape), (*header.shape, *[0] * MAX_RANK)[:MAX_RANK]
+    fields = MAGIC, VERSION, header.length, rank, *extents, header.bits, code
     file.write(_FIELDS.pack(*fields).ljust(HEADER, b"\0"))
     file.truncate(HEADER + header.length)

@@ -230,7 +230,7 @@ def _by_image(emit: Emitter, found: Tensor, op: Operation) -> Tensor:
 
 def _are_tiles(op: Operation) -> bool:
     """Whether the windows of a deconvolution cover its result, each element once."""
-    return groups_of(op) == 1 and all(
+    return all(
         c.dilation == 1 and c.size == c.stride and c.up == c.size * c.down
         for c in windows_of(op).axes
     )

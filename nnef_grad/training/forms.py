@@ -25,7 +25,7 @@ from nnef_grad.storage.containers import APPLY
 from nnef_grad.storage.data import VariableData, arrays_of
 from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.output import ModelFormat, format_of, is_onnx
-from nnef_grad.storage.tensor_file import header_of
+from nnef_grad.storage.tensor_file import header_of, read_header
 from nnef_grad.targets import lower_beside
 from nnef_grad.targets.tensors import DTYPES
 
@@ -157,7 +157,8 @@ def _to_write(step: Step) -> Mapping[str, Array]:
 
 def _is_stored(label: str, value: Array, stored: VariableData) -> bool:
     """Whether a value, which came from a file, is in it in the same precision."""
-    return label in stored and stored.header(label) == header_of(value)
+    part = stored.find(label)
+    return part is not None and read_header(part) == header_of(value)
 
 
 def _save_onnx(step: Step, path: PathLike, *, overwrite: bool) -> None:

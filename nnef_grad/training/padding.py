@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from nnef_grad.build.arguments import bind
@@ -39,7 +40,7 @@ def with_padding(graph: Graph, rows: Mapping[str, int], opset: OpSet) -> Graph:
 
     def body(operation: Operation) -> Decompose | None:
         is_padded = _looks_up(operation) and operation.operands[0] in paddings
-        return _Lookup(paddings) if is_padded else None
+        return partial(_padded, paddings) if is_padded else None
 
     return inline(graph, body, opset)
 
@@ -58,19 +59,16 @@ def _row(graph: Graph, table: Tensor, row: int, is_read: bool) -> int:
     return row % count
 
 
-class _Lookup:
-    """Rows that are looked up, of which some are padding."""
-
-    def __init__(self, rows: Mapping[Any, int]) -> None:
-        self._rows = rows
-
-    def __call__(self, emit: Emitter, operation: Operation) -> tuple[Any, ...]:
-        table, numbers = operation.operands
-        assert isinstance(numbers, Tensor)
-        hints = (emit.naming("rows"),)
-        (found,) = emit.emit_again(operation, operation.operands, hints=hints)
-        column = emit("unsqueeze", numbers, axes=[numbers.rank], hint="column")
-        call = bind(emit.opset.declarations["cast"], {"input": column}, SCALAR.name)
-        (scalars,) = emit.emit_op(call, hints=(emit.naming("numbers"),))
-        is_padding = emit("eq", scalars, float(self._rows[table]), hint="is_padding")
-        return (emit("select", is_padding, emit.stop(found), found),)
+def _padded(
+    rows: Mapping[Any, int], emit: Emitter, operation: Operation
+) -> tuple[Any, ...]:
+    """Emits rows that are looked up, of which some are padding."""
+    table, numbers = operation.operands
+    assert isinstance(numbers, Tensor)
+    hints = (emit.naming("rows"),)
+    (found,) = emit.emit_again(operation, operation.operands, hints=hints)
+    column = emit("unsqueeze", numbers, axes=[numbers.rank], hint="column")
+    call = bind(emit.opset.declarations["cast"], {"input": column}, SCALAR.name)
+    (scalars,) = emit.emit_op(call, hints=(emit.naming("numbers"),))
+    is_padding = emit("eq", scalars, float(rows[table]), hint="is_padding")
+    return (emit("select", is_padding, emit.stop(found), found),)

@@ -282,8 +282,10 @@ class _Part:
         """Raises `UsageError` where an array has another shape than its input, for all
         numbers that its symbols may have.
         """
-        numbers = numbers_of(self._step.graph, shapes)
-        for name, tensor in self._inputs.items():
+        inputs = self._inputs.items()
+        differing = [pair for pair in inputs if shapes[pair[0]] != pair[1].shape]
+        numbers = numbers_of(self._step.graph, shapes) if differing else {}
+        for name, tensor in differing:
             if shapes[name] != with_extents(tensor.shape, numbers):
                 wanted = f"{list(tensor.shape)}, and not {list(shapes[name])}"
                 raise UsageError(f"'{name}' has the shape {wanted}")

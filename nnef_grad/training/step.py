@@ -150,7 +150,7 @@ def training_step(
     given = _given(model, data, train)
     graph = share_labels(given.graph)
     graph = with_padding(graph, padding_rows or {}, rules.opset)
-    values, shortened = typed(graph, given.data or {})
+    values, shortened = typed(graph, {} if given.data is None else given.data)
     statistics = statistics_of(graph)
     recipes = read_losses(graph, loss)
     quantized = _quantized(graph, quantize, rules.opset)

@@ -273,14 +273,10 @@ def _errors(
         name: np.inf for name in found.keys() - precise.keys() if _size(found[name])
     }
     for name, wanted in precise.items():
-        if name not in found or found[name].shape != wanted.shape:
-            errors[name] = np.inf if _size(wanted) else 0.0
-            continue
         theirs = max(
             _size(single[name] - wanted), _STEP * _size(wanted), 1e-3 * _STEP * top
         )
-        error = _size(found[name] - wanted)
-        errors[name] = error / theirs if np.isfinite(error) else np.inf
+        errors[name] = _difference(found, name, wanted) / theirs
     return errors
 
 
@@ -290,10 +286,19 @@ def _relative(found: Gradients, precise: Gradients) -> float:
     """
     top = max(_size(gradient) for gradient in precise.values())
     return max(
-        _size(found[name] - wanted) / max(_size(wanted), 1e-6 * top)
+        _difference(found, name, wanted) / max(_size(wanted), 1e-6 * top)
         for name, wanted in precise.items()
-        if name in found or _size(wanted)
     )
+
+
+def _difference(found: Gradients, name: str, wanted: Array) -> float:
+    """The largest difference of a gradient. It is infinite where that is no number, has
+    another shape, or is missing; a gradient of zeros may be missing.
+    """
+    if name not in found or found[name].shape != wanted.shape:
+        return np.inf if _size(wanted) else 0.0
+    error = _size(found[name] - wanted)
+    return error if np.isfinite(error) else np.inf
 
 
 def _size(values: Array) -> float:
