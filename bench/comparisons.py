@@ -99,6 +99,7 @@ COMPARISONS = (
     Comparison("khronos", "mebibytes", "backward", "autograd", 1.0),
     Comparison("tract", "seconds", "backward", "forward", 4.0),
     Comparison("real", "seconds", "backward", "torch", 1.0),
+    Comparison("real", "seconds", "backward", "torch.compile", None),
 )
 
 

@@ -80,7 +80,7 @@ def open_model(
     if model.endswith(PROGRAM):
         return _program(model, own, shapes, batch, numbers)
     if is_onnx(model):
-        return _onnx(model, own, shapes, batch)
+        return _onnx(model, own, shapes, batch, numbers)
     options.update(
         rules=own,
         input_shapes=shapes,
@@ -127,13 +127,11 @@ def _onnx(
     rules: nnef_grad.Rules | None,
     shapes: Mapping[str, Sequence[int]],
     batch: int | None,
+    numbers: Mapping[str, int],
 ) -> Opened:
     from nnef_grad.interop import from_onnx
 
-    if batch is not None:
-        message = "--batch is for documents of NNEF and programs of PyTorch"
-        raise UsageError(f"{message}: give the inputs of an ONNX file --input-shape")
-    model = from_onnx(path, input_shapes={n: [*shape] for n, shape in shapes.items()})
+    model = from_onnx(path, input_shapes=shapes, batch=batch, symbols=numbers)
     return Opened(model.graph, rules, model.data)
 
 

@@ -25,10 +25,10 @@ TARGETS = {"forward": "nnef", "backward": "khronos"}
 
 
 def measure(settings: Settings) -> Measured:
-    yield from each(PART, nets.NETS, row, settings)
+    yield from each(PART, nets.NETS, rows, settings)
 
 
-def row(net: str, batch: int, settings: Settings) -> Row:
+def rows(net: str, batch: int, settings: Settings) -> Measured:
     graph = nets.NETS[net](batch)
     wrt = parameters(graph)
     with tempfile.TemporaryDirectory() as folder:
@@ -39,7 +39,7 @@ def row(net: str, batch: int, settings: Settings) -> Row:
             program: ask("khronos_interpreter", {**asked, "memory": program})
             for program in MEASURED
         }
-    return Row(
+    yield Row(
         part=PART,
         net=net,
         batch=batch,

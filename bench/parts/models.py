@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import nnef_grad
 from bench import nets
 from bench.processes import FailedError
-from bench.rows import Measured, Row, Skipped
+from bench.rows import Measured, Skipped
 from bench.settings import Settings
 from nnef_grad import Graph
 
@@ -48,13 +48,13 @@ def write_pair(
 def each(
     part: str,
     names: Iterable[str],
-    row: Callable[[str, int, Settings], Row],
+    rows: Callable[[str, int, Settings], Measured],
     settings: Settings,
 ) -> Measured:
-    """The row of each network that is wanted, for each batch, or why there is none."""
+    """The rows of each network that is wanted, for each batch, or why there are none."""
     for net in filter(settings.wants, names):
         for batch in settings.batches:
             try:
-                yield row(net, batch, settings)
+                yield from rows(net, batch, settings)
             except (nets.MissingError, FailedError) as error:
                 yield Skipped(part, f"{net}, batch {batch}", str(error))

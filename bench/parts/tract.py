@@ -22,23 +22,22 @@ EXPORTED = ("resnet18", "mobilenet_v2", "vit_tiny_patch16_224", "gpt2")
 
 
 def measure(settings: Settings) -> Measured:
-    yield from each(PART, nets.NETS, row, settings)
-    yield from each(PART, EXPORTED, exported_row, settings)
+    yield from each(PART, nets.NETS, rows, settings)
+    yield from each(PART, EXPORTED, exported_rows, settings)
 
 
-def row(net: str, batch: int, settings: Settings) -> Row:
+def rows(net: str, batch: int, settings: Settings) -> Measured:
     graph = nets.NETS[net](batch)
     variables = [*graph.labels]
-    return timed(net, batch, settings, graph, variables)
+    yield timed(net, batch, settings, graph, variables)
 
 
-def exported_row(net: str, batch: int, settings: Settings) -> Row:
+def exported_rows(net: str, batch: int, settings: Settings) -> Measured:
     from bench.workers import torch_models
 
-    is_text = torch_models.IN_TRACT[net][0] == "transformers"
-    make = torch_models.tokens if is_text else torch_models.images
-    model = from_torch(torch_models.module(net), (make(net, batch),))
-    return timed(net, batch, settings, model.graph, model.trainable, model.data)
+    x = torch_models.inputs(net, batch)
+    model = from_torch(torch_models.module(net), (x,))
+    yield timed(net, batch, settings, model.graph, model.trainable, model.data)
 
 
 def timed(

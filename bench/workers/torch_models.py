@@ -1,46 +1,32 @@
-"""Networks of torchvision and timm, with random weights."""
+"""Networks of torchvision, timm and transformers, and some written here, with random
+weights.
+"""
 
 from __future__ import annotations
 
-import warnings
-from functools import cache
-from typing import Any
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import torch
 
-# For each network: the package that has it, and the extent of its images.
-NETS = {
-    "resnet18": ("torchvision", 224),
-    "mobilenet_v3_small": ("torchvision", 224),
-    "efficientnet_b0": ("torchvision", 224),
-    "shufflenet_v2_x1_0": ("torchvision", 224),
-    "convnext_atto": ("timm", 224),
-    "ghostnet_100": ("timm", 224),
-    "mixer_s32_224": ("timm", 224),
-    "vit_tiny_patch16_224": ("timm", 224),
-}
-# Those that are measured in tract; of the last one, how many tokens it reads.
-IN_TRACT = {
-    "resnet18": ("torchvision", 224),
-    "mobilenet_v2": ("torchvision", 224),
-    "vit_tiny_patch16_224": ("timm", 224),
-    "gpt2": ("transformers", 64),
-}
+from bench.workers.torch_written import WRITTEN, Scores
+
+IMAGE = 224
+# Of language models: a small vocabulary, and how many tokens they read.
+WORDS, TOKENS = 5000, 64
 
 
-def module(net: str) -> Any:
-    """The network, as it is used: normalizations have their statistics, and nothing is
-    dropped. Its weights are the same in every process, and no two are alike, as they
-    are at the beginning of a training: the exporter would make one variable of them.
+class Network(NamedTuple):
+    """A network.
+
+    Attributes:
+        make: makes it, by its name.
+        inputs: its input, for an extent of the batch.
     """
-    declare_compiled_operators()
-    torch.manual_seed(0)
-    package, _ = {**NETS, **IN_TRACT}[net]
-    made = CREATORS[package](net).eval()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.add_(torch.randn_like(parameter) / 100)
-    return made
+
+    make: Callable[[str], Any]
+    inputs: Callable[[int], torch.Tensor]
 
 
 def of_torchvision(net: str) -> Any:
@@ -55,33 +41,105 @@ def of_timm(net: str) -> Any:
     return timm.create_model(net)
 
 
-def of_transformers(net: str) -> Any:
-    """A language model of four layers, of its input alone."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    sizes = {"n_layer": 4, "n_head": 4, "n_embd": 256, "vocab_size": 5000}
-    config = AutoConfig.for_model(net, **sizes, use_cache=False)
-    return Scores(AutoModelForCausalLM.from_config(config, attn_implementation="eager"))
-
-
-class Scores(torch.nn.Module):  # type: ignore[misc]
-    """The scores of a language model for the tokens that it reads."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        seen = torch.ones_like(tokens)
-        scores: torch.Tensor = self.model(tokens, attention_mask=seen).logits
-        return scores
-
-
-CREATORS = {
-    "torchvision": of_torchvision,
-    "timm": of_timm,
-    "transformers": of_transformers,
+# Of four layers, and of the extents of a small network.
+SIZES: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_layer": 4, "n_head": 4, "n_embd": 256},
+    "bert": {
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "hidden_size": 256,
+        "intermediate_size": 1024,
+        "is_decoder": False,
+    },
+    "llama": {
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "hidden_size": 256,
+        "intermediate_size": 688,
+    },
 }
+
+
+def of_transformers(net: str) -> Any:
+    """A language model, of its input alone."""
+    import transformers
+
+    config = transformers.AutoConfig.for_model(net, vocab_size=WORDS, **SIZES[net])
+    config.use_cache = False
+    masked = net == "bert"
+    kind = (
+        transformers.AutoModelForMaskedLM
+        if masked
+        else transformers.AutoModelForCausalLM
+    )
+    return Scores(kind.from_config(config, attn_implementation="eager"))
+
+
+def of_these(net: str) -> Any:
+    return WRITTEN[net]()
+
+
+def images(batch: int, extent: int = IMAGE) -> torch.Tensor:
+    return torch.randn(batch, 3, extent, extent)
+
+
+def tokens(batch: int) -> torch.Tensor:
+    return torch.randint(WORDS, (batch, TOKENS))
+
+
+def sounds(batch: int) -> torch.Tensor:
+    return torch.randn(batch, 32, 128)
+
+
+NETS = {
+    **dict.fromkeys(
+        (
+            "resnet18",
+            "resnet50",
+            "mobilenet_v2",
+            "mobilenet_v3_small",
+            "efficientnet_b0",
+            "shufflenet_v2_x1_0",
+            "convnext_tiny",
+            "regnet_y_400mf",
+            "densenet121",
+        ),
+        Network(of_torchvision, images),
+    ),
+    **dict.fromkeys(
+        (
+            "ghostnet_100",
+            "mixer_s32_224",
+            "vit_tiny_patch16_224",
+            "swin_tiny_patch4_window7_224",
+        ),
+        Network(of_timm, images),
+    ),
+    **dict.fromkeys(("bert", "gpt2", "llama"), Network(of_transformers, tokens)),
+    "unet": Network(of_these, partial(images, extent=128)),
+    "lstm": Network(of_these, sounds),
+}
+
+
+def module(net: str) -> Any:
+    """The network, as it is used: normalizations have their statistics, and nothing is
+    dropped. Its weights are the same in every process, and no two are alike, as they
+    are at the beginning of a training.
+    """
+    declare_compiled_operators()
+    torch.manual_seed(0)
+    made = NETS[net].make(net).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.randn_like(parameter) / 100)
+    return made
+
+
+def inputs(net: str, batch: int) -> torch.Tensor:
+    """The same in every process."""
+    torch.manual_seed(1)
+    return NETS[net].inputs(batch)
 
 
 @cache
@@ -94,33 +152,3 @@ def declare_compiled_operators() -> Any:
     for name in ("nms", "qnms"):
         library.define(f"{name}(Tensor dets, Tensor scores, float iou) -> Tensor")
     return library  # which takes its operators along when it goes
-
-
-def images(net: str, batch: int) -> Any:
-    _, extent = {**NETS, **IN_TRACT}[net]
-    return torch.randn(batch, 3, extent, extent)
-
-
-def tokens(net: str, batch: int) -> Any:
-    return torch.randint(5000, (batch, IN_TRACT[net][1]))
-
-
-def export(net: str, batch: int, path: str) -> list[str]:
-    """Writes the ONNX file of a network, with its parameters one by one: a file for
-    inference would have normalizations in the convolutions before them. Returns the
-    names of the parameters.
-    """
-    exported = module(net)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            exported,
-            (images(net, batch),),
-            path,
-            dynamo=False,
-            training=torch.onnx.TrainingMode.PRESERVE,
-            do_constant_folding=False,
-            input_names=["x"],
-            output_names=["y"],
-        )
-    return [name for name, _ in exported.named_parameters()]

@@ -1,4 +1,4 @@
-"""The values of expressions in tract's dialect.
+"""The values that front ends read.
 
     Value ::= Tensor | Known | string | [Value, ...]
     Known ::= logical | integer | scalar | an array of numpy, of rank 1 at least
@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.graph.extents import Extent
+from nnef_grad.graph.extents import Extent, has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language.types import MAX_INTEGER
+from nnef_grad.ops.elementwise import broadcast_shape
 
 Array = npt.NDArray[Any]
 
@@ -56,6 +57,20 @@ def is_open(value: Any) -> bool:
     return as_array(value).dtype.kind == "O"
 
 
+def as_extents(extents: Iterable[Any]) -> Array:
+    """Extents as an array: of integers, or of objects where some have symbols."""
+    given = tuple(extents)
+    return np.array(given, object if has_symbols(given) else np.int64)
+
+
+def without_objects(value: Any) -> Array:
+    """An array that was computed of extents: of objects only where some have symbols."""
+    array = as_array(value)
+    if array.dtype.kind != "O" or any(isinstance(x, Extent) for x in array.flat):
+        return array
+    return np.array(array.tolist())
+
+
 def simple(array: Array) -> Any:
     """The array, or its number where it has no axes."""
     return array if array.ndim else array.item()
@@ -64,6 +79,12 @@ def simple(array: Array) -> Any:
 def shape_of(value: Any) -> Shape:
     """The shape of a tensor or of a known value."""
     return value.shape if isinstance(value, Tensor) else as_array(value).shape
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape of the result of operands whose axes are aligned from the right."""
+    rank = max(map(len, shapes))
+    return broadcast_shape(*((1,) * (rank - len(shape)) + shape for shape in shapes))
 
 
 def dtype_of(value: Any) -> str:

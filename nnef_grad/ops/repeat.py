@@ -6,7 +6,7 @@ from itertools import accumulate, chain
 from math import prod
 from typing import cast
 
-from nnef_grad.graph.extents import may_exceed
+from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
 from nnef_grad.ops.axes import check_axis, check_length
 from nnef_grad.ops.parts import section
@@ -92,8 +92,16 @@ def one_hot(emit: Emit, indices: Operand, extent: int) -> Tensor:
 
 def _positions(emit: Emit, count: int) -> Tensor:
     """A row of the numbers from 0 on. Many are the sums of where a block of them begins
-    and of the places in a block: the text is short, however many there are.
+    and of the places in a block: the text is short, however many there are. Those of an
+    extent with symbols are counted.
     """
+    if has_symbols(count):
+        ones = emit(
+            "constant", dtype="scalar", shape=(1, count), value=(1.0,), hint="ones"
+        )
+        before = ((0, 0), (count - 1, 0))
+        counts = emit("box", ones, size=(1, count), padding=before, hint="counts")
+        return emit("sub", counts, 1.0, hint="positions")
     if count <= BLOCK:
         return line(emit, range(count), "positions")
     blocks = -(-count // BLOCK)

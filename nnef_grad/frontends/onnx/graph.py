@@ -11,8 +11,9 @@ from onnx.numpy_helper import to_array
 
 from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.errors import UnsupportedError, UsageError
+from nnef_grad.frontends.onnx.extents import input_shapes
 from nnef_grad.frontends.onnx.idioms import with_idioms
-from nnef_grad.frontends.onnx.model import Array, Model, Shapes
+from nnef_grad.frontends.onnx.model import Array, Model, Wanted
 from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
@@ -30,19 +31,17 @@ DOMAINS = ("", "ai.onnx")
 _OF_ROWS = LAYERS | {"batch_normalization"}
 
 
-def read(
-    model: Any, value: Callable[[Any], Array], input_shapes: Shapes, name: str
-) -> Model:
+def read(model: Any, value: Callable[[Any], Array], wanted: Wanted, name: str) -> Model:
     """The graph of a model, which may be changed.
 
     Args:
         model: the model.
         value: gives the value of an initializer.
-        input_shapes: shapes of inputs that it leaves open, by name.
+        wanted: what the extents are that it leaves open.
         name: what messages call it.
 
     Raises:
-        UsageError: it is empty, or shapes are missing or do not fit.
+        UsageError: it is empty, or extents do not fit.
         UnsupportedError: it has operations that cannot be read.
     """
     if not model.graph.node or not model.opset_import:
@@ -50,7 +49,7 @@ def read(
     if model.functions:
         model = inline_local_functions(model)
     _refuse_operations(model.graph, name)
-    return _ModelGraph(model, value, input_shapes, name).model()
+    return _ModelGraph(model, value, wanted, name).model()
 
 
 # ---- What cannot be read ----
@@ -90,40 +89,18 @@ class _ModelGraph:
         self,
         model: Any,
         value: Callable[[Any], Array],
-        input_shapes: Shapes,
+        wanted: Wanted,
         name: str,
     ) -> None:
         self.value = value
         graph = self.graph = model.graph
         (version,) = (o.version for o in model.opset_import if o.domain in DOMAINS)
-        infos = () if input_shapes else (*graph.value_info, *graph.output)
+        infos = () if any(wanted) else (*graph.value_info, *graph.output)
         shapes = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
         self.reading = NodeReading(name, model.opset_import, version, shapes)
         self.stored = {i.name: i for i in graph.initializer}
         self.inputs = [v for v in graph.input if v.name not in self.stored]
-        self._set_shapes(input_shapes)
-
-    def _set_shapes(self, shapes: Shapes) -> None:
-        """Sets the given shapes of inputs."""
-        fed = {v.name: v.type.tensor_type for v in self.inputs}
-        for name, shape in shapes.items():
-            if name not in fed:
-                names = ", ".join(map(repr, fed))
-                raise UsageError(f"there is no input '{name}'; the inputs are {names}")
-            extents = fed[name].shape.dim
-            if len(extents) != len(shape):
-                ranks = f"has the rank {len(extents)}, and {list(shape)} is given"
-                raise UsageError(f"the input '{name}' {ranks}")
-            for extent, wanted in zip(extents, shape, strict=True):
-                extent.dim_value = wanted
-        for name, kind in fed.items():
-            extents = kind.shape.dim
-            if not all(extent.HasField("dim_value") for extent in extents):
-                shown = [e.dim_value or e.dim_param or "?" for e in extents]
-                message = (
-                    f"the input '{name}' has the shape {shown}, which is left open"
-                )
-                raise UsageError(f"{message}: give the extents in input_shapes")
+        self.shapes = input_shapes(self.inputs, wanted)
 
     def model(self) -> Model:
         """The graph, and its data."""
@@ -193,7 +170,7 @@ class _ModelGraph:
         dtype = DATA_TYPES.get(kind.elem_type)
         if dtype is None:
             raise UnsupportedError(f"the input '{value.name}' has no data type of NNEF")
-        shape = list(_shape(value.type) or ())
+        shape = list(self.shapes[value.name])
         return reading.emitter.emit_named(name, "external", dtype, shape=shape)
 
     def _output(self, name: str, value: Any) -> Tensor:

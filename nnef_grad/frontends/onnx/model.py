@@ -19,6 +19,20 @@ Array = npt.NDArray[Any]
 Shapes = Mapping[str, Sequence[int]]
 
 
+class Wanted(NamedTuple):
+    """What extents are that a file leaves open.
+
+    Attributes:
+        shapes: whole shapes of inputs, by name.
+        batch: the first extent of all inputs, if it is given.
+        symbols: numbers of symbols, by name.
+    """
+
+    shapes: Shapes
+    batch: int | None
+    symbols: Mapping[str, int]
+
+
 class Model(NamedTuple):
     """A graph, and the data of its variables by label."""
 
@@ -27,28 +41,39 @@ class Model(NamedTuple):
 
 
 @public
-def from_onnx(path: PathLike, *, input_shapes: Shapes | None = None) -> Model:
+def from_onnx(
+    path: PathLike,
+    *,
+    input_shapes: Shapes | None = None,
+    batch: int | None = None,
+    symbols: Mapping[str, int] | None = None,
+) -> Model:
     """The graph of an ONNX file. Inputs, outputs and variables keep their names, in the
     characters of NNEF; the labels of variables are their names in the file.
 
-    Needs the package `onnx`. Computations on shapes and constants are folded, branches
-    are taken, and loops are unrolled. Initializers without axes become numbers of the
-    graph, which have no gradients. Warnings of the graph name them, and variables that
-    are no parameters, or several ones of equal values that an exporter has merged.
+    Needs the package `onnx`. Extents that the file leaves open become symbols of the graph,
+    called as in the file, or after the input and its axis. Computations on shapes and
+    constants are folded, branches are taken, and loops are unrolled. Initializers without
+    axes become numbers of the graph, which have no gradients. Warnings of the graph name
+    them, and variables that are no parameters, or several ones of equal values that an
+    exporter has merged.
 
     Args:
         path: the file.
-        input_shapes: shapes of inputs that it leaves open, by their names in the file.
+        input_shapes: shapes of inputs, by their names in the file.
+        batch: the first extent of all inputs.
+        symbols: numbers of symbols, by name.
 
     Raises:
-        UsageError: the file cannot be read, or shapes are missing or do not fit.
+        UsageError: the file cannot be read, or shapes or symbols do not fit.
         UnsupportedError: an operation, or a setting of one, cannot be converted.
     """
     require_onnx()
     from nnef_grad.frontends.onnx import graph
 
     model, value = _load(path)
-    return graph.read(model, value, input_shapes or {}, os.fspath(path))
+    wanted = Wanted(input_shapes or {}, batch, symbols or {})
+    return graph.read(model, value, wanted, os.fspath(path))
 
 
 def require_onnx() -> None:

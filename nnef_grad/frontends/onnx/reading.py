@@ -14,10 +14,11 @@ from onnx.numpy_helper import to_array
 from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.build.simplify import simplify
-from nnef_grad.errors import NnefGradError, Problem, UnsupportedError
+from nnef_grad.errors import NnefGradError, Problem, Remedy, UnsupportedError
 from nnef_grad.frontends.library import Joined
 from nnef_grad.frontends.onnx import operations as _operations  # noqa: F401
 from nnef_grad.frontends.onnx.evaluation import evaluate
+from nnef_grad.frontends.onnx.extents import compute
 from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS, Node, described
 from nnef_grad.frontends.reading import Later, Reading, valid_name
 from nnef_grad.frontends.values import (
@@ -28,6 +29,7 @@ from nnef_grad.frontends.values import (
     shape_of,
     simple,
 )
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language.library import FragmentFile, extras, standard
@@ -58,6 +60,8 @@ class NodeReading(Reading):
         self, name: str, opsets: Any, version: int, shapes: Mapping[str, Shape]
     ) -> None:
         super().__init__(Emitter(OpSet(), simplify=simplify), _library())
+        # Of the graph; the body of a loop has another one, and no variables.
+        self._outermost = self.emitter
         self.name = name
         self.opsets = opsets
         self.version = version
@@ -101,18 +105,28 @@ class NodeReading(Reading):
             known.update(self._results(known, node, operands))
         except NoValueError:
             pass
-        except NnefGradError as error:
+        except UnsupportedError as error:
             self.problems += error.problems
+        except NnefGradError as error:
+            for problem in error.problems:
+                self._add_problem(node, problem.message, problem.remedy)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            what = f"{described(node)} is not possible: {type(error).__name__}: {error}"
-            message = f"cannot convert '{self.name}' to NNEF: {what}"
-            self.problems.append(Problem(message))
+            self._add_problem(node, f"{type(error).__name__}: {error}")
+
+    def _add_problem(
+        self, node: Any, message: str, remedy: Remedy | None = None
+    ) -> None:
+        what = f"{described(node)} is not possible: {message}"
+        message = f"cannot convert '{self.name}' to NNEF: {what}"
+        self.problems.append(Problem(message, None, remedy))
 
     def _results(
         self, known: dict[str, Any], proto: Any, operands: list[Any]
     ) -> dict[str, Any]:
         if self._is_computed(proto, operands):
             found = self._evaluated(proto, operands)
+        elif (extents := self._of_extents(proto, operands)) is not None:
+            found = [extents]
         else:
             node = Node(self, proto, operands, valid_name(proto.output[0]), self.span)
             if proto.op_type in WITH_GRAPHS:
@@ -138,6 +152,13 @@ class NodeReading(Reading):
         is_random = proto.op_type.startswith((*_RANDOM, "Dropout"))
         return bool(given) and are_known and is_plain and not is_random
 
+    @staticmethod
+    def _of_extents(proto: Any, operands: Sequence[Any]) -> Array | None:
+        """What is computed of extents with symbols, if that is all."""
+        if not all(map(is_known, operands)) or not any(map(is_open, operands)):
+            return None
+        return compute(proto.op_type, operands)
+
     def _evaluated(self, proto: Any, operands: Sequence[Any]) -> list[Any]:
         arrays = [None if x is None else np.asarray(x) for x in operands]
         try:
@@ -155,7 +176,7 @@ class NodeReading(Reading):
         wanted = self.shapes.get(name)
         if wanted is None or x is None or isinstance(x, list):
             return
-        if tuple(shape_of(x)) != wanted:
+        if tuple(shape_of(x)) != wanted and not has_symbols(shape_of(x)):
             shown = f"{list(shape_of(x))}, and not {list(wanted)}"
             message = f"{described(proto)} of '{self.name}' has the shape {shown}"
             raise UnsupportedError(message)
@@ -164,6 +185,8 @@ class NodeReading(Reading):
 
     def converted(self, x: Any, dtype: str, hint: str, span: Span) -> Any:
         """A value as one of a data type; scalars are truncated to integers."""
+        if is_known(x) and is_open(x) and dtype == "scalar":
+            return self.materialize(x, dtype, hint, span)
         if is_known(x):
             return simple(converted(x, dtype))
         if (x.dtype, dtype) == ("scalar", "integer"):
@@ -196,16 +219,26 @@ class NodeReading(Reading):
             return super().materialize(value, dtype, hint, span)
         if id(value) in self._made:
             return self.cast(self._made[id(value)][1], dtype, hint, span)
-        _, name = self._named.get(id(value), (None, None))
-        is_uniform = bool((value == value.flat[0]).all())
-        is_variable = (name is not None and dtype == "scalar") or value.size > MOST
-        if is_uniform or not is_variable or value.dtype.kind == "O":
+        if not self.is_parameter(value, dtype) or self.emitter is not self._outermost:
             return super().materialize(value, dtype, hint, span)
+        _, name = self._named.get(id(value), (None, None))
         kinds: dict[str, Any] = {"scalar": np.float32, "integer": np.int64}
         array = converted(value, dtype).astype(kinds.get(dtype, np.bool_))
         made = self.variable(name or hint, array, dtype)
         self._made[id(value)] = value, made
         return made
+
+    def is_parameter(self, value: Any, dtype: str = "scalar") -> bool:
+        """Whether a known value becomes a variable: a constant of the file, or a large
+        table, of different numbers.
+        """
+        if not isinstance(value, np.ndarray) or not value.size or not value.ndim:
+            return False
+        is_uniform = bool((value == value.flat[0]).all())
+        is_variable = (
+            id(value) in self._named and dtype == "scalar"
+        ) or value.size > MOST
+        return is_variable and not is_uniform and value.dtype.kind != "O"
 
     def _label(self, name: str) -> str:
         """A valid label: a path inside the folder of a model. Labels that differ in case

@@ -5,6 +5,7 @@ functions.
 from nnef_grad.frontends.onnx.operations import (
     control,
     elementwise,
+    loops,
     losses,
     products,
     recurrent,
@@ -18,6 +19,7 @@ from nnef_grad.frontends.onnx.operations import (
 __all__ = [
     "control",
     "elementwise",
+    "loops",
     "losses",
     "products",
     "recurrent",

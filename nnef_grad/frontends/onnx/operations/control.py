@@ -1,6 +1,4 @@
-"""Branches, loops and sequences: branches are taken, loops are unrolled, and a sequence is
-a list of values.
-"""
+"""Branches and sequences: branches are taken, and a sequence is a list of values."""
 
 from __future__ import annotations
 
@@ -12,49 +10,16 @@ import numpy as np
 from nnef_grad.frontends.onnx.node import Node, onnx_op, with_graphs
 from nnef_grad.frontends.values import is_known, shape_of
 
-# A loop that is longer would make a graph that nobody can use.
-_LONGEST = 10_000
-
 
 @with_graphs("If")
 def branch(node: Node, known: Mapping[str, Any]) -> list[Any]:
     """The branch that is taken."""
-    condition = _number(node, node.operands[0], "its condition")
+    condition = known_number(node, node.operands[0], "its condition")
     graph = node.attributes["then_branch" if condition else "else_branch"]
     return node.reading.run(graph, dict(known))
 
 
-@with_graphs("Loop")
-def loop(node: Node, known: Mapping[str, Any]) -> list[Any]:
-    """The body, as often as it runs."""
-    limit, condition, *states = node.operands
-    body = node.attributes["body"]
-    names = [item.name for item in body.input]
-    rows: list[list[Any]] = []
-    count = _LONGEST + 1 if limit is None else _number(node, limit, "its length")
-    while len(rows) < count and _goes_on(node, condition):
-        message = f"it has more than {_LONGEST} iterations"
-        node.require(len(rows) < _LONGEST, message)
-        given = [np.int64(len(rows)), np.bool_(True), *states]
-        inner = {**known, **dict(zip(names, map(_array, given), strict=True))}
-        condition, *results = node.reading.run(body, inner)
-        states, row = results[: len(states)], results[len(states) :]
-        rows.append(row)
-    return [
-        *states,
-        *(_stacked(node, list(column), 0) for column in zip(*rows, strict=True)),
-    ]
-
-
-def _array(value: Any) -> Any:
-    return np.asarray(value) if isinstance(value, np.generic) else value
-
-
-def _goes_on(node: Node, condition: Any) -> bool:
-    return condition is None or bool(_number(node, condition, "its condition"))
-
-
-def _number(node: Node, value: Any, what: str) -> Any:
+def known_number(node: Node, value: Any, what: str) -> Any:
     """The number that a value is known to be."""
     advice = "export the network with a fixed one"
     message = f"{what} depends on the values of its operands: {advice}"
@@ -62,7 +27,7 @@ def _number(node: Node, value: Any, what: str) -> Any:
     return np.asarray(value).item()
 
 
-def _stacked(node: Node, parts: Sequence[Any], axis: int) -> Any:
+def stacked(node: Node, parts: Sequence[Any], axis: int) -> Any:
     """Values along a new axis."""
     if all(map(is_known, parts)):
         return np.stack([np.asarray(x) for x in parts], axis)
@@ -83,7 +48,7 @@ def sequence(node: Node, *items: Any) -> list[Any]:
 def insert(node: Node, items: list[Any], item: Any, place: Any = None) -> list[Any]:
     """A sequence with one more value, at the end if no place is given."""
     made = list(items)
-    at = len(made) if place is None else _number(node, place, "its position")
+    at = len(made) if place is None else known_number(node, place, "its position")
     made.insert(at, item)
     return [made]
 
@@ -91,7 +56,7 @@ def insert(node: Node, items: list[Any], item: Any, place: Any = None) -> list[A
 @onnx_op("SequenceErase")
 def erase(node: Node, items: list[Any], place: Any = None) -> list[Any]:
     """A sequence without a value, the last one if no place is given."""
-    at = -1 if place is None else _number(node, place, "its position")
+    at = -1 if place is None else known_number(node, place, "its position")
     rest = list(items)
     del rest[at]
     return [rest]
@@ -100,7 +65,7 @@ def erase(node: Node, items: list[Any], place: Any = None) -> list[Any]:
 @onnx_op("SequenceAt")
 def item(node: Node, items: list[Any], place: Any) -> Any:
     """A value of a sequence."""
-    return items[_number(node, place, "its position")]
+    return items[known_number(node, place, "its position")]
 
 
 @onnx_op("SequenceLength")
@@ -114,7 +79,7 @@ def concatenate(node: Node, items: list[Any]) -> Any:
     """The values, along an axis that they have, or a new one."""
     axis = node.get("axis", 0)
     if node.get("new_axis", 0):
-        return _stacked(node, items, axis % (len(shape_of(items[0])) + 1))
+        return stacked(node, items, axis % (len(shape_of(items[0])) + 1))
     if all(map(is_known, items)):
         return np.concatenate([np.asarray(x) for x in items], axis)
     return node("concat", items, axis=node.axis(axis, len(shape_of(items[0]))))

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.tract.operations.inputs import DTYPES
-from nnef_grad.frontends.values import dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
 from nnef_grad.graph.ir import Tensor
 
 # Operations of the standard, or fragments, by the name in ONNX.
@@ -180,7 +180,7 @@ def clip(node: Node, x: Any, *_: Any) -> Any:
 @onnx_op("Where")
 def where(node: Node, condition: Any, x: Any, y: Any) -> Any:
     """A choice; or one of both where the condition is the same everywhere."""
-    shape = np.broadcast_shapes(*map(shape_of, (condition, x, y)))
+    shape = broadcast_shapes(*map(shape_of, (condition, x, y)))
     if is_known(condition) and np.size(condition):
         value = np.asarray(condition)
         taken = x if value.all() else y

@@ -5,20 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.products import matmul
 from nnef_grad.frontends.tract.operations.products import contract
 from nnef_grad.frontends.values import shape_of
 
-
-@onnx_op("MatMul")
-def matmul(node: Node, a: Any, b: Any) -> Any:
-    """A matrix product; a vector is a row on the left, and a column on the right."""
-    is_row, is_column = len(shape_of(a)) == 1, len(shape_of(b)) == 1
-    row = node("unsqueeze", a, axes=[0]) if is_row else a
-    column = node("unsqueeze", b, axes=[1]) if is_column else b
-    made = node("matmul", *node.aligned(row, column))
-    rank = len(shape_of(made))
-    gone = [rank - 2] * is_row + [rank - 1] * is_column
-    return node("squeeze", made, axes=gone) if gone else made
+onnx_op("MatMul")(matmul)
 
 
 @onnx_op("Gemm")

@@ -1,87 +1,210 @@
-"""Recurrent operations: unrolled loops over the first axis."""
+"""Recurrent layers, in one direction or in both."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from nnef_grad.frontends.onnx.node import Node, onnx_op
-from nnef_grad.frontends.onnx.operations.shapes import FAR
-from nnef_grad.frontends.values import shape_of
+from nnef_grad.frontends.products import linear
+from nnef_grad.frontends.recurrence import Cell, Weights, along, part
+from nnef_grad.frontends.values import is_known, shape_of
+
+Function = Callable[[Any], Any]
 
 
-class Cell(NamedTuple):
-    """The fragment of a recurrent operation, and the settings that it implements."""
+class Kind(NamedTuple):
+    """A recurrent operation.
 
-    name: str
+    Attributes:
+        gates: how many rows of parameters there are for each element of a state.
+        states: how many states it has.
+        activations: those that it has if nothing is said.
+        cell: makes a step of it, by its activations.
+    """
+
     gates: int
     states: int
     activations: list[str]
-    linear_before_reset: int = 0
+    cell: Callable[[Node, list[Function]], Cell]
 
 
-_CELLS = {
-    "LSTM": Cell("lstm", 4, 2, ["Sigmoid", "Tanh", "Tanh"]),
-    "GRU": Cell("gru", 3, 1, ["Sigmoid", "Tanh"], linear_before_reset=1),
-    "RNN": Cell("rnn", 1, 1, ["Tanh"]),
+def _lstm(layer: Node, activations: list[Function]) -> Cell:
+    gate, inner, outer = activations
+
+    def cell(node: Node, states: list[Any], given: Any, weights: Weights) -> list[Any]:
+        h, c = states
+        sums = node("add", given, _of_state(node, h, weights), hint="sums")
+        i, o, f, g = node("split", sums, axis=1, ratios=[1] * 4)
+        if weights.peepholes is not None:
+            row = node.of_rank(weights.peepholes, 2)
+            p_i, p_o, p_f = node("split", row, axis=1, ratios=[1] * 3)
+            i = node("add", i, node("mul", p_i, c))
+            f = node("add", f, node("mul", p_f, c))
+        kept = node("mul", gate(f), c, hint="kept")
+        c = node("add", kept, node("mul", gate(i), inner(g)), hint="cell")
+        if weights.peepholes is not None:
+            o = node("add", o, node("mul", p_o, c))
+        return [node("mul", gate(o), outer(c), hint="state"), c]
+
+    return cell
+
+
+def _gru(layer: Node, activations: list[Function]) -> Cell:
+    gate, inner = activations
+    is_linear = bool(layer.get("linear_before_reset", 0))
+
+    def cell(node: Node, states: list[Any], given: Any, weights: Weights) -> list[Any]:
+        (h,) = states
+        xz, xr, xn = node("split", given, axis=1, ratios=[1] * 3)
+        if is_linear:
+            own = _of_state(node, h, weights)
+            hz, hr, hn = node("split", own, axis=1, ratios=[1] * 3)
+        else:
+            own = linear(node, h, _gates(node, weights.of_state, 0, 2), None)
+            hz, hr = node("split", own, axis=1, ratios=[1] * 2)
+        z = gate(node("add", xz, hz, hint="update"))
+        r = gate(node("add", xr, hr, hint="reset"))
+        if is_linear:
+            hn = node("mul", r, hn)
+        else:
+            last = _gates(node, weights.of_state, 2, 3)
+            hn = linear(node, node("mul", r, h), last, None)
+        n = inner(node("add", xn, hn, hint="new"))
+        change = node("mul", z, node("sub", h, n, hint="difference"), hint="change")
+        return [node("add", n, change, hint="state")]
+
+    return cell
+
+
+def _gates(node: Node, weights: Any, first: int, last: int) -> Any:
+    """The rows of some gates of a GRU."""
+    rows = shape_of(weights)[0] // 3
+    window: Any = {"begin": [first * rows], "end": [last * rows]}
+    return node("slice", weights, hint="gates", axes=[0], **window)
+
+
+def _rnn(layer: Node, activations: list[Function]) -> Cell:
+    (function,) = activations
+
+    def cell(node: Node, states: list[Any], given: Any, weights: Weights) -> list[Any]:
+        own = _of_state(node, states[0], weights)
+        return [function(node("add", given, own, hint="sums"))]
+
+    return cell
+
+
+def _of_state(node: Node, h: Any, weights: Weights) -> Any:
+    return linear(node, h, weights.of_state, weights.state_bias)
+
+
+_KINDS = {
+    "LSTM": Kind(4, 2, ["Sigmoid", "Tanh", "Tanh"], _lstm),
+    "GRU": Kind(3, 1, ["Sigmoid", "Tanh"], _gru),
+    "RNN": Kind(1, 1, ["Tanh"], _rnn),
 }
-
+# Operations of the standard, or fragments, and their attributes with defaults.
+_ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
+    "Elu": ("elu", {"alpha": 1.0}),
+    "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
+    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
+    "Relu": ("relu", {}),
+    "Sigmoid": ("sigmoid", {}),
+    "Softplus": ("softplus", {}),
+    "Softsign": ("softsign", {}),
+    "Tanh": ("tanh", {}),
+    "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
+}
 # Whether each direction goes backward.
 _DIRECTIONS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
 
 
-@onnx_op(*_CELLS)
+@onnx_op(*_KINDS)
 def recurrent(node: Node, x: Any, w: Any, r: Any, *_: Any) -> list[Any]:
-    """The steps, for each direction."""
-    cell = _CELLS[node.kind]
+    """The results of all steps, and the last states."""
+    kind = _KINDS[node.kind]
     directions = _DIRECTIONS[node.get("direction", "forward")]
-    _require_usual(node, cell, len(directions))
-    batch, hidden = shape_of(x)[1], shape_of(r)[2]
-    states = [(len(directions), batch, hidden)] * cell.states
-    shapes = [(len(directions), 2 * cell.gates * hidden), *states]
-    rest = zip(map(node.operand, (3, 5, 6)[: len(shapes)]), shapes, strict=True)
-    given = [w, r, *(np.zeros(s) if t is None else t for t, s in rest)]
-    if len(directions) == 1:
-        return _one_way(node, x, given, directions[0])
-    ways = [
-        _one_way(node, x, [_part(node, t, place) for t in given], is_back)
-        for place, is_back in enumerate(directions)
-    ]
-    return [
-        node("concat", list(pair), axis=0 if place else 1)
-        for place, pair in enumerate(zip(*ways, strict=True))
-    ]
+    is_batch_first = node.get("layout", 0)
+    _refuse_unusual(node, shape_of(x)[1 if is_batch_first else 0])
+    functions = _functions(node, kind, len(directions))
+    rows, ends = [], []
+    for place, is_back in enumerate(directions):
+        weights = _weights(node, place)
+        states = [_state(node, x, number, place) for number in range(kind.states)]
+        cell = kind.cell(node, [next(functions) for _ in kind.activations])
+        found, last = along(
+            node, cell, x, 1 if is_batch_first else 0, states, weights, is_back=is_back
+        )
+        rows.append(node("unsqueeze", found, axes=[2 if is_batch_first else 1]))
+        ends.append(
+            [node("unsqueeze", end, axes=[1 if is_batch_first else 0]) for end in last]
+        )
+    joined = [_joined(node, rows, 2 if is_batch_first else 1)]
+    pairs = zip(*ends, strict=True)
+    return joined + [_joined(node, pair, 1 if is_batch_first else 0) for pair in pairs]
 
 
-def _part(node: Node, x: Any, place: int) -> Any:
-    """The part of a tensor for one direction."""
-    return node("slice", x, hint="part", axes=[0], begin=[place], end=[place + 1])
+def _joined(node: Node, ways: Sequence[Any], axis: int) -> Any:
+    return ways[0] if len(ways) == 1 else node("concat", list(ways), axis=axis)
 
 
-def _one_way(node: Node, x: Any, operands: Sequence[Any], is_back: bool) -> list[Any]:
-    """The loop for one direction; a backward one sees the steps in the other order."""
-    name, steps = _CELLS[node.kind].name, shape_of(x)[0]
-    if not is_back:
-        return list(node.expand(name, x, *operands, steps=steps))
-    turned: dict[str, Any] = {
-        "axes": [0], "begin": [steps - 1], "end": [-FAR], "stride": [-1],
-    }  # fmt: skip
-    given = node("slice", x, hint="turned", **turned)
-    made, *states = node.expand(name, given, *operands, steps=steps)
-    return [node("slice", made, **turned), *states]
-
-
-def _require_usual(node: Node, cell: Cell, directions: int) -> None:
-    for name in ("layout", "input_forget"):
-        node.require(node.get(name, 0) == 0, f"{name} must be 0")
+def _refuse_unusual(node: Node, steps: Any) -> None:
+    node.require(node.get("input_forget", 0) == 0, "input_forget must be 0")
     node.require(node.get("clip", None) is None, "clip must be left out")
-    node.require(node.operand(4) is None, "sequences must be of one length")
-    node.require(node.operand(7) is None, "peepholes must be left out")
-    linear = cell.linear_before_reset
-    is_usual = node.get("linear_before_reset", 0) == linear
-    node.require(is_usual, f"linear_before_reset is not {linear}")
-    usual = cell.activations * directions
-    given = [getattr(a, "decode", a.__str__)() for a in node.get("activations", usual)]
-    node.require(given == usual, "activations must be the usual")
+    lengths = node.operand(4)
+    is_one = lengths is None or (
+        is_known(lengths) and all(n == steps for n in node.items("", 4))
+    )
+    node.require(is_one, "sequences must be as long as the input")
+
+
+def _functions(node: Node, kind: Kind, directions: int) -> Iterator[Function]:
+    """The activations, those of each direction after the other."""
+    given = node.get("activations", kind.activations * directions)
+    numbers = {n: _numbers(node, f"activation_{n}") for n in ("alpha", "beta")}
+    for word in given:
+        word = getattr(word, "decode", word.__str__)()
+        node.require(word in _ACTIVATIONS, f"the activation {word} is not read")
+        name, defaults = _ACTIVATIONS[word]
+        settings = {n: next(numbers[n], value) for n, value in defaults.items()}
+        yield _function(node, name, settings)
+
+
+def _numbers(node: Node, name: str) -> Iterator[float]:
+    given: list[float] = node.get(name, [])
+    return iter(given)
+
+
+def _function(node: Node, name: str, settings: dict[str, float]) -> Function:
+    is_fragment = name in ("hard_sigmoid", "softsign", "thresholded_relu")
+    call: Any = node.expand if is_fragment else node
+    return lambda x: call(name, x, **settings)
+
+
+def _weights(node: Node, place: int) -> Weights:
+    """The parameters of a direction."""
+    w, r, b, p = (_of(node, x, place) for x in map(node.operand, (1, 2, 3, 7)))
+    if b is None:
+        return Weights(w, r, peepholes=p)
+    of_input, of_state = node("split", b, axis=0, ratios=[1, 1])
+    if _is_sum(node):
+        of_input, of_state = node("add", of_input, of_state, hint="bias"), None
+    return Weights(w, r, of_input, of_state, peepholes=p)
+
+
+def _is_sum(node: Node) -> bool:
+    """Whether both biases enter in one sum."""
+    return node.kind != "GRU" or not node.get("linear_before_reset", 0)
+
+
+def _of(node: Node, x: Any, place: int) -> Any:
+    return None if x is None else part(node, x, 0, place)
+
+
+def _state(node: Node, x: Any, number: int, place: int) -> Any:
+    """A state to begin with."""
+    given, is_batch_first = node.operand(5 + number), node.get("layout", 0)
+    if given is not None:
+        return part(node, given, 1 if is_batch_first else 0, place)
+    shape = [shape_of(x)[0 if is_batch_first else 1], shape_of(node.operands[2])[2]]
+    return node("constant", hint="zeros", dtype="scalar", shape=shape, value=[0.0])

@@ -9,6 +9,8 @@ import numpy as np
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.tract.operations import resizing as expansion
 from nnef_grad.frontends.values import shape_of
+from nnef_grad.graph.extents import Dimension
+from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.resizing import Axis, Resizing
 
 
@@ -32,16 +34,27 @@ def resize(node: Node, x: Any, *_: Any) -> Any:
     return expansion.resized(node, x, _axes(node, shape_of(x)), how)
 
 
-def _axes(node: Node, shape: tuple[int, ...]) -> list[Axis]:
+def _axes(node: Node, shape: Shape) -> list[Axis]:
     """All axes, with the scales of the file, or the ratios if it gives extents."""
     along = [node.axis(a, len(shape)) for a in node.get("axes", range(len(shape)))]
     scales = node.items("scales", 1 if node.version < 11 else 2, [])
     if scales:
-        made = {a: (int(shape[a] * s), s) for a, s in zip(along, scales, strict=True)}
+        made = {a: _scaled(shape[a], s) for a, s in zip(along, scales, strict=True)}
     else:
         sizes = node.items("sizes", 3)
-        made = {a: (n, n / shape[a]) for a, n in zip(along, sizes, strict=True)}
+        made = {a: _sized(shape[a], n) for a, n in zip(along, sizes, strict=True)}
     return [Axis(n, *made.get(axis, (n, 1.0))) for axis, n in enumerate(shape)]
+
+
+# An extent with a symbol stays as it is: such as that of a batch.
+
+
+def _scaled(extent: Dimension, scale: float) -> tuple[Any, float]:
+    return (extent, 1.0) if scale == 1.0 else (int(extent * scale), scale)
+
+
+def _sized(extent: Dimension, made: Dimension) -> tuple[Any, float]:
+    return (extent, 1.0) if made == extent else (made, made / extent)
 
 
 @onnx_op("GridSample")

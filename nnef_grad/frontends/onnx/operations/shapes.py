@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
+from onnx.numpy_helper import to_array
 
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.tract.operations.selection import gather as gathered
-from nnef_grad.frontends.values import LARGEST, dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import (
+    LARGEST,
+    as_extents,
+    broadcast_shapes,
+    converted,
+    dtype_of,
+    is_known,
+    shape_of,
+)
+from nnef_grad.graph.extents import (
+    Dimension,
+    OpenExtentError,
+    has_symbols,
+    may_exceed,
+)
 
 # Beyond any position.
 FAR = 2**31 - 1
@@ -17,16 +33,46 @@ FAR = 2**31 - 1
 @onnx_op("Shape")
 def shape(node: Node, x: Any) -> Any:
     """The extents, or some of them."""
-    return np.array(shape_of(x)[node.get("start", 0) : node.get("end", None)], np.int64)
+    return as_extents(shape_of(x)[node.get("start", 0) : node.get("end", None)])
 
 
 @onnx_op("Size")
 def size(node: Node, x: Any) -> Any:
     """The number of elements."""
-    return np.array(np.prod(shape_of(x)), np.int64)
+    return as_extents([prod(shape_of(x))])[0]
 
 
-@onnx_op("ConstantOfShape", "Range", "EyeLike")
+@onnx_op("ConstantOfShape")
+def constant(node: Node, _: Any) -> Any:
+    """One number, in a shape with symbols."""
+    given = node.attributes.get("value")
+    value = np.zeros(1, np.float32) if given is None else to_array(given)
+    number = converted(value.reshape(()), dtype_of(value)).item()
+    dtype = dtype_of(value)
+    shape = node.items("input", 0)
+    return node("constant", dtype=dtype, shape=shape, value=[number])
+
+
+@onnx_op("Range")
+def numbers(node: Node, start: Any, limit: Any, delta: Any) -> Any:
+    """Whole numbers in equal steps, up to an extent with symbols."""
+    first, last, step = (
+        node.items(name, place)[0] for place, name in enumerate(_RANGE)
+    )
+    node.require(dtype_of(delta) == "integer", "its operands must be integers")
+    count = -((first - last) // step)
+    found = node.positions(count, 0, 1)
+    if step != 1:
+        found = node("mul", found, float(step), hint="steps")
+    if first != 0:
+        found = node("add", found, node.scalars(start), hint="numbers")
+    return node("cast", found, dtype="integer")
+
+
+_RANGE = ("start", "limit", "delta")
+
+
+@onnx_op("EyeLike")
 def of_values(node: Node, *_: Any) -> Any:
     """Only of known operands."""
     node.refuse("its operands must be known before the model is run")
@@ -48,8 +94,8 @@ def reshape(node: Node, x: Any, *_: Any) -> Any:
     old = shape_of(x)
     made = [old[axis] if extent == 0 else extent for axis, extent in enumerate(given)]
     if -1 in made:
-        rest = -int(np.prod(made))
-        made[made.index(-1)] = int(np.prod(old)) // rest if rest else 0
+        rest = -prod(made)
+        made[made.index(-1)] = prod(old) // rest if rest else 0
     return node.reshaped(x, made)
 
 
@@ -58,7 +104,7 @@ def flatten(node: Node, x: Any) -> Any:
     """A matrix: the axes before an axis become rows, the others columns."""
     axis, old = node.get("axis", 1), shape_of(x)
     axis = axis + len(old) if axis < 0 else axis
-    return node.reshaped(x, [int(np.prod(old[:axis])), int(np.prod(old[axis:]))])
+    return node.reshaped(x, [prod(old[:axis]), prod(old[axis:])])
 
 
 @onnx_op("Squeeze")
@@ -107,7 +153,7 @@ def split(node: Node, x: Any, *_: Any) -> Any:
 @onnx_op("Expand")
 def expand(node: Node, x: Any, _: Any) -> Any:
     """Broadcasting, which may add leading axes."""
-    made = np.broadcast_shapes(shape_of(x), tuple(node.items("shape", 1)))
+    made = broadcast_shapes(shape_of(x), tuple(node.items("shape", 1)))
     return node.broadcast(x, made)
 
 
@@ -131,8 +177,10 @@ def slices(node: Node, x: Any, *_: Any) -> Any:
     along = [node.axis(a, rank) for a in node.items("axes", 3, range(len(first)))]
     stride = node.items("steps", 4, [1] * len(first))
     columns = zip(along, first, last, stride, strict=True)
-    bounds = [_bounds(shape_of(x)[axis], slice(*each)) for axis, *each in columns]
+    bounds = [_bounds(node, shape_of(x)[axis], *each) for axis, *each in columns]
     begin, end = ([pair[side] for pair in bounds] for side in (0, 1))
+    if has_symbols((*begin, *end)):
+        return _open_slice(node, x, along, begin, end, stride)
     counted = [len(range(*each)) for each in zip(begin, end, stride, strict=True)]
     if 0 in counted:
         made = dict(zip(along, counted, strict=True))
@@ -140,10 +188,48 @@ def slices(node: Node, x: Any, *_: Any) -> Any:
     return node("slice", x, axes=along, begin=begin, end=end, stride=stride)
 
 
-def _bounds(extent: int, found: slice) -> tuple[int, int]:
-    """The bounds of a slice; a descending one ends before the first element."""
-    begin, end, _ = found.indices(extent)
-    return begin, end if end >= 0 else -FAR
+def _bounds(
+    node: Node, extent: Dimension, first: Any, last: Any, step: int
+) -> tuple[Any, Any]:
+    """The bounds of a slice; a descending one ends before the first element. With symbols,
+    bounds are inside, or far outside.
+    """
+    if not has_symbols((extent, first, last)):
+        begin, end, _ = slice(first, last, step).indices(extent)
+        return begin, end if end >= 0 else -FAR
+    node.require(step > 0, "it goes backward along an extent with a symbol")
+
+    def place(bound: Any) -> Any:
+        if isinstance(bound, int) and abs(bound) >= FAR:
+            return extent if bound > 0 else 0
+        is_from_end = isinstance(bound, int) and bound < 0
+        return extent + bound if is_from_end else bound
+
+    begin, end = place(first), place(last)
+    if isinstance(end, int) and may_exceed(end, extent):
+        message = f"whether the extent {extent} reaches to {end} is not known"
+        raise OpenExtentError(message)
+    return begin, end
+
+
+def _open_slice(
+    node: Node, x: Any, axes: list[int], begin: Any, end: Any, stride: list[int]
+) -> Any:
+    """A slice whose bounds have symbols, of a tensor or of a table. What may end behind
+    the last element, such as the positions of as many tokens as there are, are rows at
+    indices, of which none may be behind it.
+    """
+    x = node.tensor(x)
+    for axis, first, last, step in zip(axes, begin, end, stride, strict=True):
+        if (first, last, step) == (0, x.shape[axis], 1):
+            continue
+        if step == 1 and first == 0 and may_exceed(last, x.shape[axis]):
+            places = node("cast", node.positions(last, 0, 1), dtype="integer")
+            x = node("gather", x, places, axis=axis)
+        else:
+            window: Any = {"begin": [first], "end": [last], "stride": [step]}
+            x = node("slice", x, axes=[axis], **window)
+    return x
 
 
 @onnx_op("Pad")
@@ -197,9 +283,11 @@ def triangle(node: Node, x: Any, *_: Any) -> Any:
     infinite.
     """
     (offset,) = node.items("k", 1, 0)
-    rows, columns = np.indices(shape_of(x)[-2:])
-    is_upper = node.get("upper", 1)
-    inside = columns - rows >= offset if is_upper else columns - rows <= offset
+    name = "ge" if node.get("upper", 1) else "le"
+    rows, columns = (
+        node.positions(extent, axis, 2) for axis, extent in enumerate(shape_of(x)[-2:])
+    )
+    inside = node(name, node("sub", columns, rows, hint="diagonal"), float(offset))
     zero = {"scalar": 0.0, "integer": 0, "logical": False}[dtype_of(x)]
     return node("select", *node.aligned(inside, x, zero))
 

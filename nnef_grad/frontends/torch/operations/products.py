@@ -5,37 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from nnef_grad.frontends.products import linear, matmul
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.tract.operations.products import contract
-from nnef_grad.frontends.values import shape_of
 
-
-@aten("linear")
-def linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
-    """x weight^T + bias. A weight without rows is a column."""
-    is_layer = len(shape_of(x)) == len(shape_of(weight)) == 2
-    if bias is not None and is_layer and shape_of(bias) == shape_of(weight)[:1]:
-        return call("linear", x, weight, call.of_rank(bias, 2))
-    made = matmul(call, x, weight, transposed=len(shape_of(weight)) == 2)
-    return made if bias is None else call("add", *call.aligned(made, bias))
-
-
-@aten("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner.vector")
-def matmul(call: Call, x: Any, y: Any, *, transposed: bool = False) -> Any:
-    """x y, of batches that are broadcast; a vector is a row on the left, and a column on
-    the right.
-    """
-    is_row, is_column = len(shape_of(x)) == 1, len(shape_of(y)) == 1
-    x = call("unsqueeze", x, axes=[0]) if is_row else x
-    if is_column:
-        # As a row that enters transposed.
-        y, transposed = call("unsqueeze", y, axes=[0]), not transposed
-    x, y = call.aligned(x, y)
-    hint = "product" if is_row or is_column else None
-    made = call("matmul", x, y, transposeB=transposed, hint=hint)
-    rank = len(shape_of(made))
-    gone = [rank - 2] * is_row + [rank - 1] * is_column
-    return call("squeeze", made, axes=gone) if gone else made
+aten("linear")(linear)
+aten("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner.vector")(matmul)
 
 
 @aten("addmm", "addmv", "baddbmm", "addbmm")

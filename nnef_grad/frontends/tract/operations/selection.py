@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.values import dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import as_array, dtype_of, is_known, shape_of, simple
 from nnef_grad.graph.extents import has_symbols
 
 # Each of the largest elements is a step of an unrolled loop.
@@ -25,7 +25,7 @@ def gather(step: Step, x: Any, indices: Any, axis: int, datum_type: str) -> Any:
     if is_known(indices):
         indices = np.mod(np.asarray(indices), shape_of(x)[along])
         if is_known(x):
-            return _taken(x, indices, along)
+            return simple(as_array(np.take(as_array(x), indices, along)))
     else:
         _warn_of_padding(step, x, along)
     return step("gather", x, indices, axis=along)
@@ -42,11 +42,6 @@ def _warn_of_padding(step: Step, x: Any, axis: int) -> None:
             f"{what}: if it is a padding_idx, it has no gradient in PyTorch, but here"
             " if a training step is not told"
         )
-
-
-def _taken(x: Any, indices: Any, axis: int) -> Any:
-    made = np.take(np.asarray(x), indices, axis)
-    return made if made.ndim else made.item()
 
 
 @expansion("tract_core_gather_elements")

@@ -1,0 +1,103 @@
+"""Recurrent layers: their steps, one after the other, or a loop where these are many. The
+products of the input are those of all steps at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.loops import LONGEST, emit_loop
+from nnef_grad.frontends.products import linear
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.values import shape_of
+from nnef_grad.graph.extents import may_exceed
+from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.loops import Collected, Loop, Way
+from nnef_grad.ops.shape import with_extent
+
+
+class Weights(NamedTuple):
+    """The parameters of a layer in one direction; those that it does not have are None.
+
+    Attributes:
+        of_input: [gates * hidden, inputs].
+        of_state: [gates * hidden, hidden].
+        input_bias: [gates * hidden].
+        state_bias: the same.
+        projection: [outputs, hidden].
+        peepholes: [gates * hidden].
+    """
+
+    of_input: Any
+    of_state: Any
+    input_bias: Any = None
+    state_bias: Any = None
+    projection: Any = None
+    peepholes: Any = None
+
+
+# The states before a step, what the input gives it, and its parameters, to those after it.
+Cell = Callable[[Any, list[Any], Any, Weights], list[Any]]
+
+
+def along(
+    step: Step,
+    cell: Cell,
+    x: Any,
+    axis: int,
+    states: list[Any],
+    weights: Weights,
+    *,
+    is_back: bool,
+) -> tuple[Any, list[Any]]:
+    """The first states of all steps along an axis, and all states after the last one."""
+    given = linear(step, x, weights.of_input, weights.input_bias)
+    if may_exceed(shape_of(x)[axis], LONGEST):
+        return _loop(
+            step, cell, given, Way(axis, -1 if is_back else 1), states, weights
+        )
+    places = range(shape_of(x)[axis])
+    rows: dict[int, Any] = {}
+    for place in reversed(places) if is_back else places:
+        states = cell(step, states, part(step, given, axis, place), weights)
+        rows[place] = states[0]
+    return step("stack", [rows[place] for place in places], axis=axis), states
+
+
+def part(step: Step, x: Any, axis: int, place: int) -> Any:
+    """An element of an axis, which is gone."""
+    if shape_of(x)[axis] != 1:
+        window: Any = {"axes": [axis], "begin": [place], "end": [place + 1]}
+        x = step("slice", x, hint="part", **window)
+    return step("squeeze", x, axes=[axis])
+
+
+def _loop(
+    step: Step, cell: Cell, given: Any, way: Way, states: list[Any], weights: Weights
+) -> tuple[Any, list[Any]]:
+    """The same as a loop."""
+    used = {n: x for n, x in weights._asdict().items() if x is not None}
+    full = {n: x for n, x in used.items() if n not in ("of_input", "input_bias")}
+    tensors = [*map(step.tensor, full.values()), *map(step.tensor, states), given]
+    shapes = [*(tensor.shape for tensor in tensors[:-1])]
+    shapes.append(with_extent(given.shape, way.axis, 1))
+    names = [*full, *(f"state_{n}" for n in range(len(states))), "part"]
+    emitter = Emitter(step.reading.emitter.opset)
+    with step.reading.emitting(emitter):
+        inputs = tuple(
+            emitter.emit_named(name, "external", "scalar", shape=shape)
+            for name, shape in zip(names, shapes, strict=True)
+        )
+        own = weights._replace(**dict(zip(full, inputs, strict=False)))
+        element = step("squeeze", inputs[-1], axes=[way.axis])
+        made = cell(step, list(inputs[len(full) : -1]), element, own)
+        row = step("unsqueeze", made[0], axes=[way.axis], hint="row")
+    operations = tuple(emitter.operations)
+    called = emitter.assigned_names(operations, emitter.names.values())
+    body = Graph(f"{step.hint}_step", inputs, (*made, row), operations, called)
+    loop = Loop(body, len(made), (way,), (Collected(len(made), way),))
+    hints = (*(f"{step.hint}_last" for _ in made), step.hint)
+    *last, rows = emit_loop(step.reading.emitter, loop, tensors, hints, step.span)
+    return rows, last
