@@ -116,9 +116,9 @@ def compile_model(
     with progress.stage("differentiating"):
         backward = _differentiation(jacobian, seed)(
             graph,
-            wrt=_wrt(split(wrt)) if wrt else opened.wrt,
-            outputs=split(outputs) or None,
-            stop=split(stop),
+            wrt=_wrt(opened.named(split(wrt))) if wrt else opened.wrt,
+            outputs=opened.named(split(outputs)) or None,
+            stop=opened.named(split(stop)),
             with_outputs=with_outputs,
             rules=own_rules,
         )
@@ -148,7 +148,9 @@ def compile_model(
     ):
         if is_onnx(out):
             data = known_arrays(graph, stored)
-            nnef_grad.interop.to_onnx(backward, out, data, overwrite=force)
+            nnef_grad.interop.to_onnx(
+                backward, out, data, overwrite=force, in_file=opened.in_file
+            )
         else:
             _write(backward, out, stored, constants, partial=untrained, force=force)
     warnings = _warnings(graph, backward, untrained, out)

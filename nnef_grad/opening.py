@@ -17,6 +17,7 @@ from nnef_grad.storage.containers import open_container
 from nnef_grad.storage.output import is_onnx
 
 if TYPE_CHECKING:
+    from nnef_grad.frontends.onnx.model import InFile
     from nnef_grad.interop import TorchModel
 
 # The ending of what torch.export.save writes.
@@ -32,12 +33,14 @@ class Opened:
         rules: the user's own rules, if there are any.
         stored: its data, by label, if there can be any.
         torch: what PyTorch says of it, if it is from there.
+        in_file: how its tensors appear in the ONNX file, if it is one.
     """
 
     graph: nnef_grad.Graph
     rules: nnef_grad.Rules | None
     stored: Any = None
     torch: TorchModel | None = None
+    in_file: InFile | None = None
 
     @property
     def wrt(self) -> str | list[str]:
@@ -50,6 +53,12 @@ class Opened:
         inputs = [n for n in graph.input_names if n not in random]
         scalar = [n for n in inputs if graph.tensors[n].dtype == "scalar"]
         return [*scalar, *self.torch.trainable]
+
+    def named(self, words: Sequence[str]) -> list[str]:
+        """The names in the graph of what a file may call otherwise."""
+        called = self.in_file.names if self.in_file is not None else {}
+        own = {word: name for name, word in called.items()}
+        return [own.get(word, word) for word in words]
 
 
 def open_model(
@@ -132,7 +141,7 @@ def _onnx(
     from nnef_grad.interop import from_onnx
 
     model = from_onnx(path, input_shapes=shapes, batch=batch, symbols=numbers)
-    return Opened(model.graph, rules, model.data)
+    return Opened(model.graph, rules, model.data, in_file=model.in_file)
 
 
 def _unroll(given: int | None, target: str) -> int:

@@ -10,6 +10,7 @@ from nnef_grad import console
 from nnef_grad.build.rule_results import counted
 from nnef_grad.command import print_messages, refuse, render, split
 from nnef_grad.errors import Problem, UsageError
+from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
 from nnef_grad.opening import open_model
 from nnef_grad.progress import Progress
@@ -94,14 +95,14 @@ def make_step(
             rules=opened.rules,
         )
     with progress.stage("writing"):
-        _write(step, out, force)
+        _write(step, out, force, opened.in_file)
     warnings = [*graph.warnings, *map(Problem, step.warnings)]
     print_messages(warnings, "" if quiet else _summary(graph, step), format)
 
 
-def _write(step: Step, path: str, force: bool) -> None:
+def _write(step: Step, path: str, force: bool, in_file: InFile | None) -> None:
     if path != console.PIPE:
-        save_step(step, path, overwrite=force)
+        save_step(step, path, overwrite=force, in_file=in_file)
         return
     if step.apply is not None:
         message = "a step that accumulates gradients is two documents"

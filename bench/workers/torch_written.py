@@ -29,7 +29,7 @@ class UNet(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.down = nn.ModuleList(map(twice, (3, *widths), widths))
         wider = widths[:0:-1]
-        self.double = nn.ModuleList(
+        self.wider = nn.ModuleList(
             nn.ConvTranspose2d(w, w // 2, 2, stride=2)
             if index % 2
             else nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(w, w // 2, 1))
@@ -44,7 +44,7 @@ class UNet(nn.Module):  # type: ignore[misc]
             x = layers(nn.functional.max_pool2d(x, 2) if index else x)
             beside.append(x)
         for double, layers, kept in zip(
-            self.double, self.up, beside[-2::-1], strict=True
+            self.wider, self.up, beside[-2::-1], strict=True
         ):
             x = layers(torch.cat([double(x), kept], dim=1))
         y: torch.Tensor = self.head(x)

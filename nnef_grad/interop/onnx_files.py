@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nnef_grad.autodiff.backward import Backward
-from nnef_grad.frontends.onnx.model import require_onnx
+from nnef_grad.frontends.onnx.model import InFile, require_onnx
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import Data
 from nnef_grad.public import public
@@ -19,6 +19,7 @@ def to_onnx(
     data: Data | None = None,
     *,
     overwrite: bool = False,
+    in_file: InFile | None = None,
 ) -> None:
     """Writes a graph to an ONNX file, lowered for ONNX Runtime. Writing is atomic.
 
@@ -29,6 +30,15 @@ def to_onnx(
     derivative of.
 
     Needs the package `onnx`.
+
+    Args:
+        graph: the graph, or a backward graph.
+        path: the file.
+        data: the data of its variables, by label.
+        overwrite: whether an existing file is replaced.
+        in_file: how tensors appear in the file that they are from, as `from_onnx` says:
+            inputs, outputs and initializers are as there, and gradients are called after
+            them.
 
     Raises:
         UnsupportedError: ONNX does not have an operation.
@@ -42,4 +52,6 @@ def to_onnx(
     if isinstance(graph, Backward):
         found = {"gradients": graph.gradients, "seeds": graph.seeds}
         graph = graph.graph
-    onnx_writing.write(graph, path, data or {}, overwrite=overwrite, **found)
+    onnx_writing.write(
+        graph, path, data or {}, overwrite=overwrite, in_file=in_file, **found
+    )

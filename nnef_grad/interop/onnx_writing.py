@@ -12,8 +12,9 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from nnef_grad.errors import UnsupportedError, UsageError
+from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.extents import Dimension, Extent, has_symbols
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
 from nnef_grad.graph.loops import SCAN, Loop
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.printer import print_operation
@@ -34,6 +35,7 @@ def write(
     *,
     overwrite: bool,
     defaults: Data | None = None,
+    in_file: InFile | None = None,
     **metadata: Mapping[str, str],
 ) -> None:
     """Writes a graph, lowered for ONNX Runtime; see `onnx_files.to_onnx`.
@@ -44,6 +46,7 @@ def write(
         data: the data of its variables, by label.
         overwrite: whether an existing file is replaced.
         defaults: the values of inputs that need not be fed, by name.
+        in_file: how tensors appear in the file that they are from.
         metadata: what tensors are to each other, by their names.
     """
     place = Path(path)
@@ -52,15 +55,28 @@ def write(
     lowered = lower(graph, "onnx")
     arrays = {label.lower(): array for label, array in data.items()} | lowered.data
     _refuse_missing(lowered.graph, arrays)
-    nodes = Nodes(lowered.graph, arrays)
+    appearance = _with_gradients(in_file or InFile(), metadata)
+    nodes = Nodes(lowered.graph, arrays, appearance)
     for name, value in (defaults or {}).items():
         nodes.put(lowered.graph.tensors[name], value, f"the input '{name}'")
     store(
-        _model_of(lowered.graph, nodes, metadata),
+        _model_of(lowered.graph, nodes, metadata, appearance.names),
         nodes.arrays,
         place,
         overwrite,
     )
+
+
+def _with_gradients(known: InFile, metadata: Mapping[str, Mapping[str, str]]) -> InFile:
+    """How tensors appear, and those that are called after them, such as gradients."""
+    names, shapes = dict(known.names), dict(known.shapes)
+    for related in metadata.values():
+        for name, other in related.items():
+            if name in known.names and other.endswith(name):
+                names[other] = other.removesuffix(name) + known.names[name]
+            if name in known.shapes:
+                shapes[other] = known.shapes[name]
+    return InFile(names, shapes)
 
 
 def _refuse_missing(graph: Graph, data: Data) -> None:
@@ -72,13 +88,16 @@ def _refuse_missing(graph: Graph, data: Data) -> None:
 
 
 def _model_of(
-    graph: Graph, nodes: Nodes, metadata: Mapping[str, Mapping[str, str]]
+    graph: Graph,
+    nodes: Nodes,
+    metadata: Mapping[str, Mapping[str, str]],
+    names: Mapping[str, str],
 ) -> Any:
     body = helper.make_graph(
         nodes.made,
         graph.name,
-        [_declared(graph.names[x], x) for x in graph.inputs],
-        [_declared(graph.names[x], x) for x in graph.outputs],
+        [nodes.declared(x) for x in graph.inputs],
+        [nodes.declared(x) for x in graph.outputs],
         nodes.constants,
         doc_string="\n".join(graph.notes),
     )
@@ -89,15 +108,20 @@ def _model_of(
         opset_imports=versions,
         ir_version=helper.find_min_ir_version_for(versions),
     )
-    texts = {f"nnef_grad.{name}": json.dumps(dict(x)) for name, x in metadata.items()}
+    texts = {
+        f"nnef_grad.{kind}": json.dumps(
+            {names.get(x, x): names.get(y, y) for x, y in related.items()}
+        )
+        for kind, related in metadata.items()
+    }
     helper.set_model_props(model, texts)
     return model
 
 
-def _declared(name: str, tensor: Tensor) -> Any:
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[tensor.dtype]))
-    shape = [str(n) if has_symbols(n) else n for n in tensor.shape]
-    return helper.make_tensor_value_info(name, kind, shape)
+def _declared(name: str, dtype: str, shape: Shape) -> Any:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[dtype]))
+    extents = [str(n) if has_symbols(n) else n for n in shape]
+    return helper.make_tensor_value_info(name, kind, extents)
 
 
 class Nodes:
@@ -109,7 +133,13 @@ class Nodes:
         arrays: the values of its variables, by the names of the tensors.
     """
 
-    def __init__(self, graph: Graph, data: Data, around: Nodes | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        data: Data,
+        appearance: InFile,
+        around: Nodes | None = None,
+    ) -> None:
         self._root: Nodes = around._root if around else self
         self._data = data
         self.made: list[Any] = []
@@ -119,10 +149,49 @@ class Nodes:
         self._known: dict[object, str] = {}
         self._operation: Operation | None = None
         self._origin: tuple[Operation | None, str] = None, ""
+        # What is declared otherwise than it is computed with: the name, and the shape.
+        self._outside: dict[Tensor, tuple[str, Shape]] = {}
         if around is None:
             self._supply = NameSupply(graph.tensors)
+            self._appear(graph, appearance)
             self._symbols = self._places(graph)
-            self.add_all(graph)
+            self._add_graph(graph)
+
+    def _appear(self, graph: Graph, appearance: InFile) -> None:
+        """Gives tensors the names and the shapes of the file that they are from."""
+        seen = {*graph.inputs, *graph.outputs, *graph.variables}
+        for x, name in graph.names.items():
+            wish = appearance.names.get(name, name)
+            if x not in seen or (wish != name and wish in self._supply.taken):
+                continue
+            self._names[x] = wish
+            self._supply.taken.add(wish)
+            shape = appearance.shapes.get(name, x.shape)
+            if shape != x.shape:
+                self._outside[x] = wish, shape
+                self._names[x] = self._supply.fresh(f"{name}_aligned")
+
+    def _add_graph(self, graph: Graph) -> None:
+        for x in graph.inputs:
+            self._enter(x)
+        self.add_all(graph)
+        self._operation = None
+        for x in set(graph.outputs) & self._outside.keys():
+            if x not in (*graph.inputs, *graph.variables):
+                name, shape = self._outside[x]
+                whole = self.constant(shape, np.int64, "shape")
+                self._add("Reshape", [self._names[x], whole], [name], {})
+
+    def _enter(self, x: Tensor) -> None:
+        """Gives a tensor of the file the shape that it is computed with."""
+        if x in self._outside:
+            whole = self.extents(x.shape)
+            self._add("Reshape", [self._outside[x][0], whole], [self._names[x]], {})
+
+    def declared(self, x: Tensor) -> Any:
+        """An input or an output, as the file has it."""
+        name, shape = self._outside.get(x, (self._names[x], x.shape))
+        return _declared(name, x.dtype, shape)
 
     def add_all(self, graph: Graph) -> None:
         """Adds all operations of a graph."""
@@ -140,6 +209,7 @@ class Nodes:
         (tensor,) = operation.outputs
         label = str(operation.attributes["label"])
         self.put(tensor, self._data[label.lower()], f"'{label}'")
+        self._enter(tensor)
 
     def put(self, tensor: Tensor, value: Any, title: str) -> None:
         """Gives a variable its value, or an input one for runs that do not feed it."""
@@ -148,7 +218,9 @@ class Nodes:
             given, own = list(value.shape), list(tensor.shape)
             message = f"the data of {title} have the shape {given}"
             raise UsageError(f"{message}, and not {own}")
-        self.arrays[self._names[tensor]] = value.astype(TYPES[tensor.dtype], copy=False)
+        name, shape = self._outside.get(tensor, (self._names[tensor], tensor.shape))
+        made = value.astype(TYPES[tensor.dtype], copy=False)
+        self.arrays[name] = made.reshape(shape)
 
     def _constant(self, operation: Operation) -> None:
         """Keeps a constant, of which one element may stand for all."""
@@ -192,11 +264,10 @@ class Nodes:
 
     # ---- Extents ----
 
-    @staticmethod
-    def _places(graph: Graph) -> dict[str, tuple[str, int]]:
+    def _places(self, graph: Graph) -> dict[str, tuple[str, int]]:
         """For each symbol an input, by name, and the axis whose extent it is."""
         found = {
-            str(extent): (graph.names[tensor], axis)
+            str(extent): (self._names[tensor], axis)
             for tensor in graph.inputs
             for axis, extent in enumerate(tensor.shape)
         }
@@ -309,18 +380,18 @@ class Nodes:
         axis along which it is scanned, or collected.
         """
         fresh, graph = self._root._supply.fresh, loop.body
-        inner = Nodes(graph, {}, around=self)
+        inner = Nodes(graph, {}, InFile(), around=self)
         inner._names = {x: fresh(name) for x, name in graph.names.items()}
         whole = zip(loop.full, operands, strict=False)
         inner._names.update((x, self._names[outer]) for x, outer in whole)
-        declared = [_declared(inner._names[x], x) for x in loop.state_inputs]
+        declared = [inner.declared(x) for x in loop.state_inputs]
         for x, way in zip(loop.parts, loop.scanned, strict=True):
             name = fresh("part")
             axes = self.constant([way.axis], np.int64, "axes")
             inner._add("Unsqueeze", [name, axes], [inner._names[x]], {})
             declared.append(_without_axis(name, x, way.axis))
         inner.add_all(graph)
-        results = [_declared(inner._names[x], x) for x in loop.next_values]
+        results = [inner.declared(x) for x in loop.next_values]
         for output, way in loop.collected:
             x = graph.outputs[output]
             axes = self.constant([way.axis], np.int64, "axes")
@@ -331,4 +402,4 @@ class Nodes:
 
 def _without_axis(name: str, tensor: Tensor, axis: int) -> Any:
     shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
-    return _declared(name, Tensor(tensor.dtype, shape))
+    return _declared(name, tensor.dtype, shape)

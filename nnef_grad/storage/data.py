@@ -132,14 +132,17 @@ class SinglePrecision(Mapping[str, "Array"]):
         declared: its variables.
     """
 
-    def __init__(self, data: VariableData, declared: Iterable[Declared]) -> None:
+    def __init__(
+        self, data: VariableData | Mapping[str, Array], declared: Iterable[Declared]
+    ) -> None:
         self._data = data
         self._labels = [v.label for v in declared if _has_other_precision(data, v)]
 
     def __getitem__(self, label: str) -> Array:
         if label not in self._labels:
             raise KeyError(label)
-        return self._data[label].astype("float32")
+        made: Array = self._data[label].astype("float32")
+        return made
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._labels)
@@ -148,7 +151,12 @@ class SinglePrecision(Mapping[str, "Array"]):
         return len(self._labels)
 
 
-def _has_other_precision(data: VariableData, variable: Declared) -> bool:
+def _has_other_precision(
+    data: VariableData | Mapping[str, Array], variable: Declared
+) -> bool:
+    if not isinstance(data, VariableData):
+        dtype = data[variable.label].dtype if variable.label in data else None
+        return dtype is not None and dtype.kind == "f" and dtype.itemsize != 4
     try:
         part = data.fitting(variable)
         header = read_header(part) if part is not None else None

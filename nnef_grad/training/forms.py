@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nnef_grad.errors import UsageError
-from nnef_grad.frontends.onnx.model import require_onnx
+from nnef_grad.frontends.onnx.model import InFile, require_onnx
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first, verify
@@ -110,7 +110,13 @@ class Step:
 
 
 @public
-def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
+def save_step(
+    step: Step,
+    path: PathLike,
+    *,
+    overwrite: bool = False,
+    in_file: InFile | None = None,
+) -> None:
     """Writes a step with the values that it begins with; of one that adds gradients up,
     the one that uses them is the subfolder `apply`. Writing is atomic.
 
@@ -121,6 +127,8 @@ def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
             x.onnx, they are the values of inputs that need not be fed; its metadata
             `nnef_grad.state` has the new value of each, by name.
         overwrite: whether to replace what is there.
+        in_file: how tensors appear in the ONNX file that the model is from, for an ONNX
+            file: see `interop.to_onnx`.
 
     Raises:
         NnefGradError: values are missing, the path is a text and the step two documents,
@@ -128,7 +136,7 @@ def save_step(step: Step, path: PathLike, *, overwrite: bool = False) -> None:
     """
     parts = {"": step} if step.apply is None else {"": step, APPLY: step.apply}
     if is_onnx(path):
-        _save_onnx(step, path, overwrite=overwrite)
+        _save_onnx(step, path, overwrite=overwrite, in_file=in_file)
         return
     is_text = format_of(path) is ModelFormat.TEXT
     if is_text and step.apply is None:
@@ -161,7 +169,9 @@ def _is_stored(label: str, value: Array, stored: VariableData) -> bool:
     return part is not None and read_header(part) == header_of(value)
 
 
-def _save_onnx(step: Step, path: PathLike, *, overwrite: bool) -> None:
+def _save_onnx(
+    step: Step, path: PathLike, *, overwrite: bool, in_file: InFile | None
+) -> None:
     if step.apply is not None:
         message = "a step that accumulates gradients is two documents, and no ONNX file"
         raise UsageError(f"{message}: write a folder or an archive")
@@ -173,7 +183,13 @@ def _save_onnx(step: Step, path: PathLike, *, overwrite: bool) -> None:
 
     fed = {name: value for name, value in step.data.items() if name in step.inputs}
     write(
-        step.graph, path, step.data, overwrite=overwrite, defaults=fed, state=step.state
+        step.graph,
+        path,
+        step.data,
+        overwrite=overwrite,
+        defaults=fed,
+        in_file=in_file,
+        state=step.state,
     )
 
 

@@ -83,7 +83,7 @@ def test_a_file_becomes_a_step(model: Path) -> None:
         ("model.onnx -o model.onnx --force", "'model.onnx' is the model itself"),
         ("model.onnx -o other.onnx", "exists already: use --force to replace it"),
         ("model.onnx -o x.onnx --target tract", "is for ONNX Runtime, and not for 'tract'"),
-        ("model.onnx -o x.onnx --batch 8", "give the inputs of an ONNX file --input-shape"),
+        ("model.onnx -o x.onnx --symbol N=8", "there is no symbol 'N'; there are no symbols"),
         ("model.nnef -o x.onnx", "there are no data for the variables"),
         ("nothing.onnx -o x.onnx", "cannot read 'nothing.onnx'"),
         ("junk.onnx -o x.onnx", "cannot be read as an ONNX file"),

@@ -225,7 +225,8 @@ def agrees(path: Path, sizes: Mapping[str, Any]) -> nnef_grad.Graph:
     """The graph of a file: its results are those of ONNX Runtime, and its gradients, in
     ONNX Runtime as well, are central differences.
     """
-    graph, data = interop.from_onnx(path)
+    model = interop.from_onnx(path)
+    graph, data = model.graph, model.data
     feeds = {n: RANDOM.standard_normal(s).astype(np.float32) for n, s in sizes.items()}
     theirs = onnxruntime.InferenceSession(path).run(None, feeds)
     for name, wanted in zip(graph.output_names, theirs, strict=True):

@@ -56,7 +56,8 @@ def run(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
 
 def agrees(path: Path) -> nnef_grad.Graph:
     """The file computes the same here, and its gradients agree with central differences."""
-    graph, data = interop.from_onnx(path)
+    model = interop.from_onnx(path)
+    graph, data = model.graph, model.data
     generator = np.random.default_rng(0)
     feeds = {
         name: generator.standard_normal(t.shape).astype(np.float32)

@@ -29,7 +29,7 @@ def input_shapes(inputs: Sequence[Any], wanted: Wanted) -> dict[str, Shape]:
     supply, named = NameSupply(), dict[str, str]()
 
     def extent(value: Any, axis: int, dimension: Any) -> Any:
-        if dimension.dim_value > 0:
+        if dimension.HasField("dim_value") and dimension.dim_value >= 0:
             return int(dimension.dim_value)
         word = dimension.dim_param or f"{value.name}_{axis}"
         if word not in named:

@@ -13,7 +13,7 @@ from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.errors import UnsupportedError, UsageError
 from nnef_grad.frontends.onnx.extents import input_shapes
 from nnef_grad.frontends.onnx.idioms import with_idioms
-from nnef_grad.frontends.onnx.model import Array, Model, Wanted
+from nnef_grad.frontends.onnx.model import Array, InFile, Model, Wanted
 from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
@@ -134,7 +134,17 @@ class _ModelGraph:
             warnings=(*reading.warnings, *found),
         )
         made = declare_as_read(put_inputs_first(prune(made)), readers=_OF_ROWS)
-        return Model(made, self._data(made))
+        return Model(made, self._data(made), self._in_file(made))
+
+    def _in_file(self, graph: Graph) -> InFile:
+        """How the inputs, outputs and variables of the graph appear in the file."""
+        names = {n: old for n, old in self.reading.called.items() if n in graph.tensors}
+        shapes = {
+            name: shape
+            for name, label in graph.labels.items()
+            if (shape := self.reading.data[label].shape) != graph.tensors[name].shape
+        }
+        return InFile(names, shapes)
 
     def _refuse_lost(self, known: Container[str]) -> None:
         made = {name for node in self.graph.node for name in node.output}
@@ -166,7 +176,7 @@ class _ModelGraph:
 
     def _input(self, value: Any) -> Tensor:
         reading, kind = self.reading, value.type.tensor_type
-        name = reading.supply.fresh(valid_name(value.name))
+        name = reading.fresh(value.name)
         dtype = DATA_TYPES.get(kind.elem_type)
         if dtype is None:
             raise UnsupportedError(f"the input '{value.name}' has no data type of NNEF")
@@ -181,7 +191,7 @@ class _ModelGraph:
             raise UnsupportedError(
                 f"cannot convert '{reading.name}' to NNEF: {message}"
             )
-        return reading.returned(value, reading.supply.fresh(valid_name(name)))
+        return reading.returned(value, reading.fresh(name))
 
     def _data(self, graph: Graph) -> dict[str, Array]:
         """The data of the variables that are left; some have other shapes."""

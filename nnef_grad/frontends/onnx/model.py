@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from nnef_grad.errors import UsageError
-from nnef_grad.graph.ir import Graph
+from nnef_grad.frozen import FrozenDict
+from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.public import public
 from nnef_grad.storage.files import PathLike, reading
 
@@ -33,11 +35,34 @@ class Wanted(NamedTuple):
     symbols: Mapping[str, int]
 
 
-class Model(NamedTuple):
-    """A graph, and the data of its variables by label."""
+class InFile(NamedTuple):
+    """How tensors of a graph appear in an ONNX file, where that is another way.
+
+    Attributes:
+        names: what they are called there, by their names in the graph.
+        shapes: the shapes that they have there, by the same names.
+    """
+
+    names: Mapping[str, str] = FrozenDict()
+    shapes: Mapping[str, Shape] = FrozenDict()
+
+
+@dataclass(frozen=True)
+class Model:
+    """What was read: `graph, data = from_onnx(path)`.
+
+    Attributes:
+        graph: the graph.
+        data: the data of its variables, by label.
+        in_file: how its inputs, outputs and variables appear in the file.
+    """
 
     graph: Graph
     data: dict[str, Array]
+    in_file: InFile
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.graph, self.data))
 
 
 @public

@@ -54,6 +54,7 @@ class NodeReading(Reading):
         read: the names of the tensors that something reads or returns.
         values: the values of variables that are initializers of the file.
         problems: what cannot be read.
+        called: the names that tensors of the graph have in the file, where they differ.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class NodeReading(Reading):
         self.values: dict[Tensor, Array] = {}
         self.problems: list[Problem] = []
         self.supply = NameSupply()
+        self.called: dict[str, str] = {}
         self.span = Span(Source(name, ""), 0, 0)
         # The names of float constants of the file, by the identity of their values.
         self._named: dict[int, tuple[Array, str]] = {}
@@ -204,12 +206,19 @@ class NodeReading(Reading):
         label = self._label(name)
         self.data[label] = array
         return self.emitter.emit_named(
-            self.supply.fresh(valid_name(name)),
+            self.fresh(name),
             "variable",
             dtype,
             shape=list(array.shape),
             label=label,
         )
+
+    def fresh(self, name: str) -> str:
+        """A name of the graph for what has a name in the file."""
+        made = self.supply.fresh(valid_name(name))
+        if made != name:
+            self.called[made] = name
+        return made
 
     def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
         """As in `Reading`; a constant of the file that may be a parameter is a variable,
