@@ -58,12 +58,22 @@ def along(
         return _loop(
             step, cell, given, Way(axis, -1 if is_back else 1), states, weights
         )
-    places = range(shape_of(x)[axis])
-    rows: dict[int, Any] = {}
-    for place in reversed(places) if is_back else places:
-        states = cell(step, states, part(step, given, axis, place), weights)
-        rows[place] = states[0]
-    return step("stack", [rows[place] for place in places], axis=axis), states
+    parts = step("unstack", given, axis=axis, hint="parts")
+    rows: list[Any] = []
+    for element in reversed(parts) if is_back else parts:
+        states = cell(step, states, element, weights)
+        rows.append(states[0])
+    return step("stack", rows[::-1] if is_back else rows, axis=axis), states
+
+
+def with_one_bias(step: Step, weights: Weights) -> Weights:
+    """The parameters of a cell in which both biases enter one sum, which is that of all
+    steps then.
+    """
+    if weights.state_bias is None:
+        return weights
+    bias = step("add", weights.input_bias, weights.state_bias, hint="bias")
+    return weights._replace(input_bias=bias, state_bias=None)
 
 
 def part(step: Step, x: Any, axis: int, place: int) -> Any:

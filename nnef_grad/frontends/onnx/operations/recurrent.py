@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.products import linear
-from nnef_grad.frontends.recurrence import Cell, Weights, along, part
+from nnef_grad.frontends.recurrence import Cell, Weights, along, part, with_one_bias
 from nnef_grad.frontends.values import is_known, shape_of
 
 Function = Callable[[Any], Any]
@@ -187,9 +187,8 @@ def _weights(node: Node, place: int) -> Weights:
     if b is None:
         return Weights(w, r, peepholes=p)
     of_input, of_state = node("split", b, axis=0, ratios=[1, 1])
-    if _is_sum(node):
-        of_input, of_state = node("add", of_input, of_state, hint="bias"), None
-    return Weights(w, r, of_input, of_state, peepholes=p)
+    weights = Weights(w, r, of_input, of_state, peepholes=p)
+    return with_one_bias(node, weights) if _is_sum(node) else weights
 
 
 def _is_sum(node: Node) -> bool:

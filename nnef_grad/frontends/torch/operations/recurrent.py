@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nnef_grad.frontends.products import linear
-from nnef_grad.frontends.recurrence import Cell, Weights, along, part
+from nnef_grad.frontends.recurrence import Cell, Weights, along, part, with_one_bias
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.random import dropout as drop
 
@@ -65,10 +65,11 @@ def layers(
         results = []
         for direction in range(1 + is_bidirectional):
             place = layer * (1 + is_bidirectional) + direction
-            first = [part(call, s, 0, place) for s in states]
-            rows, ends = along(
-                call, cell, x, axis, first, next(groups), is_back=bool(direction)
-            )
+            first, weights = [part(call, s, 0, place) for s in states], next(groups)
+            if cell is not _gru:
+                weights = with_one_bias(call, weights)
+            is_back = bool(direction)
+            rows, ends = along(call, cell, x, axis, first, weights, is_back=is_back)
             results.append(rows)
             for found, end in zip(last, ends, strict=True):
                 found.append(call("unsqueeze", end, axes=[0]))
