@@ -1,8 +1,8 @@
 """Runtimes: each makes a function of arrays from a graph.
 
-No array is copied that a runtime can read or write where it is: ONNX Runtime and the
-interpreters read the memory of the caller, ONNX Runtime writes its results where they are
-returned. tract copies.
+No array is copied that a runtime can read or write where it is: ONNX Runtime, OpenVINO and
+the interpreters read the memory of the caller, ONNX Runtime writes its results where they
+are returned. tract copies.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,7 @@ import numpy as np
 
 from nnef_grad.errors import NnefGradError, UnsupportedError, UsageError, suggestion
 from nnef_grad.graph.ir import Graph
-from nnef_grad.graph.symbols import numbers_of, with_numbers
+from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 from nnef_grad.interop import to_onnx
 from nnef_grad.interpreter import evaluate
 from nnef_grad.model import save
@@ -128,6 +129,101 @@ def _in_onnx_runtime(graph: Graph, data: Data, threads: int | None) -> Run:
 def _bind(bind: Callable[..., None], name: str, value: Array) -> None:
     """Gives a runtime the memory of an array, for an input or an output."""
     bind(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
+
+
+# ---- OpenVINO ----
+
+
+def _in_openvino(graph: Graph, data: Data, threads: int | None) -> Run:
+    """A model for each size of the inputs: of open extents it computes some sums wrong, and
+    refuses others.
+    """
+
+    @lru_cache(_SIZES)
+    def of_size(*numbers: tuple[str, int]) -> Run:
+        return _in_openvino_once(with_numbers(graph, dict(numbers)), data, threads)
+
+    if not symbols(graph):
+        of_size()
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        shapes = {n: x.shape for n, x in zip(graph.input_names, inputs, strict=True)}
+        return of_size(*numbers_of(graph, shapes).items())(inputs)
+
+    return run
+
+
+# So many models are kept.
+_SIZES = 8
+
+
+def _in_openvino_once(graph: Graph, data: Data, threads: int | None) -> Run:
+    import openvino
+
+    settings: dict[str, Any] = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    if threads is not None:
+        settings["INFERENCE_NUM_THREADS"] = threads
+    with TemporaryDirectory() as folder, _refusals("OpenVINO", "load", graph):
+        path = Path(folder) / "graph.onnx"
+        to_onnx(graph, path, data=data)
+        _copy_square_matrices(path)
+        model = openvino.Core().compile_model(path, "CPU", settings)
+    read = {name: place for place, x in enumerate(model.inputs) for name in x.names}
+    request = model.create_infer_request()
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        fed = zip(graph.input_names, inputs, strict=True)
+        given = {
+            # It shares no memory that cannot be written to.
+            read[name]: value if value.flags.writeable else value.copy()
+            for name, value in fed
+            if name in read
+        }
+        with _refusals("OpenVINO", "run", graph):
+            request.infer(given, share_inputs=True)
+        return [
+            np.array(request.get_output_tensor(place).data, DTYPES[tensor.dtype])
+            for place, tensor in enumerate(graph.outputs)
+        ]
+
+    return run
+
+
+def _copy_square_matrices(path: Path) -> None:
+    """Gives each way in which a square matrix is read one of its own. OpenVINO 2026.4 takes
+    the one that it has rearranged for a product for the same matrix where it is transposed.
+    """
+    import onnx
+
+    from nnef_grad.interop.onnx_storage import MOST_BYTES
+
+    model = onnx.load(path)
+    stored = {x.name: x for x in model.graph.initializer}
+    square = {
+        n for n, x in stored.items() if len(x.dims) > 1 and x.dims[-1] == x.dims[-2]
+    }
+    ways: dict[str, list[Any]] = {}
+    for node in model.graph.node:
+        for place, name in enumerate(node.input):
+            if name not in square:
+                continue
+            way = node.op_type, place, [*map(str, node.attribute)]
+            known = ways.setdefault(name, [])
+            if way not in known:
+                known.append(way)
+            if number := known.index(way):
+                node.input[place] = f"{name}/{number}"
+    for name, known in ways.items():
+        for number in range(1, len(known)):
+            copy = model.graph.initializer.add()
+            copy.CopyFrom(stored[name])
+            copy.name = f"{name}/{number}"
+    if any(len(known) > 1 for known in ways.values()):
+        is_large = model.ByteSize() >= MOST_BYTES
+        onnx.save(model, path, save_as_external_data=is_large)
 
 
 # ---- tract ----
@@ -258,6 +354,7 @@ RUNTIMES = {
     runtime.name: runtime
     for runtime in (
         Runtime("onnxruntime", ("onnx", "onnxruntime"), _SINGLE, _in_onnx_runtime),
+        Runtime("openvino", ("onnx", "openvino"), _SINGLE, _in_openvino),
         Runtime("tract", ("tract",), _SINGLE, _in_tract),
         Runtime("interpreter", ("torch",), _EITHER, _in_interpreter),
         Runtime("numpy", (), _EITHER, _in_numpy),

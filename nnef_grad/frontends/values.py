@@ -32,6 +32,8 @@ _DTYPES = {
     "u": "integer",
     "f": "scalar",
     "O": "integer",
+    # Of ml_dtypes, such as bfloat16.
+    "V": "scalar",
 }
 _NUMPY: dict[str, npt.DTypeLike] = {
     "logical": np.bool_,

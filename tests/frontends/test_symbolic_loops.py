@@ -124,7 +124,7 @@ def agree_in_runtimes(
     oracle: Callable[..., dict[str, Any]],
 ) -> None:
     """Compares the runtimes that have symbols with an oracle."""
-    for runtime in ("tract", "onnxruntime"):
+    for runtime in ("tract", "onnxruntime", "openvino"):
         run = find_runtime(runtime).compile(backward, data)
         for given in numbers:
             fed = drawn(backward, given)

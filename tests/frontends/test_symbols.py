@@ -56,7 +56,7 @@ def test_the_gradients_are_those_of_each_size(model: str) -> None:
         agree(nnef_grad.evaluate(backward, fed, data), wanted, 1e-12)
 
 
-@pytest.mark.parametrize("runtime", ["tract", "onnxruntime"])
+@pytest.mark.parametrize("runtime", ["tract", "onnxruntime", "openvino"])
 @pytest.mark.parametrize("model", MODELS)
 def test_one_document_in_a_runtime(model: str, runtime: str) -> None:
     pytest.importorskip(runtime)

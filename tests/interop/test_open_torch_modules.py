@@ -76,7 +76,7 @@ def test_one_document_in_the_interpreter(network: Any, size: tuple[int, int]) ->
     _compare(network, size, _by_interpreter, 1e-10)
 
 
-@pytest.mark.parametrize("runtime", ["tract", "onnxruntime"])
+@pytest.mark.parametrize("runtime", ["tract", "onnxruntime", "openvino"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_one_document_in_a_runtime(
     network: Any, size: tuple[int, int], runtime: str

@@ -32,6 +32,7 @@ NEEDS = {
     "interpreter": (),
     "numpy": (),
     "onnxruntime": ("onnx", "onnxruntime"),
+    "openvino": ("onnx", "openvino"),
     "tract": ("tract",),
 }
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}

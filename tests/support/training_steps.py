@@ -189,6 +189,7 @@ graph network( image ) -> ( logits )
 """
 PACKAGES = {
     "onnxruntime": ("onnx", "onnxruntime"),
+    "openvino": ("onnx", "openvino"),
     "tract": ("tract",),
     "interpreter": ("nnef_tools",),
     "numpy": (),

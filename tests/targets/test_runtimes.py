@@ -33,7 +33,7 @@ PROMISED: dict[str, tuple[str, ...]] = {
     "khronos": ("khronos", "session", "interpreter"),
     "tract": ("tract",),
     "tract-standard": ("tract",),
-    "onnx": ("onnx",),
+    "onnx": ("onnx", "openvino"),
     "portable": tuple(CONSUMERS),
 }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
+from contextlib import suppress
 from typing import Any
 
 from onnx.helper import tensor_dtype_to_np_dtype
-from onnx.inliner import inline_local_functions
+from onnx.inliner import inline_local_functions, inline_selected_functions
 from onnx.numpy_helper import to_array
+from onnx.shape_inference import infer_shapes
 
 from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.errors import UnsupportedError, UsageError
@@ -46,10 +48,29 @@ def read(model: Any, value: Callable[[Any], Array], wanted: Wanted, name: str) -
     """
     if not model.graph.node or not model.opset_import:
         raise UsageError(f"'{name}' is not an ONNX file: it has no graph")
-    if model.functions:
-        model = inline_local_functions(model)
+    model = _expanded(model)
     _refuse_operations(model.graph, name)
     return _ModelGraph(model, value, wanted, name).model()
+
+
+def _expanded(model: Any) -> Any:
+    """The model with bodies in place of functions: its own, and operations that ONNX defines
+    by others, such as Attention, where they are not read as they are.
+    """
+    if model.functions:
+        model = inline_local_functions(model)
+    kinds = {n.op_type for n in _nodes(model.graph) if n.domain in DOMAINS}
+    for kind in sorted(kinds - _KNOWN):
+        # Without its definition, or types that this depends on, it is refused later.
+        with suppress(RuntimeError, TypeError):
+            typed = infer_shapes(model)
+            model = inline_selected_functions(
+                typed, [("", kind)], inline_schema_functions=True
+            )
+    return model
+
+
+_KNOWN = OPERATIONS.keys() | WITH_GRAPHS.keys() | {"Constant"}
 
 
 # ---- What cannot be read ----
@@ -62,9 +83,8 @@ def _refuse_operations(graph: Any, name: str) -> None:
         named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
         message = f"'{name}' has operations that are not standard ONNX: {named}"
         raise UnsupportedError(message)
-    known = OPERATIONS.keys() | WITH_GRAPHS.keys() | {"Constant"}
     kinds = dict.fromkeys(node.op_type for node in found)
-    missing = ", ".join(f"'{kind}'" for kind in kinds if kind not in known)
+    missing = ", ".join(f"'{kind}'" for kind in kinds if kind not in _KNOWN)
     if missing:
         message = f"'{name}' has operations that are not read: {missing}"
         raise UnsupportedError(message)
@@ -159,7 +179,7 @@ class _ModelGraph:
         """The constants without axes, by name."""
         found = {n: self.value(i) for n, i in self.stored.items() if not i.dims}
         for node in self.graph.node:
-            if node.op_type == "Constant" and node.attribute[0].name == "value":
+            if node.op_type == "Constant" and _is_tensor(node):
                 tensor = node.attribute[0].t
                 if not tensor.dims:
                     found[node.output[0]] = to_array(tensor)
@@ -209,3 +229,8 @@ def _shape(kind: Any) -> tuple[int, ...] | None:
     if not tensor.HasField("shape") or not is_known:
         return None
     return tuple(extent.dim_value for extent in tensor.shape.dim)
+
+
+def _is_tensor(constant: Any) -> bool:
+    """Whether a constant is given as a tensor; that of a definition may have no value."""
+    return [attribute.name for attribute in constant.attribute] == ["value"]

@@ -241,13 +241,15 @@ class NodeReading(Reading):
         """Whether a known value becomes a variable: a constant of the file, or a large
         table, of different numbers.
         """
-        if not isinstance(value, np.ndarray) or not value.size or not value.ndim:
+        if not isinstance(value, np.ndarray) or is_open(value):
+            return False
+        if not value.size or not value.ndim:
             return False
         is_uniform = bool((value == value.flat[0]).all())
         is_variable = (
             id(value) in self._named and dtype == "scalar"
         ) or value.size > MOST
-        return is_variable and not is_uniform and value.dtype.kind != "O"
+        return is_variable and not is_uniform
 
     def _label(self, name: str) -> str:
         """A valid label: a path inside the folder of a model. Labels that differ in case

@@ -1,7 +1,8 @@
 """`python -m support.random_graphs --graphs 10000 --twice 1000 --seed 1 --jobs 2`: the gradients
 of that many graphs against torch's; the exit code is 1 where some are wrong.
 
-`--target portable` runs their backward graphs in the runtimes of a target instead.
+`--target portable` runs their backward graphs in the runtimes of a target instead, those of
+`--order 2` as well.
 `--replay 1:42` runs graph 42 of seed 1 alone, twice, and `--show 1:42` prints it.
 """
 
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--target", help="run them in the runtimes of a target")
+    parser.add_argument("--order", type=int, default=1, help="of gradients in runtimes")
     parser.add_argument("--show", metavar="SEED:NUMBER", help="print a graph")
     parser.add_argument("--replay", metavar="SEED:NUMBER", help="run a graph alone")
     options = parser.parse_args(arguments)
@@ -35,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.replay:
         return _replay(*_numbers(options.replay))
     if options.target:
-        failed = run_in_runtimes(options.seed, options.graphs, options.target)
+        failed = run_in_runtimes(
+            options.seed, options.graphs, options.target, options.order
+        )
         return 1 if failed else 0
     twice = options.graphs // 10 if options.twice is None else options.twice
     found = run(options.seed, options.graphs, twice, options.jobs)

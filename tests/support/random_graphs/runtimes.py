@@ -25,20 +25,22 @@ TOLERANCE = 1e-3
 CHUNK = 100
 
 
-def failures(seed: int, numbers: Iterable[int], target: str) -> Iterator[str]:
+def failures(
+    seed: int, numbers: Iterable[int], target: str, order: int = 1
+) -> Iterator[str]:
     """What is to be told of each graph that fails in a runtime of a target: the smallest
-    one found that fails in the same way.
+    one found that fails in the same way. The gradients are of an order.
     """
     graphs = {f"{seed}:{n}": make_graph(seed, n) for n in numbers}
-    made = {name: example(graph, target) for name, graph in graphs.items()}
+    made = {name: example(graph, target, order) for name, graph in graphs.items()}
     examples = {name: found for name, found in made.items() if found is not None}
     for runtime in consumers_of(target):
         for name, verdict in verdicts(runtime, examples, tolerance=TOLERANCE).items():
             if verdict.word != "ok":
-                yield report(graphs[name], target, runtime, verdict)
+                yield report(graphs[name], target, order, runtime, verdict)
 
 
-def example(graph: RandomGraph, target: str) -> Example | None:
+def example(graph: RandomGraph, target: str, order: int) -> Example | None:
     """The backward graph in the form of a target, and what it ought to compute; None where
     the target cannot express it, or it wants more than single precision.
     """
@@ -46,6 +48,8 @@ def example(graph: RandomGraph, target: str) -> Example | None:
     options = {**graph.options, "with_outputs": True}
     found = nnef_grad.differentiate(nnef_grad.loads(graph.text), **options).graph
     found = _numbers_only(found)
+    for _ in range(order - 1):
+        found = _numbers_only(nnef_grad.differentiate(found, with_outputs=True).graph)
     inputs, variables = _inputs(graph, found), _numbers(graph.variables)
     with np.errstate(all="ignore"):
         expected = nnef_grad.evaluate(found, inputs, variables)
@@ -86,16 +90,20 @@ def _numbers(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
     return {name: rounded(tensor.numpy()) for name, tensor in tensors.items()}
 
 
-def report(graph: RandomGraph, target: str, runtime: str, verdict: Verdict) -> str:
+def report(
+    graph: RandomGraph, target: str, order: int, runtime: str, verdict: Verdict
+) -> str:
     """What failed, and the smallest graph found that fails in the same way."""
-    small = minimise(graph, partial(_fails, target, runtime, verdict.word))
+    small = minimise(graph, partial(_fails, target, order, runtime, verdict.word))
     head = f"{graph.name}, {target} in {runtime}, {small.options}: {verdict.word}"
     return f"{head}\n{brief(verdict.detail)}\n{small.text}"
 
 
-def _fails(target: str, runtime: str, word: str, graph: RandomGraph) -> bool:
+def _fails(
+    target: str, order: int, runtime: str, word: str, graph: RandomGraph
+) -> bool:
     try:
-        found = example(graph, target)
+        found = example(graph, target, order)
     except nnef_grad.NnefGradError:
         return False
     if found is None:
@@ -104,13 +112,13 @@ def _fails(target: str, runtime: str, word: str, graph: RandomGraph) -> bool:
     return verdict.word == word
 
 
-def run_in_runtimes(seed: int, graphs: int, target: str) -> int:
+def run_in_runtimes(seed: int, graphs: int, target: str, order: int) -> int:
     """Prints what fails, and returns how much that is."""
     told = 0
     for begin in range(0, graphs, CHUNK):
         numbers = range(begin, min(begin + CHUNK, graphs))
-        for text in failures(seed, numbers, target):
+        for text in failures(seed, numbers, target, order):
             print(text, flush=True)
             told += 1
-    print(f"seed {seed}: {graphs} graphs for {target}, {told} failed")
+    print(f"seed {seed}: {graphs} graphs for {target}, order {order}, {told} failed")
     return told

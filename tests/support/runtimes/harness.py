@@ -38,6 +38,7 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
     "interpreter": ("nnef", "nnef_tools", "torch"),
     "tract": ("nnef", "tract"),
     "onnx": ("nnef", "onnx", "onnxruntime"),
+    "openvino": ("nnef", "onnx", "openvino"),
     "converter": ("nnef", "nnef_tools", "onnx", "onnxruntime"),
 }
 SECONDS = 60.0

@@ -13,6 +13,7 @@ LETTERS = {
     "interpreter": "I",
     "tract": "T",
     "onnx": "O",
+    "openvino": "V",
     "converter": "C",
 }
 HEAD = """# Where the graphs of each operation run
@@ -25,7 +26,8 @@ running the graphs on random values, and a test fails where it does not agree.
 - **I**: the Khronos PyTorch interpreter, `NNEFModule` of `nnef_tools`
 - **T**: tract
 - **O**: ONNX Runtime, by `to_onnx`: with its own options, and without optimisations
-- **C**: the same, by the converter of `nnef_tools`
+- **V**: OpenVINO, by the same file
+- **C**: ONNX Runtime, by the converter of `nnef_tools`
 
 In the tables of operations, a letter says that the consumer accepts all graphs of the
 operation, and that its results are right; a dot, that it does not, for one of them at
