@@ -166,3 +166,77 @@ def test_a_step_that_is_no_onnx_file(
     assert result.exit_code == 2
     assert message in result.stderr
     assert not Path("step.onnx").exists()
+
+
+@pytest.fixture
+def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with names that are none of NNEF, a vector for a bias, and an open batch."""
+    monkeypatch.chdir(tmp_path)
+    helper, random = onnx.helper, np.random.default_rng(3)
+    stored = {"fc.weight": (3, 2), "fc.bias": (2,)}
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["in.1", *stored], ["out-1"])],
+        "net",
+        [helper.make_tensor_value_info("in.1", 1, ["batch", 3])],
+        [helper.make_tensor_value_info("out-1", 1, ["batch", 2])],
+        [
+            onnx.numpy_helper.from_array(
+                random.standard_normal(shape).astype(np.float32), name
+            )
+            for name, shape in stored.items()
+        ],
+    )
+    versions = [helper.make_opsetid("", 17)]
+    onnx.save(
+        helper.make_model(graph, opset_imports=versions, ir_version=8), "odd.onnx"
+    )
+    return tmp_path / "odd.onnx"
+
+
+def test_names_and_shapes_of_the_file(odd: Path) -> None:
+    assert run(odd, "-o", "all.onnx").exit_code == 0
+    session = onnxruntime.InferenceSession("all.onnx")
+    fed = {
+        "in.1": np.ones((4, 3), np.float32),
+        "grad_out-1": np.ones((4, 2), np.float32),
+    }
+    names = [value.name for value in session.get_outputs()]
+    assert names == ["grad_in.1", "grad_fc.weight", "grad_fc.bias"]
+    given = {value.name: fed[value.name] for value in session.get_inputs()}
+    found = dict(zip(names, session.run(None, given), strict=True))
+    np.testing.assert_array_equal(found["grad_fc.bias"], [4.0, 4.0])
+    assert found["grad_fc.weight"].shape == (3, 2)
+    gradients = json.loads(
+        session.get_modelmeta().custom_metadata_map["nnef_grad.gradients"]
+    )
+    assert gradients["fc.bias"] == "grad_fc.bias"
+    assert (
+        run(odd, "-o", "one.onnx", "--wrt", "in.1", "--outputs", "out-1").exit_code == 0
+    )
+    (value,) = onnxruntime.InferenceSession("one.onnx").get_outputs()
+    assert value.name == "grad_in.1"
+
+
+def test_a_step_has_the_names_and_shapes_of_the_file(odd: Path) -> None:
+    words = [str(odd), "-o", "step.onnx", "--loss", "huber", "--optimizer", "momentum"]
+    result = CliRunner().invoke(step_main, words)
+    assert result.exit_code == 0, result.stderr
+    session = onnxruntime.InferenceSession("step.onnx")
+    state_inputs = session.get_overridable_initializers()
+    inputs = {value.name: value.shape for value in state_inputs}
+    outputs = {value.name: value.shape for value in session.get_outputs()}
+    assert inputs["fc.bias"] == outputs["new_fc.bias"] == [2]
+    state = json.loads(session.get_modelmeta().custom_metadata_map["nnef_grad.state"])
+    assert state["fc.weight"] == "new_fc.weight"
+
+
+@pytest.mark.parametrize(
+    "words", ["--batch 4", "--symbol batch=4", "--input-shape in.1=4,3"]
+)
+def test_numbers_for_what_a_file_leaves_open(words: str, odd: Path) -> None:
+    folder = ["-o", "there/", "--target", "portable"]
+    result = run(odd, *folder)
+    assert result.exit_code == 2
+    assert "give it one with --symbol" in result.stderr
+    assert run(odd, *folder, *words.split()).exit_code == 0
+    assert {x.shape[0] for x in nnef_grad.load("there").inputs} == {4}
