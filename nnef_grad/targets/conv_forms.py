@@ -53,6 +53,7 @@ _FEW_PLACES = _PLAIN & Condition(
 )
 _ONE_GROUP = Condition(lambda op: groups_of(op) == 1)
 _GROUPS = ~_ONE_GROUP
+_TWO_AXES = Condition(lambda op: op.outputs[0].rank == 4)
 _SEVERAL_AXES = Condition(lambda op: op.outputs[0].rank > 3)
 _SINGLE_FILTERS = Condition(
     lambda op: op.inputs[0].shape[0] == 1 and op.inputs[1].shape[0] == groups_of(op)
@@ -185,6 +186,36 @@ def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         total = emit("sum_reduce", products, axes=axes, hint="total")
         each.append(reshaped(emit, total, (groups, 1), "sum"))
     return [reshaped(emit, _joined(emit, each, 1), op.outputs[0].shape)]
+
+
+@form("conv", _FEW_PLACES & _SINGLE_FILTERS & _TWO_AXES)
+def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """For each row of places, a product of the columns of each filter with those of its
+    group, [groups, columns of w, columns of x]. A place is the sum along a diagonal: with
+    zeros after each row of that matrix, so many as the distance of windows, diagonals are
+    columns.
+    """
+    x, windows = _padded(emit, op)
+    w, groups, (rows, columns) = op.inputs[1], groups_of(op), windows.axes
+    depth, (height, width) = prod(w.shape[1:3]), (rows.down, columns.down)
+    lines = reshaped(emit, w, (groups, depth, columns.size), "lines")
+    turned = emit("transpose", lines, axes=[0, 2, 1], hint="turned")
+    made = (groups, 1, columns.size * x.shape[3])
+    each = []
+    for place in range(height):
+        taken = take(emit, x, {2: rows.positions(place)})
+        elements = reshaped(emit, taken, (groups, depth, x.shape[3]), "elements")
+        found = emit("matmul", turned, elements, hint="products")
+        each.append(reshaped(emit, found, made, "row"))
+    joined = _joined(emit, each, 1)
+    more = columns.size * columns.dilation
+    longer = emit("pad", joined, padding=[(0, 0), (0, 0), (0, more)], hint="longer")
+    skewed = (groups, height, columns.size, x.shape[3] + columns.dilation)
+    end = columns.begin + (width - 1) * columns.stride + 1
+    inside = {3: Positions(columns.begin, end, columns.stride)}
+    kept = take(emit, reshaped(emit, longer, skewed, "skewed"), inside)
+    total = emit("sum_reduce", kept, axes=[2], hint="sums")
+    return [reshaped(emit, total, op.outputs[0].shape)]
 
 
 def _padded(emit: Emitter, op: Operation) -> tuple[Tensor, Windows]:

@@ -12,7 +12,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 from nnef_grad.graph.extents import nominal, symbols_of
-from nnef_grad.graph.ir import Operation, Tensor, shape_of
+from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.costs import bytes_moved, multiply_adds
 from nnef_grad.ops.elementwise import outer_factors
@@ -26,6 +26,7 @@ class Speeds(NamedTuple):
 
     Attributes:
         product: of matrices.
+        small_product: of many pairs of matrices, to small ones.
         convolution: with a group for each channel, depthwise_convolution.
         dynamic_convolution: with a filter that is computed.
         correlation: a convolution with longer rows in its windows than in its result;
@@ -42,6 +43,7 @@ class Speeds(NamedTuple):
     """
 
     product: float
+    small_product: float
     convolution: float
     depthwise_convolution: float
     dynamic_convolution: float
@@ -57,13 +59,13 @@ class Speeds(NamedTuple):
     operation: float
 
 
-_ONNX = Speeds(6, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 5_000)
-_TRACT = Speeds(14, 16, 200, 32, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 500)
+_ONNX = Speeds(6, 24, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 5_000)
+_TRACT = Speeds(14, 14, 16, 200, 32, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 500)
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
     "interpreter": Speeds(
-        24, 15, 400, 15, 26, 700, 19, 580, 100, 100, 70, 10, 460, 20_000
+        24, 24, 15, 400, 15, 26, 700, 19, 580, 100, 100, 70, 10, 460, 20_000
     ),
     "tract": _TRACT,
     "tract-standard": _TRACT,
@@ -156,7 +158,7 @@ def _moves_one_axis(op: Operation) -> bool:
 
 def _kind_of_product(op: Operation, data: Set[Tensor]) -> str:
     if op.name not in ("conv", "deconv"):
-        return "product"
+        return "small_product" if _is_small(op.outputs[0].shape) else "product"
     (_, w), groups = op.inputs[:2], groups_of(op)
     if _is_correlation(op):
         return "depthwise_correlation" if w.shape[0] == groups > 1 else "correlation"
@@ -164,6 +166,16 @@ def _kind_of_product(op: Operation, data: Set[Tensor]) -> str:
         return f"depthwise_{_FILTERS[op.name]}"
     is_dynamic = op.name == "conv" and w not in data
     return "dynamic_convolution" if is_dynamic else _FILTERS[op.name]
+
+
+# Matrices with fewer elements are multiplied slower.
+_SMALL = 2**14
+
+
+def _is_small(shape: Shape) -> bool:
+    """Whether a shape is that of many matrices, of few elements each."""
+    *batch, _, _ = 1, 1, *shape
+    return nominal(prod(batch)) > 1 and nominal(prod(shape[-2:])) < _SMALL
 
 
 _FILTERS = {"conv": "convolution", "deconv": "deconvolution"}

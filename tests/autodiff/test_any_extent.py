@@ -14,9 +14,10 @@ import pytest
 from support.operation_models import Model, models
 
 import nnef_grad
-from nnef_grad.errors import NnefGradError
+from nnef_grad.errors import NnefGradError, UsageError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.symbols import symbols, with_numbers
+from nnef_grad.interpreter import EVALUATIONS
 from nnef_grad.interpreter.random_values import Values, random_values
 
 SIZES = (1, 2, 3, 5)
@@ -90,12 +91,22 @@ def test_one_graph_has_the_gradients_of_each_size(model: Open) -> None:
         values = random_values(sized, seed=size)
         wanted = evaluated(sized, values)
         for graph in (backward, read, with_numbers(backward, {"B": size})):
-            agree(evaluated(graph, values), wanted, 1e-10)
+            try:
+                found = evaluated(graph, values)
+            except UsageError as error:
+                # The only one of a batch is taken whatever an index says.
+                if size > 1 or "'indices' must be in 0..0" not in error.message:
+                    raise
+                continue
+            agree(found, wanted, 1e-10)
 
 
 @every_model
 @pytest.mark.one_in(4)
-def test_what_tract_gets_computes_the_same(model: Open) -> None:
+def test_what_tract_gets_computes_the_same(
+    model: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EVALUATIONS, "tract_core_trilu", triangle)
     lowered = made(in_tract, model)
     if lowered is None:
         return
@@ -107,6 +118,10 @@ def test_what_tract_gets_computes_the_same(model: Open) -> None:
         found = evaluated(lowered.graph, Values(values.inputs, data))
         # Constants that are stored have single precision.
         agree(found, evaluated(backward, values), 1e-5)
+
+
+def triangle(x: Any, k: Any, upper: bool) -> Any:
+    return np.triu(x, int(k)) if upper else np.tril(x, int(k))
 
 
 Made = TypeVar("Made")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -261,7 +262,18 @@ def test_a_signal_at_any_moment(
 @pytest.mark.parametrize("out", ONE_AND_ALL)
 @pytest.mark.parametrize("there", [False, True], ids=["new", "there"])
 def test_a_signal_at_any_line(out: str, there: bool, tmp_path: Path) -> None:
-    """Whatever line of storage/ is about to run: nothing is left but the whole output."""
+    """Whatever line of storage/ is about to run: nothing is left but the whole output. In a
+    process of its own, as not every library that other tests load outlives a fork.
+    """
+    arguments = out, there, tmp_path
+    process = get_context("spawn").Process(target=end_at_any_line, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def end_at_any_line(out: str, there: bool, tmp_path: Path) -> None:
+    """Ends a process at each line, until one comes to its end."""
     graph, data = nnef_grad.loads(MODEL), None if out == "out.nnef" else DATA
     code, number = ENDED, 0
     while code == ENDED:
