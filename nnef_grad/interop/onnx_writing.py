@@ -60,7 +60,7 @@ def write(
     for name, value in (defaults or {}).items():
         nodes.put(lowered.graph.tensors[name], value, f"the input '{name}'")
     store(
-        _model_of(lowered.graph, nodes, metadata, appearance.names),
+        _model_of(lowered.graph, nodes, metadata),
         nodes.arrays,
         place,
         overwrite,
@@ -88,11 +88,9 @@ def _refuse_missing(graph: Graph, data: Data) -> None:
 
 
 def _model_of(
-    graph: Graph,
-    nodes: Nodes,
-    metadata: Mapping[str, Mapping[str, str]],
-    names: Mapping[str, str],
+    graph: Graph, nodes: Nodes, metadata: Mapping[str, Mapping[str, str]]
 ) -> Any:
+    names = nodes.called
     body = helper.make_graph(
         nodes.made,
         graph.name,
@@ -131,6 +129,8 @@ class Nodes:
         made: the nodes.
         constants: the constants of the whole model that are in its skeleton.
         arrays: the values of its variables, by the names of the tensors.
+        called: what tensors are called in the file that they are from, by their names in
+            the graph.
     """
 
     def __init__(
@@ -145,6 +145,7 @@ class Nodes:
         self.made: list[Any] = []
         self.constants: list[Any] = []
         self.arrays: dict[str, Array] = {}
+        self.called: dict[str, str] = {}
         self._names = dict(graph.names)
         self._known: dict[object, str] = {}
         self._operation: Operation | None = None
@@ -152,7 +153,6 @@ class Nodes:
         # What is declared otherwise than it is computed with: the name, and the shape.
         self._outside: dict[Tensor, tuple[str, Shape]] = {}
         if around is None:
-            self._supply = NameSupply(graph.tensors)
             self._appear(graph, appearance)
             self._symbols = self._places(graph)
             self._add_graph(graph)
@@ -160,15 +160,16 @@ class Nodes:
     def _appear(self, graph: Graph, appearance: InFile) -> None:
         """Gives tensors the names and the shapes of the file that they are from."""
         seen = {*graph.inputs, *graph.outputs, *graph.variables}
+        wished = {graph.names[x]: x for x in seen if graph.names[x] in appearance.names}
+        others = {name for name in graph.tensors if name not in wished}
+        for name, x in wished.items():
+            if appearance.names[name] not in others:
+                self._names[x] = self.called[name] = appearance.names[name]
+        self._supply = NameSupply(self._names.values())
         for x, name in graph.names.items():
-            wish = appearance.names.get(name, name)
-            if x not in seen or (wish != name and wish in self._supply.taken):
-                continue
-            self._names[x] = wish
-            self._supply.taken.add(wish)
             shape = appearance.shapes.get(name, x.shape)
-            if shape != x.shape:
-                self._outside[x] = wish, shape
+            if x in seen and shape != x.shape:
+                self._outside[x] = self._names[x], shape
                 self._names[x] = self._supply.fresh(f"{name}_aligned")
 
     def _add_graph(self, graph: Graph) -> None:
@@ -176,8 +177,9 @@ class Nodes:
             self._enter(x)
         self.add_all(graph)
         self._operation = None
-        for x in set(graph.outputs) & self._outside.keys():
-            if x not in (*graph.inputs, *graph.variables):
+        given = {*graph.inputs, *graph.variables}
+        for x in dict.fromkeys(graph.outputs):
+            if x in self._outside and x not in given:
                 name, shape = self._outside[x]
                 whole = self.constant(shape, np.int64, "shape")
                 self._add("Reshape", [self._names[x], whole], [name], {})
