@@ -162,9 +162,14 @@ class Nodes:
         seen = {*graph.inputs, *graph.outputs, *graph.variables}
         wished = {graph.names[x]: x for x in seen if graph.names[x] in appearance.names}
         others = {name for name in graph.tensors if name not in wished}
+        # What is not in the graph, such as a bias that its gradient does not depend on,
+        # is named by the metadata.
+        self.called = {n: x for n, x in appearance.names.items() if n not in others}
         for name, x in wished.items():
-            if appearance.names[name] not in others:
-                self._names[x] = self.called[name] = appearance.names[name]
+            if appearance.names[name] in others:
+                del self.called[name]
+            else:
+                self._names[x] = appearance.names[name]
         self._supply = NameSupply(self._names.values())
         for x, name in graph.names.items():
             shape = appearance.shapes.get(name, x.shape)
