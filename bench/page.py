@@ -63,14 +63,12 @@ torchvision, timm and transformers; of GPT-2, with four layers and 64 tokens. Wh
 are larger than 32 MiB, much of the time goes into getting memory, which
 [a setting](tract.md#what-to-know) avoids.
 """,
-    "real": """## Networks of PyTorch
+    "real": """## Networks of torchvision and timm
 
-Networks of torchvision, timm and transformers (of four layers, of 64 tokens), a U-Net and an
-LSTM are read by `from_torch`, differentiated with respect to all parameters, and written by
-`to_onnx`. `backward` is the file in ONNX Runtime, or in OpenVINO; `torch` is a forward pass and
-autograd in eager mode, and `torch.compile` the same, compiled. Each has a process of its own, and
-they take turns. The weights are random; the networks are in evaluation mode, so normalizations
-have their statistics. The gradients are compared first.
+Networks are exported by torch to ONNX, read by `from_onnx`, differentiated with respect to
+all parameters, and written by `to_onnx`. `backward` is the result in ONNX Runtime; `torch`
+is a forward pass and autograd in eager mode. The weights are random; the networks are in
+evaluation mode, so normalizations have their statistics. The gradients are compared first.
 """,
     "compiler": """## The compiler itself
 
