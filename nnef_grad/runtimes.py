@@ -158,19 +158,10 @@ _SIZES = 8
 
 
 def _in_openvino_once(graph: Graph, data: Data, threads: int | None) -> Run:
-    import openvino
-
-    settings: dict[str, Any] = {
-        "INFERENCE_PRECISION_HINT": "f32",
-        "PERFORMANCE_HINT": "LATENCY",
-    }
-    if threads is not None:
-        settings["INFERENCE_NUM_THREADS"] = threads
     with TemporaryDirectory() as folder, _refusals("OpenVINO", "load", graph):
         path = Path(folder) / "graph.onnx"
         to_onnx(graph, path, data=data)
-        _copy_square_matrices(path)
-        model = openvino.Core().compile_model(path, "CPU", settings)
+        model = compile_for_openvino(path, threads)
     read = {name: place for place, x in enumerate(model.inputs) for name in x.names}
     request = model.create_infer_request()
 
@@ -190,6 +181,20 @@ def _in_openvino_once(graph: Graph, data: Data, threads: int | None) -> Run:
         ]
 
     return run
+
+
+def compile_for_openvino(path: Path, threads: int | None) -> Any:
+    """The model of OpenVINO for an ONNX file, which may be changed."""
+    import openvino
+
+    settings: dict[str, Any] = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    if threads is not None:
+        settings["INFERENCE_NUM_THREADS"] = threads
+    _copy_square_matrices(path)
+    return openvino.Core().compile_model(path, "CPU", settings)
 
 
 def _copy_square_matrices(path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +14,11 @@ from nnef_grad import interop
 from nnef_grad.errors import NnefGradError, UsageError
 from nnef_grad.graph.loops import SCAN
 
-torch: Any = import_module("torch") if find_spec("torch") else None
-onnx: Any = import_module("onnx") if find_spec("onnx") else None
-onnxruntime: Any = import_module("onnxruntime") if find_spec("onnxruntime") else None
-pytestmark = [
-    pytest.mark.skipif(
-        not (torch and onnx and onnxruntime), reason="the tests of open files run them"
-    ),
-    # Of the exporter, about itself.
-    pytest.mark.filterwarnings("ignore"),
-]
+onnx: Any = pytest.importorskip("onnx")
+onnxruntime: Any = pytest.importorskip("onnxruntime")
+torch: Any = pytest.importorskip("torch")
+# Of the exporter, about itself.
+pytestmark = pytest.mark.filterwarnings("ignore")
 SIZES = (2, 5), (1, 5), (4, 3)
 RANDOM = np.random.default_rng(0)
 
@@ -33,7 +26,7 @@ RANDOM = np.random.default_rng(0)
 # ---- Modules ----
 
 
-class Tokens(torch.nn.Module if torch else object):  # type: ignore[misc]
+class Tokens(torch.nn.Module):  # type: ignore[misc]
     """A layer of a language model: positions and masks of as many tokens as there are."""
 
     def __init__(self) -> None:
@@ -53,7 +46,7 @@ class Tokens(torch.nn.Module if torch else object):  # type: ignore[misc]
         return self.head(mixed)
 
 
-class Images(torch.nn.Module if torch else object):  # type: ignore[misc]
+class Images(torch.nn.Module):  # type: ignore[misc]
     """Convolutions, both ways of upsampling, and a flat layer."""
 
     def __init__(self) -> None:
@@ -68,7 +61,7 @@ class Images(torch.nn.Module if torch else object):  # type: ignore[misc]
         return self.head(torch.cat([wide, self.up(small)], 1).flatten(1))
 
 
-class Sequences(torch.nn.Module if torch else object):  # type: ignore[misc]
+class Sequences(torch.nn.Module):  # type: ignore[misc]
     """Recurrent layers, whose loop has as many steps as there are."""
 
     def __init__(self) -> None:

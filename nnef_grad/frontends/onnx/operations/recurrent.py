@@ -121,27 +121,27 @@ _DIRECTIONS = {"forward": [False], "reverse": [True], "bidirectional": [False, T
 
 @onnx_op(*_KINDS)
 def recurrent(node: Node, x: Any, w: Any, r: Any, *_: Any) -> list[Any]:
-    """The results of all steps, and the last states."""
+    """The results of all steps, and the last states. The layout is the axis of the steps: the
+    batch has the other one of the first two.
+    """
     kind = _KINDS[node.kind]
     directions = _DIRECTIONS[node.get("direction", "forward")]
-    is_batch_first = node.get("layout", 0)
-    _refuse_unusual(node, shape_of(x)[1 if is_batch_first else 0])
+    layout = node.get("layout", 0)
+    _refuse_unusual(node, shape_of(x)[layout])
     functions = _functions(node, kind, len(directions))
     rows, ends = [], []
     for place, is_back in enumerate(directions):
         weights = _weights(node, place)
         states = [_state(node, x, number, place) for number in range(kind.states)]
         cell = kind.cell(node, [next(functions) for _ in kind.activations])
-        found, last = along(
-            node, cell, x, 1 if is_batch_first else 0, states, weights, is_back=is_back
-        )
-        rows.append(node("unsqueeze", found, axes=[2 if is_batch_first else 1]))
-        ends.append(
-            [node("unsqueeze", end, axes=[1 if is_batch_first else 0]) for end in last]
-        )
-    joined = [_joined(node, rows, 2 if is_batch_first else 1)]
+        found, last = along(node, cell, x, layout, states, weights, is_back=is_back)
+        rows.append(node("unsqueeze", found, axes=[1 + layout]))
+        ends.append([node("unsqueeze", end, axes=[layout]) for end in last])
     pairs = zip(*ends, strict=True)
-    return joined + [_joined(node, pair, 1 if is_batch_first else 0) for pair in pairs]
+    return [
+        _joined(node, rows, 1 + layout),
+        *(_joined(node, pair, layout) for pair in pairs),
+    ]
 
 
 def _joined(node: Node, ways: Sequence[Any], axis: int) -> Any:
@@ -202,8 +202,8 @@ def _of(node: Node, x: Any, place: int) -> Any:
 
 def _state(node: Node, x: Any, number: int, place: int) -> Any:
     """A state to begin with."""
-    given, is_batch_first = node.operand(5 + number), node.get("layout", 0)
+    given, layout = node.operand(5 + number), node.get("layout", 0)
     if given is not None:
-        return part(node, given, 1 if is_batch_first else 0, place)
-    shape = [shape_of(x)[0 if is_batch_first else 1], shape_of(node.operands[2])[2]]
+        return part(node, given, layout, place)
+    shape = [shape_of(x)[1 - layout], shape_of(node.operands[2])[2]]
     return node("constant", hint="zeros", dtype="scalar", shape=shape, value=[0.0])
