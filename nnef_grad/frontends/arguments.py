@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from nnef_grad.errors import InvalidGraphError, brief
-from nnef_grad.frontends.values import described, is_known, items_of
+from nnef_grad.frontends.values import Array, described, is_known, items_of
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language import syntax
@@ -23,9 +23,6 @@ from nnef_grad.language.types import (
     holds_tensors,
 )
 from nnef_grad.source import Span
-
-if TYPE_CHECKING:
-    from nnef_grad.frontends.reading import Reading
 
 
 def match(
@@ -68,10 +65,14 @@ class MisfitError(ValueError):
 class Fitting:
     """Turns values into what parameters want: numbers in the place of tensors of one
     element whose data are known, arrays in the place of single values.
+
+    Args:
+        numbers_of: the numbers that a tensor has whatever the model is fed, if any; it is
+            given the place where they are needed.
     """
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(self, numbers_of: Callable[[Tensor, Span], Array | None]) -> None:
+        self._numbers_of = numbers_of
 
     def fit(
         self,
@@ -79,14 +80,15 @@ class Fitting:
         values: Mapping[str, Any],
         places: Mapping[str, Span],
         place: Span,
+        *,
+        is_loose: bool,
     ) -> dict[str, Any]:
-        """The values for an operation. The types that a document declares for its own
-        fragments are those of other values than it passes: what does not fit stays.
+        """The values for an operation. A document declares other types for its own
+        fragments than it passes: with `is_loose`, what does not fit stays.
 
         Raises:
             InvalidGraphError: a value does not fit.
         """
-        is_own = fragment is self._reading.fragments.get(fragment.name)
         types = {p.name: p.type for p in fragment.parameters}
         fitted: dict[str, Any] = {}
         for name, value in values.items():
@@ -94,7 +96,7 @@ class Fitting:
             try:
                 fitted[name] = self._value(types[name], value, span)
             except MisfitError:
-                if is_own and fragment.body is not None:
+                if is_loose:
                     fitted[name] = value
                     continue
                 found = brief(described(value))
@@ -141,7 +143,7 @@ class Fitting:
         """A value, or the numbers that it has if it is a variable."""
         if not isinstance(value, Tensor):
             return value
-        numbers = self._reading.numbers_of(value, span)
+        numbers = self._numbers_of(value, span)
         return value if numbers is None else numbers
 
 

@@ -18,7 +18,6 @@ from nnef_grad.build.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
 from nnef_grad.frontends.arguments import Fitting, match
 from nnef_grad.frontends.folding import WHOLE, fold
-from nnef_grad.frontends.step import EXPANSIONS, Step
 from nnef_grad.frontends.values import (
     Array,
     as_array,
@@ -43,6 +42,10 @@ from nnef_grad.ops.tensors import number
 from nnef_grad.ops.traits import FED
 from nnef_grad.source import Source, Span
 
+# What expands operations, by their names: called with the reading, the arguments in declared
+# order, and what a step (step.py) says of an invocation.
+EXPANSIONS: dict[str, Callable[..., Any]] = {}
+
 
 class Reading(Evaluator):
     """Evaluates what a model computes: bodies of fragments, and what front ends expand.
@@ -63,7 +66,7 @@ class Reading(Evaluator):
         self.fragments: Mapping[str, syntax.Fragment] = {}
         self.compounds = compounds
         self.warnings: list[Problem] = []
-        self.fitting = Fitting(self)
+        self.fitting = Fitting(self.numbers_of)
 
     def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
         """The numbers that a tensor has whatever the model is fed; None if it has none."""
@@ -105,7 +108,9 @@ class Reading(Evaluator):
         places = {n: self.place(a.span) for n, a in given.items()}
         place = self.place(node.span)
         self._count(place)
-        fitted = self.fitting.fit(fragment, values, places, place)
+        is_own = fragment is self.fragments.get(fragment.name)
+        is_loose = is_own and fragment.body is not None
+        fitted = self.fitting.fit(fragment, values, places, place, is_loose=is_loose)
         return self._invoke(fragment, fitted, node.dtype, hint, place)
 
     def _declaration(self, node: syntax.Invocation) -> syntax.Fragment:
@@ -129,11 +134,10 @@ class Reading(Evaluator):
         function = EXPANSIONS.get(fragment.name)
         if function is not None:
             whole = {**fragment.defaults, **values}
-            step = Step(self, fragment.name, hint, place, dtype)
             given = [whole[p.name] for p in fragment.parameters]
             with located(place):
                 try:
-                    return function(step, *given)
+                    return function(self, given, fragment.name, hint, place, dtype)
                 except OpenExtentError as error:
                     raise error.of(fragment.name, place) from None
         is_whole = fragment.name in standard() and fragment.name not in self.compounds

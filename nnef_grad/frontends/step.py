@@ -7,29 +7,30 @@ declared order. It returns the value of the result, or a tuple of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from nnef_grad.errors import InvalidGraphError, Problem
+from nnef_grad.frontends.reading import EXPANSIONS, Reading
 from nnef_grad.frontends.values import Array, dtype_of, shape_of
 from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Shape
 from nnef_grad.source import Span
 
-if TYPE_CHECKING:
-    from nnef_grad.frontends.reading import Reading
-
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-EXPANSIONS: dict[str, Callable[..., Any]] = {}
 
 
 def expansion(*names: str) -> Callable[[Function], Function]:
     """Enters the function that expands the operations with these names."""
 
     def enter(function: Function) -> Function:
-        EXPANSIONS.update(dict.fromkeys(names, function))
+        @wraps(function)
+        def expand(reading: Reading, given: Sequence[Any], *about: Any) -> Any:
+            return function(Step(reading, *about), *given)
+
+        EXPANSIONS.update(dict.fromkeys(names, expand))
         return function
 
     return enter

@@ -8,7 +8,7 @@ modules.
 Data are the values of variables, by label; arrays are passed on without being copied.
 """
 
-from nnef_grad.frontends.onnx.model import from_onnx
+from nnef_grad.frontends.onnx.entry import from_onnx
 from nnef_grad.frontends.torch import TorchModel, from_torch
 from nnef_grad.interop.khronos import (
     Model,

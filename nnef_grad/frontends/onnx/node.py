@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 from onnx.defs import SchemaError, get_schema
 from onnx.helper import get_attribute_value
 
 from nnef_grad.errors import UnsupportedError
+from nnef_grad.frontends.onnx.model_values import ModelValues
 from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.source import Span
-
-if TYPE_CHECKING:
-    from nnef_grad.frontends.onnx.reading import NodeReading
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -81,11 +79,11 @@ class Node(Step):
         attributes: those that it has, by name.
     """
 
-    reading: NodeReading
+    reading: ModelValues
 
     def __init__(
         self,
-        reading: NodeReading,
+        reading: ModelValues,
         proto: Any,
         operands: list[Any],
         hint: str,

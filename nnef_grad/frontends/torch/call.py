@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
 
 from nnef_grad.errors import UnsupportedError
 from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.torch.program_values import ProgramValues
+from nnef_grad.frontends.torch.tensors import dtype_name
 from nnef_grad.frontends.values import dtype_of, is_known
 from nnef_grad.graph.ir import Tensor
-
-if TYPE_CHECKING:
-    from nnef_grad.frontends.torch.reading import ProgramReading
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -83,11 +82,9 @@ class Call(Step):
         fake: what torch knows of each result: data type and shape.
     """
 
-    reading: ProgramReading
+    reading: ProgramValues
 
-    def __init__(
-        self, reading: ProgramReading, node: Any, hint: str, span: Any
-    ) -> None:
+    def __init__(self, reading: ProgramValues, node: Any, hint: str, span: Any) -> None:
         super().__init__(reading, name_of(node.target), hint, span, None)
         self.node = node
         self.fake = node.meta.get("val")
@@ -185,9 +182,7 @@ class Call(Step):
 
     def stopped(self, x: Any) -> Any:
         """A value that no gradient flows through."""
-        if not isinstance(x, Tensor) or x.dtype != "scalar":
-            return x
-        return self.reading.stopped(x, self.span)
+        return self.reading.stopped(x)
 
 
 # Settings that are looked at elsewhere: see `ProgramReading`.
@@ -198,12 +193,3 @@ def _equals(value: Any, default: Any) -> bool:
     if isinstance(value, (Tensor, np.ndarray)) or isinstance(default, np.ndarray):
         return False
     return bool(value == default)
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """The data type of NNEF for one of PyTorch."""
-    if dtype == torch.bool:
-        return "logical"
-    if dtype.is_complex:
-        raise UnsupportedError("NNEF has no complex numbers: compute with real ones")
-    return "scalar" if dtype.is_floating_point else "integer"

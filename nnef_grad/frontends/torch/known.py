@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from nnef_grad.errors import UnsupportedError
-from nnef_grad.frontends.torch.call import Call, dtype_name
-from nnef_grad.frontends.values import Array, is_known, is_open, simple
+from nnef_grad.frontends.torch.call import Call
+from nnef_grad.frontends.torch.tensors import value_of
+from nnef_grad.frontends.values import is_known, is_open
 
 
 def computed(call: Call, known: Mapping[Any, Any]) -> Any:
@@ -51,20 +50,3 @@ def _tensor(node: Any, value: Any) -> Any:
     fake = node.meta.get("val")
     is_tensor = isinstance(fake, torch.Tensor)
     return torch.as_tensor(value, dtype=fake.dtype) if is_tensor else value
-
-
-def value_of(tensor: torch.Tensor) -> Any:
-    """The elements of a tensor, exactly: an array, or a number where it has no axes."""
-    dtype_name(tensor.dtype)  # refuses complex numbers
-    return simple(array_of(tensor, exact=True))
-
-
-def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:
-    """The elements of a tensor: fractions in single precision, or else in double."""
-    values = tensor.detach().cpu()
-    if values.is_floating_point():
-        values = values.to(torch.float64 if exact else torch.float32)
-    try:
-        return np.array(values.contiguous().numpy())
-    except RuntimeError as error:  # of a tensor inside of torch.func
-        raise UnsupportedError(f"a tensor cannot be read: {error}") from None

@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import NoValueError
-from nnef_grad.build.simplify import simplify
 from nnef_grad.errors import NnefGradError, Problem, UnsupportedError, located
-from nnef_grad.frontends.library import Joined
-from nnef_grad.frontends.reading import Later, Reading, valid_name
+from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch import operations as _operations  # noqa: F401
 from nnef_grad.frontends.torch.call import (
     HIGHER,
     Call,
-    dtype_name,
     function_of,
     name_of,
 )
-from nnef_grad.frontends.torch.known import array_of, computed, value_of
+from nnef_grad.frontends.torch.known import computed
 from nnef_grad.frontends.torch.marks import AUTOCAST, STOP
 from nnef_grad.frontends.torch.operations.integers import refuse_wrapping
 from nnef_grad.frontends.torch.places import span_of
-from nnef_grad.frontends.torch.symbols import Symbols
+from nnef_grad.frontends.torch.program_values import ProgramValues
+from nnef_grad.frontends.torch.tensors import dtype_name, value_of
 from nnef_grad.frontends.values import (
-    Array,
-    converted,
-    is_known,
-    is_open,
     shape_of,
-    simple,
 )
 from nnef_grad.graph.ir import Tensor
-from nnef_grad.graph.names import NameSupply
-from nnef_grad.language.library import FragmentFile, extras, standard
-from nnef_grad.ops.opset import OpSet
-from nnef_grad.source import Span
-
-# Larger constants would make the text unreadable: they are variables.
-MOST = 10_000
 
 # What computes with extents, and the operation for numbers that tensors have.
 _ARITHMETIC = {
@@ -62,31 +44,8 @@ _CHECKS = (
 _BLOCK = torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
-class ProgramReading(Reading):
-    """Reads the operations of a program.
-
-    Attributes:
-        symbols: the extents that PyTorch leaves open.
-        data: the data of variables, by label.
-        variables: the variable of each parameter and buffer, by its name in PyTorch.
-        drawn: for each input that stands for random numbers, what it must be drawn from.
-        problems: what cannot be read.
-        constants: what the program has as constants.
-    """
-
-    def __init__(self, symbols: Symbols) -> None:
-        super().__init__(Emitter(OpSet(), simplify=simplify), _library())
-        self.symbols = symbols
-        self.data: dict[str, Array] = {}
-        self.variables: dict[str, Tensor] = {}
-        self.drawn: dict[Tensor, Any] = {}
-        self.problems: list[Problem] = []
-        self.constants: tuple[Any, ...] = ()
-        self.supply = NameSupply()
-        self._labels = NameSupply()
-        self._casts: dict[tuple[Emitter, Tensor, str], Tensor] = {}
-
-    # ---- Programs ----
+class ProgramReading(ProgramValues):
+    """Reads the operations of a program."""
 
     def run(self, module: Any, values: Sequence[Any]) -> Any:
         """What a graph of PyTorch returns.
@@ -143,7 +102,7 @@ class ProgramReading(Reading):
         if target is AUTOCAST:
             return self.run(args[4], args[5:])
         if target is STOP:
-            return self.stopped(args[0], span_of(node))
+            return self.stopped(args[0])
         call = Call(self, node, _hint(node), span_of(node))
         if _is_empty(call.fake):
             return np.zeros(call.result_shape)
@@ -190,88 +149,6 @@ class ProgramReading(Reading):
         if not isinstance(fake, torch.Tensor) or x is None:
             return x
         return call.typed(x, dtype_name(fake.dtype))
-
-    # ---- Values ----
-
-    def converted(self, x: Any, dtype: str, hint: str, span: Span) -> Any:
-        """A value as one of a data type; scalars are truncated to integers."""
-        if is_known(x) and is_open(x) and dtype == "scalar":
-            return self.materialize(x, dtype, hint, span)
-        if is_known(x):
-            return simple(converted(x, dtype))
-        if (x.dtype, dtype) == ("scalar", "integer"):
-            return self.library("truncate", [x], {}, hint, span)
-        return self.cast(x, dtype, hint, span)
-
-    def cast(self, x: Tensor, dtype: str, hint: str, span: Span) -> Any:
-        """As in `Reading`, but once; whole numbers that become integers, and scalars again,
-        are what they were.
-        """
-        key = (self.emitter, x, dtype)
-        if key not in self._casts:
-            made = self._casts[key] = super().cast(x, dtype, hint, span)
-            if dtype == "integer" and x.dtype != dtype:
-                number = self.cast(x, "scalar", hint, span)
-                self._casts[self.emitter, made, "scalar"] = number
-        return self._casts[key]
-
-    def stopped(self, x: Any, span: Span | None) -> Any:
-        """A value that no gradient flows through."""
-        if not isinstance(x, Tensor) or x.dtype != "scalar":
-            return x
-        return self.emitter.stop(x)
-
-    def input(self, name: str, dtype: str, shape: Sequence[Any]) -> Tensor:
-        """A new input of the graph."""
-        return self.emitter.emit_named(
-            self.supply.fresh(valid_name(name)), "external", dtype, shape=list(shape)
-        )
-
-    def variable(self, name: str, tensor: torch.Tensor) -> Any:
-        """The variable of a parameter or a buffer; one without axes gets one, which is
-        removed again: not all runtimes have variables without.
-        """
-        array = array_of(tensor)
-        shape = array.shape or (1,)
-        label = self._label(name)
-        made = self.emitter.emit_named(
-            self.supply.fresh(valid_name(name)),
-            "variable",
-            "scalar",
-            shape=list(shape),
-            label=label,
-        )
-        self.data[label] = array.reshape(shape)
-        self.variables[name] = made
-        return made if array.ndim else self.emitter("squeeze", made, axes=[0])
-
-    def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
-        """As in `Reading`; a large table becomes a variable."""
-        is_large = isinstance(value, np.ndarray) and value.size > MOST
-        if not is_large or dtype != "scalar" or value.dtype.kind == "O":
-            return super().materialize(value, dtype, hint, span)
-        array = converted(value, dtype)
-        if (array == array.flat[0]).all():
-            return super().materialize(value, dtype, hint, span)
-        return self.variable(
-            f"tables.{hint}", torch.from_numpy(array.astype(np.float32))
-        )
-
-    def _label(self, name: str) -> str:
-        """A valid label: a path inside the folder of a model. Labels that differ in case
-        only would be the same file.
-        """
-        wish = re.sub(r"[^\w./-]+", "_", name, flags=re.ASCII)
-        suffix = self._labels.fresh(wish.lower())[len(wish) :]
-        return f"{wish}{suffix}"
-
-
-@cache
-def _library() -> Joined:
-    """What the functions may expand: the fragments of torch.nnef, and those shared."""
-    return Joined(
-        FragmentFile(Path(__file__).parent / "torch.nnef"), extras(), standard()
-    )
 
 
 def _hint(node: Any) -> str:

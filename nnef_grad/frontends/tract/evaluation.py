@@ -13,7 +13,6 @@ from nnef_grad.build.evaluation import NoValueError, Scope
 from nnef_grad.build.loops import LONGEST
 from nnef_grad.errors import InvalidGraphError, suggestion
 from nnef_grad.frontends.reading import Reading
-from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.library import builtin, idiom_of, own_library
 from nnef_grad.frontends.tract.tables import NUMBERS, REFUSED
 from nnef_grad.frontends.values import Array, as_array

@@ -18,6 +18,7 @@ from nnef_grad.errors import (
     nested_too_deeply,
     suggestion,
 )
+from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.evaluation import DocumentReading, Stored
 from nnef_grad.frontends.tract.header import read_header
 from nnef_grad.frontends.values import described, dtype_of, is_known

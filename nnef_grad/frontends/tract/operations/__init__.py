@@ -4,7 +4,6 @@ enters its functions.
 
 from __future__ import annotations
 
-from nnef_grad.frontends.step import EXPANSIONS
 from nnef_grad.frontends.tract.operations import (
     attention,
     inputs,
@@ -19,7 +18,6 @@ from nnef_grad.frontends.tract.operations import (
 )
 
 __all__ = [
-    "EXPANSIONS",
     "attention",
     "inputs",
     "logic",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from nnef_grad.frontends.step import Step
-
-if TYPE_CHECKING:
-    from nnef_grad.frontends.tract.evaluation import DocumentReading
+from nnef_grad.frontends.tract.evaluation import DocumentReading
 
 
 def document(step: Step) -> DocumentReading:

@@ -1,0 +1,79 @@
+"""A model of another format, while it becomes a graph: its variables, and what is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.simplify import simplify
+from nnef_grad.errors import Problem
+from nnef_grad.frontends.library import Joined
+from nnef_grad.frontends.reading import Reading
+from nnef_grad.frontends.values import (
+    Array,
+    converted,
+    is_known,
+    is_open,
+    simple,
+)
+from nnef_grad.graph.ir import Tensor
+from nnef_grad.graph.names import NameSupply
+from nnef_grad.language.library import FragmentFile, extras, standard
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.source import Span
+
+# Larger constants would make the text unreadable: they are variables.
+MOST_ELEMENTS = 10_000
+
+
+class Conversion(Reading):
+    """Reads a model whose operations are nodes of a graph.
+
+    Args:
+        fragments: the file of the operations of the format that are written in NNEF.
+
+    Attributes:
+        data: the data of variables, by label.
+        problems: the reasons why the model cannot be read.
+        supply: the names of inputs, outputs and variables.
+    """
+
+    def __init__(self, fragments: Path) -> None:
+        library = Joined(FragmentFile(fragments), extras(), standard())
+        super().__init__(Emitter(OpSet(), simplify=simplify), library)
+        self.data: dict[str, Array] = {}
+        self.problems: list[Problem] = []
+        self.supply = NameSupply()
+        self._labels = NameSupply()
+
+    def run(self, graph: Any, values: Any) -> Any:
+        """The results of a graph of the format, for the values of its inputs."""
+        raise NotImplementedError
+
+    def converted(self, x: Any, dtype: str, hint: str, span: Span) -> Any:
+        """A value as one of a data type; scalars are truncated to integers."""
+        if is_known(x) and is_open(x) and dtype == "scalar":
+            return self.materialize(x, dtype, hint, span)
+        if is_known(x):
+            return simple(converted(x, dtype))
+        if (x.dtype, dtype) == ("scalar", "integer"):
+            return self.library("truncate", [x], {}, hint, span)
+        return self.cast(x, dtype, hint, span)
+
+    def declare(self, name: str, label: str, array: Array, dtype: str) -> Tensor:
+        """A new variable with these data, and with a label that is like the given one."""
+        label = self._label(label)
+        self.data[label] = array
+        return self.emitter.emit_named(
+            name, "variable", dtype, shape=list(array.shape), label=label
+        )
+
+    def _label(self, wish: str) -> str:
+        """A valid label: a path inside the folder of a model. Labels that differ in case
+        only would be the same file.
+        """
+        steps = re.sub(r"[^\w./-]+", "_", wish, flags=re.ASCII).split("/")
+        label = "/".join(step for step in steps if step.strip(".")) or "variable"
+        return f"{label}{self._labels.fresh(label.lower())[len(label) :]}"

@@ -1,0 +1,78 @@
+"""From the path of an ONNX file to its graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from nnef_grad.errors import UsageError
+from nnef_grad.frontends.onnx.model import Model, Shapes, Wanted
+from nnef_grad.public import public
+from nnef_grad.storage.files import PathLike, reading
+
+
+@public
+def from_onnx(
+    path: PathLike,
+    *,
+    input_shapes: Shapes | None = None,
+    batch: int | None = None,
+    symbols: Mapping[str, int] | None = None,
+) -> Model:
+    """The graph of an ONNX file. Inputs, outputs and variables keep their names, in the
+    characters of NNEF; the labels of variables are their names in the file.
+
+    Needs the package `onnx`. Extents that the file leaves open become symbols of the graph,
+    called as in the file, or after the input and its axis. Computations on shapes and
+    constants are folded, branches are taken, and loops are unrolled. Initializers without
+    axes become numbers of the graph, which have no gradients. Warnings of the graph name
+    them, and variables that are no parameters, or several ones of equal values that an
+    exporter has merged.
+
+    Args:
+        path: the file.
+        input_shapes: shapes of inputs, by their names in the file.
+        batch: the first extent of all inputs.
+        symbols: numbers of symbols, by name.
+
+    Raises:
+        UsageError: the file cannot be read, or shapes or symbols do not fit.
+        UnsupportedError: an operation, or a setting of one, cannot be converted.
+    """
+    require_onnx()
+    from nnef_grad.frontends.onnx import graph
+
+    model, value = _load(path)
+    wanted = Wanted(input_shapes or {}, batch, symbols or {})
+    return graph.read(model, value, wanted, os.fspath(path))
+
+
+def require_onnx() -> None:
+    """Raises `UsageError` if onnx is missing."""
+    if find_spec("onnx") is None:
+        message = "ONNX files need the package onnx: pip install nnef-grad[onnx]"
+        raise UsageError(message)
+
+
+def _load(path: PathLike) -> Any:
+    from nnef_grad.frontends.onnx import storage
+
+    name = os.fspath(path)
+    with reading(path):
+        try:
+            return storage.load(Path(path))
+        except OSError:
+            raise
+        except Exception as error:
+            # Protocol buffers and external weights have errors of their own.
+            message = f"'{name}' cannot be read as an ONNX file"
+            raise UsageError(f"{message}: {reason(error)}") from None
+
+
+def reason(error: Exception) -> str:
+    """The message of an exception, on one line."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return "; ".join(filter(None, lines)) or type(error).__name__

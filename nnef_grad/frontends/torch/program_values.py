@@ -1,0 +1,85 @@
+"""The values of a program of PyTorch, while it becomes a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
+from nnef_grad.frontends.reading import valid_name
+from nnef_grad.frontends.torch.symbols import Symbols
+from nnef_grad.frontends.torch.tensors import array_of
+from nnef_grad.frontends.values import converted
+from nnef_grad.graph.ir import Tensor
+from nnef_grad.source import Span
+
+
+class ProgramValues(Conversion):
+    """What the functions in operations/ know of the program that they read.
+
+    Attributes:
+        symbols: the extents that PyTorch leaves open.
+        variables: the variable of each parameter and buffer, by its name in PyTorch.
+        drawn: for each input that stands for random numbers, what it must be drawn from.
+        constants: what the program has as constants.
+    """
+
+    def __init__(self, symbols: Symbols) -> None:
+        super().__init__(Path(__file__).parent / "torch.nnef")
+        self.symbols = symbols
+        self.variables: dict[str, Tensor] = {}
+        self.drawn: dict[Tensor, Any] = {}
+        self.constants: tuple[Any, ...] = ()
+        self._casts: dict[tuple[Emitter, Tensor, str], Tensor] = {}
+
+    def cast(self, x: Tensor, dtype: str, hint: str, span: Span) -> Any:
+        """As in `Conversion`, but once; whole numbers that become integers, and scalars again,
+        are what they were.
+        """
+        key = (self.emitter, x, dtype)
+        if key not in self._casts:
+            made = self._casts[key] = super().cast(x, dtype, hint, span)
+            if dtype == "integer" and x.dtype != dtype:
+                number = self.cast(x, "scalar", hint, span)
+                self._casts[self.emitter, made, "scalar"] = number
+        return self._casts[key]
+
+    def stopped(self, x: Any) -> Any:
+        """A value that no gradient flows through."""
+        if not isinstance(x, Tensor) or x.dtype != "scalar":
+            return x
+        return self.emitter.stop(x)
+
+    def input(self, name: str, dtype: str, shape: Sequence[Any]) -> Tensor:
+        """A new input of the graph."""
+        return self.emitter.emit_named(
+            self.supply.fresh(valid_name(name)), "external", dtype, shape=list(shape)
+        )
+
+    def variable(self, name: str, tensor: torch.Tensor) -> Any:
+        """The variable of a parameter or a buffer; one without axes gets one, which is
+        removed again: not all runtimes have variables without.
+        """
+        array = array_of(tensor)
+        shape = array.shape or (1,)
+        called = self.supply.fresh(valid_name(name))
+        made = self.declare(called, name, array.reshape(shape), "scalar")
+        self.variables[name] = made
+        return made if array.ndim else self.emitter("squeeze", made, axes=[0])
+
+    def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
+        """As in `Conversion`; a large table becomes a variable."""
+        is_large = isinstance(value, np.ndarray) and value.size > MOST_ELEMENTS
+        if not is_large or dtype != "scalar" or value.dtype.kind == "O":
+            return super().materialize(value, dtype, hint, span)
+        array = converted(value, dtype)
+        if (array == array.flat[0]).all():
+            return super().materialize(value, dtype, hint, span)
+        return self.variable(
+            f"tables.{hint}", torch.from_numpy(array.astype(np.float32))
+        )
