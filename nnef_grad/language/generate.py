@@ -19,8 +19,8 @@ from lark.grammar import Rule as LarkRule
 from lark.grammar import Terminal
 from lark.lexer import TerminalDef
 
+from nnef_grad.language.grammar import TABLES, grammar_path
 from nnef_grad.language.lalr import END, LIST, MORE, UNKNOWN, Rule, Tables
-from nnef_grad.language.parser import TABLES, grammar_path
 
 STARTS = ["document", "library", "quantization", "call"]
 

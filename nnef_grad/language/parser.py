@@ -9,13 +9,13 @@ import json
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from threading import Lock
 from typing import TypeVar, cast
 from zlib import crc32
 
 from nnef_grad.errors import NnefSyntaxError
 from nnef_grad.language import syntax
+from nnef_grad.language.grammar import TABLES, grammar_path
 from nnef_grad.language.lalr import Automaton, Rule, Tables, UnexpectedWordError
 from nnef_grad.language.syntax_errors import all_problems, syntax_error
 from nnef_grad.language.tree_builder import TreeBuilder
@@ -120,14 +120,3 @@ def _tables(grammar: bytes) -> Tables:
     from nnef_grad.language.generate import generated
 
     return generated(grammar)
-
-
-# What generate.py makes of the grammar, and a checksum of the grammar.
-TABLES = Path(__file__).parent / "tables.json"
-
-
-def grammar_path() -> Path:
-    """The path of the grammar: inside an installed package, beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    path = package / "grammars" / "nnef.lark"
-    return path if path.exists() else package.parent / "grammars" / "nnef.lark"

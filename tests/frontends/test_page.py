@@ -9,8 +9,8 @@ import pytest
 from support.dialect_models import models
 
 from nnef_grad.build.loops import LONGEST, SHORT
-from nnef_grad.frontends.tract.library import IDIOMS, idioms, tract_library
 from nnef_grad.frontends.reading import EXPANSIONS
+from nnef_grad.frontends.tract.library import IDIOMS, idioms, tract_library
 from nnef_grad.frontends.tract.tables import LANGUAGE, OPERATIONS, REFUSED
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"

@@ -22,8 +22,9 @@ import nnef_grad
 from nnef_grad.errors import NnefGradError
 from nnef_grad.fmt_cli import main
 from nnef_grad.language.format import format_text
+from nnef_grad.language.grammar import grammar_path
 from nnef_grad.language.lexical import WIDTH
-from nnef_grad.language.parser import grammar_path, parse_document, parse_fragments
+from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document, Fragment
 from nnef_grad.source import Source
 

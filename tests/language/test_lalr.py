@@ -15,8 +15,9 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from fuzz.documents import from_grammar, mutation
 from nnef_grad.language.generate import generated
+from nnef_grad.language.grammar import grammar_path
 from nnef_grad.language.lalr import Automaton, UnexpectedWordError, _Reader
-from nnef_grad.language.parser import grammar_path, parse_document
+from nnef_grad.language.parser import parse_document
 from nnef_grad.source import Source
 
 START = "document"
