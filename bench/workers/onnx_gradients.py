@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.processes import Program, serve
 from bench.workers.onnx_runtime import session
-from nnef_grad.runtimes import compile_for_openvino
+from nnef_grad.runtimes.openvino import compile_for_openvino
 
 Fed = dict[str, Any]
 

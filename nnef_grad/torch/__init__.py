@@ -7,7 +7,7 @@
 
 module.py    the module: parameters, arguments
 programs.py  compiled graphs, and their derivatives as autograd sees them
-runtimes.py  what runs a graph on tensors
+runtimes/    what runs a graph on tensors
 sources.py   the text of a model, to be read again for other shapes
 """
 

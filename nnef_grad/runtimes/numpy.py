@@ -1,0 +1,25 @@
+"""The interpreter of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnef_grad.graph.ir import Graph
+from nnef_grad.interpreter import evaluate
+from nnef_grad.runtimes.runtime import (
+    Array,
+    Data,
+    Run,
+    precision,
+)
+
+
+def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
+    """The function of a graph, evaluated operation by operation."""
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        arrays = dict(zip(graph.input_names, inputs, strict=True))
+        found = evaluate(graph, arrays, data, dtype=precision(inputs))
+        return [found[name] for name in graph.output_names]
+
+    return run

@@ -1,0 +1,119 @@
+"""OpenVINO, which reads the memory of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
+from nnef_grad.interop import to_onnx
+from nnef_grad.runtimes.runtime import (
+    Array,
+    Data,
+    Run,
+    refusals,
+)
+from nnef_grad.targets.tensors import DTYPES
+
+
+def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
+    """The function of a graph: a model for each size of the inputs. OpenVINO computes some
+    sums over open extents wrong, and refuses others.
+    """
+
+    @lru_cache(_SIZES)
+    def of_size(*numbers: tuple[str, int]) -> Run:
+        return _of_size(with_numbers(graph, dict(numbers)), data, threads)
+
+    if not symbols(graph):
+        of_size()
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        shapes = {n: x.shape for n, x in zip(graph.input_names, inputs, strict=True)}
+        return of_size(*numbers_of(graph, shapes).items())(inputs)
+
+    return run
+
+
+# So many models are kept.
+_SIZES = 8
+
+
+def _of_size(graph: Graph, data: Data, threads: int | None) -> Run:
+    with TemporaryDirectory() as folder, refusals("OpenVINO", "load", graph):
+        path = Path(folder) / "graph.onnx"
+        to_onnx(graph, path, data=data)
+        model = compile_for_openvino(path, threads)
+    read = {name: place for place, x in enumerate(model.inputs) for name in x.names}
+    request = model.create_infer_request()
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        fed = zip(graph.input_names, inputs, strict=True)
+        given = {
+            # It shares no memory that cannot be written to.
+            read[name]: value if value.flags.writeable else value.copy()
+            for name, value in fed
+            if name in read
+        }
+        with refusals("OpenVINO", "run", graph):
+            request.infer(given, share_inputs=True)
+        return [
+            np.array(request.get_output_tensor(place).data, DTYPES[tensor.dtype])
+            for place, tensor in enumerate(graph.outputs)
+        ]
+
+    return run
+
+
+def compile_for_openvino(path: Path, threads: int | None) -> Any:
+    """The model of OpenVINO for an ONNX file, which may be changed."""
+    import openvino
+
+    settings: dict[str, Any] = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    if threads is not None:
+        settings["INFERENCE_NUM_THREADS"] = threads
+    _copy_square_matrices(path)
+    return openvino.Core().compile_model(path, "CPU", settings)
+
+
+def _copy_square_matrices(path: Path) -> None:
+    """Gives each way in which a square matrix is read one of its own. OpenVINO 2026.4 takes
+    the one that it has rearranged for a product for the same matrix where it is transposed.
+    """
+    import onnx
+
+    from nnef_grad.interop.onnx_storage import MOST_BYTES
+
+    model = onnx.load(path)
+    stored = {x.name: x for x in model.graph.initializer}
+    square = {
+        n for n, x in stored.items() if len(x.dims) > 1 and x.dims[-1] == x.dims[-2]
+    }
+    ways: dict[str, list[Any]] = {}
+    for node in model.graph.node:
+        for place, name in enumerate(node.input):
+            if name not in square:
+                continue
+            way = node.op_type, place, [*map(str, node.attribute)]
+            known = ways.setdefault(name, [])
+            if way not in known:
+                known.append(way)
+            if number := known.index(way):
+                node.input[place] = f"{name}/{number}"
+    for name, known in ways.items():
+        for number in range(1, len(known)):
+            copy = model.graph.initializer.add()
+            copy.CopyFrom(stored[name])
+            copy.name = f"{name}/{number}"
+    if any(len(known) > 1 for known in ways.values()):
+        is_large = model.ByteSize() >= MOST_BYTES
+        onnx.save(model, path, save_as_external_data=is_large)

@@ -1,0 +1,100 @@
+"""What runs graphs, and what all runtimes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.errors import NnefGradError, UnsupportedError
+from nnef_grad.graph.ir import Graph
+from nnef_grad.model import save
+from nnef_grad.targets import Lowered
+
+Array = Any
+Data = Mapping[str, Array]
+# The results of a graph, in order, on inputs in order: contiguous arrays.
+Run = Callable[[Sequence[Array]], list[Array]]
+
+SINGLE = ("float32",)
+EITHER = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What runs graphs.
+
+    Attributes:
+        name: what the user calls it.
+        packages: what has to be installed.
+        precisions: the types of the numbers that it computes with.
+        build: makes a function of a graph and the data of its variables, by label, with
+            a number of threads.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    precisions: tuple[str, ...]
+    build: Callable[[Graph, Data, int | None], Run]
+
+    def compile(
+        self, graph: Graph, data: Data | None = None, threads: int | None = None
+    ) -> Run:
+        """The function of a graph.
+
+        Args:
+            graph: the graph. Its scalar inputs are arrays of one of the precisions, its
+                integer ones int64, its logical ones bool.
+            data: the data of its variables, by label.
+            threads: how many threads run it, where the runtime lets one choose; its own
+                number, if not given.
+
+        Raises:
+            UnsupportedError: the runtime cannot load the graph; or, from the function,
+                run it.
+        """
+        return self.build(graph, data or {}, threads)
+
+
+@contextmanager
+def refusals(runtime: str, step: str, graph: Graph) -> Iterator[None]:
+    """Turns what a runtime raises, as it loads or runs a graph, into an error that names
+    both.
+    """
+    try:
+        yield
+    except (NnefGradError, OSError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        message = f"{runtime} cannot {step} '{graph.name}': {reason}"
+        raise UnsupportedError(message) from error
+
+
+@contextmanager
+def written(lowered: Lowered, data: Data) -> Iterator[Path]:
+    """A folder with a graph and its data, for as long as it takes to load it."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "graph"
+        save(lowered.graph, path, data={**data, **lowered.data})
+        yield path
+
+
+def in_single(data: Data) -> dict[str, Array]:
+    """Data with single precision in place of double."""
+    return {
+        label: array.astype(np.float32) if array.dtype == np.float64 else array
+        for label, array in data.items()
+    }
+
+
+def precision(arrays: Sequence[Array]) -> Any:
+    """The data type of the numbers among the arrays."""
+    return next(
+        (array.dtype for array in arrays if array.dtype.kind == "f"), np.float32
+    )
