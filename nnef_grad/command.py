@@ -1,4 +1,4 @@
-"""What the command line does: reads, calls the library, writes, and turns errors into
+"""The work of the command line: it reads, calls the library, writes, and turns errors into
 exit codes.
 """
 

@@ -1,4 +1,4 @@
-"""What a command needs around its work: standard streams, exit codes and signals.
+"""Standard streams, exit codes and signals of a command.
 
 A result reaches stdout whole, or the command fails. A message that stderr does not take
 is lost, and changes nothing else.

@@ -50,7 +50,7 @@ def _quick(cls: type[Class]) -> type[Class]:
 
 
 def _constructor(cls: Any) -> Any:
-    """What makes an object of a frozen data class: of an open class until all of its fields
+    """The constructor of a frozen data class: an object is of an open class until all fields
     are set. A text becomes a hundred thousand objects, and those that are frozen from the
     start, field by field, take three times as long to make.
     """
@@ -84,7 +84,7 @@ def _parameters(given: Sequence[Field[Any]]) -> list[str]:
 
 
 def _arguments(self: Any) -> tuple[tuple[()], dict[str, Any]]:
-    """What copies and pickles are made of."""
+    """The parts that copies and pickles are made of."""
     return (), {x.name: getattr(self, x.name) for x in fields(self) if x.init}
 
 

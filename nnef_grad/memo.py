@@ -1,4 +1,4 @@
-"""What was found before, kept for the whole process.
+"""Results that are kept for the whole process.
 
 Little is: graphs are made of the same few operations again and again, within one compilation
 and from one to the next, and what a declaration, a shape function, a cost or the tables of the

@@ -1,4 +1,4 @@
-"""What the command lines read: a model of any format, with its data."""
+"""Models of any format, with their data, for the command lines."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Opened:
 
     @property
     def wrt(self) -> str | list[str]:
-        """What to differentiate with respect to, unless something is named: of PyTorch's
-        tensors the inputs, and the parameters that require gradients.
+        """The tensors to differentiate with respect to by default: of a PyTorch model its inputs,
+        and the parameters that require gradients.
         """
         if self.torch is None:
             return "all"

@@ -120,7 +120,7 @@ def _described(kind: Any) -> str:
 
 
 def _of(value: Any) -> str:
-    """What a value is."""
+    """A value, in words."""
     if value is None:
         return "None"
     items = value.values() if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""What the command line of training steps does."""
+"""The work of the command line of training steps."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _penalties(values: Sequence[str]) -> float | dict[str, float]:
 
 
 def _summary(graph: nnef_grad.Graph, step: Step) -> str:
-    """What it is in one line; what is trained, and what is not, in another."""
+    """A summary in a line; the trained and the other variables in a second one."""
     steps = [step] if step.apply is None else [step, step.apply]
     count = sum(len(one.graph.operations) for one in steps)
     labels = dict.fromkeys(

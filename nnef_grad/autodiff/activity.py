@@ -13,7 +13,7 @@ from nnef_grad.graph.symbols import number_needed_by
 
 
 class Activity(NamedTuple):
-    """What gradients flow through.
+    """The tensors and operations that gradients flow through.
 
     Attributes:
         tensors: the active tensors, which are scalar, depend on a tensor that is

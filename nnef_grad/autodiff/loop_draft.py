@@ -197,7 +197,7 @@ class LoopDraft:
 
 
 def _known(whole: Tensor, results: Results) -> Tensor:
-    """What is known before the loop is emitted."""
+    """Facts that are known before the loop is emitted."""
     return whole
 
 

@@ -80,7 +80,7 @@ def linearized(
 
 
 class _Active(NamedTuple):
-    """What gradients flow through in the body of a loop.
+    """The part of the body of a loop that gradients flow through.
 
     Attributes:
         inputs: those that it is differentiated with respect to.
@@ -92,7 +92,7 @@ class _Active(NamedTuple):
 
 
 def _active(operation: Operation, active: set[Tensor], rules: Rules) -> _Active:
-    """What gradients flow through, from step to step, where some of the operands and the
+    """The part that gradients flow through, from step to step, where some operands and
     results of the loop are active.
     """
     loop = loop_of(operation)
@@ -124,7 +124,7 @@ def _active(operation: Operation, active: set[Tensor], rules: Rules) -> _Active:
 
 
 class _Saved(NamedTuple):
-    """What the second loop gets of the first.
+    """A tensor that the second loop gets from the first.
 
     Attributes:
         tensor: the tensor of the body.
@@ -173,7 +173,7 @@ def _saving(
 
 
 def _part(emit: Emitter, tensor: Tensor, loop: Loop, is_row: bool) -> Tensor:
-    """What is collected of a tensor: one with the axis of the loop that is no input."""
+    """The collected form of a tensor: one with the axis of the loop that is no input."""
     if is_row:
         axis = min(loop.way.axis, tensor.rank)
         return emit("unsqueeze", tensor, axes=[axis], hint=f"{emit.called(tensor)}_row")

@@ -19,7 +19,7 @@ from nnef_grad.public import public
 
 @dataclass(frozen=True)
 class OperationCost:
-    """What an operation costs.
+    """The cost of an operation.
 
     Attributes:
         operation: its name.

@@ -23,7 +23,7 @@ Build = Callable[[Emitter, Sequence[Tensor]], "tuple[Any, ...]"]
 
 
 class Traces:
-    """What was traced in one differentiation, by keys that are equal for what is alike."""
+    """The traces of one differentiation, by keys that are equal for equal operations."""
 
     def __init__(self, emit: Emitter) -> None:
         self._emit = emit

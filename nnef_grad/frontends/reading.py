@@ -1,5 +1,5 @@
-"""What reads a model of any format: values to values, and operations to operations of the
-standard, which are emitted, or computed where their operands are known. See values.py.
+"""Reads a model of any format: its values (values.py), and its operations as operations of
+the standard, which are emitted, or computed where their operands are known.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Reading(Evaluator):
 
     @staticmethod
     def naming_of(fragment: syntax.Fragment, hint: str) -> Callable[[str], str]:
-        """What the values of a body that is expanded are called."""
+        """Names for the values of a body that is expanded."""
         own = fragment.results[0].name if len(fragment.results) == 1 else None
         return lambda name: hint if name == own else f"{hint}_{name}"
 

@@ -376,7 +376,7 @@ def _scatter(nodes: Nodes, op: Operation) -> None:
 
 @writer(SCAN)
 def _loop(nodes: Nodes, op: Operation) -> None:
-    """What the body sees whole, it reads where it is."""
+    """The body reads what it sees whole from the graph around it."""
     loop = loop_of(op)
     read = op.inputs[len(loop.full) :]
     inputs, outputs = loop.scanned, [one.way for one in loop.collected]

@@ -29,7 +29,7 @@ _REDUCTIONS = ("sum_reduce", "squeeze")
 
 
 def contents(forward: Graph, backward: Backward, rules: Rules) -> Data:
-    """What the page shows of a graph and its backward graph.
+    """The contents of the page for a graph and its backward graph.
 
     Returns:
         Plain data, for JSON. Operations are named by their indices.
@@ -68,7 +68,7 @@ def _as_data(part: Part) -> Any:
 
 
 def _graph(graph: Graph, theirs: Container[str], texts: _RuleTexts) -> Data:
-    """What is shown of a graph; `theirs` are the tensors of the forward graph."""
+    """The contents for one graph; `theirs` are the tensors of the forward graph."""
     names = graph.names
     alive = memory_alive(graph, byte_size, kept=graph.outputs)
     totals = statistics(graph).as_data(by_operation=False)

@@ -124,7 +124,7 @@ def _without_root(paths: dict[int, Path]) -> dict[int, Path]:
 
 
 def _common(paths: Sequence[Path]) -> Path:
-    """What all paths begin with."""
+    """The common beginning of all paths."""
     if not paths:
         return ()
     pairs = zip(min(paths), max(paths), strict=False)

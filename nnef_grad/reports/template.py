@@ -53,7 +53,7 @@ def _read(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """What a policy calls a script or a style sheet by."""
+    """The name of a script or a style sheet in a content security policy."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 

@@ -1,4 +1,4 @@
-"""What runs graphs, and what all runtimes share."""
+"""The interface of runtimes, and the code that they share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EITHER = ("float32", "float64")
 
 @dataclass(frozen=True)
 class Runtime:
-    """What runs graphs.
+    """A program that runs graphs.
 
     Attributes:
         name: what the user calls it.

@@ -324,7 +324,7 @@ def collecting_several_ways(op: Operation) -> bool:
 
 @Condition
 def making_constants(op: Operation) -> bool:
-    """What a step makes does not depend on any."""
+    """No result of a step depends on a state or a part."""
     loop = loop_of(op)
     moving = {*loop.state_inputs, *loop.parts}
     for inner in loop.body.operations:

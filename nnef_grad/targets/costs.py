@@ -1,4 +1,4 @@
-"""What operations cost the runtimes: the one model by which forms are chosen.
+"""The cost of operations in the runtimes: the one model by which forms are chosen.
 
 An operation takes the time of its multiply-adds or of the bytes that it moves, by the
 kind of kernel that does it, and some time for being there. The speeds were measured by

@@ -28,7 +28,7 @@ def in_dialect(graph: Graph) -> Graph:
 
 
 def _spelling(operation: Operation) -> Decompose | None:
-    """What emits the operation as the dialect has it; None where that is the standard's."""
+    """The function that emits an operation of the dialect; None where the standard has it."""
     build, differs = _SPELLINGS.get(operation.name, (None, when.always))
     return build if differs(operation) else None
 

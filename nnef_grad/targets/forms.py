@@ -76,7 +76,7 @@ def open_forms(graph: Graph) -> Iterator[tuple[Operation, Form]]:
 
 
 class _Choice:
-    """What is known of a graph."""
+    """Facts about a graph."""
 
     def __init__(self, graph: Graph, runtimes: Sequence[str]) -> None:
         self._graph = graph

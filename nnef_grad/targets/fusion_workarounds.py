@@ -50,11 +50,11 @@ def _is_flat(op: Operation) -> bool:
 
 
 class _Neighbours(Relations):
-    """What comes to what, for the passes that ask about few operations."""
+    """The neighbours of operations, for passes that ask about few."""
 
     @cached_property
     def reshaped(self) -> Set[Tensor]:
-        """What comes from a reshape, for a slice."""
+        """Slices of the results of reshapes."""
         return _reached(
             self._graph,
             lambda op: op.name == "reshape",
@@ -63,7 +63,7 @@ class _Neighbours(Relations):
 
     @cached_property
     def convolved(self) -> Set[Tensor]:
-        """What comes from a convolution, for a sum."""
+        """Sums of the results of convolutions."""
         return _reached(
             self._graph,
             lambda op: op.name == "conv",
@@ -72,14 +72,14 @@ class _Neighbours(Relations):
 
     @cached_property
     def convolved_once(self) -> Set[Tensor]:
-        """What comes from a convolution at a single position, element by element."""
+        """Element-wise operations on convolutions at a single position."""
         return _reached(
             self._graph, _is_at_one_position, lambda op: op.name in ELEMENTWISE
         )
 
     @cached_property
     def multiplied(self) -> Set[Tensor]:
-        """What comes to a product, through operations of one operand."""
+        """Operands of products, through operations of one operand."""
         ends = (
             self.producers[x].inputs[0]
             if op.name == "matmul" and _is_batch(self.producers[x])

@@ -85,7 +85,7 @@ def _joined_rows(emit: Emitter, x: Tensor, *, inner_first: bool) -> Tensor:
 
 
 class _Sum(NamedTuple):
-    """What is added: products of matrices, for this sum alone, and other tensors."""
+    """The terms of a sum: products of matrices, for this sum alone, and other tensors."""
 
     products: list[Operation]
     others: list[Tensor]

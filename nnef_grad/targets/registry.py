@@ -128,7 +128,7 @@ def replaced(
 
 
 class Relations:
-    """What the operations of a graph are to each other; found when it is asked for."""
+    """Relations between the operations of a graph, found on demand."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

@@ -20,7 +20,7 @@ from nnef_grad.targets.tract_core import found_by, tract_core
 
 @found_by("tract", "onnx", name="box")
 def _running_sum(op: Operation, near: Relations) -> Decompose | None:
-    """What adds up along an open axis; None for other windows. Ones are counted."""
+    """The running sum of a window along an open axis; None for others. Ones are counted."""
     axis = _open_axis(op)
     if axis is None:
         return None

@@ -69,7 +69,7 @@ RUNTIMES: dict[str, Runtime] = {
 
 
 class CommonSubset:
-    """What all of some runtimes have, and compute right.
+    """The operations that all of some runtimes have, and compute right.
 
     Many passes ask about the same operation. One that was found to be in the subset is
     looked up by its identity, since attributes have no hash; it is kept alive, so that no

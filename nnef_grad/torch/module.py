@@ -125,7 +125,7 @@ class Module(nn.Module):  # type: ignore[misc]
         self._source.save(path, values, overwrite=overwrite)
 
     def extra_repr(self) -> str:
-        """What `print` shows of the module itself."""
+        """The text that `print` shows for the module itself."""
         inputs = ", ".join(
             f"{name}: {list(t.shape)}" for name, t in self._inputs.items()
         )

@@ -59,7 +59,7 @@ class ModelSource:
 
 
 class Given(NamedTuple):
-    """What a caller gave as a model.
+    """A model as the caller gave it.
 
     Attributes:
         source: its texts.

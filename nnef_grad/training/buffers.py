@@ -42,7 +42,7 @@ class Variable(NamedTuple):
 
 
 def buffers(graph: Graph, data: Mapping[str, Array]) -> dict[str, str]:
-    """What variables are that are no parameters, by name.
+    """The kind of each variable that is no parameter, by name.
 
     Args:
         graph: the forward graph.

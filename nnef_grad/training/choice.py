@@ -152,7 +152,7 @@ _OF_TWO = re.compile(r"\.l\d+(_back)?_b_([ifgo]|[rz]|ih_hh)$")
 
 
 def _left(kinds: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[str]:
-    """What one should know about variables that are no parameters, by what they are."""
+    """A warning for each kind of variable that is no parameter."""
     for kind in dict.fromkeys(kinds.values()):
         left = [labels[name] for name, what in kinds.items() if what == kind]
         them = "it is" if len(left) == 1 else "they are"

@@ -1,6 +1,6 @@
-"""What happens to gradients before they are used: the scale of the loss, clipping.
+"""Gradients before an optimizer uses them: the scale of the loss, clipping.
 
-Gradients are by the name of their variable, after which what is computed is called.
+Gradients are keyed by the name of their variable; results are named after it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _clamped(draft: Draft, name: str, gradient: Tensor, bound: float) -> Tensor:
 
 
 def _factor(draft: Draft, gradients: Gradients, bound: float) -> Tensor:
-    """What makes the norm no larger than a bound, a tensor of rank 0."""
+    """The factor that keeps the norm within a bound: a tensor of rank 0."""
     _head(draft, _CLIP_NORM, (), "factor", norm=bound)
     squares = []
     for name, gradient in gradients.items():

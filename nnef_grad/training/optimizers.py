@@ -182,8 +182,8 @@ class _Kept:
 
 
 def _heading(recipe: Recipe, values: Mapping[str, Any], result: Tensor) -> Operation:
-    """What the operations of an optimizer are listed under: its invocation, as if it were
-    an operation, without state that it does not keep.
+    """The heading of the operations of an optimizer: its invocation, as if it were an
+    operation, without state that it does not keep.
     """
     shown = tuple(p for p in recipe.fragment.parameters if p.name in values)
     fragment = replace(recipe.fragment, parameters=shown)
@@ -196,8 +196,8 @@ def _heading(recipe: Recipe, values: Mapping[str, Any], result: Tensor) -> Opera
 
 
 def _key(recipe: Recipe) -> object:
-    """What variables have in common that share state. It may depend on any setting, the
-    learning rate too.
+    """A key that is equal for variables that share state. State may depend on any setting,
+    the learning rate too.
     """
     return recipe.name, id(recipe.fragment), repr(sorted(recipe.settings.items()))
 

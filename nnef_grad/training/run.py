@@ -178,7 +178,7 @@ class Training(Iterator[float]):
 
 
 def _precision(dtype: Any) -> np.dtype[Any] | None:
-    """What numpy takes for a data type; None for anything else."""
+    """The data type that numpy understands; None for anything else."""
     try:
         found: np.dtype[Any] = np.dtype(dtype)
     except (TypeError, ValueError):

@@ -46,7 +46,7 @@ MOST_BATCHES = 2**24
 
 @dataclass(frozen=True)
 class Around:
-    """What a step does besides: see `training_step`."""
+    """The settings of a step beside its losses and optimizer: see `training_step`."""
 
     clipping: Clipping
     accumulate: int

@@ -93,7 +93,7 @@ class _Chains:
         return frozenset()
 
     def _divided(self, node: Any, divisor: float) -> str | None:
-        """What a node divides by a number, or multiplies by its inverse."""
+        """The operand that a node divides by a number, or multiplies by its inverse."""
         if node is None:
             return None
         if node.op_type == "Div":

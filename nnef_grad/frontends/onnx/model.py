@@ -16,7 +16,7 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 class Wanted(NamedTuple):
-    """What extents are that a file leaves open.
+    """Numbers for the extents that a file leaves open.
 
     Attributes:
         shapes: whole shapes of inputs, by name.
@@ -43,7 +43,7 @@ class InFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """What was read: `graph, data = from_onnx(path)`.
+    """A model from an ONNX file: `graph, data = from_onnx(path)`.
 
     Attributes:
         graph: the graph.

@@ -16,7 +16,7 @@ from nnef_grad.source import Source, Span
 
 
 class ModelValues(Conversion):
-    """What the functions in operations/ know of the model that they read.
+    """The state that the functions in operations/ share while a model is read.
 
     Attributes:
         name: what messages call the model.

@@ -64,7 +64,7 @@ def _known_attributes(kind: str) -> frozenset[str] | None:
 
 
 def described(node: Any) -> str:
-    """What messages call a node."""
+    """The name of a node in messages."""
     return f"'{node.op_type}'" + (f" (node '{node.name}')" if node.name else "")
 
 

@@ -30,7 +30,7 @@ class Use(NamedTuple):
 
 
 def warnings(graph: Any, value: Callable[[Any], Array]) -> list[Problem]:
-    """What users should know about the initializers of a graph before they train it."""
+    """Warnings about initializers, for users who train the graph."""
     scalars = [i for i in graph.initializer if _is_float(i)]
     uses = _uses(graph.node)
     return [

@@ -106,7 +106,7 @@ class NodeReading(ModelValues):
 
     @staticmethod
     def _of_extents(proto: Any, operands: Sequence[Any]) -> Array | None:
-        """What is computed of extents with symbols, if that is all."""
+        """The result of a node that computes with extents alone, some with symbols."""
         if not all(map(is_known, operands)) or not any(map(is_open, operands)):
             return None
         return compute(proto.op_type, operands)

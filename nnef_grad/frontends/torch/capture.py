@@ -74,7 +74,7 @@ def capture(
 
 @dataclass
 class _Seen:
-    """What was seen while a module was exported.
+    """Events during the export of a module.
 
     Attributes:
         own: the names of functions with a backward function of their own.
@@ -111,7 +111,7 @@ def _detached(leaf: Any) -> Any:
 
 
 def _entered(refuse: Callable[..., Any]) -> Callable[..., Any]:
-    """What enters hooks for saved tensors: those of torch itself change nothing."""
+    """Functions that enter hooks for saved tensors: torch's own change nothing."""
     enter = torch.autograd.graph.saved_tensors_hooks.__enter__
 
     def entered(hooks: Any) -> Any:
@@ -326,8 +326,8 @@ def silence() -> Iterator[None]:
 
 
 def _is_causal(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:
-    """What the caller says: whether a mask is causal depends on its values, and is the
-    same as the mask.
+    """The answer of the caller: whether a mask is causal depends on its values, and the mask
+    has the same effect.
     """
     return bool(is_causal)
 

@@ -140,7 +140,7 @@ def _views(node: Any) -> Iterator[Any]:
 
 
 def _origin(node: Any) -> Any:
-    """What a node is a view of in the end."""
+    """The node that a view, or a view of views, shows."""
     *_, last = _views(node)
     return last
 

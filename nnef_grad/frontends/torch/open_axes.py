@@ -52,7 +52,7 @@ def symbols_of(
 def _name_of_axis(
     program: ExportedProgram, name: str, axis: int, dynamic_shapes: Any
 ) -> str:
-    """What the extent of an axis is called."""
+    """The name of the extent of an axis."""
     names = [spec.arg.name for spec in program.graph_signature.input_specs
              if spec.kind is InputKind.USER_INPUT]  # fmt: skip
     leaves = pytree.tree_leaves(dynamic_shapes, is_leaf=lambda x: _is_axes(x))

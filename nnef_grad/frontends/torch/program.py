@@ -400,8 +400,8 @@ def _sources(nodes: Sequence[Any]) -> set[str]:
 
 
 def _identities(module: nn.Module) -> dict[str, int]:
-    """What tells the parameters and buffers of a module apart, by their names: a program
-    knows their memory alone, which some share.
+    """An identity for each parameter and buffer of a module, by name: a program knows their
+    memory alone, which some share.
     """
     parameters = module.named_parameters(remove_duplicate=False)
     buffers = module.named_buffers(remove_duplicate=False)

@@ -20,7 +20,7 @@ from nnef_grad.source import Span
 
 
 class ProgramValues(Conversion):
-    """What the functions in operations/ know of the program that they read.
+    """The state that the functions in operations/ share while a program is read.
 
     Attributes:
         symbols: the extents that PyTorch leaves open.

@@ -48,7 +48,7 @@ class ProgramReading(ProgramValues):
     """Reads the operations of a program."""
 
     def run(self, module: Any, values: Sequence[Any]) -> Any:
-        """What a graph of PyTorch returns.
+        """The results of a graph of PyTorch.
 
         Args:
             module: the graph, with the blocks that it has.
@@ -152,8 +152,8 @@ class ProgramReading(ProgramValues):
 
 
 def _hint(node: Any) -> str:
-    """What the result of an operation should be called: the module of torch.nn that makes
-    it, or else as torch calls it.
+    """The wished name of a result: that of the module of torch.nn that makes it, or else
+    that of torch.
     """
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if stack:

@@ -17,7 +17,7 @@ from nnef_grad.graph.ir import Shape
 
 
 class Symbols:
-    """What is known of the symbols of a program.
+    """The symbols of a program, and their extents.
 
     Attributes:
         extents: the extent of each symbol of sympy.

@@ -46,12 +46,12 @@ IDIOMS = {"tract_gelu": "gelu"}
 
 @lru_cache(maxsize=1)
 def builtin() -> Library:
-    """What the bodies of tract.nnef may use."""
+    """The fragments that the bodies of tract.nnef may use."""
     return Joined(tract_library(), extras(), standard())
 
 
 def own_library(fragments: Iterable[Fragment], known: Library) -> Library:
-    """What a document may use: its own fragments go first, also where the standard has an
+    """The fragments that a document may use: its own go first, also where the standard has an
     operation of their name.
     """
     return Extended(fragments, Joined(tract_library(), known))

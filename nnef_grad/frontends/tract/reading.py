@@ -36,7 +36,7 @@ EXTERNALS = ("external", "tract_core_external")
 
 
 class Given(NamedTuple):
-    """What a reader knows beside the text.
+    """The knowledge of a reader beside the text.
 
     Attributes:
         symbols: the numbers of symbols.

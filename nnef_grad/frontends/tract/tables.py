@@ -1,4 +1,4 @@
-"""What tract's dialect is: how it differs from the standard, and what is refused. The page
+"""How tract's dialect differs from the standard, and what is refused. The page
 docs/dialects.md is made of these tables.
 """
 
@@ -13,7 +13,7 @@ NUMBERS = {"inf": LARGEST}
 
 
 class Difference(NamedTuple):
-    """What documents of the dialect say that strict ones do not.
+    """Differences between documents of the dialect and strict ones.
 
     Attributes:
         what: the difference.

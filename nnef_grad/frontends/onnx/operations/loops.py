@@ -99,8 +99,8 @@ class _Body:
         ]
 
     def _outer(self) -> Iterator[tuple[str, Tensor]]:
-        """What the body reads whole, by name: tensors of the graph around it, and what may
-        be parameters.
+        """The values that the body reads whole, by name: tensors of the graph around it, and
+        possible parameters.
         """
         reading = self.node.reading
         for stored in self.body.initializer:

@@ -133,7 +133,7 @@ _RESTS = {"remainder": "modulo", "fmod": "remainder_of_dividend"}
 
 @aten(*_RESTS)
 def rest(call: Call, x: Any, y: Any) -> Any:
-    """What a division leaves, with the sign of the divisor, or of the dividend."""
+    """The remainder of a division, with the sign of the divisor, or of the dividend."""
     return whole(call, call.expand(_RESTS[call.packet], *numbers(call, x, y)))
 
 

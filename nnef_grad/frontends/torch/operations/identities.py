@@ -1,4 +1,4 @@
-"""What passes a tensor on: copies, conversions, and what stops gradients."""
+"""Operations that pass a tensor on: copies, conversions, stops of gradients."""
 
 from __future__ import annotations
 

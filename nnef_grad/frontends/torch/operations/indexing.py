@@ -42,7 +42,7 @@ _ORDER = "one place is written several times, in no order: use indices that diff
 
 
 class Selection(NamedTuple):
-    """What is taken from a tensor.
+    """Places of a tensor.
 
     Attributes:
         axes: those that are indexed.
@@ -128,7 +128,7 @@ def _joined(call: Call, x: Any, chosen: Selection, place: int) -> Any:
 
 @aten("index", "_unsafe_index")
 def index(call: Call, x: Any, indices: Sequence[Any]) -> Any:
-    """What is at indices, which may count from the end."""
+    """The elements at indices, which may count from the end."""
     x, chosen = _sliced(call, x, _selection(call, x, indices))
     if chosen.axes == chosen.ranges[:1]:
         return _joined(call, x, chosen, chosen.place)
@@ -359,7 +359,7 @@ def scatter_reduce(
 def reduce_refused(
     call: Call, _x: Any, _axis: Any, _numbers: Any, _source: Any, reduce: str
 ) -> Any:
-    """What PyTorch has no gradients of, or only some."""
+    """Operations of which PyTorch has no gradients, or only some."""
     call.refuse(f"reduce = '{reduce}' is not supported: use scatter_add or index_add")
 
 
@@ -407,7 +407,7 @@ def nonzero(call: Call, x: Any) -> Any:
 def refuse_of_data(
     call: Call, _x: Any, _y: Any = 0, _z: Any = 0, _v: Any = 0, _w: Any = 0
 ) -> Any:
-    """What has as many elements as the data say."""
+    """Operations whose results have as many elements as the data say."""
     call.refuse(_OF_DATA)
 
 
@@ -416,7 +416,7 @@ def refuse_of_data(
 
 @aten("copy")
 def copy(call: Call, _: Any, source: Any) -> Any:
-    """What is written, in the place of all."""
+    """A source that takes the place of all elements."""
     return call.broadcast(call.typed(source, call.result_dtype), call.result_shape)
 
 

@@ -1,4 +1,4 @@
-"""What sorts: the largest, the smallest, in order.
+"""Sorting: the largest, the smallest, in order.
 
 The rank of an element is the number of those before it, which all pairs are compared for:
 
@@ -137,7 +137,7 @@ def quantile(
     is_kept: bool = False,
     interpolation: str = "linear",
 ) -> Any:
-    """What a share of the elements is below of, between the two that are next to it."""
+    """The value below which a share of the elements lies, between its two neighbours."""
     shape = shape_of(x)
     shares = np.asarray(call.known(q, "q"), float)
     row = x if axis is not None else call.reshaped(x, [prod(shape)], "row")
@@ -188,7 +188,7 @@ def histogram(
 
 @aten("bincount", "_unique2", "unique_consecutive", "unique_dim")
 def counts_of_values(call: Call, *_: Any) -> NoReturn:
-    """What has an extent that is not known."""
+    """Operations whose results have an extent that is not known."""
     call.refuse(
         "its extent depends on the values of tensors: for counts of known classes sum "
         "one_hot(x, classes)"

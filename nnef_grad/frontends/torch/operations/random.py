@@ -1,4 +1,4 @@
-"""What is drawn: dropout. What is kept is an input of the graph."""
+"""Random numbers: dropout. Its mask is an input of the graph."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def bernoulli(call: Call, x: Any, p: float = 0.5) -> Any:
     "randint_like", "randn", "randn_like", "random", "randperm", "uniform",
 )  # fmt: skip
 def drawn(call: Call, *_: Any) -> NoReturn:
-    """What is drawn inside of a module."""
+    """Numbers that a module draws itself."""
     call.refuse("what is random is drawn inside of the module: make it an input")

@@ -1,4 +1,4 @@
-"""What accumulates along an axis.
+"""Accumulation along an axis.
 
 A sum is that of a window that ends at the element. Otherwise elements are combined with
 those 1, 2, 4, ... places before them.

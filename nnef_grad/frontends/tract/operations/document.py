@@ -9,5 +9,5 @@ from nnef_grad.frontends.tract.evaluation import DocumentReading
 
 
 def document(step: Step) -> DocumentReading:
-    """What reads the document of an operation of tract's dialect."""
+    """The reading of the document in which an operation stands."""
     return cast("DocumentReading", step.reading)

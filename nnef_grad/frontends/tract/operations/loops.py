@@ -20,7 +20,7 @@ from nnef_grad.ops.shape import with_extent
 
 
 class Scan(NamedTuple):
-    """What an invocation says: names are those of parameters and results of the body.
+    """The lists of an invocation: names are those of parameters and results of the body.
 
     Attributes:
         scanned: the parameter, the value, the axis, and how many elements of it a step
@@ -143,7 +143,7 @@ def _unrolled(
 
 
 def _part(step: Step, x: Any, axis: int, chunk: int, index: int, count: int) -> Any:
-    """What a step sees of something that is scanned, from its end if it goes backward."""
+    """The part of a scanned value that a step sees, from its end if it goes backward."""
     place = index if chunk > 0 else count - 1 - index
     if count == 1:
         return x
@@ -282,7 +282,7 @@ class _Kept:
         return emitter.pin_name(self._tensor(value), name)
 
     def _row(self, emitter: Emitter, value: Any, name: str, axis: int) -> Tensor:
-        """What is collected of a result at each step, of one element along the axis."""
+        """The part of a result that each step collects: one element along the axis."""
         part = self._pinned(emitter, value, name)
         self.parts[name] = part.shape
         if part.shape[axis : axis + 1] == (1,):
