@@ -10,6 +10,7 @@ from support.dialect_models import models
 
 from nnef_grad.build.loops import LONGEST, SHORT
 from nnef_grad.frontends.reading import EXPANSIONS
+from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.library import IDIOMS, idioms, tract_library
 from nnef_grad.frontends.tract.tables import LANGUAGE, OPERATIONS, REFUSED
 
