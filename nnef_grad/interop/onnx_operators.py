@@ -4,8 +4,8 @@ ONNX's operators, or a few.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -13,30 +13,10 @@ from onnx.helper import np_dtype_to_tensor_dtype
 
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, loop_of
+from nnef_grad.interop.onnx_nodes import TYPES, Nodes, writer
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import Windows, is_reverse, windows_of
-
-if TYPE_CHECKING:
-    from nnef_grad.interop.onnx_writing import Nodes
-
-# The version of ONNX's operators that is written, and what it calls types.
-OPSET = 21
-TYPES = {"scalar": np.float32, "integer": np.int64, "logical": np.bool_}
-
-
-Writer = Callable[["Nodes", Operation], None]
-WRITERS: dict[str, Writer] = {}
-
-
-def writer(*names: str) -> Callable[[Writer], Writer]:
-    """Registers how operations are written."""
-
-    def enter(function: Writer) -> Writer:
-        WRITERS.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
 
 
 def _dtype(value: Operand) -> str:

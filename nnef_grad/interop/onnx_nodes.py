@@ -1,0 +1,335 @@
+"""The nodes of an ONNX file, as they are made of the operations of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from nnef_grad.errors import UnsupportedError, UsageError
+from nnef_grad.frontends.onnx.model import InFile
+from nnef_grad.graph.extents import Dimension, Extent, has_symbols
+from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
+from nnef_grad.graph.loops import SCAN, Loop
+from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.printer import print_operation
+from nnef_grad.graph.symbols import number_needed_by, symbols
+from nnef_grad.interop.khronos import Array, Data
+from nnef_grad.ops.traits import FED
+
+# The version of ONNX's operators that is written, and what it calls types.
+OPSET = 21
+TYPES = {"scalar": np.float32, "integer": np.int64, "logical": np.bool_}
+
+
+Writer = Callable[["Nodes", Operation], None]
+WRITERS: dict[str, Writer] = {}
+
+
+def writer(*names: str) -> Callable[[Writer], Writer]:
+    """Registers how operations are written."""
+
+    def enter(function: Writer) -> Writer:
+        WRITERS.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+def _declared(name: str, dtype: str, shape: Shape) -> Any:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[dtype]))
+    extents = [str(n) if has_symbols(n) else n for n in shape]
+    return helper.make_tensor_value_info(name, kind, extents)
+
+
+class Nodes:
+    """The nodes of a graph, or of the body of a loop.
+
+    Attributes:
+        made: the nodes.
+        constants: the constants of the whole model that are in its skeleton.
+        arrays: the values of its variables, by the names of the tensors.
+        called: what tensors are called in the file that they are from, by their names in
+            the graph.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        data: Data,
+        appearance: InFile,
+        around: Nodes | None = None,
+    ) -> None:
+        self._root: Nodes = around._root if around else self
+        self._data = data
+        self.made: list[Any] = []
+        self.constants: list[Any] = []
+        self.arrays: dict[str, Array] = {}
+        self.called: dict[str, str] = {}
+        self._names = dict(graph.names)
+        self._known: dict[object, str] = {}
+        self._operation: Operation | None = None
+        self._origin: tuple[Operation | None, str] = None, ""
+        # What is declared otherwise than it is computed with: the name, and the shape.
+        self._outside: dict[Tensor, tuple[str, Shape]] = {}
+        if around is None:
+            self._appear(graph, appearance)
+            self._symbols = self._places(graph)
+            self._add_graph(graph)
+
+    def _appear(self, graph: Graph, appearance: InFile) -> None:
+        """Gives tensors the names and the shapes of the file that they are from."""
+        seen = {*graph.inputs, *graph.outputs, *graph.variables}
+        wished = {graph.names[x]: x for x in seen if graph.names[x] in appearance.names}
+        others = {name for name in graph.tensors if name not in wished}
+        # What is not in the graph, such as a bias that its gradient does not depend on,
+        # is named by the metadata.
+        self.called = {n: x for n, x in appearance.names.items() if n not in others}
+        for name, x in wished.items():
+            if appearance.names[name] in others:
+                del self.called[name]
+            else:
+                self._names[x] = appearance.names[name]
+        self._supply = NameSupply(self._names.values())
+        for x, name in graph.names.items():
+            shape = appearance.shapes.get(name, x.shape)
+            if x in seen and shape != x.shape:
+                self._outside[x] = self._names[x], shape
+                self._names[x] = self._supply.fresh(f"{name}_aligned")
+
+    def _add_graph(self, graph: Graph) -> None:
+        for x in graph.inputs:
+            self._enter(x)
+        self.add_all(graph)
+        self._operation = None
+        given = {*graph.inputs, *graph.variables}
+        for x in dict.fromkeys(graph.outputs):
+            if x in self._outside and x not in given:
+                name, shape = self._outside[x]
+                whole = self.constant(shape, np.int64, "shape")
+                self._add("Reshape", [self._names[x], whole], [name], {})
+
+    def _enter(self, x: Tensor) -> None:
+        """Gives a tensor of the file the shape that it is computed with."""
+        if x in self._outside:
+            whole = self.extents(x.shape)
+            self._add("Reshape", [self._outside[x][0], whole], [self._names[x]], {})
+
+    def declared(self, x: Tensor) -> Any:
+        """An input or an output, as the file has it."""
+        name, shape = self._outside.get(x, (self._names[x], x.shape))
+        return _declared(name, x.dtype, shape)
+
+    def add_all(self, graph: Graph) -> None:
+        """Adds all operations of a graph."""
+        for operation in graph.operations:
+            self._operation = operation
+            if operation.name == "variable":
+                self._variable(operation)
+            elif operation.name == "constant":
+                self._constant(operation)
+            elif operation.name not in FED:
+                with number_needed_by(operation):
+                    WRITERS[operation.name](self, operation)
+
+    def _variable(self, operation: Operation) -> None:
+        (tensor,) = operation.outputs
+        label = str(operation.attributes["label"])
+        self.put(tensor, self._data[label.lower()], f"'{label}'")
+        self._enter(tensor)
+
+    def put(self, tensor: Tensor, value: Any, title: str) -> None:
+        """Gives a variable its value, or an input one for runs that do not feed it."""
+        value = np.asarray(value)
+        if value.shape != tensor.shape:
+            given, own = list(value.shape), list(tensor.shape)
+            message = f"the data of {title} have the shape {given}"
+            raise UsageError(f"{message}, and not {own}")
+        name, shape = self._outside.get(tensor, (self._names[tensor], tensor.shape))
+        made = value.astype(TYPES[tensor.dtype], copy=False)
+        self.arrays[name] = made.reshape(shape)
+
+    def _constant(self, operation: Operation) -> None:
+        """Keeps a constant, of which one element may stand for all."""
+        (tensor,) = operation.outputs
+        value: Array = np.array(operation.attributes["value"], TYPES[tensor.dtype])
+        if value.size != 1 or set(tensor.shape) <= {1}:
+            self._keep(self._names[tensor], value.reshape(tensor.shape))
+        else:
+            one = numpy_helper.from_array(value.reshape(1))
+            self.node("ConstantOfShape", [self.extents(tensor.shape)], value=one)
+
+    def _keep(self, name: str, value: Array) -> str:
+        self._root.constants.append(numpy_helper.from_array(value, name))
+        return name
+
+    # ---- Operands ----
+
+    def operand(self, value: Operand, dtype: str, rank: int | None = None) -> str:
+        """The name of an operand; with a rank, of one with as many axes, for ONNX aligns
+        axes from the right, and NNEF from the left.
+        """
+        if not isinstance(value, Tensor):
+            return self.constant(value, TYPES[dtype], "number")
+        name = self._names[value]
+        if rank is None or value.rank in (0, rank):
+            return name
+        key = value, rank
+        if key not in self._known:
+            axes = list(range(value.rank, rank))
+            operands = [name, self.constant(axes, np.int64, "axes")]
+            self._known[key] = self.node("Unsqueeze", operands, f"{name}_aligned")
+        return self._known[key]
+
+    def constant(self, value: Any, dtype: type, hint: str) -> str:
+        """The name of a constant."""
+        array: Array = np.array(value, dtype)
+        key, root = (dtype, array.shape, array.tobytes()), self._root
+        if key not in root._known:
+            root._known[key] = self._keep(root._supply.fresh(hint), array)
+        return root._known[key]
+
+    # ---- Extents ----
+
+    def _places(self, graph: Graph) -> dict[str, tuple[str, int]]:
+        """For each symbol an input, by name, and the axis whose extent it is."""
+        found = {
+            str(extent): (self._names[tensor], axis)
+            for tensor in graph.inputs
+            for axis, extent in enumerate(tensor.shape)
+        }
+        missing = [name for name in symbols(graph) if name not in found]
+        if missing:
+            message = (
+                f"the symbol '{missing[0]}' is not the extent of an axis of an input"
+            )
+            raise UnsupportedError(f"{message} in '{graph.name}'", remedy="symbol")
+        return found
+
+    def extents(self, extents: Sequence[Dimension], hint: str = "shape") -> str:
+        """The name of a list of integers, which is computed where they have symbols."""
+        root, whole = self._root, tuple(extents)
+        if not has_symbols(whole):
+            return self.constant(list(whole), np.int64, hint)
+        if whole not in root._known:
+            groups = groupby(whole, key=has_symbols)
+            pieces = [
+                piece
+                for is_open, group in groups
+                for piece in (
+                    map(root._extent, group) if is_open else [root.extents([*group])]
+                )
+            ]
+            if len(pieces) > 1:
+                pieces = [root.node("Concat", pieces, hint, axis=0)]
+            (root._known[whole],) = pieces
+        return root._known[whole]
+
+    def _extent(self, extent: Dimension) -> str:
+        """A list of one extent: a sum of products of symbols."""
+        assert isinstance(extent, Extent)
+        if extent not in self._known:
+            terms = [
+                self._chain(
+                    "Mul", [*map(self._symbol, names), *self._factor(factor, names)]
+                )
+                for names, factor in extent.terms.items()
+            ]
+            self._known[extent] = self._chain("Add", terms)
+        return self._known[extent]
+
+    def _factor(self, factor: int, names: Sequence[str]) -> list[str]:
+        return [self.extents([factor], "factor")] if factor != 1 or not names else []
+
+    def _chain(self, kind: str, names: Sequence[str]) -> str:
+        total, *others = names
+        for name in others:
+            total = self.node(kind, [total, name], "extent")
+        return total
+
+    def _symbol(self, name: str) -> str:
+        if name not in self._known:
+            source, axis = self._symbols[name]
+            self._known[name] = self.node(
+                "Shape", [source], f"extent_{name}", start=axis, end=axis + 1
+            )
+        return self._known[name]
+
+    # ---- Nodes ----
+
+    def node(
+        self, kind: str, inputs: Sequence[str], hint: str = "", **attributes: Any
+    ) -> str:
+        """Adds a node, and gives the name of its result; without a hint, it is that of
+        the operation.
+        """
+        if hint:
+            name = self._root._supply.fresh(hint)
+        else:
+            assert self._operation is not None
+            name = self._names[self._operation.outputs[0]]
+        self._add(kind, inputs, [name], attributes)
+        return name
+
+    def nodes(self, kind: str, inputs: Sequence[str], **attributes: Any) -> None:
+        """Adds a node with all results of the operation."""
+        assert self._operation is not None
+        names = [self._names[tensor] for tensor in self._operation.outputs]
+        self._add(kind, inputs, names, attributes)
+
+    def _add(
+        self,
+        kind: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attributes: dict[str, Any],
+    ) -> None:
+        self.made.append(
+            helper.make_node(
+                kind, inputs, outputs, outputs[0], self._comment(), **attributes
+            )
+        )
+
+    def _comment(self) -> str:
+        """The forward operation whose derivative the nodes are part of."""
+        is_whole = self is self._root and self._operation is not None
+        origin = self._operation.origin if is_whole and self._operation else None
+        if origin is not self._origin[0]:
+            is_plain = origin is not None and origin.name != SCAN
+            text = print_operation(origin, self._names) if origin and is_plain else ""
+            self._origin = origin, text
+        return self._origin[1]
+
+    # ---- Loops ----
+
+    def body(self, loop: Loop, operands: Sequence[Tensor]) -> Any:
+        """The body of a Scan. What it sees whole, it reads where it is; a part has no
+        axis along which it is scanned, or collected.
+        """
+        fresh, graph = self._root._supply.fresh, loop.body
+        inner = Nodes(graph, {}, InFile(), around=self)
+        inner._names = {x: fresh(name) for x, name in graph.names.items()}
+        whole = zip(loop.full, operands, strict=False)
+        inner._names.update((x, self._names[outer]) for x, outer in whole)
+        declared = [inner.declared(x) for x in loop.state_inputs]
+        for x, way in zip(loop.parts, loop.scanned, strict=True):
+            name = fresh("part")
+            axes = self.constant([way.axis], np.int64, "axes")
+            inner._add("Unsqueeze", [name, axes], [inner._names[x]], {})
+            declared.append(_without_axis(name, x, way.axis))
+        inner.add_all(graph)
+        results = [inner.declared(x) for x in loop.next_values]
+        for output, way in loop.collected:
+            x = graph.outputs[output]
+            axes = self.constant([way.axis], np.int64, "axes")
+            name = inner.node("Squeeze", [inner._names[x], axes], "collected")
+            results.append(_without_axis(name, x, way.axis))
+        return helper.make_graph(inner.made, graph.name, declared, results)
+
+
+def _without_axis(name: str, tensor: Tensor, axis: int) -> Any:
+    shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
+    return _declared(name, tensor.dtype, shape)
