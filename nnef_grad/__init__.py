@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nnef_grad.autodiff.backward import Backward as Backward
     from nnef_grad.autodiff.backward import summary as summary
+    from nnef_grad.autodiff.compositions import gradient_penalty as gradient_penalty
+    from nnef_grad.autodiff.compositions import hessian as hessian
+    from nnef_grad.autodiff.compositions import hvp as hvp
+    from nnef_grad.autodiff.compositions import jvp as jvp
+    from nnef_grad.autodiff.compositions import saliency as saliency
     from nnef_grad.autodiff.differentiate import differentiate as differentiate
     from nnef_grad.autodiff.jacobian import jacobian as jacobian
     from nnef_grad.autodiff.rules import Rules as Rules
@@ -59,6 +64,13 @@ __version__ = "0.1.0"
 # Where each name comes from. A module is imported when a name of it is used.
 _NAMES = {
     "autodiff.backward": ("Backward", "summary"),
+    "autodiff.compositions": (
+        "gradient_penalty",
+        "hessian",
+        "hvp",
+        "jvp",
+        "saliency",
+    ),
     "autodiff.differentiate": ("differentiate",),
     "autodiff.jacobian": ("jacobian",),
     "autodiff.rules": ("Rules",),

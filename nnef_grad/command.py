@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from nnef_grad.autodiff.backward import Wrt
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables
-from nnef_grad.opening import open_model
+from nnef_grad.opening import Opened, open_model
 from nnef_grad.progress import Progress
 from nnef_grad.storage.data import SinglePrecision, arrays_of
 from nnef_grad.storage.files import refuse_existing, writing
@@ -72,7 +73,7 @@ def compile_model(
     wrt: tuple[str, ...],
     outputs: tuple[str, ...],
     stop: tuple[str, ...],
-    jacobian: bool,
+    derivative: str | None,
     seed: str,
     with_outputs: bool,
     input_shape: tuple[str, ...],
@@ -114,12 +115,11 @@ def compile_model(
         )
         graph, own_rules, stored = opened.graph, opened.rules, opened.stored
     with progress.stage("differentiating"):
-        backward = _differentiation(jacobian, seed)(
+        backward = _differentiation(derivative, seed, with_outputs)(
             graph,
-            wrt=_wrt(opened.named(split(wrt))) if wrt else opened.wrt,
+            **_chosen_wrt(opened, split(wrt), derivative),
             outputs=opened.named(split(outputs)) or None,
             stop=opened.named(split(stop)),
-            with_outputs=with_outputs,
             rules=own_rules,
         )
     untrained = _is_untrained(graph, stored)
@@ -279,12 +279,31 @@ def _warnings(
     return found
 
 
-def _differentiation(jacobian: bool, seed: str) -> Callable[..., nnef_grad.Backward]:
-    if not jacobian:
-        return partial(nnef_grad.differentiate, seed=seed)  # type: ignore[arg-type]
+def _chosen_wrt(
+    opened: Opened, names: list[str], derivative: str | None
+) -> dict[str, Any]:
+    """The tensors to differentiate with respect to, unless the call knows better."""
+    if names:
+        return {"wrt": _wrt(opened.named(names))}
+    return {"wrt": opened.wrt} if derivative is None else {}
+
+
+def _differentiation(
+    derivative: str | None, seed: str, with_outputs: bool
+) -> Callable[..., nnef_grad.Backward]:
+    """The call that computes a derivative, with its own settings."""
+    if derivative is None:
+        chosen: Any = {"seed": seed, "with_outputs": with_outputs}
+        return partial(nnef_grad.differentiate, **chosen)
     if seed != "input":
-        raise UsageError("--jacobian takes no seed: leave out --seed")
-    return nnef_grad.jacobian
+        raise UsageError(f"--{derivative} takes no seed: leave out --seed")
+    function = getattr(nnef_grad, derivative.replace("-", "_"))
+    if not with_outputs:
+        return partial(function)
+    if "with_outputs" not in signature(function).parameters:
+        message = f"--{derivative} returns no other outputs: leave out --with-outputs"
+        raise UsageError(message)
+    return partial(function, with_outputs=True)
 
 
 def _check(

@@ -111,6 +111,37 @@ def one_of(*choices: str) -> dict[str, Any]:
     return {"type": click.Choice(choices), "default": choices[0], "show_default": True}
 
 
+# Derivatives other than gradients: an example, and what they are.
+DERIVATIVES = {
+    "jacobian": (
+        "nnef-grad model.nnef --jacobian --wrt x",
+        "Compute the whole Jacobian of one output, instead of its product with a seed.",
+    ),
+    "jvp": (
+        "nnef-grad model.nnef --jvp --wrt inputs",
+        "Compute how the outputs move, for inputs that say how the tensors of --wrt move: "
+        "forward mode.",
+    ),
+    "hvp": (
+        "nnef-grad model.nnef --hvp --wrt inputs",
+        "Compute the product of the Hessian of the sum of the outputs and a vector, which "
+        "is an input.",
+    ),
+    "hessian": (
+        "nnef-grad model.nnef --hessian --wrt x",
+        "Compute the whole Hessian with respect to one tensor.",
+    ),
+    "saliency": (
+        "nnef-grad model.nnef --saliency --wrt inputs",
+        "Compute how much the largest score of each item moves with each element.",
+    ),
+    "gradient-penalty": (
+        "nnef-grad model.nnef --gradient-penalty --wrt inputs",
+        "Compute the mean of (|gradient| - 1)^2 over the batch, to be trained or "
+        "differentiated again.",
+    ),
+}
+
 OPTIONS: Groups = {
     "What to differentiate": [
         Option(
@@ -133,11 +164,9 @@ OPTIONS: Groups = {
             "through them.",
             **_TENSORS,
         ),
-        Option(
-            "--jacobian",
-            "nnef-grad model.nnef --jacobian --wrt x",
-            "Compute the whole Jacobian of one output, instead of its product with a seed.",
-            **FLAG,
+        *(
+            Option(f"--{name} derivative", example, text, flag_value=name)
+            for name, (example, text) in DERIVATIVES.items()
         ),
         Option(
             "--seed",

@@ -1,12 +1,11 @@
-"""A Hessian-vector product: compile a model, then compile its backward graph.
+"""A Hessian-vector product, compared with a difference of gradients.
 
 On the command line:
 
-    nnef-grad residual.nnef --seed ones --wrt image -o gradient.nnef
-    nnef-grad gradient.nnef --wrt image -o hessian_vector.nnef
+    nnef-grad residual.nnef --hvp --wrt image -o hessian_vector.nnef
 
-The input grad_grad_image of the second graph is the direction v, its output is H v: the
-gradient of <gradient, v> with respect to the image.
+The input vector_image is the direction v, the output hvp_image is H v: the gradient of
+<gradient, v> with respect to the image.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MODEL = Path(__file__).parent / "residual.nnef"
 def main() -> None:
     graph = nnef_grad.load(MODEL)
     gradient = nnef_grad.differentiate(graph, seed="ones", wrt=["image"])
-    product = nnef_grad.differentiate(gradient.graph, wrt=["image"])
+    product = nnef_grad.hvp(graph, wrt=["image"])
 
     generator = np.random.default_rng(0)
     tensors = graph.tensors
@@ -35,9 +34,8 @@ def main() -> None:
     }
     image, v = generator.standard_normal((2, *tensors["image"].shape))
 
-    seed = product.seeds[gradient.gradients["image"]]
-    result = product.gradients["image"]
-    exact = nnef_grad.evaluate(product, {"image": image, seed: v}, weights)[result]
+    given = {"image": image, product.seeds["image"]: v}
+    exact = nnef_grad.evaluate(product, given, weights)[product.gradients["image"]]
 
     step = 1e-6
     above, below = (
@@ -47,7 +45,7 @@ def main() -> None:
     difference = (above - below) / (2.0 * step)
     error = np.abs(exact - difference).max() / np.abs(exact).max()
     print(nnef_grad.summary(graph, gradient))
-    print(nnef_grad.summary(gradient.graph, product))
+    print(nnef_grad.summary(graph, product))
     print(f"H v and a difference of gradients: relative error {error:.1e}")
 
 

@@ -74,7 +74,11 @@ PAGES: dict[str, Page] = {
             *("docs/api/interop.md", "docs/api/torch.md", "docs/api/training.md"),
             *("docs/tutorials/first-gradient.md", "docs/tutorials/own-rule.md"),
             *("docs/tutorials/second-order.md", "docs/how-to/check.md"),
-            *("docs/how-to/cost.md", "docs/how-to/errors.md"),
+            *(
+                "docs/how-to/cost.md",
+                "docs/how-to/errors.md",
+                "docs/how-to/derivatives.md",
+            ),
             *("docs/how-to/exports.md", "docs/how-to/fragments.md"),
             *("docs/how-to/runtimes.md", "docs/how-to/nnef-2.md", "docs/report.md"),
         ),

@@ -22,6 +22,8 @@ from nnef_grad.ops.traits import FED
 from nnef_grad.public import public
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
+# The derivatives that a graph may have.
+Kind = Literal["gradient", "jacobian", "jvp", "hvp", "hessian", "saliency", "penalty"]
 GROUPS = ("all", "inputs", "variables")
 
 
@@ -54,8 +56,8 @@ class Backward:
         stopped: the tensors that were treated as constants.
         loops: those of the forward graph that collect what their derivatives need; their
             first results are those that they have there.
-        is_jacobian: whether the results are whole Jacobians, in place of products with
-            seeds.
+        kind: the derivative that the results are: by default gradients, products of
+            Jacobians with seeds.
         broadcasts: for each tensor that was summed or squeezed down to the shape of a
             broadcast operand, the broadcasts that it undoes.
     """
@@ -68,15 +70,19 @@ class Backward:
     outputs: tuple[str, ...]
     stopped: tuple[str, ...] = ()
     loops: tuple[Operation, ...] = ()
-    is_jacobian: bool = False
+    kind: Kind = "gradient"
     broadcasts: Mapping[str, tuple[Broadcast, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        what = "Jacobians" if self.is_jacobian else "gradients"
-        return f"<{what} of {', '.join(self.outputs)} in {repr(self.graph)[1:]}"
+        return f"<{self.kind} of {', '.join(self.outputs)} in {repr(self.graph)[1:]}"
 
     def __str__(self) -> str:
         return str(self.graph)
+
+    @property
+    def noun(self) -> str:
+        """The word for one of its results."""
+        return "gradient" if self.kind in ("gradient", "jacobian") else "output"
 
     def _repr_html_(self) -> str:
         from nnef_grad.graph.display import html
@@ -91,7 +97,7 @@ def summary(graph: Graph, backward: Backward) -> str:
         (len(graph.operations), "operation", " in"),
         (len(backward.graph.operations), "operation", " out"),
         (backward.reductions, "reduction", " inserted"),
-        (len(backward.gradients), "gradient", ""),
+        (len(backward.gradients), backward.noun, ""),
     ]
     words = (f"{counted(number, what)}{where}" for number, what, where in counts)
     return f"{graph.name}: {', '.join(words)}"

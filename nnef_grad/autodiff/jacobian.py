@@ -112,7 +112,7 @@ def jacobian(
         graph=finished(whole, graph, emit, [*graph.tensors, *jacobians.values()]),
         seeds={},
         gradients=jacobians,
-        is_jacobian=True,
+        kind="jacobian",
     )
 
 

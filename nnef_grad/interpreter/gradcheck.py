@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
+from nnef_grad.errors import UsageError
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import at_numbers, with_numbers
@@ -170,9 +171,13 @@ def check(
             compared, and of all.
 
     Raises:
-        UsageError: a value does not fit its tensor, an operation cannot be evaluated,
-            the outputs are not finite at the values, or it takes too much memory.
+        UsageError: it is another derivative, a value does not fit its tensor, an
+            operation cannot be evaluated, the outputs are not finite at the values, or it
+            takes too much memory.
     """
+    if backward.kind not in ("gradient", "jacobian"):
+        message = "central differences are compared with gradients and Jacobians alone"
+        raise UsageError(message)
     rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
     numbers = at_numbers(graph, {n: np.shape(x) for n, x in (inputs or {}).items()})
@@ -234,7 +239,7 @@ class _Comparison:
         ones if the backward graph uses ones as seeds.
         """
         generator = np.random.default_rng([self.seed, len(self.point.tensors)])
-        is_free = self.backward.seeds or self.backward.is_jacobian
+        is_free = self.backward.seeds or self.backward.kind == "jacobian"
         draw = generator.standard_normal if is_free else np.ones
         outputs = (self.tensors[name] for name in self.backward.outputs)
         return {output: np.asarray(draw(output.shape)) for output in outputs}
@@ -253,7 +258,7 @@ class _Comparison:
 
     def _sum_jacobian(self, result: Array) -> Array:
         """The gradient of the weighted sum, where the result is a Jacobian."""
-        if not self.backward.is_jacobian:
+        if self.backward.kind != "jacobian":
             return result
         (weight,) = self.weights.values()
         return np.asarray(np.tensordot(weight, result, weight.ndim))
