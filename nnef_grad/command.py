@@ -117,7 +117,7 @@ def compile_model(
     with progress.stage("differentiating"):
         backward = _differentiation(derivative, seed, with_outputs)(
             graph,
-            **_chosen_wrt(opened, split(wrt), derivative),
+            **_chosen_wrt(opened, wrt, derivative),
             outputs=opened.named(split(outputs)) or None,
             stop=opened.named(split(stop)),
             rules=own_rules,
@@ -280,11 +280,11 @@ def _warnings(
 
 
 def _chosen_wrt(
-    opened: Opened, names: list[str], derivative: str | None
+    opened: Opened, wrt: Sequence[str], derivative: str | None
 ) -> dict[str, Any]:
     """The tensors to differentiate with respect to, unless the call knows better."""
-    if names:
-        return {"wrt": _wrt(opened.named(names))}
+    if wrt:
+        return {"wrt": _wrt(opened.named(split(wrt)))}
     return {"wrt": opened.wrt} if derivative is None else {}
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from support import reference
 from support.operation_models import Model, models
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn import functional as F
+from torch.nn import functional
 
 import nnef_grad
 from nnef_grad import Backward, Graph
@@ -176,14 +176,14 @@ def test_tangents_beside_outputs_under_names_that_are_taken() -> None:
 
 # The same networks as a user of torch writes them.
 def layers(x: Any, t: Any, w: Any, b: Any, v: Any) -> Any:
-    h = torch.tanh(F.conv2d(x, w, b[0], padding=1))
-    k = F.max_pool2d(h, 2).mean((2, 3)) * t
-    return torch.softmax(F.linear(k, v), 1)
+    h = torch.tanh(functional.conv2d(x, w, b[0], padding=1))
+    k = functional.max_pool2d(h, 2).mean((2, 3)) * t
+    return torch.softmax(functional.linear(k, v), 1)
 
 
 def normed(x: Any, w: Any) -> Any:
-    h = F.linear(x, w)
-    return F.gelu(F.layer_norm(h, (4,), eps=0.001)) * h
+    h = functional.linear(x, w)
+    return functional.gelu(functional.layer_norm(h, (4,), eps=0.001)) * h
 
 
 # Calls that compute nothing.
