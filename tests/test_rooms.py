@@ -101,7 +101,7 @@ def _module(path: Path) -> str:
 
 def _modules_of(path: Path, known: Container[str]) -> set[str]:
     """The modules that a file imports from, wherever it does."""
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             names = [f"{node.module}.{alias.name}" for alias in node.names]

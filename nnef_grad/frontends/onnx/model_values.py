@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.build.evaluation import NoValueError
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
-from nnef_grad.frontends.reading import valid_name
+from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.values import Array, converted, is_open
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.source import Source, Span
@@ -44,6 +45,15 @@ class ModelValues(Conversion):
         # The names of float constants of the file, by the identity of their values.
         self._named: dict[int, tuple[Array, str]] = {}
         self._made: dict[int, tuple[Array, Tensor]] = {}
+
+    def value(self, known: Mapping[str, Any], name: str) -> Any:
+        """The value of a tensor; None for one that is left out."""
+        if not name:
+            return None
+        if name not in known:
+            raise NoValueError(name)
+        found = known[name]
+        return found() if isinstance(found, Later) else found
 
     def stored(self, name: str, array: Array) -> Tensor:
         """The variable of an initializer."""

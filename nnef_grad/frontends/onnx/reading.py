@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from nnef_grad.frontends.onnx.evaluation import evaluate
 from nnef_grad.frontends.onnx.extents import compute
 from nnef_grad.frontends.onnx.model_values import ModelValues
 from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS, Node, described
-from nnef_grad.frontends.reading import Later, valid_name
+from nnef_grad.frontends.reading import valid_name
 from nnef_grad.frontends.values import (
     Array,
     is_known,
@@ -40,15 +40,6 @@ class NodeReading(ModelValues):
         for node in graph.node:
             self._take(known, node)
         return [self.value(known, output.name) for output in graph.output]
-
-    def value(self, known: Mapping[str, Any], name: str) -> Any:
-        """The value of a tensor; None for one that is left out."""
-        if not name:
-            return None
-        if name not in known:
-            raise NoValueError(name)
-        found = known[name]
-        return found() if isinstance(found, Later) else found
 
     def _take(self, known: dict[str, Any], node: Any) -> None:
         """Reads a node; if that fails, its results have no values."""

@@ -16,7 +16,8 @@ def branch(node: Node, known: Mapping[str, Any]) -> list[Any]:
     """The branch that is taken."""
     condition = known_number(node, node.operands[0], "its condition")
     graph = node.attributes["then_branch" if condition else "else_branch"]
-    return node.reading.run(graph, dict(known))
+    results: list[Any] = node.reading.run(graph, dict(known))
+    return results
 
 
 def known_number(node: Node, value: Any, what: str) -> Any:
