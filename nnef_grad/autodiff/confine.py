@@ -14,6 +14,10 @@ One condition is enough where all slopes are finite that it selects, such as 1 /
 n > 0; and what a slice left out is cut out, and padded again.
 The result is a selection again, so all this holds at every order, and the rules are plain
 formulas.
+
+A rule that asks whether its cotangent is zero, `select(dy == 0.0, 0.0, dy / x)`, would need
+none of this, and is wrong at order two: a cotangent may be zero by chance, and its own
+derivative is 1 / x there all the same, as for z * log(x) where z is 0.
 """
 
 from __future__ import annotations

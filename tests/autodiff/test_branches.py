@@ -184,3 +184,13 @@ def test_random_expressions_of_tensors(seed: int) -> None:
     for _ in range(10):
         branches = draw_tensor(chance, 3), draw_tensor(chance, 3)
         agree_in_all("x * x + select(x > 0.0, {}, {})".format(*branches), x)
+
+
+def test_a_cotangent_that_is_zero_by_chance_has_a_derivative() -> None:
+    body = "x = external(shape = [2]);\nz = external(shape = [2]);\nl = log(x);\ny = mul(z, l);"
+    graph = nnef_grad.loads(document(body, "x, z"))
+    product = nnef_grad.hvp(graph)
+    x, z = np.array([2.0, 4.0]), np.array([0.0, 3.0])
+    feeds = {"x": x, "z": z, "vector_x": np.ones(2), "vector_z": np.zeros(2)}
+    found = nnef_grad.evaluate(product, feeds)
+    np.testing.assert_allclose(found["hvp_z"], 1.0 / x)
