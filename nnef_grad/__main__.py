@@ -28,6 +28,11 @@ def make_step() -> None:
     _run("nnef_grad.step_cli")
 
 
+def merge() -> None:
+    """`nnef-grad-merge`."""
+    _run("nnef_grad.merge_cli")
+
+
 def _run(module: str) -> None:
     gc.set_threshold(THRESHOLD)
     _open_streams()

@@ -169,8 +169,8 @@ def save(
             archive. The files of `load_data` are shared or
             copied without being read. None writes no data files.
         partial: whether variables may have no data.
-        everything: whether data under other labels are written too; otherwise they are
-            ignored.
+        everything: whether data under other labels are written too, of a ChainMap those
+            of the first mapping; otherwise they are ignored.
         overwrite: whether to replace an existing file, or a folder that holds a model
             and nothing else.
 
@@ -187,7 +187,7 @@ def save(
     )
     declared = declared_variables(graph)
     if everything and data is not None:
-        declared += undeclared(declared, data)
+        declared += undeclared(declared, _first(data))
     texts = _text(graph), quantization
     _save_stored(path, texts, declared, data, partial, overwrite)
 
@@ -231,8 +231,7 @@ def save_several(
     parts: dict[Steps, Part] = {}
     for folder, (graph, data) in models.items():
         declared = declared_variables(graph)
-        whole = data.maps[0] if isinstance(data, ChainMap) else data
-        declared += undeclared(declared, whole)
+        declared += undeclared(declared, _first(data))
         texts = _text(graph), None
         for steps, part in _parts(path, texts, declared, data, False).items():
             place = (*filter(None, [folder]), *steps)
@@ -241,6 +240,11 @@ def save_several(
                 raise UsageError(f"{message}: give a variable another label")
             parts[place] = part
     _write_stored(path, parts, overwrite)
+
+
+def _first(data: Data) -> Data:
+    """The mapping of which all is written."""
+    return data.maps[0] if isinstance(data, ChainMap) else data
 
 
 def _save_stored(

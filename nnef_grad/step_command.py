@@ -34,6 +34,7 @@ def make_step(
     optimizer: str,
     learning_rate: float | None,
     group: tuple[str, ...],
+    adapters: tuple[str, ...],
     padding_row: tuple[str, ...],
     clip_norm: float | None,
     clip_value: float | None,
@@ -82,6 +83,7 @@ def make_step(
             train=split(train) or None,
             freeze=split(freeze),
             groups=dict(map(_group, group)),
+            adapters=dict(map(_adapter, adapters)),
             padding_rows=dict(map(_padding, padding_row)),
             l2=_penalties(l2),
             clip_norm=clip_norm,
@@ -143,6 +145,16 @@ def _group(text: str) -> tuple[str, str]:
     if not colon:
         raise UsageError(f"--group expects PATTERN:SETTINGS and got '{text}'")
     return pattern, settings
+
+
+def _adapter(text: str) -> tuple[str, dict[str, float]]:
+    pattern, _, settings = text.rpartition(":")
+    try:
+        pairs = (setting.split("=") for setting in settings.split(","))
+        return pattern, {name.strip(): float(value) for name, value in pairs}
+    except ValueError:
+        message = f"--adapters expects PATTERN:rank=N[,alpha=X] and got '{text}'"
+        raise UsageError(message) from None
 
 
 def _padding(text: str) -> tuple[str, int]:

@@ -89,6 +89,15 @@ STEP_OPTIONS: Groups = {
             multiple=True,
         ),
         Option(
+            "--adapters",
+            "nnef-grad-step model/ -o step/ --loss huber --adapters 'layer1/*:rank=2'",
+            "Train adapters (LoRA) beside the matrices and filters that a pattern fits, and "
+            "of the variables of MODEL those of --train alone. nnef-grad-merge adds them to "
+            "the model. May be repeated.",
+            metavar="PATTERN:rank=N[,alpha=X]",
+            multiple=True,
+        ),
+        Option(
             "--padding-row",
             "nnef-grad-step words.nnef --loss huber --padding-row words.weight=0",
             "No gradient reaches this row of a table where it is looked up: the padding_idx "

@@ -24,14 +24,10 @@ def has_learned(folder: Path, printed: str) -> None:
     """The last layer has changed, and the loss is small. Nothing else has changed, and no
     other file.
     """
-    before, after = (nnef_grad.load_data(folder / f) for f in ("tones_bwd", "tones"))
-    assert (
-        after.keys()
-        == nnef_grad.load_data(TONES).keys()
-        == before.keys() | {"head.bias"}
-    )
+    before, after = (nnef_grad.load_data(folder / f) for f in ("tones", "tuned"))
+    assert after.keys() == nnef_grad.load_data(TONES).keys() == before.keys()
     changed = {label for label in before if (before[label] != after[label]).any()}
-    assert changed == {"head.weight"}
+    assert changed == {"head.weight", "head.bias"}
     assert float(printed.rpartition("loss ")[2]) < 0.1
 
 
@@ -78,6 +74,7 @@ PAGES: dict[str, Page] = {
                 "docs/how-to/cost.md",
                 "docs/how-to/errors.md",
                 "docs/how-to/derivatives.md",
+                "docs/how-to/adapters.md",
             ),
             *("docs/how-to/exports.md", "docs/how-to/fragments.md"),
             *("docs/how-to/runtimes.md", "docs/how-to/nnef-2.md", "docs/report.md"),

@@ -40,7 +40,7 @@ ORDER = (
 # They put the rooms together, and nobody imports them.
 ENTRANCE = {
     *("__init__", "__main__", "cli", "command", "console", "fmt_cli", "options"),
-    *("opening", "progress", "step_cli", "step_command", "step_options"),
+    *("opening", "progress", "step_cli", "merge_cli", "step_command", "step_options"),
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 LONGEST = 500

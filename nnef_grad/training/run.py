@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from typing import Any, Union
@@ -20,6 +21,7 @@ from nnef_grad.runtimes import Runtime, find_runtime
 from nnef_grad.storage.data import load_data
 from nnef_grad.storage.files import PathLike
 from nnef_grad.targets.tensors import DTYPES
+from nnef_grad.training.adapters import with_adapters_folded
 from nnef_grad.training.forms import Step, in_inputs
 from nnef_grad.training.recipes import LEARNING_RATE
 from nnef_grad.training.step import LOSS_SCALE
@@ -164,17 +166,24 @@ class Training(Iterator[float]):
         return dict(self._values)
 
     def save(self, path: PathLike, *, overwrite: bool = False) -> None:
-        """Writes the model with the values that it has now: a folder or an archive, as
-        `nnef_grad.save` does.
+        """Writes the model with the values that it has now, adapters among them: a folder
+        or an archive, as `nnef_grad.save` does.
         """
-        save(self._step.model, path, data=self._values, overwrite=overwrite)
+        values = with_adapters_folded(self._values)
+        save(self._step.model, path, data=values, overwrite=overwrite)
 
     def _write_checkpoint(self) -> None:
         if self._checkpoint is None:
             return
         state = {**self._values, STEPS: np.array(self.steps, np.float32)}
+        data: Any = state
+        if (stored := self._step.stored) is not None:
+            # What no step changes shares the files of the model.
+            moved = {label for part in self._parts for label in part.labels}
+            own = {n: x for n, x in state.items() if n in moved or n not in stored}
+            data = ChainMap(own, stored)  # type: ignore[arg-type]
         model = self._step.model
-        save(model, self._checkpoint, data=state, everything=True, overwrite=True)
+        save(model, self._checkpoint, data=data, everything=True, overwrite=True)
 
 
 def _precision(dtype: Any) -> np.dtype[Any] | None:
@@ -191,6 +200,7 @@ class _Part:
 
     Attributes:
         loss: the name of the output with the loss.
+        labels: those of the variables that it changes.
     """
 
     def __init__(
@@ -204,6 +214,7 @@ class _Part:
     ) -> None:
         found = in_inputs(step)
         self.loss, *_ = found.outputs
+        self.labels = found.labels.values()
         self._step = found
         self._inputs = dict(zip(found.inputs, found.graph.inputs, strict=True))
         self._types = {**DTYPES, "scalar": dtype.type}

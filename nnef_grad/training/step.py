@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from glob import escape
 from sys import float_info
 from typing import Any
 
@@ -19,6 +20,7 @@ from nnef_grad.interop import TorchModel
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.public import public
 from nnef_grad.storage.data import VariableData
+from nnef_grad.training.adapters import Adapters, with_adapters
 from nnef_grad.training.batch_statistics import (
     Running,
     statistics_of,
@@ -73,6 +75,7 @@ def training_step(
     train: str | Sequence[str] | None = None,
     freeze: str | Sequence[str] = (),
     groups: Groups | None = None,
+    adapters: Adapters | None = None,
     padding_rows: Mapping[str, int] | None = None,
     l2: float | Mapping[str, float] = 0.0,
     clip_norm: float | None = None,
@@ -108,6 +111,10 @@ def training_step(
         groups: other settings of the optimizer for some variables, by label or name with
             wildcards: a mapping such as {"learning_rate": 0.1}, or a text. Its
             `learning_rate_factor` multiplies whatever the learning rate is.
+        adapters: the rank of an adapter (LoRA) beside each of some matrices and filters, by
+            label or name with wildcards; or a mapping such as {"rank": 8, "alpha": 16}.
+            Adapters are trained, and of the variables of the model those that `train`
+            names. Their labels are those of the variable and `.lora_A` or `.lora_B`.
         padding_rows: the row of a table that no gradient reaches where it is looked up, by
             the label or name of the table; torch calls it `padding_idx`, and exports of
             other formats have lost it.
@@ -150,7 +157,10 @@ def training_step(
     given = _given(model, data, train)
     graph = share_labels(given.graph)
     graph = with_padding(graph, padding_rows or {}, rules.opset)
+    adapted = with_adapters(graph, adapters or {}, rules.opset)
+    graph = adapted.graph
     values, shortened = typed(graph, {} if given.data is None else given.data)
+    values |= adapted.data
     statistics = statistics_of(graph)
     recipes = read_losses(graph, loss)
     quantized = _quantized(graph, quantize, rules.opset)
@@ -159,7 +169,7 @@ def training_step(
         running.graph,
         recipes,
         optimizer,
-        train=given.train,
+        train=_trained(train, adapted.labels) if adapters else given.train,
         freeze=freeze,
         learning_rate=rate,
         groups=groups or {},
@@ -212,14 +222,21 @@ def training_step(
     if batch_statistics is not None and not statistics:
         warnings.append("there is no batch normalization with running statistics")
     following = found[1] if len(found) > 1 else None
+    first = replace(found[0], data={**found[0].data, **adapted.scales})
     return replace(
-        found[0],
+        first,
         apply=following,
         accumulate=accumulate,
         trained=tuple(choice.labels.values()),
         stored=data if isinstance(data, VariableData) else None,
         warnings=tuple(warnings),
     )
+
+
+def _trained(train: str | Sequence[str] | None, adapters: Sequence[str]) -> list[str]:
+    """The labels of adapters, and what is trained beside them."""
+    others = [train] if isinstance(train, str) else train or ()
+    return [*map(escape, adapters), *others]
 
 
 def _positive(what: str, value: float | None) -> float | None:

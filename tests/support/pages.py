@@ -20,7 +20,7 @@ import click
 from click.testing import CliRunner, Result
 
 import nnef_grad
-from nnef_grad import cli, fmt_cli, step_cli
+from nnef_grad import cli, fmt_cli, merge_cli, step_cli
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.source import Source
 from support import processes
@@ -38,6 +38,7 @@ COMMANDS: dict[str, click.Command] = {
     "nnef-grad": cli.main,
     "nnef-grad-step": step_cli.main,
     "nnef-grad-fmt": fmt_cli.main,
+    "nnef-grad-merge": merge_cli.main,
 }
 
 

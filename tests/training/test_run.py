@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -364,6 +365,75 @@ def test_a_process_that_ends_leaves_a_whole_checkpoint(
     assert int(stored["training/steps"]) >= 19
     step = trained(optimizer="adam", learning_rate=0.01)
     assert len(list(train(step, 2, resume=tmp_path / "checkpoint"))) == 2
+
+
+RESUMED = """
+import sys
+from pathlib import Path
+
+import nnef_grad
+from support.training_steps import MLP, batches, random_data
+
+graph = nnef_grad.loads(MLP)
+step = nnef_grad.training_step(
+    graph, loss="huber", optimizer="adam", learning_rate=0.01, data=random_data(graph)
+)
+every = batches(40)
+place = Path("checkpoint")
+done = int(nnef_grad.load_data(place)["training/steps"]) if place.exists() else 0
+for loss in nnef_grad.training.run(
+    step, every[done:], runtime="numpy", dtype="float64", checkpoint=place, every=1,
+    resume=place if done else None,
+):
+    done += 1
+    print(done, repr(loss), flush=True)
+"""
+
+
+@pytest.mark.thorough
+def test_a_run_that_is_killed_ten_times_is_that_of_one_that_is_not(
+    tmp_path: Path,
+) -> None:
+    tests = str(Path(__file__).parents[1])
+    path = os.pathsep.join([environment()["PYTHONPATH"], tests])
+    random, losses = np.random.default_rng(0), dict[int, float]()
+    for moment in (*random.uniform(0.0, 0.05, 10), None):
+        program = subprocess.Popen(
+            [sys.executable, "-c", RESUMED],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=environment(PYTHONPATH=path),
+        )
+        assert program.stdout is not None
+        if moment is not None:
+            losses |= _losses([program.stdout.readline()])
+            time.sleep(moment)
+            program.kill()
+        losses |= _losses(program.stdout.readlines())
+        program.wait()
+        program.stdout.close()
+    (tmp_path / "whole").mkdir()
+    whole = subprocess.run(
+        [sys.executable, "-c", RESUMED],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path / "whole",
+        env=environment(PYTHONPATH=path),
+        check=True,
+    )
+    # A checkpoint is written before its loss is printed: that of a kill may be missing.
+    assert losses.items() <= _losses(whole.stdout.splitlines(keepends=True)).items()
+    places = (tmp_path / "checkpoint", tmp_path / "whole" / "checkpoint")
+    found, wanted = map(nnef_grad.load_data, places)
+    assert {*found} == {*wanted}
+    assert all((found[label] == wanted[label]).all() for label in wanted)
+
+
+def _losses(lines: list[str]) -> dict[int, float]:
+    """What was printed: all lines but one that was cut off."""
+    pairs = [line.split() for line in lines if line.endswith("\n")]
+    return {int(number): float(loss) for number, loss in pairs}
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:

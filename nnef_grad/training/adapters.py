@@ -1,0 +1,281 @@
+"""Adapters of low rank beside matrices and filters that stay as they are:
+
+    y = x W + alpha / rank * (x A) B
+
+after Hu et al. 2021 (LoRA). A begins with random numbers, as a layer of torch does, and B
+with zeros, so that the model computes at first what it did without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple, Union
+from zlib import crc32
+
+import numpy as np
+
+from nnef_grad.build.emitter import Emitter
+from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.errors import UsageError
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.names import NameSupply
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.training.choice import matching
+
+Array = Any
+# The rank, and alpha where that is another number, by labels or names with wildcards.
+Adapters = Mapping[str, Union[int, Mapping[str, float]]]
+
+# The ends of the labels of A, of B, and of alpha / rank, which is data of no variable.
+DOWN, UP, SCALE = ".lora_A", ".lora_B", ".lora_scale"
+
+
+class Adapted(NamedTuple):
+    """A graph with adapters.
+
+    Attributes:
+        graph: the graph.
+        data: the values that adapters begin with, by label, and their scales.
+        labels: the labels of the variables to train.
+    """
+
+    graph: Graph
+    data: Mapping[str, Array]
+    labels: tuple[str, ...]
+
+    @property
+    def scales(self) -> dict[str, Array]:
+        """The scales alone, which are the data of no variable."""
+        return {n: x for n, x in self.data.items() if n.endswith(SCALE)}
+
+
+def with_adapters(graph: Graph, adapters: Adapters, opset: OpSet) -> Adapted:
+    """The graph with adapters beside some of its variables.
+
+    Args:
+        graph: the forward graph, in which labels are unique.
+        adapters: as for `training_step`.
+        opset: the operations of the graph.
+
+    Raises:
+        UsageError: a pattern fits no variable, a rank does not fit one, or something
+            reads a variable that adapters are not for.
+    """
+    weights = {
+        graph.tensors[name]: _Weight(
+            name, graph.labels[name], *_settings(pattern, given)
+        )
+        for pattern, given in adapters.items()
+        for name in matching(pattern, graph.labels)
+    }
+    making = _Making(weights, NameSupply(graph.tensors))
+    found = inline(graph, making.body, opset)
+    for weight, own in weights.items():
+        if weight not in making.factors:
+            raise UsageError(
+                f"nothing reads '{own.label}', which is to have an adapter"
+            )
+    labels = [label for label in making.data if not label.endswith(SCALE)]
+    return Adapted(found, making.data, tuple(labels))
+
+
+class _Weight(NamedTuple):
+    """A variable that is to have an adapter."""
+
+    name: str
+    label: str
+    rank: int
+    alpha: float
+
+
+def _settings(pattern: str, given: int | Mapping[str, float]) -> tuple[int, float]:
+    """The rank and alpha, which is the rank if it is not given."""
+    settings = {"rank": given} if isinstance(given, int) else dict(given)
+    rank = settings.pop("rank", 0)
+    alpha = settings.pop("alpha", rank)
+    if settings:
+        message = f"an adapter has a rank and alpha, and no '{next(iter(settings))}'"
+        raise UsageError(message)
+    if rank != int(rank) or rank < 1:
+        raise UsageError(f"the adapter of '{pattern}' needs a rank of 1 or more")
+    return int(rank), float(alpha)
+
+
+# ---- The factors ----
+
+
+class _Form(NamedTuple):
+    """How an operation reads a variable.
+
+    Attributes:
+        shapes: of A and of B, from the shape of the variable and the rank.
+        product: emits the operation on its other operand with A, or with B.
+    """
+
+    shapes: Callable[[Shape, int], tuple[Shape, Shape]]
+    product: Callable[[Emitter, Operation, Any, Tensor, bool], Any]
+
+
+def _of_rows(shape: Shape, rank: int) -> tuple[Shape, Shape]:
+    """Of a matrix with a row for each output."""
+    *outer, rows, columns = shape
+    return (*outer, rank, columns), (*outer, rows, rank)
+
+
+def _of_columns(shape: Shape, rank: int) -> tuple[Shape, Shape]:
+    """Of a matrix with a column for each output."""
+    *outer, rows, columns = shape
+    return (*outer, rows, rank), (*outer, rank, columns)
+
+
+def _of_filters(shape: Shape, rank: int) -> tuple[Shape, Shape]:
+    count, *window = shape
+    return (rank, *window), (count, rank, *[1] * (len(window) - 1))
+
+
+def _linear(emit: Emitter, _: Operation, x: Any, factor: Tensor, is_first: bool) -> Any:
+    return emit("linear", x, factor, 0.0, hint="low" if is_first else "change")
+
+
+def _conv(
+    emit: Emitter, operation: Operation, x: Any, factor: Tensor, is_first: bool
+) -> Any:
+    settings = operation.settings if is_first else {}
+    hint = "low" if is_first else "change"
+    return emit("conv", x, factor, 0.0, hint=hint, **settings)
+
+
+_FLAGS = ("transposeA", "transposeB")
+
+
+def _matmul(
+    place: int,
+    emit: Emitter,
+    operation: Operation,
+    x: Any,
+    factor: Tensor,
+    is_first: bool,
+) -> Any:
+    """The product on the side that the variable is on."""
+    operands, flags = [x, x], dict(operation.settings)
+    operands[place] = factor
+    # Of the factors both are transposed, or none; of the others what comes first.
+    flags[_FLAGS[1 - place]] = flags[_FLAGS[1 - place]] and is_first
+    return emit("matmul", *operands, hint="low" if is_first else "change", **flags)
+
+
+def _form(operation: Operation, place: int) -> _Form | None:
+    """How an operation reads the variable at a place; None if adapters are not for it."""
+    settings = operation.settings
+    if (operation.name, place) == ("linear", 1):
+        return _Form(_of_rows, _linear)
+    if (operation.name, place) == ("conv", 1) and settings["groups"] == 1:
+        return _Form(_of_filters, _conv)
+    if operation.name == "matmul":
+        has_rows = (place == 1) == settings[_FLAGS[place]]
+        shapes = _of_rows if has_rows else _of_columns
+        return _Form(shapes, partial(_matmul, place))
+    return None
+
+
+class _Making:
+    """Makes adapters, while a graph is rebuilt.
+
+    Attributes:
+        factors: A and B, by the variable that they are beside.
+        data: their values, and the scales, by label.
+    """
+
+    def __init__(self, weights: Mapping[Any, _Weight], supply: NameSupply) -> None:
+        self._weights = weights
+        self._supply = supply
+        self.factors: dict[Tensor, tuple[Tensor, Tensor]] = {}
+        self.data: dict[str, Array] = {}
+
+    def body(self, operation: Operation) -> Decompose | None:
+        """Emits an operation that reads such a variable, and its adapter."""
+        places = [i for i, x in enumerate(operation.operands) if x in self._weights]
+        return partial(self._emit, places) if places else None
+
+    def _emit(
+        self, places: list[int], emit: Emitter, operation: Operation
+    ) -> tuple[Any, ...]:
+        weight: Any = operation.operands[places[0]]
+        own = self._weights[weight]
+        form = _form(operation, places[0]) if len(places) == 1 else None
+        if form is None:
+            message = f"'{operation.name}' reads '{own.label}': adapters are for the"
+            what = "matrices of linear and matmul, and filters of conv of one group"
+            raise UsageError(f"{message} {what}", operation.span)
+        shapes = form.shapes(weight.shape, own.rank)
+        if weight not in self.factors:
+            self.factors[weight] = self._new(emit, own, shapes)
+        down, up = self.factors[weight]
+        if (down.shape, up.shape) != shapes:
+            message = f"'{own.label}' is read in two ways, and has one adapter"
+            raise UsageError(message, operation.span)
+        hints = (emit.naming("frozen"),)
+        (frozen,) = emit.emit_again(operation, operation.operands, hints=hints)
+        x = operation.operands[1 - places[0]]
+        low = form.product(emit, operation, x, down, True)
+        if own.alpha != own.rank:
+            low = emit("mul", low, own.alpha / own.rank, hint="scaled")
+        change = form.product(emit, operation, low, up, False)
+        return (emit("add", frozen, change),)
+
+    def _new(
+        self, emit: Emitter, own: _Weight, shapes: tuple[Shape, Shape]
+    ) -> tuple[Tensor, Tensor]:
+        down, up = shapes
+        inputs = prod(down) // own.rank
+        if own.rank >= min(inputs, prod(up) // own.rank):
+            message = f"the rank {own.rank} of an adapter is not below that of"
+            raise UsageError(f"{message} '{own.label}'")
+        # As in torch.nn.Linear: within one over the root of the number of inputs.
+        random = np.random.default_rng(crc32(own.label.encode()))
+        drawn = random.uniform(-1.0, 1.0, down) / np.sqrt(inputs)
+        self.data[own.label + DOWN] = drawn.astype(np.float32)
+        self.data[own.label + UP] = np.zeros(up, np.float32)
+        scale = np.array([own.alpha / own.rank], np.float32)
+        self.data[own.label + SCALE] = scale
+        return self._variable(emit, own, DOWN, down), self._variable(emit, own, UP, up)
+
+    def _variable(self, emit: Emitter, own: _Weight, end: str, shape: Shape) -> Tensor:
+        name = self._supply.fresh(own.name + end.replace(".", "_"))
+        label = own.label + end
+        return emit.emit_named(name, "variable", "scalar", shape=shape, label=label)
+
+
+# ---- Back into the variables ----
+
+
+def with_adapters_folded(data: Mapping[str, Array]) -> dict[str, Array]:
+    """Data by label, with each adapter added to its variable, whose data type stays."""
+    found = {n: x for n, x in data.items() if not n.endswith((DOWN, UP, SCALE))}
+    for end in (n for n in data if n.endswith(SCALE)):
+        label = end.removesuffix(SCALE)
+        weight = np.asarray(found[label])
+        factors = (data[label + DOWN], data[label + UP], float(np.ravel(data[end])[0]))
+        found[label] = folded(weight, *factors).astype(weight.dtype)
+    return found
+
+
+def folded(weight: Array, down: Array, up: Array, scale: float) -> Array:
+    """A variable with its adapter added, in double precision.
+
+    Args:
+        weight: the variable.
+        down: A.
+        up: B; its shape and that of A say how the variable is read.
+        scale: alpha / rank.
+    """
+    a, b = (np.asarray(x, np.float64) for x in (down, up))
+    if weight.ndim > 2 and a.shape[1:] == weight.shape[1:]:
+        change = np.tensordot(b.reshape(b.shape[:2]), a, 1)
+    elif a.shape[-1] == weight.shape[-1] and b.shape[-1] == a.shape[-2]:
+        change = b @ a
+    else:
+        change = a @ b
+    return np.asarray(weight, np.float64) + scale * change
