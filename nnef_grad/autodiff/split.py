@@ -27,7 +27,7 @@ from nnef_grad.errors import UsageError
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, external
-from nnef_grad.graph.names import substitute, with_tensors
+from nnef_grad.graph.names import NameSupply, substitute, with_tensors
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.costs import byte_size
@@ -49,7 +49,7 @@ class Split:
             and the gradients of the outputs; returns the gradients. The variables that it
             needs are variables of it too.
         saved: the names of the saved tensors, which they have in both graphs, in the
-            order in which they are computed.
+            order in which they are computed: `saved_h` for h, or that of an output.
     """
 
     forward: Graph
@@ -79,12 +79,23 @@ def split(graph: Graph, backward: Backward) -> Split:
     """
     backward = _derived(graph, backward)
     graph = with_loops_of(graph, backward)
-    cut, names = find_cut(graph, backward), backward.graph.names
+    cut = find_cut(graph, backward)
+    names = _with_saved(graph, backward, cut)
+    backward = replace(backward, graph=replace(backward.graph, names=names))
     return Split(
-        _forward(replace(graph, names={**names, **graph.names}), cut),
+        _forward(replace(graph, names={**graph.names, **names}), cut),
         backward_half(graph, backward, cut),
         tuple(names[tensor] for tensor in cut.saved),
     )
+
+
+def _with_saved(graph: Graph, backward: Backward, cut: Cut) -> dict[Tensor, str]:
+    """The names of a backward graph, with `saved_h` for what is saved and no output."""
+    names = {**graph.names, **backward.graph.names}
+    kept = {*graph.outputs, *graph.inputs, *backward.graph.outputs}
+    supply = NameSupply(names.values())
+    fresh = {x: supply.fresh(f"saved_{names[x]}") for x in cut.saved if x not in kept}
+    return {**names, **fresh}
 
 
 class Cut(NamedTuple):
