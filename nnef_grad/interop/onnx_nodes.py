@@ -280,6 +280,14 @@ class Nodes:
         names = [self._names[tensor] for tensor in self._operation.outputs]
         self._add(kind, inputs, names, attributes)
 
+    def second(
+        self, kind: str, inputs: Sequence[str], hint: str, **attributes: Any
+    ) -> None:
+        """Adds a node whose second result is that of the operation."""
+        assert self._operation is not None
+        name = self._names[self._operation.outputs[0]]
+        self._add(kind, inputs, [self._root._supply.fresh(hint), name], attributes)
+
     def _add(
         self,
         kind: str,

@@ -5,10 +5,11 @@ ONNX's operators, or a few.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
 from nnef_grad.graph.ir import Operand, Operation, Tensor
@@ -216,6 +217,39 @@ def _pool(nodes: Nodes, op: Operation) -> None:
     is_counted = int(op.attributes["border"] == "constant")
     kind = "AveragePool"
     nodes.node(kind, [_first(nodes, op)], count_include_pad=is_counted, **settings)
+
+
+@writer("argmax_pool")
+def _argmax_pool(nodes: Nodes, op: Operation) -> None:
+    """The index that ONNX has: of the element in the whole tensor."""
+    settings = _sliding(_inner(windows_of(op)))
+    nodes.second("MaxPool", [_first(nodes, op)], "largest", **settings)
+
+
+@writer("sample")
+def _sample(nodes: Nodes, op: Operation) -> None:
+    flat = [_flat(nodes, x) for x in op.inputs]
+    sampled = nodes.node("GatherElements", flat, "sampled", axis=0)
+    nodes.node("Reshape", [sampled, nodes.extents(op.outputs[0].shape)])
+
+
+@writer("desample")
+def _desample(nodes: Nodes, op: Operation) -> None:
+    """Added to zeros: windows that overlap may have the same maximum."""
+    x, index = (_flat(nodes, x) for x in op.inputs)
+    shape = op.outputs[0].shape
+    one = numpy_helper.from_array(np.zeros(1, np.float32))
+    count = nodes.extents([prod(shape)])
+    zeros = nodes.node("ConstantOfShape", [count], "zeros", value=one)
+    operands, how = [zeros, index, x], {"axis": 0, "reduction": "add"}
+    sums = nodes.node("ScatterElements", operands, "sums", **how)
+    nodes.node("Reshape", [sums, nodes.extents(shape)])
+
+
+def _flat(nodes: Nodes, x: Tensor) -> str:
+    return nodes.node(
+        "Reshape", [nodes.operand(x, x.dtype), nodes.extents([-1])], "flat"
+    )
 
 
 def _inner(windows: Windows) -> Windows:

@@ -38,6 +38,7 @@ from nnef_grad.targets import (  # noqa: F401
     elementwise,
     loops,
     matrix,
+    maxima,
     onnx,
     pool,
     reduce,
@@ -217,6 +218,8 @@ def _round(
     found = remove_copies(graph, kept)
     found = put_literals(found, common.lacks)
     found = _applied(_ALWAYS, found, common)
+    if common.has_indices:
+        common.keep(maxima.around_indices(found, common.lacks))
     lacking = zip(found.operations, common.lacking(found.operations), strict=True)
     found = put_bodies(
         found, [_lowering(op) if is_lacking else None for op, is_lacking in lacking]

@@ -11,13 +11,15 @@ added, others lie between each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from itertools import product
 from math import prod
 
 from nnef_grad.build.emitter import Emitter
-from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.language.library import standard
 from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.shape import reshaped, with_extent
 from nnef_grad.ops.windows import AxisWindows, Windows, basic_outside, windows_of
@@ -40,6 +42,32 @@ def are_small(source: Operation) -> bool:
     """Whether the windows of a maximum are small enough."""
     windows = windows_of(source)
     return prod(windows.size) <= MOST_PLACES and len(windows.size) <= MOST_AXES
+
+
+def around_indices(
+    graph: Graph, lacks: Callable[[Operation], bool]
+) -> Iterator[Operation]:
+    """The operations that make the index of a maximum, and those that read it, where these
+    are `sample` and `desample` in the same windows.
+
+    Args:
+        graph: a graph.
+        lacks: whether a runtime lacks an operation: one that has an index has it in the
+            windows in which it has the maximum.
+    """
+    for op in graph.operations:
+        if op.name != "argmax_pool" or op.outputs[0] in graph.outputs:
+            continue
+        readers = [r for r in graph.operations if op.outputs[0] in r.inputs]
+        pool = replace(op, definition=standard()["max_pool"])
+        if not lacks(pool) and all(_reads_index(reader, op) for reader in readers):
+            yield from (op, *readers)
+
+
+def _reads_index(reader: Operation, source: Operation) -> bool:
+    is_index = reader.operands[1:] == source.outputs
+    is_known = reader.name in ("sample", "desample") and is_index
+    return is_known and windows_of(reader) == windows_of(source)
 
 
 def sample_maxima(emit: Emitter, x: Tensor, source: Operation, border: str) -> Tensor:

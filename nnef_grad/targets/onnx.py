@@ -71,7 +71,8 @@ _WILD = frozenset(
         "sinh", "cosh", "atanh", "acosh", "asin", "acos",
     }
 )  # fmt: skip
-_CALM = (UNARY | BROADCASTING | MOVING | {"sum_reduce", "mean_reduce"}) - _WILD
+_SUMS = {"sum_reduce", "mean_reduce", "sample", "desample"}
+_CALM = (UNARY | BROADCASTING | MOVING | _SUMS) - _WILD
 # So many operations are looked at.
 _MOST = 64
 

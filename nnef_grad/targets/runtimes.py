@@ -29,12 +29,15 @@ class Runtime(NamedTuple):
         registries: those whose operations it may be given, beside the standard's; where
             there are any, it may be given extents with symbols as well.
         own: the operations of the registries that it has; None if it has all.
+        has_indices: whether it has the index of a maximum, and `sample` and `desample` at
+            it. What such an index counts is its own affair: nothing else may read one.
     """
 
     name: str
     title: str
     registries: frozenset[str] = frozenset()
     own: frozenset[str] | None = None
+    has_indices: bool = False
 
     def knows(self, operation: Operation) -> bool:
         """Whether it knows an operation by its name."""
@@ -63,7 +66,7 @@ RUNTIMES: dict[str, Runtime] = {
     "interpreter": KHRONOS,
     "tract": Runtime("tract", "tract", frozenset({REGISTRY})),
     "tract-standard": Runtime("tract", "tract"),
-    "onnx": Runtime("onnx", "ONNX Runtime", frozenset({REGISTRY}), ONNX_OWN),
+    "onnx": Runtime("onnx", "ONNX Runtime", frozenset({REGISTRY}), ONNX_OWN, True),
     "converter": Runtime("converter", "the converter of nnef_tools to ONNX"),
 }
 
@@ -94,6 +97,15 @@ class CommonSubset:
         }
         self._had: set[Operation] = set()
         self._known: set[tuple[str, str | None]] = set()
+
+    @property
+    def has_indices(self) -> bool:
+        """Whether all runtimes have the index of a maximum."""
+        return all(runtime.has_indices for runtime in self.runtimes)
+
+    def keep(self, operations: Iterable[Operation]) -> None:
+        """Takes operations for such that all runtimes have, beside what they stand."""
+        self._had.update(operations)
 
     def lacks(self, operation: Operation) -> bool:
         """Whether a runtime lacks the operation, as it is set."""

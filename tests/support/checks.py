@@ -14,6 +14,7 @@ import torch
 import nnef_grad
 from nnef_grad.graph.ir import Graph
 from nnef_grad.targets import TARGETS
+from nnef_grad.targets.maxima import around_indices
 from nnef_grad.targets.runtimes import RUNTIMES, CommonSubset
 from support import reference
 
@@ -189,4 +190,6 @@ def accept(text: str, graph: nnef_grad.Graph, shapes: bool = True) -> None:
 def lacking(graph: Graph, target: str) -> list[str]:
     """The operations that a runtime of the target must not get."""
     common = CommonSubset([RUNTIMES[name] for name in TARGETS[target]])
+    if common.has_indices:
+        common.keep(around_indices(graph, common.lacks))
     return [op.name for op in graph.operations if common.lacks(op)]

@@ -607,7 +607,7 @@ def test_maxima_of_overlapping_windows() -> None:
         x=[2, 4, 8, 8],
     )
     assert (
-        written(text, "onnx", reverse=True)
+        written(text, "khronos", reverse=True)
         == """\
 grad_x_largest = max_pool(x, size = [1, 1, 1, 3], border = 'ignore', padding = [(0, 0), (0, 0), (0, 0), (0, 1)], stride = [1, 1, 1, 2]);
 grad_x_padded = pad(x, padding = [(0, 0), (0, 0), (0, 0), (0, 1)], value = -3e+38);
@@ -638,7 +638,7 @@ def test_maxima_of_large_windows_side_by_side() -> None:
     settings = "size = [1, 1, 6, 6], stride = [1, 1, 6, 6], padding = [(0, 0), (0, 0), (0, 0), (0, 0)]"
     text = model(f"max_pool(x, {settings})", x=[2, 4, 12, 12])
     assert (
-        written(text, "onnx", reverse=True)
+        written(text, "tract-standard", reverse=True)
         == """\
 index_y_blocks = reshape(x, shape = [8, 2, 6, 2, 6]);
 grad_x_largest = max_reduce(index_y_blocks, axes = [2, 4]);
@@ -650,6 +650,26 @@ grad_x_each = reshape(grad_y, shape = [8, 2, 1, 2, 1]);
 grad_x_kept = select(grad_x_first, grad_x_each, 0.0);
 grad_x = reshape(grad_x_kept, shape = [2, 4, 12, 12]);"""
     )
+
+
+def test_the_index_of_a_maximum_is_kept_where_a_runtime_has_it() -> None:
+    settings = "size = [1, 1, 3, 3], stride = [1, 1, 2, 2], border = 'ignore'"
+    text = model(f"max_pool(x, {settings})", x=[2, 4, 8, 8])
+    padding = "padding = [(0, 0), (0, 0), (0, 1), (0, 1)]"
+    lowered = written(text, "onnx", reverse=True)
+    assert [line.partition("(")[0] for line in lowered.splitlines()] == [
+        "index_y = argmax_pool",
+        "grad_x = desample",
+    ]
+    assert padding in lowered
+
+
+def test_an_index_that_is_returned_is_the_standards() -> None:
+    settings = (
+        "size = [1, 1, 2, 2], stride = [1, 1, 2, 2], border = 'ignore', padding = []"
+    )
+    text = model(f"argmax_pool(x, {settings})", x=[2, 4, 8, 8])
+    assert "argmax_pool" not in written(text, "onnx")
 
 
 def test_means_side_by_side_are_handed_back_by_repetition() -> None:
