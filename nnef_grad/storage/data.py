@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -244,7 +245,7 @@ def _find_all(
 def _lookup(data: Data, near: Path) -> Find:
     """The lookup in data of one kind, or in several mappings one by one."""
     if isinstance(data, VariableData):
-        return data.fitting
+        return partial(_stored, data, near)
     if isinstance(data, ChainMap):
         lookups = [_lookup(map_, near) for map_ in data.maps]
         return lambda variable: _first(find(variable) for find in lookups)
@@ -258,6 +259,16 @@ def _lookup(data: Data, near: Path) -> Find:
         return None if label is None else _Given(variable, data, label, near)
 
     return find
+
+
+def _stored(data: VariableData, near: Path, variable: Declared) -> Part | None:
+    """The file of a variable; its numbers, if it has them in blocks, which no runtime reads
+    in every operation.
+    """
+    part = data.fitting(variable)
+    if part is None or not read_header(part).items.is_blocks:
+        return part
+    return _Given(variable, data, variable.label, near)
 
 
 def _first(parts: Iterable[Part | None]) -> Part | None:

@@ -38,13 +38,21 @@ assert _FIELDS.size + 76 == HEADER
 
 
 class Items(NamedTuple):
-    """A type of items: its name, and the numbers of bits that it may have."""
+    """A type of items.
+
+    Attributes:
+        name: its name.
+        bits: the numbers of bits that an item may have.
+        dtype: the data type of its tensors.
+        is_quantized: whether items are codes, whose meaning is in another file.
+        is_blocks: whether they are in blocks of 32, with a scale in each.
+    """
 
     name: str
     bits: Sequence[int]
-    # The data type of its tensors.
     dtype: str
     is_quantized: bool = False
+    is_blocks: bool = False
 
 
 _ANY_BITS = range(1, 65)
@@ -56,7 +64,12 @@ ITEMS = {
     3: Items("quantized signed integer", _ANY_BITS, "scalar", is_quantized=True),
     4: Items("signed integer", _ANY_BITS, "integer"),
     5: Items("bool", (1, 8), "logical"),
+    # What torch-to-nnef writes for tract, in place of a number of bits too.
+    0x54523040: Items("Q4_0", (2**32 - 1,), "scalar", is_blocks=True),
 }
+# A block of Q4_0 is its scale, in half precision, and the items in four bits from -8 to 7:
+# the first sixteen in the lower halves of bytes, the others in the upper ones.
+_BLOCK, _BYTES = 32, 18
 
 
 class Header(NamedTuple):
@@ -69,6 +82,8 @@ class Header(NamedTuple):
     @property
     def length(self) -> int:
         """The number of bytes of the data."""
+        if self.items.is_blocks:
+            return prod(self.shape) // _BLOCK * _BYTES
         return (prod(self.shape) * self.bits + 7) // 8
 
 
@@ -125,6 +140,8 @@ def read_array(part: Part) -> Array:
     if header.items.is_quantized:
         message = f"'{part.name}' contains quantized codes, not the values themselves"
         raise UsageError(message)
+    if header.items.is_blocks:
+        return _decoded(part, header)
     with part.open() as file:
         try:
             array: Array = nnef.read_tensor(_InOrder(file, header))
@@ -132,6 +149,21 @@ def read_array(part: Part) -> Array:
             raise UsageError(f"cannot read '{part.name}': {error}") from None
     if header.items.dtype == "logical":
         array = array.astype(bool, copy=False)
+    array.flags.writeable = False
+    return array
+
+
+def _decoded(part: Part, header: Header) -> Array:
+    """The numbers of a file in blocks, in single precision."""
+    import numpy as np
+
+    with part.open() as file:
+        file.read(HEADER)
+        read = bytes(file.read(header.length))
+    blocks = np.frombuffer(read, np.uint8).reshape(-1, _BYTES)
+    scales = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
+    codes = np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)
+    array: Array = (scales * (codes.astype(np.float32) - 8.0)).reshape(header.shape)
     array.flags.writeable = False
     return array
 

@@ -66,7 +66,8 @@ def merge(
         if found is None or part is None:
             continue
         is_found = True
-        if read_header(part).items.is_quantized:
+        items = read_header(part).items
+        if items.is_quantized or items.is_blocks:
             message = (
                 f"'{label}' is stored in codes, into which no values can be merged"
             )
