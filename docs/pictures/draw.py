@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -241,7 +242,63 @@ def pipeline(colors: Colors) -> str:
 
 # The first stage of the backward graph.
 BACKWARD = 3
-PICTURES = {"broadcast": broadcast, "pipeline": pipeline}
+
+
+# ---- Three uses ----
+
+# From left to right: a file, the command that turns it into the next, and what runs that.
+USES = {
+    "device": (
+        ("model/", "from PyTorch"),
+        "nnef-grad-step",
+        ("step/", "loss and optimizer in it"),
+        ("tract", "trains on the device"),
+    ),
+    "file": (
+        ("model.onnx", "not written by you"),
+        "nnef-grad",
+        ("model_bwd.onnx", "one output per gradient"),
+        ("ONNX Runtime", "computes the gradients"),
+    ),
+    "converter": (
+        ("your graph", "NNEF text or ONNX"),
+        "differentiate",
+        ("backward graph", "NNEF text or ONNX"),
+        ("your runtime", "needs no autograd"),
+    ),
+}
+
+
+def use(colors: Colors, name: str) -> str:
+    """A model, its gradients, and the runtime that computes them."""
+    width, height = STAGE
+    model, verb, result, runtime = USES[name]
+    fills = colors.forward, colors.backward, "none"
+    inks = colors.on_fill, colors.on_fill, colors.text
+
+    def shapes() -> Shapes:
+        y = 30 + height / 2
+        for i, (title, note) in enumerate((model, result, runtime)):
+            x = 10 + i * (width + GAP + 12)
+            line = colors.faint if fills[i] == "none" else fills[i]
+            yield box(x, 30, width, height, fills[i], line)
+            yield text(x + width / 2, 55, title, inks[i], size=15)
+            yield text(x + width / 2, 74, note, inks[i], size=12)
+            if i:
+                yield from arrow(x - GAP - 7, y, x - 5, y, colors.faint)
+                words = verb if i == 1 else "run"
+                middle = x - GAP / 2 - 6
+                yield text(middle, y - 9, words, colors.text, mono=True, size=12)
+
+    title = f"{model[0]}, by {verb}, becomes {result[0]}, which {runtime[0]} runs"
+    return svg(3 * width + 2 * GAP + 44, height + 50, title, [*shapes()])
+
+
+PICTURES: dict[str, Callable[[Colors], str]] = {
+    "broadcast": broadcast,
+    "pipeline": pipeline,
+    **{f"use-{name}": partial(use, name=name) for name in USES},
+}
 
 
 def drawn() -> dict[Path, str]:
