@@ -246,13 +246,15 @@ BACKWARD = 3
 
 # ---- Three uses ----
 
-# From left to right: a file, the command that turns it into the next, and what runs that.
+# From top to bottom: a model, the command that differentiates it, its result, a runtime.
+# Narrow, for phones.
+FALL = 46
 USES = {
     "device": (
         ("model/", "from PyTorch"),
         "nnef-grad-step",
         ("step/", "loss and optimizer in it"),
-        ("tract", "trains on the device"),
+        ("tract", "trains on a device"),
     ),
     "file": (
         ("model.onnx", "not written by you"),
@@ -276,22 +278,23 @@ def use(colors: Colors, name: str) -> str:
     fills = colors.forward, colors.backward, "none"
     inks = colors.on_fill, colors.on_fill, colors.text
 
-    def shapes() -> Shapes:
-        y = 30 + height / 2
-        for i, (title, note) in enumerate((model, result, runtime)):
-            x = 10 + i * (width + GAP + 12)
-            line = colors.faint if fills[i] == "none" else fills[i]
-            yield box(x, 30, width, height, fills[i], line)
-            yield text(x + width / 2, 55, title, inks[i], size=15)
-            yield text(x + width / 2, 74, note, inks[i], size=12)
-            if i:
-                yield from arrow(x - GAP - 7, y, x - 5, y, colors.faint)
-                words = verb if i == 1 else "run"
-                middle = x - GAP / 2 - 6
-                yield text(middle, y - 9, words, colors.text, mono=True, size=12)
+    middle = 10 + width / 2
 
-    title = f"{model[0]}, by {verb}, becomes {result[0]}, which {runtime[0]} runs"
-    return svg(3 * width + 2 * GAP + 44, height + 50, title, [*shapes()])
+    def shapes() -> Shapes:
+        for i, (title, note) in enumerate((model, result, runtime)):
+            y = 10 + i * (height + FALL)
+            line = colors.faint if fills[i] == "none" else fills[i]
+            yield box(10, y, width, height, fills[i], line)
+            yield text(middle, y + 25, title, inks[i], size=15)
+            yield text(middle, y + 44, note, inks[i], size=12)
+            if i:
+                yield from arrow(middle, y - FALL + 5, middle, y - 5, colors.faint)
+                words = verb if i == 1 else "run"
+                place = middle + 12, y - FALL / 2 + 2
+                yield text(*place, words, colors.text, mono=True, anchor="start")
+
+    title = f"{model[0]}, by {verb}, becomes {result[0]}, for {runtime[0]}"
+    return svg(230, 3 * height + 2 * FALL + 20, title, [*shapes()])
 
 
 PICTURES: dict[str, Callable[[Colors], str]] = {
