@@ -111,9 +111,7 @@ def _how(name: str) -> str:
 
 def refused() -> str:
     rows = "".join(f"| `{name}` | {why} |\n" for name, why in REFUSED.items())
-    return (
-        f"## Refused\n\n| operation | why, and what to do |\n|---|---|\n{rows}"
-    )
+    return f"## Refused\n\n| operation | why, and what to do |\n|---|---|\n{rows}"
 
 
 def test_the_page_is_that_of_the_tables(request: pytest.FixtureRequest) -> None:
