@@ -10,6 +10,7 @@ STEPS ?= 500
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
 SITE := $(VENV)/.docs
+STYLE := $(VENV)/.style
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint types format docs bench fuzz random clean
@@ -25,6 +26,12 @@ $(READY): pyproject.toml
 # What the benchmark alone needs.
 $(PEERS): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+# What checks style, without the runtimes that tests compare with.
+$(STYLE): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 # What the documentation alone needs, and nothing else: it reads the code without importing it.
@@ -44,14 +51,14 @@ test: $(READY) ## Run the tests, of those that are alike some
 test-all: $(READY) ## Run all tests
 	$(BIN)/python -m pytest -n auto
 
-lint: $(READY) ## Check style
+lint: $(STYLE) ## Check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 types: $(READY) ## Check types
 	$(BIN)/mypy
 
-format: $(READY) ## Bring the code into its form
+format: $(STYLE) ## Bring the code into its form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -143,7 +143,7 @@ DERIVATIVES = {
 }
 
 OPTIONS: Groups = {
-    "What to differentiate": [
+    "Derivatives": [
         Option(
             "--wrt",
             "nnef-grad model.nnef --wrt x,hidden",
@@ -182,7 +182,7 @@ OPTIONS: Groups = {
             **FLAG,
         ),
     ],
-    "What to write": [
+    "Output": [
         Option(
             "-o --out",
             "nnef-grad model.tgz -o model_bwd.tgz",
@@ -207,7 +207,7 @@ OPTIONS: Groups = {
             **FLAG,
         ),
     ],
-    "How to read MODEL": [
+    "Reading MODEL": [
         Option(
             "--input-shape",
             "nnef-grad model.nnef --input-shape x=8,3",
@@ -225,7 +225,7 @@ OPTIONS: Groups = {
         Option(
             "--dialect",
             "nnef-grad dynamic.nnef --dialect tract --batch 8",
-            "The dialect of MODEL: nnef, the standard, or tract, what torch-to-nnef writes; "
+            "The dialect of MODEL: nnef is the standard, tract is the output of torch-to-nnef; "
             "by default the one that its extension lines name.",
             type=click.Choice(("nnef", "tract")),
         ),
@@ -239,9 +239,8 @@ OPTIONS: Groups = {
         Option(
             "--unroll",
             "nnef-grad recurrent/ --target tract --unroll 16 -o recurrent_bwd/",
-            "Put the steps of a loop of tract's dialect one after the other, if they are N "
-            "at most: 4 for the target tract, which runs loops, 1,000 for others, if not "
-            "given.",
+            "Unroll a loop of tract's dialect if it has at most N steps; by default 4 for "
+            "the target tract, which runs loops, and 1,000 for others.",
             type=click.IntRange(min=0),
             metavar="N",
         ),
@@ -299,9 +298,9 @@ OPTIONS: Groups = {
         Option(
             "--stats",
             "nnef-grad model.nnef --stats -o model_bwd.nnef",
-            "Print what MODEL and the backward graph cost: operations, parameters, "
-            "multiply-adds, and the memory that they take in the order as written. With "
-            "--stats full, of each operation too.",
+            "Print the costs of MODEL and of the backward graph: operations, parameters, "
+            "multiply-adds, and memory in the order as written; with --stats full, those "
+            "of each operation too.",
             type=click.Choice(STATISTICS),
             metavar="[full]",
         ),

@@ -11,7 +11,7 @@ _PATTERNS = {"metavar": "NAMES", "multiple": True}
 _SHARED = {option.name: option for options in OPTIONS.values() for option in options}
 
 STEP_OPTIONS: Groups = {
-    "What to make smaller": [
+    "Loss": [
         Option(
             "--loss",
             "nnef-grad-step model/ -o step/ --loss 'huber(delta = 0.5)'",
@@ -33,27 +33,27 @@ STEP_OPTIONS: Groups = {
         Option(
             "--l2",
             "nnef-grad-step model/ -o step/ --loss huber --l2 1e-4",
-            "Add half the sum of the squares of filters and matrices, times X; or of the "
-            "variables that a pattern fits.",
+            "Add half the sum of the squares of filters and matrices, times X, or of the "
+            "variables that match PATTERN.",
             metavar="[PATTERN=]X",
             multiple=True,
         ),
         Option(
             "--loss-scale",
             "nnef-grad-step model/ -o step/ --loss huber --loss-scale",
-            "Multiply the loss by a further input before it is differentiated, and divide "
-            "gradients by it. If one is not a number, nothing changes, and the output "
+            "Multiply the loss by the input loss_scale, and divide gradients by it. If one "
+            "is infinite or not a number, the step changes nothing, and its output "
             "is_finite is 0.",
             **FLAG,
         ),
     ],
-    "What to train": [
+    "Trained variables": [
         Option(
             "--train",
             "nnef-grad-step model/ -o step/ --loss huber --train 'layer2/*'",
-            "Train these variables alone: labels or names, separated by commas, with "
-            "wildcards. Without it, all scalar ones but masks, waves of positions, and "
-            "others that are no parameters.",
+            "Train only these variables: labels or names, separated by commas, with "
+            "wildcards. By default all scalar ones except masks, position encodings, and "
+            "others that are not parameters.",
             **_PATTERNS,
         ),
         Option(
@@ -64,7 +64,7 @@ STEP_OPTIONS: Groups = {
             **_PATTERNS,
         ),
     ],
-    "How to train": [
+    "Optimization": [
         Option(
             "--optimizer",
             "nnef-grad-step model/ -o step/ --loss huber --optimizer 'adam(beta1 = 0.8)'",
@@ -77,13 +77,13 @@ STEP_OPTIONS: Groups = {
         Option(
             "--learning-rate",
             "nnef-grad-step model/ -o step/ --loss huber --learning-rate 0.01",
-            "The learning rate; without it, it is an input.",
+            "The learning rate; by default an input of the step.",
             **_POSITIVE,
         ),
         Option(
             "--group",
             "nnef-grad-step model/ -o step/ --loss huber --group 'layer2/*:learning_rate=0.1'",
-            "Other settings of the optimizer for the variables that a pattern fits. May be "
+            "Other settings of the optimizer for the variables that match PATTERN. May be "
             "repeated.",
             metavar="PATTERN:SETTINGS",
             multiple=True,
@@ -91,8 +91,8 @@ STEP_OPTIONS: Groups = {
         Option(
             "--adapters",
             "nnef-grad-step model/ -o step/ --loss huber --adapters 'layer1/*:rank=2'",
-            "Train adapters (LoRA) beside the matrices and filters that a pattern fits, and "
-            "of the variables of MODEL those of --train alone. nnef-grad-merge adds them to "
+            "Train adapters (LoRA) beside the matrices and filters that match PATTERN, and "
+            "of the variables of MODEL only those of --train. nnef-grad-merge adds them to "
             "the model. May be repeated.",
             metavar="PATTERN:rank=N[,alpha=X]",
             multiple=True,
@@ -100,21 +100,21 @@ STEP_OPTIONS: Groups = {
         Option(
             "--padding-row",
             "nnef-grad-step words.nnef --loss huber --padding-row words.weight=0",
-            "No gradient reaches this row of a table where it is looked up: the padding_idx "
-            "of an embedding, which exports do not have. May be repeated.",
+            "Let no gradient reach this row of a table in a lookup: the padding_idx of an "
+            "embedding, which exports lose. May be repeated.",
             metavar="TABLE=ROW",
             multiple=True,
         ),
         Option(
             "--clip-norm",
             "nnef-grad-step model/ -o step/ --loss huber --clip-norm 1.0",
-            "Shorten gradients to this norm, all together.",
+            "Scale all gradients together so that their norm is at most X.",
             **_POSITIVE,
         ),
         Option(
             "--clip-value",
             "nnef-grad-step model/ -o step/ --loss huber --clip-value 0.1",
-            "Bound each element of a gradient.",
+            "Bound each element of a gradient to [-X, X].",
             **_POSITIVE,
         ),
         Option(
@@ -151,7 +151,7 @@ STEP_OPTIONS: Groups = {
             **FLAG,
         ),
     ],
-    "What to write": [
+    "Output": [
         Option(
             "-o --out",
             "nnef-grad-step model/ -o step.tgz --loss huber",
@@ -176,7 +176,7 @@ STEP_OPTIONS: Groups = {
             help="Replace OUT if it exists.",
         ),
     ],
-    "How to read MODEL": [
+    "Reading MODEL": [
         _SHARED[name].again(f"nnef-grad-step {example} --loss huber")
         for name, example in (
             ("input_shape", "model/ -o step/ --input-shape x=8,3"),

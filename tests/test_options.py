@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,16 @@ HEAD = """# The command line
     nnef-grad MODEL [options]
 
 MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of NNEF 1.0
-text, an ONNX file (.onnx), a program of PyTorch (.pt2), or `-` for stdin. Every option is below, with an example. The page is made of the options,
-and a test runs the examples. The options of [nnef-grad-step](#nnef-grad-step), which makes training
-steps, come after those of nnef-grad.
+text, an ONNX file (.onnx), a program of PyTorch (.pt2), or `-` for stdin. In the examples, `model.nnef` and
+other names stand for your files.
 
 """
 STEP_HEAD = """## nnef-grad-step
 
     nnef-grad-step MODEL --loss LOSS [options]
 
-MODEL is the same as for nnef-grad. [Training](training.md) describes losses, optimizers, and what
-is written.
+MODEL is the same as for nnef-grad. [Training](training.md) describes losses, optimizers and the
+result. Options without an entry here are the same as [above](#all-options).
 
 """
 TAIL = """## Exit codes
@@ -139,25 +139,59 @@ def examples() -> list[Any]:
 
 
 def page() -> str:
+    """An index of all options, and an entry for each, with an anchor: options that both
+    commands have are described once.
+    """
+    shared = {text_of(option) for option in chain.from_iterable(OPTIONS.values())}
+    own = {
+        group: [option for option in found if text_of(option) not in shared]
+        for group, found in STEP_OPTIONS.items()
+    }
     return (
         HEAD
-        + sections(OPTIONS, "##")
+        + index(OPTIONS, own)
+        + sections(OPTIONS, "##", "")
         + STEP_HEAD
-        + sections(STEP_OPTIONS, "###")
+        + sections(own, "###", "step-")
         + TAIL
     )
 
 
-def sections(groups: Groups, level: str) -> str:
+def index(options: Groups, own: Groups) -> str:
+    steps = {text_of(option) for option in chain.from_iterable(STEP_OPTIONS.values())}
+    rows = [
+        (option, "", "yes", "yes" if text_of(option) in steps else "")
+        for option in chain.from_iterable(options.values())
+    ] + [(option, "step-", "", "yes") for option in chain.from_iterable(own.values())]
+    lines = (
+        f"| [`{max(option.opts, key=len)}`](#{prefix}{anchor_of(option)}) | {first} | {second} |\n"
+        for option, prefix, first, second in rows
+    )
+    head = "| option | nnef-grad | nnef-grad-step |\n|---|---|---|\n"
+    return f"## All options\n\n{head}{''.join(lines)}\n"
+
+
+def sections(groups: Groups, level: str, prefix: str) -> str:
     return "".join(
-        f"{level} {group}\n\n{''.join(map(entry, found))}"
+        f"{level} {group}\n\n{''.join(entry(option, prefix) for option in found)}"
         for group, found in groups.items()
+        if found
     )
 
 
-def entry(option: Option) -> str:
-    name, text = option.get_help_record(click.Context(main)) or ("", "")
-    return f"**`{name}`**\n{text}\n\n    {option.example}\n\n"
+def entry(option: Option, prefix: str) -> str:
+    name, text = text_of(option)
+    anchor = f'<a id="{prefix}{anchor_of(option)}"></a>'
+    return f"{anchor}**`{name}`**\n{text}\n\n    {option.example}\n\n"
+
+
+def anchor_of(option: Option) -> str:
+    return max(option.opts, key=len).lstrip("-")
+
+
+def text_of(option: Option) -> tuple[str, str]:
+    """The names of an option, and its help."""
+    return option.get_help_record(click.Context(main)) or ("", "")
 
 
 def test_the_page_is_that_of_the_options(request: pytest.FixtureRequest) -> None:

@@ -59,12 +59,14 @@ class Page(NamedTuple):
 PLAIN = Page()
 ONNX = Page(needs=("onnx", "onnxruntime"))
 PAGES: dict[str, Page] = {
-    "README.md": Page(needs=("torch",)),
+    "README.md": Page(needs=("torch", "onnx")),
     "CONTRIBUTING.md": PLAIN,
     "SECURITY.md": PLAIN,
     **dict.fromkeys(
         (
             *("docs/index.md", "docs/interface.md", "docs/broadcasting.md"),
+            *("docs/when.md", "docs/nnef.md", "docs/questions.md"),
+            *("docs/limits.md", "docs/glossary.md"),
             *("docs/architecture.md", "docs/conventions.md", "docs/onnx.md"),
             *("docs/distributed.md", "docs/api/compiler.md", "docs/api/errors.md"),
             *("docs/api/interop.md", "docs/api/torch.md", "docs/api/training.md"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -241,7 +242,66 @@ def pipeline(colors: Colors) -> str:
 
 # The first stage of the backward graph.
 BACKWARD = 3
-PICTURES = {"broadcast": broadcast, "pipeline": pipeline}
+
+
+# ---- Three uses ----
+
+# From top to bottom: a model, the command that differentiates it, its result, a runtime.
+# Narrow, for phones.
+FALL = 46
+USES = {
+    "device": (
+        ("model/", "from PyTorch"),
+        "nnef-grad-step",
+        ("step/", "loss and optimizer in it"),
+        ("tract", "trains on a device"),
+    ),
+    "file": (
+        ("model.onnx", "not written by you"),
+        "nnef-grad",
+        ("model_bwd.onnx", "one output per gradient"),
+        ("ONNX Runtime", "computes the gradients"),
+    ),
+    "converter": (
+        ("your graph", "NNEF text or ONNX"),
+        "differentiate",
+        ("backward graph", "NNEF text or ONNX"),
+        ("your runtime", "needs no autograd"),
+    ),
+}
+
+
+def use(colors: Colors, name: str) -> str:
+    """A model, its gradients, and the runtime that computes them."""
+    width, height = STAGE
+    model, verb, result, runtime = USES[name]
+    fills = colors.forward, colors.backward, "none"
+    inks = colors.on_fill, colors.on_fill, colors.text
+
+    middle = 10 + width / 2
+
+    def shapes() -> Shapes:
+        for i, (title, note) in enumerate((model, result, runtime)):
+            y = 10 + i * (height + FALL)
+            line = colors.faint if fills[i] == "none" else fills[i]
+            yield box(10, y, width, height, fills[i], line)
+            yield text(middle, y + 25, title, inks[i], size=15)
+            yield text(middle, y + 44, note, inks[i], size=12)
+            if i:
+                yield from arrow(middle, y - FALL + 5, middle, y - 5, colors.faint)
+                words = verb if i == 1 else "run"
+                place = middle + 12, y - FALL / 2 + 2
+                yield text(*place, words, colors.text, mono=True, anchor="start")
+
+    title = f"{model[0]}, by {verb}, becomes {result[0]}, for {runtime[0]}"
+    return svg(230, 3 * height + 2 * FALL + 20, title, [*shapes()])
+
+
+PICTURES: dict[str, Callable[[Colors], str]] = {
+    "broadcast": broadcast,
+    "pipeline": pipeline,
+    **{f"use-{name}": partial(use, name=name) for name in USES},
+}
 
 
 def drawn() -> dict[Path, str]:

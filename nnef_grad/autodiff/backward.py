@@ -74,7 +74,8 @@ class Backward:
     broadcasts: Mapping[str, tuple[Broadcast, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"<{self.kind} of {', '.join(self.outputs)} in {repr(self.graph)[1:]}"
+        plural = {"gradient": "gradients", "jacobian": "Jacobians"}
+        return f"<{plural.get(self.kind, self.kind)} of {', '.join(self.outputs)} in {repr(self.graph)[1:]}"
 
     def __str__(self) -> str:
         return str(self.graph)

@@ -28,7 +28,7 @@ _PRIMITIVES = {
 
 
 class Call(NamedTuple):
-    """What an `Operation` has before it has results: a value for each parameter."""
+    """An `Operation` before it has results: a value for each parameter."""
 
     definition: syntax.Fragment
     operands: tuple[Operand, ...]
@@ -134,7 +134,7 @@ def bind_call(
 def _refuse_wrong_types(
     fragment: syntax.Fragment, values: Mapping[str, Any], dtype: str | None
 ) -> None:
-    """What is missing or too much is not looked at."""
+    """Ignores missing and superfluous values."""
     name, default = fragment.name, fragment.generic
     if dtype is not None and (dtype not in types.DTYPES or default is None):
         raise InvalidGraphError(f"there is no operation '{name}<{dtype}>'")

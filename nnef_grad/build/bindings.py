@@ -14,7 +14,7 @@ from nnef_grad.memo import Memo
 
 
 class Binding(NamedTuple):
-    """What is alike of calls that are alike.
+    """The common part of calls that are alike.
 
     Attributes:
         definition: the declaration that they were checked against.
@@ -31,7 +31,7 @@ class Binding(NamedTuple):
     settings: str
 
 
-# What was checked, by all that a check looks at besides the declaration.
+# Checked calls, by all that a check looks at besides the declaration.
 _checked: Memo[object, Binding] = Memo(10_000)
 
 

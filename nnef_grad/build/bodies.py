@@ -18,7 +18,7 @@ from nnef_grad.graph.ir import Operand, Operation, Result, Tensor, tensors
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.source import Span
 
-# What stands for the tensors of a body, and its literals, by number.
+# Stand-ins for the tensors of a body, and its literals, by number.
 Values = dict[Any, Any]
 Take = Callable[[Values], "tuple[Any, ...]"]
 # Makes the hints for results from what names the values inside the body.
@@ -165,8 +165,8 @@ def instantiate(
 
 
 def _taker(wanted: tuple[Any, ...], literals: list[Any]) -> Take:
-    """What takes tensors and literals, in nested tuples, from the values of a body. The
-    literals are added to those of the body.
+    """A function that takes tensors and literals, in nested tuples, from the values of a
+    body. The literals are added to those of the body.
     """
     keys = tuple([_key(value, literals) for value in wanted])
     if tuple in map(type, keys) or not keys:
@@ -196,7 +196,7 @@ def _filled(emit: Emitter, value: Operand, like: Tensor) -> Tensor:
 
 
 def _hinter(words: tuple[tuple[str, str], ...]) -> Hinter:
-    """What makes the hints for results, from what names the values inside the body.
+    """A function that makes hints for results, from the names of values in the body.
 
     Args:
         words: for each result the name of a value inside the body, and words for a step on

@@ -357,7 +357,7 @@ class Emitter:
         return made
 
     def called(self, tensor: Tensor) -> str:
-        """What a tensor is called, or should be."""
+        """The name of a tensor, or its hint."""
         return self.names.get(tensor) or self.hints[tensor]
 
     def is_new(self, tensor: Tensor) -> bool:
@@ -365,7 +365,7 @@ class Emitter:
         return tensor in self.hints
 
     def set_hint(self, value: Operand, hint: str) -> None:
-        """Changes what a tensor should be called; a name stays."""
+        """Changes the hint of a tensor; a name stays."""
         if isinstance(value, Tensor) and value in self.hints:
             self.hints[value] = hint
 

@@ -313,7 +313,7 @@ def _word(expression: syntax.Expression) -> str:
 
 
 def parameters(call: Call | Operation) -> dict[str, Any]:
-    """What the body of an operation sees: its parameters by name, where an array is a
+    """The names in the body of an operation: its parameters, where an array is a
     list, and the data type of `?`.
     """
     definition = call.definition

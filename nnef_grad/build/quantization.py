@@ -63,7 +63,7 @@ def read_quantization(
 
 
 class _Subject(NamedTuple):
-    """What an entry is about: a tensor by its name."""
+    """The tensor of an entry."""
 
     name: str
     dtype: str

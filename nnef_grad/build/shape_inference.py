@@ -21,7 +21,7 @@ from nnef_grad.source import Span
 
 # How many shapes are kept.
 _MOST = 100_000
-# What was inferred with the shape functions of the standard.
+# Shapes inferred with the functions of the standard.
 _standard: Memo[object, tuple[Any, ...]] = Memo(_MOST)
 
 

@@ -137,8 +137,8 @@ _ARRANGING = RESHAPING | {"transpose"}
 
 
 def _joined(operation: Operation, made: Operation | None) -> Operation:
-    """What does the same as an operation, with what made its operand; the operation itself
-    where these are no two of a kind.
+    """One operation in place of an operation and the one that made its operand; the
+    operation itself where these are not two of a kind.
     """
     if made is None or (operation.name == "transpose") != (made.name == "transpose"):
         return operation
@@ -302,7 +302,7 @@ def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
 
 @wants("pad")
 def slice_inside(emit: Emitter, x: Operand, **window: Shape) -> Any:
-    """What is inside of a padding is what was padded."""
+    """The inside of a padded tensor is the tensor itself."""
     padding = emit.made_by(x, "pad")
     if padding is None:
         return None
@@ -444,7 +444,7 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "squeeze<scalar>": (squeeze_first,),
     "sum_reduce": (sum_what_is_padded, reduce_first),
 }
-# What any of the rewrites of an operation looks for.
+# Operations that any rewrite of an operation looks for.
 WANTED = {
     name: frozenset[str]().union(*(rewrite.wanted for rewrite in rewrites))
     for name, rewrites in REWRITES.items()

@@ -1,4 +1,4 @@
-"""Dialects: documents that say more than the standard has, read as graphs of standard
+"""Dialects: NNEF with operations beyond the standard, read as graphs of standard
 operations. Strict reading knows nothing of them.
 
 tract/   that of tract and torch-to-nnef

@@ -1,4 +1,4 @@
-"""What a notebook, a debugger and `print` show of a graph: never more than a screen."""
+"""The views of a graph in a notebook, a debugger and `print`: at most a screen."""
 
 from __future__ import annotations
 

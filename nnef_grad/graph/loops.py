@@ -55,7 +55,7 @@ class Way(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """What a loop collects.
+    """An output that a loop collects.
 
     Attributes:
         output: the place of the part among the outputs of the body.
@@ -68,13 +68,13 @@ class Collected(NamedTuple):
 
 @dataclass(frozen=True)
 class Loop:
-    """What a loop does with its operands.
+    """The body of a loop, and the use of its operands.
 
     Attributes:
         body: a flat graph without variables; its outputs differ, and are no inputs.
         states: how many of its inputs are states, whose next values are its first outputs.
         scanned: for each of its last inputs, how it is scanned: at least one.
-        collected: what is collected.
+        collected: the collected outputs.
     """
 
     body: Graph

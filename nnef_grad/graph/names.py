@@ -52,7 +52,7 @@ def assign_names(
 
 
 def advice_on(graph: Graph, name: str, known: Sequence[str]) -> str:
-    """What an error may add of a name that is not known. A variable has a label besides its
+    """Advice about an unknown name, for an error. A variable has a label besides its
     name, and the two are mixed up easily.
     """
     for tensor, label in graph.labels.items():

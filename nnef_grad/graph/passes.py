@@ -98,8 +98,8 @@ def _narrowed(operation: Operation, needed: Collection[Tensor]) -> Operation:
 def _live_part(
     loop: Loop, live: list[bool], gathered: list[Tensor]
 ) -> tuple[list[bool], Graph, set[Tensor]]:
-    """What some results of a loop depend on: which of its states, the body without the
-    rest, and what that reads.
+    """The part of a loop that some results depend on: its states, the body without the
+    rest, and the tensors that it reads.
 
     Args:
         loop: the loop.

@@ -15,7 +15,7 @@ from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
 from nnef_grad.language.types import GENERIC, ArrayType, TupleType, Type
 
-# What tensors are called.
+# The names of tensors.
 Names = Mapping[Tensor, str]
 _NONE: Names = {}
 
@@ -151,7 +151,7 @@ def print_operation(operation: Operation, names: Names) -> str:
 
 
 def _word(operation: Operation) -> str:
-    """What an operation is called in a text, with its data type."""
+    """The name of an operation in a text, with its data type."""
     word = "copy" if operation.name == STOP else operation.name
     return f"{word}{_dtype(operation)}"
 

@@ -47,7 +47,7 @@ def without_stops(graph: Graph) -> Graph:
             kept.append(replace(operation, definition=standard()["copy"]))
         else:
             passed[result] = operation.operands[0]
-    # What others are the derivative of is shown in the text.
+    # The text shows whose derivatives others are.
     shown = {
         t: graph.names[x] if isinstance(x, Tensor) else repr(x)
         for t, x in passed.items()

@@ -145,7 +145,7 @@ class Forward:
 
     def difference(self, line: Line, step_: float) -> float:
         """The change of the sum along a line, up to some `rounding`."""
-        # What leaves the domain of a function has no difference that is a number.
+        # Outside the domain of a function, differences are not numbers.
         with np.errstate(all="ignore"):
             moved = self._outputs(line.tensor, line.at(step_))
             changes = (w * (moved[t] - self.base[t]) for t, w in self.weights.items())

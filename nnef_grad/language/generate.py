@@ -92,8 +92,8 @@ def _numbers(states: dict[int, Any], starts: dict[str, int]) -> dict[int, int]:
 
 
 def _word_pattern(terminals: list[TerminalDef], ignored: list[TerminalDef]) -> str:
-    """What is ignored, then a word in a group that is named after its kind. As something
-    is always found, nothing that is ignored is ever looked at as a word.
+    """Ignored text, then a word in a group that is named after its kind. As the pattern
+    always matches, ignored text is never taken for a word.
     """
     ordered = sorted(
         terminals,

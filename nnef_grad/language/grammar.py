@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# What generate.py makes of the grammar, and a checksum of the grammar.
+# The output of generate.py, and a checksum of the grammar.
 TABLES = Path(__file__).parent / "tables.json"
 
 

@@ -46,15 +46,15 @@ class Rule(NamedTuple):
     parts: list[int | None]
 
 
-# What makes a list of the first of repeated parts, and adds to it.
+# Makers of a list of the first of repeated parts, and of a longer one.
 LIST, MORE = "[]", "+="
 
 
 class Tables(NamedTuple):
-    """What is known of a grammar.
+    """The tables of a grammar.
 
     Attributes:
-        words: a regular expression for what is ignored and the word after it, in a group
+        words: a regular expression for ignored text and the word after it, in a group
             that is named after its kind.
         literals: the kinds of the words that the grammar gives as they are.
         rules: the rules.
@@ -227,7 +227,7 @@ _Closed = tuple[int, int, "Maker | None"]
 
 
 class _Trace(NamedTuple):
-    """What was done with the words of a statement.
+    """The actions of the parser on the words of a statement.
 
     Attributes:
         before: the states at the end of the stack that it depends on.
@@ -307,7 +307,7 @@ class Maker:
 
 
 def _maker(rule: Rule, builder: object) -> Maker | None:
-    """What makes the value of a rule."""
+    """The maker of the value of a rule."""
     _, size, name, parts = rule
     if name is None and size == 1:
         return None

@@ -72,7 +72,7 @@ def standard() -> FragmentFile:
 
 @lru_cache(maxsize=1)
 def extras() -> FragmentFile:
-    """What the standard lacks and several formats have, from extras.nnef."""
+    """Operations that the standard lacks and several formats have, from extras.nnef."""
     return FragmentFile(Path(__file__).parent / "extras.nnef")
 
 

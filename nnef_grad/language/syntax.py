@@ -26,7 +26,7 @@ from nnef_grad.source import Source, Span, join
 
 @frozen()
 class Node:
-    """What was parsed, and its place, which does not count in comparisons."""
+    """A node of the syntax tree. Its place does not count in comparisons."""
 
     span: Span = field(kw_only=True, compare=False, repr=False)
 

@@ -211,7 +211,7 @@ def groups_of(op: Operation) -> int:
 
 
 class Sides(NamedTuple):
-    """What a filter relates, by its windows: the up-scaled side [B, C, X...] and the
+    """The two sides of a filter and its windows: the up-scaled [B, C, X...] and the
     down-scaled one [B, c, x...], of which one is the input and the other a gradient.
     """
 

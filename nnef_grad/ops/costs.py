@@ -1,4 +1,4 @@
-"""What an operation costs, from shapes alone.
+"""The costs of an operation, from shapes alone.
 
 A multiply-add is a step of a sum: an element times its weight, added to what is there.
 These are counted wherever an operation sums over a window, an axis or a row:

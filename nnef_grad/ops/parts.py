@@ -266,7 +266,7 @@ def _within(
     return placed
 
 
-# What adds the gradients of copies to that of the element, along an axis.
+# Adds the gradients of copies to that of the element, along an axis.
 _FOLDS: dict[str, Callable[[Emit, Tensor, int, int, int], Tensor]] = {
     "replicate": _fold_edges,
     "reflect": partial(_fold_reflection, 1),

@@ -170,7 +170,7 @@ def _has_other_precision(
 
 
 def undeclared(declared: Iterable[Declared], data: Data) -> list[Declared]:
-    """What data under other labels than those of variables are the data of."""
+    """Descriptions of the data whose labels no variable has."""
     import numpy as np
 
     known = {_key(variable.label) for variable in declared}

@@ -17,55 +17,54 @@ from nnef_grad.frontends.tract.tables import LANGUAGE, OPERATIONS, REFUSED
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
 HEAD = """# Dialects
 
-nnef-grad reads one dialect of NNEF: what [tract](https://github.com/sonos/tract) reads and
-[torch-to-nnef](https://github.com/sonos/torch-to-nnef) writes. A document is of the dialect if it has a line such as
-`extension tract_registry tract_core;`, or if it is told to be (`--dialect tract`, `dialect="tract"`); `--dialect nnef` reads any document
+nnef-grad reads one dialect of NNEF, which [tract](https://github.com/sonos/tract) reads and
+[torch-to-nnef](https://github.com/sonos/torch-to-nnef) writes. A document is in the dialect if it has a line such as
+`extension tract_registry tract_core;`, or if you say so (`--dialect tract`, `dialect="tract"`); `--dialect nnef` reads any document
 strictly. The graph that comes out has operations of the standard only, so that everything else works as ever: every option, every target,
-derivatives of any order. The one exception is a long loop. Whatever has no dialect is read as strictly as before.
+derivatives of any order. The one exception is a long loop. Documents without a dialect are read strictly.
 
-A document of the dialect is evaluated: its declarations do not say what types its values have. What follows from shapes and numbers is
-computed while it is read, and what follows from tensors becomes operations. `nnef_grad.load` reads the data of the model as well, because
+A document of the dialect is evaluated: its declarations do not say what types its values have. Values that follow from shapes and numbers are
+computed while it is read; those that follow from tensors become operations. `nnef_grad.load` reads the data of the model as well, because
 some attributes are in data files.
 
-Extents with symbols, such as `B` or `2 * S + 1`, stay what they are, through derivatives of any order: one backward graph serves every
+Extents with symbols, such as `B` or `2 * S + 1`, stay symbols, through derivatives of any order: one backward graph serves every
 batch, and `--target tract` writes it. A symbol stands for any number from 1 on. Where an operation needs the number (to split a batch in two,
 say), the message names it; other targets need it always. `--symbol B=8` gives it, and so do `--batch` and `--input-shape`, for the symbols in
 the shapes of inputs.
 
 [tract.md](tract.md) goes from a PyTorch module to gradients and training steps that tract runs.
 
-This page is made of the tables of the dialect in
-[`nnef_grad/frontends/tract/`](../nnef_grad/frontends/tract); a test holds it. Other tests run every operation in tract itself, and compare.
+A test makes this page from the tables of the dialect in [`nnef_grad/frontends/tract/`](../nnef_grad/frontends/tract). Other tests compare every
+operation with tract itself.
 
 """
-NOTES = f"""## What is approximated, and what is bounded
+NOTES = f"""## Approximations and bounds
 
-- `tract_core_erf`, which the standard cannot say, is a rational function times an exponential: off by 6e-9, its derivative by 6e-7, which
-  is what single precision has; its second derivative by 2e-5. The fragment `tract_gelu` becomes `gelu`, which is exact at any order.
+- `tract_core_erf`, which the standard lacks, is a rational function times an exponential. Its error is 6e-9, that of its derivative 6e-7, as in
+  single precision, and that of its second derivative 2e-5. The fragment `tract_gelu` becomes `gelu`, which is exact at any order.
 - `tract_core_scan` of up to {LONGEST:,} steps becomes these steps, one after the other: up to {SHORT} with `--target tract`, up to N with
-  `--unroll N` (`unroll=N` of `load`). What is longer, or of a number of steps that is a symbol, stays a loop.
+  `--unroll N` (`unroll=N` of `load`). Longer loops, and those with a symbolic number of steps, stay loops.
 - Elements at computed indices are compared with all positions along an axis: the standard gathers rows, and scatters nothing. The
   indices of `tract_core_scatter_elements` and `tract_core_scatter_nd` must differ where the reduction is `none`.
 - `tract_core_grid_sample` has a weight of each element for each point, along each axis: extents are multiplied by the number of points. It
   is bicubic where there are zeros around the image.
-- Numbers of half and of double precision are scalars: a runtime computes with its own precision. What PyTorch calls `detach` is in no
-  document: gradients go through it.
+- Numbers of half and of double precision are scalars: a runtime computes with its own precision. Documents do not contain
+  PyTorch's `detach`: gradients go through it.
 - `tract_core_topk` has up to 128 elements.
 
 ## Loops
 
 A loop that stays one is an operation of the graph, with a graph for its body. Its derivative is another loop, from the last step to the
-first: its body is the second half of the derivative of the body, and the first loop collects what that needs, the least that it can do
-with. Gradients of weights are sums over all steps: of products they are one product after the loop. The derivative has a derivative again,
-and so on. What is the same at each step is computed before the loop; what no result needs, states too, is left out.
+first: its body is the second half of the derivative of the body, and the first loop collects the fewest values that it needs. Gradients of weights are sums over all steps: of products they are one product after the loop. The derivative has a derivative again,
+and so on. Computations that are the same at each step move before the loop; those that no result needs, states too, are left out.
 
-A choice after a loop is not known in its body: where the gradient of what it leaves out is zero, and a slope in the body is infinite, the
-gradient of the loop is NaN. Choose in the body, or put the steps one after the other.
+A choice after a loop is not known in its body: where the choice makes a gradient zero, and a slope in the body is infinite, the
+gradient of the loop is NaN. Choose in the body, or unroll the loop.
 
 `dumps` and `save` write a loop as `tract_core_scan`, and its body as a fragment, which is read again. Only `--target tract` keeps it. For
 all other targets, for Jacobians, and where tract computes something else, it becomes its steps, up to {LONGEST:,} of them:
 
-- tract takes what is made of a part that is collected out of the loop, but not its direction: parts that are collected from both ends,
+- tract moves a computation on a collected part out of the loop, but not its direction: parts collected from both ends,
   in one loop, come in a wrong order.
 - It takes states in the order of the results, whatever their names are: a document with another order is refused.
 - A loop in the body of another one keeps its states from turn to turn, unless it has `reset_every_turn = true`: without that it is
@@ -112,9 +111,7 @@ def _how(name: str) -> str:
 
 def refused() -> str:
     rows = "".join(f"| `{name}` | {why} |\n" for name, why in REFUSED.items())
-    return (
-        f"## What is refused\n\n| operation | why, and what to do |\n|---|---|\n{rows}"
-    )
+    return f"## Refused\n\n| operation | why, and what to do |\n|---|---|\n{rows}"
 
 
 def test_the_page_is_that_of_the_tables(request: pytest.FixtureRequest) -> None:

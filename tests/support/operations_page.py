@@ -31,7 +31,7 @@ a test fails where it does not agree with them.
   `DECISIONS` are truth values and indices.
 
 What has no derivative is listed by name in [`ops/traits.py`](../nnef_grad/ops/traits.py):
-it is never for want of a rule.
+no rule is missing.
 
 Every operation that a rule or a body uses is in the table, so every backward graph can be
 differentiated again. Where the derivative is a choice, [the conventions](conventions.md) say

@@ -12,8 +12,6 @@ from support.architectures.catalog import ARRIVING, REFUSED
 PAGE = Path(__file__).parents[3] / "docs" / "models.md"
 RESULTS = Path(__file__).parent / "results.json"
 
-STAGES = ("export, read", "differentiate", "lower, write", "load, run")
-
 _HEAD = """\
 # Architectures of PyTorch
 
@@ -39,8 +37,6 @@ floating-point inputs are compared with torch's autograd of the same module in d
   largest number of that gradient. What a network computes from no input is a constant of single precision.
 - **error**: the largest of any gradient that ONNX Runtime computes in single precision, in multiples of the error that torch itself makes
   there. Where it is above 10, as a decision (the sign at a ReLU, say) falls differently in single precision, other random numbers are drawn.
-- **read**: seconds of `from_torch`, with torch's export; **differentiate**; **write**: `to_onnx`, with lowering; **run**: ONNX Runtime,
-  with loading. One thread, on a shared machine: an order of magnitude.
 """
 
 _LIMITS = """\
@@ -67,14 +63,13 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 def _lines(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield _HEAD
     yield f"{len(ARRIVING)} architectures arrive, with {_total(results)} gradients.\n"
-    yield "| architecture | forward | backward | gradients | exact | error | read | differentiate | write | run |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "| architecture | forward | backward | gradients | exact | error |"
+    yield "|---|---|---|---|---|---|"
     for name in filter(results.__contains__, ARRIVING):
         found = results[name]
-        seconds = [f"{found['seconds'][stage]:.1f}" for stage in STAGES]
         counts = [str(found[key]) for key in ("forward", "backward", "gradients")]
         errors = f"{found['exact']:.0e}", f"{found['error']:.1f}"
-        cells = [f"`{name}`", *counts, *errors, *seconds]
+        cells = [f"`{name}`", *counts, *errors]
         yield f"| {' | '.join(cells)} |"
     yield "\n## Refused\n\nThe error names the line of the network.\n"
     yield "| architecture | why, and what to write instead |"
