@@ -193,6 +193,15 @@ OPTIONS: Groups = {
             type=PATH,
         ),
         Option(
+            "--split forward",
+            "nnef-grad model.nnef --split forward.nnef -o backward.nnef",
+            "Write two graphs that compute nothing twice: to FORWARD, in the formats of OUT, "
+            "MODEL that also returns what gradients need, as saved_NAME; to OUT the backward "
+            "graph, which takes that.",
+            metavar="FORWARD",
+            type=PATH,
+        ),
+        Option(
             "--target",
             "nnef-grad model/ --target tract -o model_bwd/",
             "Write a form that these runtimes support and compute correctly: khronos is "
@@ -203,7 +212,7 @@ OPTIONS: Groups = {
         Option(
             "--force",
             "nnef-grad model.nnef -o model_bwd.nnef --force",
-            "Replace OUT, and the file of --report, if they exist.",
+            "Replace OUT, FORWARD, and the file of --report, if they exist.",
             **FLAG,
         ),
     ],
@@ -300,8 +309,8 @@ OPTIONS: Groups = {
             "--stats",
             "nnef-grad model.nnef --stats -o model_bwd.nnef",
             "Print what MODEL and the backward graph cost: operations, parameters, "
-            "multiply-adds, and the memory that they take in the order as written. With "
-            "--stats full, of each operation too.",
+            "multiply-adds, and the memory that they take in the order as written; of --split "
+            "also what is between the two. With --stats full, of each operation too.",
             type=click.Choice(STATISTICS),
             metavar="[full]",
         ),

@@ -14,6 +14,7 @@ from support.random_graphs.generate import make_graph
 
 import nnef_grad
 from nnef_grad.autodiff.split import FREE, Split
+from nnef_grad.autodiff.statistics import SplitCosts, split_costs
 from nnef_grad.build.quantization import read_quantization
 from nnef_grad.interpreter.random_values import Values, random_values
 from nnef_grad.ops.costs import multiply_adds
@@ -145,25 +146,25 @@ X = "x = external(shape = [4, 6]); t = sin(x);"
 BODIES = {
     # What the operands of products are, if they are not there anyway.
     "y = mul(x, x);": (),
-    "y = mul(t, x);": ("t",),
+    "y = mul(t, x);": ("saved_t",),
     # The result, where the derivative is made of it.
     "y = tanh(x);": ("y",),
-    "h = tanh(x); y = mul(h, t);": ("t", "h"),
+    "h = tanh(x); y = mul(h, t);": ("saved_t", "saved_h"),
     # What is only moved is moved again.
     "r = reshape(x, shape = [24]); y = sqr(r);": (),
-    "r = transpose(t, axes = [1, 0]); y = sqr(r);": ("t",),
-    "c = copy(t); r = unsqueeze(c, axes = [0]); y = mul(r, r);": ("t",),
+    "r = transpose(t, axes = [1, 0]); y = sqr(r);": ("saved_t",),
+    "c = copy(t); r = unsqueeze(c, axes = [0]); y = mul(r, r);": ("saved_t",),
     # Constants are there.
     "c = constant(shape = [4, 6], value = [2.0]); y = mul(c, t);": (),
     # A mask is smaller than what it is made of, unless that is needed in any case.
-    "h = relu(t); y = add(h, x);": ("mask_h",),
-    "h = relu(t); y = mul(h, x);": ("h",),
+    "h = relu(t); y = add(h, x);": ("saved_mask_h",),
+    "h = relu(t); y = mul(h, x);": ("saved_h",),
     # The smaller operand of a sum.
-    "s = sum_reduce(t, axes = [0]); y = sqr(s);": ("s",),
+    "s = sum_reduce(t, axes = [0]); y = sqr(s);": ("saved_s",),
     # Indices are made again, also those of the forward graph.
-    "y = max_pool(t, size = [2, 2], stride = [2, 2]);": ("t",),
+    "y = max_pool(t, size = [2, 2], stride = [2, 2]);": ("saved_t",),
     "g, i = max_pool_with_index(t, size = [2, 2], stride = [2, 2]);"
-    " y = desample(g, i, size = [2, 2], stride = [2, 2]);": ("t",),
+    " y = desample(g, i, size = [2, 2], stride = [2, 2]);": ("saved_t",),
 }
 
 
@@ -240,6 +241,34 @@ def test_without_seeds_everything_added_runs_backward() -> None:
     assert halves.saved == ("saved_h",)
 
 
+def test_what_is_saved_has_a_name_of_its_own() -> None:
+    """Names that are taken get a number, and outputs keep theirs."""
+    body = f"{X} saved_t = mul(t, x); y = tanh(saved_t);"
+    graph = nnef_grad.loads(document(body, outputs="y"))
+    values = random_values(graph, seed=1)
+    halves = check_split(graph, nnef_grad.differentiate(graph), values)
+    assert halves.saved == ("saved_t_1", "y")
+    assert halves.forward.output_names == ("y", "saved_t_1")
+
+
+def test_what_halves_cost_together() -> None:
+    """Of 4 x 6 elements: t, h and y of 96 bytes each, a mask of 24."""
+    graph = nnef_grad.loads(TEXT)
+    halves = nnef_grad.split(graph, nnef_grad.differentiate(graph, wrt=["w"]))
+    # Forward: h and y, with the mask at the end. Backward: the mask, grad_t and grad_w.
+    assert split_costs(halves) == SplitCosts(24, 24 + 96 + 144 - 24, 0)
+
+
+def test_what_the_second_half_computes_again_is_counted() -> None:
+    graph = nnef_grad.loads(
+        document(f"{X} u = matmul(t, x, transposeB = true); y = neg(u);")
+    )
+    product = graph.operations[-2]
+    whole = replace(graph, outputs=(*product.outputs, *graph.outputs))
+    halves = Split(whole, graph, ())
+    assert split_costs(halves).multiply_adds_added == 4 * 4 * 6
+
+
 def test_quantization_stays_with_the_tensors() -> None:
     graph = nnef_grad.loads(TEXT)
     entry = "linear_quantize(min = 0.0, max = 1.0, bits = 8);"
@@ -249,6 +278,18 @@ def test_quantization_stays_with_the_tensors() -> None:
     halves = nnef_grad.split(graph, nnef_grad.differentiate(graph))
     assert [*halves.forward.quantization] == ["x", "t", "y"]
     assert [*halves.backward.quantization] == ["x"]
+
+
+def test_the_quantization_of_what_is_saved_is_under_its_new_name() -> None:
+    graph = nnef_grad.loads(document(f"{X} y = mul(t, x);"))
+    text = '"t": linear_quantize(min = 0.0, max = 1.0, bits = 8);'
+    entries = read_quantization(nnef_grad.Source("graph.quant", text), graph)
+    graph = replace(graph, quantization=entries)
+    halves = nnef_grad.split(graph, nnef_grad.differentiate(graph))
+    for half in (halves.forward, halves.backward):
+        assert [(n, q.tensor) for n, q in half.quantization.items()] == [
+            ("saved_t", "saved_t")
+        ]
 
 
 def test_the_backward_graph_of_another_graph() -> None:
