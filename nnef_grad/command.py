@@ -218,7 +218,7 @@ def _refuse_page(path: str, others: Sequence[str], force: bool) -> None:
 
     refuse_page(path, overwrite=force)
     if os.path.realpath(path) in map(os.path.realpath, others):
-        raise UsageError(f"'{path}' is the report, and MODEL or OUT as well")
+        raise UsageError(f"'{path}' is the report, and MODEL, OUT or FORWARD as well")
 
 
 def _page(

@@ -68,7 +68,7 @@ def test_two_documents_compute_what_one_does(form: str) -> None:
     assert result.exit_code == 0, result.stderr
     forward, backward = nnef_grad.load(first), nnef_grad.load(second)
     assert forward.output_names == ("y", "saved_mask_h")
-    assert backward.input_names == ("saved_mask_h", "y", "x", "grad_y")
+    assert backward.input_names == ("y", "saved_mask_h", "x", "grad_y")
     data: Any = DATA if form.endswith(".nnef") else nnef_grad.load_data(first)
     made = nnef_grad.evaluate(forward, {"x": fed()["x"]}, data)
     if not form.endswith(".nnef"):
@@ -80,7 +80,7 @@ def test_two_documents_compute_what_one_does(form: str) -> None:
 def test_the_backward_document_may_go_to_stdout() -> None:
     result = run("model", "--split", "first", "-q")
     second = nnef_grad.loads(result.stdout)
-    assert second.input_names == ("saved_mask_h", "y", "x", "grad_y")
+    assert second.input_names == ("y", "saved_mask_h", "x", "grad_y")
 
 
 def test_onnx_files() -> None:
