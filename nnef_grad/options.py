@@ -195,7 +195,7 @@ OPTIONS: Groups = {
         Option(
             "--split forward",
             "nnef-grad model.nnef --split forward.nnef -o backward.nnef",
-            "Write two graphs that compute nothing twice: to FORWARD, in the formats of OUT, "
+            "Write two graphs that compute no layer twice: to FORWARD, in the formats of OUT, "
             "MODEL that also returns what gradients need, as saved_NAME; to OUT the backward "
             "graph, which takes that.",
             metavar="FORWARD",

@@ -146,25 +146,25 @@ X = "x = external(shape = [4, 6]); t = sin(x);"
 BODIES = {
     # What the operands of products are, if they are not there anyway.
     "y = mul(x, x);": (),
-    "y = mul(t, x);": ("saved_t",),
+    "y = mul(t, x);": ("t",),
     # The result, where the derivative is made of it.
     "y = tanh(x);": ("y",),
-    "h = tanh(x); y = mul(h, t);": ("saved_t", "saved_h"),
+    "h = tanh(x); y = mul(h, t);": ("t", "h"),
     # What is only moved is moved again.
     "r = reshape(x, shape = [24]); y = sqr(r);": (),
-    "r = transpose(t, axes = [1, 0]); y = sqr(r);": ("saved_t",),
-    "c = copy(t); r = unsqueeze(c, axes = [0]); y = mul(r, r);": ("saved_t",),
+    "r = transpose(t, axes = [1, 0]); y = sqr(r);": ("t",),
+    "c = copy(t); r = unsqueeze(c, axes = [0]); y = mul(r, r);": ("t",),
     # Constants are there.
     "c = constant(shape = [4, 6], value = [2.0]); y = mul(c, t);": (),
     # A mask is smaller than what it is made of, unless that is needed in any case.
-    "h = relu(t); y = add(h, x);": ("saved_mask_h",),
-    "h = relu(t); y = mul(h, x);": ("saved_h",),
+    "h = relu(t); y = add(h, x);": ("mask_h",),
+    "h = relu(t); y = mul(h, x);": ("h",),
     # The smaller operand of a sum.
-    "s = sum_reduce(t, axes = [0]); y = sqr(s);": ("saved_s",),
+    "s = sum_reduce(t, axes = [0]); y = sqr(s);": ("s",),
     # Indices are made again, also those of the forward graph.
-    "y = max_pool(t, size = [2, 2], stride = [2, 2]);": ("saved_t",),
+    "y = max_pool(t, size = [2, 2], stride = [2, 2]);": ("t",),
     "g, i = max_pool_with_index(t, size = [2, 2], stride = [2, 2]);"
-    " y = desample(g, i, size = [2, 2], stride = [2, 2]);": ("saved_t",),
+    " y = desample(g, i, size = [2, 2], stride = [2, 2]);": ("t",),
 }
 
 
