@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import nnef_grad
+from nnef_grad import command
 from nnef_grad.cli import main
 
 # The mask of h is smaller than what it is made of; y is an output and saved.
@@ -161,3 +162,20 @@ def test_what_is_refused_writes_nothing(
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
     assert sorted(folder.rglob("*")) == before
+
+
+def test_both_documents_are_written_or_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, written = command._write, []
+
+    def full_after_the_first(graph: Any, path: str, *args: Any, **options: Any) -> None:
+        written.append(path)
+        if len(written) > 1:
+            raise nnef_grad.UsageError("the disk is full")
+        write(graph, path, *args, **options)
+
+    monkeypatch.setattr(command, "_write", full_after_the_first)
+    result = run("model", "--split", "first", "-o", "second")
+    assert (result.exit_code, written) == (2, ["first", "second"])
+    assert [path.name for path in folder.iterdir()] == ["model"]
