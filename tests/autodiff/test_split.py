@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import torch_memory
 from support.checks import document
+from support.networks import network
 from support.operation_models import Model, models
 from support.random_graphs.generate import make_graph
 
@@ -176,6 +178,16 @@ def test_what_is_saved(body: str) -> None:
     outputs = graph.output_names
     named = (n if n in outputs else f"saved_{n}" for n in BODIES[body])
     assert halves.saved == (*named,)
+
+
+@pytest.mark.parametrize(
+    "name", ["alexnet", "vgg", pytest.param("resnet", marks=pytest.mark.thorough)]
+)
+def test_torch_saves_no_less(name: str) -> None:
+    graph = nnef_grad.loads(network(name, 1, 224))
+    backward = nnef_grad.differentiate(graph)
+    saved = split_costs(nnef_grad.split(graph, backward)).saved_bytes
+    assert saved <= torch_memory.saved_bytes(graph, backward.gradients)
 
 
 TEXT = """version 1.0;
