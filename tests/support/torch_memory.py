@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from functorch.compile import (
+from functorch.compile import (  # type: ignore[import-untyped]
     aot_function,
     make_boxed_func,
     min_cut_rematerialization_partition,
@@ -78,7 +78,7 @@ def saved_bytes(graph: nnef_grad.Graph, wrt: Collection[str]) -> int:
                 )
         return values[graph.outputs[0]]
 
-    def forward(half: GraphModule, _: object) -> Callable[..., Any]:
+    def forward(half: GraphModule, _: object) -> Any:
         # The first output is that of the network.
         found.extend(tree_leaves(half.graph.output_node().args)[1:])
         return make_boxed_func(half.forward)
