@@ -9,9 +9,7 @@ Nothing is measured: which tensors are alive follows from the order of the opera
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from datetime import date
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +18,8 @@ from bench.figures import BATCH, PEER_COLOR, finish
 from bench.nets import NETS
 from bench.plot import COLOR, STYLE
 from nnef_grad import Graph, Split
-from nnef_grad.graph.ir import Tensor
 from nnef_grad.ops.costs import byte_size, multiply_adds
-from nnef_grad.ops.liveness import last_uses, memory_alive, views_of
+from nnef_grad.ops.liveness import memory_alive, memory_held
 
 FIGURE = Path(__file__).parents[1] / "docs" / "plots" / "recomputation.svg"
 DRAWN = ("alexnet", "vgg", "resnet", "transformer")
@@ -52,22 +49,14 @@ def saved(halves: Split) -> Pass:
     """The first half, then the second, which drops what was saved after its last use."""
     first, second = halves.forward, halves.backward
     kept = [x for x in second.inputs if second.names[x] in halves.saved]
-    held = [a + b for a, b in zip(alive(second), still_held(second, kept), strict=True)]
+    still_held = memory_held(second, byte_size, kept)
+    held = [a + b for a, b in zip(alive(second), still_held, strict=True)]
     begun = alive(first)
     return Pass([*begun, *held], len(begun), cost(first) + cost(second))
 
 
 def alive(graph: Graph) -> list[int]:
     return memory_alive(graph, byte_size, kept=graph.outputs)
-
-
-def still_held(graph: Graph, inputs: Collection[Tensor]) -> Iterator[int]:
-    """For each operation, the bytes of those inputs that it or a later one reads."""
-    uses = last_uses(graph, views_of(graph))
-    freed = [sum(byte_size(t) for t in inputs if t in dead) for dead in uses]
-    return accumulate(
-        freed[:-1], lambda left, gone: left - gone, initial=sum(map(byte_size, inputs))
-    )
 
 
 def cost(graph: Graph) -> int:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from nnef_grad.autodiff.split import Split as Split
     from nnef_grad.autodiff.split import split as split
     from nnef_grad.autodiff.statistics import OperationCost as OperationCost
+    from nnef_grad.autodiff.statistics import SplitCosts as SplitCosts
     from nnef_grad.autodiff.statistics import Statistics as Statistics
+    from nnef_grad.autodiff.statistics import split_costs as split_costs
     from nnef_grad.autodiff.statistics import statistics as statistics
     from nnef_grad.errors import InvalidGraphError as InvalidGraphError
     from nnef_grad.errors import NnefGradError as NnefGradError
@@ -75,7 +77,13 @@ _NAMES = {
     "autodiff.jacobian": ("jacobian",),
     "autodiff.rules": ("Rules",),
     "autodiff.split": ("Split", "split"),
-    "autodiff.statistics": ("OperationCost", "Statistics", "statistics"),
+    "autodiff.statistics": (
+        "OperationCost",
+        "SplitCosts",
+        "Statistics",
+        "split_costs",
+        "statistics",
+    ),
     "errors": (
         "InvalidGraphError",
         "NnefGradError",

@@ -8,12 +8,12 @@ import os
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nnef_grad
 from nnef_grad import console
@@ -24,7 +24,7 @@ from nnef_grad.model import declared_variables
 from nnef_grad.opening import Opened, open_model
 from nnef_grad.progress import Progress
 from nnef_grad.storage.data import SinglePrecision, arrays_of
-from nnef_grad.storage.files import refuse_existing, writing
+from nnef_grad.storage.files import refuse_existing, remove, writing
 from nnef_grad.storage.output import (
     ModelFormat,
     format_of,
@@ -76,6 +76,7 @@ def compile_model(
     derivative: str | None,
     seed: str,
     with_outputs: bool,
+    forward: str | None,
     input_shape: tuple[str, ...],
     batch: int | None,
     rules: str | None,
@@ -97,8 +98,10 @@ def compile_model(
 ) -> None:
     """Compiles a model, as the options say; see `nnef-grad --help`."""
     refuse(out, model, force)
+    if forward is not None:
+        _refuse_forward(forward, out, model, force)
     if report is not None:
-        _refuse_page(report, (model, out), force)
+        _refuse_page(report, (model, out, forward or out), force)
     progress = Progress(shown=not quiet and format == "text")
     with progress.stage("reading"):
         opened = open_model(
@@ -124,17 +127,31 @@ def compile_model(
         )
     untrained = _is_untrained(graph, stored)
     with progress.stage("lowering"):
-        backward, constants = _lower(backward, target, out)
-        if target != "nnef" and stored is not None:
-            made = SinglePrecision(stored, declared_variables(backward.graph))
-            constants = ChainMap({**constants}, made)  # type: ignore[arg-type]
+        halves = None if forward is None else nnef_grad.split(graph, backward)
+        parts = {out: backward.graph if halves is None else halves.backward}
+        if halves is not None and forward is not None:
+            parts = {forward: halves.forward, **parts}
+        written = {
+            path: _lower(part, target, path, stored) for path, part in parts.items()
+        }
+        made = replace(backward, graph=written[out].graph)
+        # The halves are checked and shown as the whole that they are halves of.
+        whole, constants = (
+            (made, written[out].data) if halves is None else (backward, {})
+        )
+        if halves is not None and forward is not None:
+            halves = replace(
+                halves, forward=written[forward].graph, backward=made.graph
+            )
     if stats is not None:
-        _report_statistics(graph, backward, stats == "full", as_json=format == "json")
+        _report_statistics(
+            graph, made, halves, stats == "full", as_json=format == "json"
+        )
     if check:
         known = known_arrays(graph, stored)
         _check(
             graph,
-            backward,
+            whole,
             progress,
             as_json=format == "json",
             variables={**known, **constants},
@@ -144,17 +161,26 @@ def compile_model(
         )
     with (
         progress.stage("writing"),
-        _page(report, graph, backward, own_rules, force),
+        _page(report, graph, whole, own_rules, force),
+        ExitStack() as undo,
     ):
-        if is_onnx(out):
-            data = known_arrays(graph, stored)
-            nnef_grad.interop.to_onnx(
-                backward, out, data, overwrite=force, in_file=opened.in_file
-            )
-        else:
-            _write(backward, out, stored, constants, partial=untrained, force=force)
-    warnings = _warnings(graph, backward, untrained, out)
-    summary = "" if quiet else nnef_grad.summary(graph, backward)
+        for path, document in written.items():
+            result = made if path == out else document.graph
+            if is_onnx(path):
+                data = known_arrays(graph, stored)
+                nnef_grad.interop.to_onnx(
+                    result, path, data, overwrite=force, in_file=opened.in_file
+                )
+            else:
+                _write(
+                    result, path, stored, document.data, partial=untrained, force=force
+                )
+            if not force and path != console.PIPE:
+                # Both or none: it was not there before.
+                undo.callback(remove, Path(path))
+        undo.pop_all()
+    warnings = _warnings(graph, made, untrained, out)
+    summary = "" if quiet else nnef_grad.summary(graph, made)
     print_messages(warnings, summary, format)
 
 
@@ -170,6 +196,15 @@ def refuse(out: str, model: str, force: bool) -> None:
     refuse_output(out, overwrite=force)
 
 
+def _refuse_forward(forward: str, out: str, model: str, force: bool) -> None:
+    """Refuses a FORWARD that cannot be written, before anything is computed."""
+    if forward == console.PIPE:
+        raise UsageError("--split writes FORWARD to a path, and not to stdout")
+    refuse(forward, model, force)
+    if os.path.realpath(forward) == os.path.realpath(out):
+        raise UsageError(f"'{forward}' is FORWARD, and OUT as well")
+
+
 def _refuse_onnx(out: str, model: str, force: bool) -> None:
     with writing(out):
         refuse_existing(Path(out), overwrite=force)
@@ -183,7 +218,7 @@ def _refuse_page(path: str, others: Sequence[str], force: bool) -> None:
 
     refuse_page(path, overwrite=force)
     if os.path.realpath(path) in map(os.path.realpath, others):
-        raise UsageError(f"'{path}' is the report, and MODEL or OUT as well")
+        raise UsageError(f"'{path}' is the report, and MODEL, OUT or FORWARD as well")
 
 
 def _page(
@@ -203,26 +238,39 @@ def _page(
     return report_after(graph, backward, path, rules=rules, overwrite=force)
 
 
-def _lower(
-    backward: nnef_grad.Backward, target: str, out: str
-) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
-    """The backward graph lowered for a target, and the data of the constants that
-    became variables.
+class _Document(NamedTuple):
+    """A graph that is written, and the data of what a target made of its constants and
+    variables, by label.
     """
+
+    graph: nnef_grad.Graph
+    data: Mapping[str, Any]
+
+
+def _lower(graph: nnef_grad.Graph, target: str, out: str, stored: Any) -> _Document:
+    """A graph lowered for a target."""
+    lowered = _lowered(graph, target, out)
+    if target == "nnef" or stored is None:
+        return lowered
+    single = SinglePrecision(stored, declared_variables(lowered.graph))
+    return lowered._replace(data=ChainMap({**lowered.data}, single))  # type: ignore[arg-type]
+
+
+def _lowered(graph: nnef_grad.Graph, target: str, out: str) -> _Document:
     if is_onnx(out):
         # What writes the file lowers the graph.
         if target not in ("nnef", "onnx"):
             raise UsageError(f"'{out}' is for ONNX Runtime, and not for '{target}'")
-        return backward, {}
-    has_loops = any(fragment.registry for fragment in backward.graph.fragments)
+        return _Document(graph, {})
+    has_loops = any(fragment.registry for fragment in graph.fragments)
     if target == "nnef" and not has_loops:
         # Importing the lowerings, and numpy with them, takes longer than compiling.
-        return backward, {}
-    lowered = nnef_grad.lower(backward.graph, target)
+        return _Document(graph, {})
+    lowered = nnef_grad.lower(graph, target)
     if lowered.data and _is_text(out):
         message = f"target '{target}' stores the constants of the graph as variables"
         raise UsageError(f"{message}: write a folder or an archive, which hold data")
-    return replace(backward, graph=lowered.graph), lowered.data
+    return _Document(lowered.graph, lowered.data)
 
 
 def known_arrays(graph: nnef_grad.Graph, stored: Any) -> Mapping[str, Any]:
@@ -242,7 +290,7 @@ def _is_untrained(graph: nnef_grad.Graph, stored: Any) -> bool:
 
 
 def _write(
-    backward: nnef_grad.Backward,
+    graph: nnef_grad.Graph | nnef_grad.Backward,
     out: str,
     stored: Any,
     constants: Mapping[str, Any],
@@ -251,12 +299,12 @@ def _write(
     force: bool,
 ) -> None:
     if out == console.PIPE:
-        console.print_result(nnef_grad.dumps(backward))
+        console.print_result(nnef_grad.dumps(graph))
         return
     # The constants come first: an unused file of the model may have the same label.
     found: Any = ChainMap(constants, stored or {})  # type: ignore[arg-type]
     data = None if _is_text(out) else found
-    nnef_grad.save(backward, out, data=data, partial=partial, overwrite=force)
+    nnef_grad.save(graph, out, data=data, partial=partial, overwrite=force)
 
 
 def _is_text(out: str) -> bool:
@@ -335,25 +383,31 @@ def _check(
 
 
 def _report_statistics(
-    forward: nnef_grad.Graph,
+    graph: nnef_grad.Graph,
     backward: nnef_grad.Backward,
+    halves: nnef_grad.Split | None,
     by_operation: bool,
     *,
     as_json: bool,
 ) -> None:
-    from nnef_grad.autodiff.statistics import operation_table, side_by_side
+    from nnef_grad.autodiff.statistics import operation_table, side_by_side, split_costs
 
     costs = {
-        "forward": nnef_grad.statistics(forward),
+        "forward": nnef_grad.statistics(graph if halves is None else halves.forward),
         "backward": nnef_grad.statistics(backward),
     }
+    together = None if halves is None else split_costs(halves)
     if as_json:
         data = {n: c.as_data(by_operation=by_operation) for n, c in costs.items()}
+        if together is not None:
+            data["together"] = asdict(together)
         console.print_message(_json({"statistics": data}))
         return
     for found in costs.values() if by_operation else ():
         console.print_message(f"{found.name}\n{operation_table(found)}\n")
     console.print_message(side_by_side([*costs.values()]))
+    if together is not None:
+        console.print_message(str(together))
 
 
 def print_messages(warnings: Sequence[Problem], summary: str, format: str) -> None:

@@ -193,6 +193,15 @@ OPTIONS: Groups = {
             type=PATH,
         ),
         Option(
+            "--split forward",
+            "nnef-grad model.nnef --split forward.nnef -o backward.nnef",
+            "Write two graphs that compute no layer twice: to FORWARD, in the formats of OUT, "
+            "MODEL that also returns what gradients need, as saved_NAME; to OUT the backward "
+            "graph, which takes that.",
+            metavar="FORWARD",
+            type=PATH,
+        ),
+        Option(
             "--target",
             "nnef-grad model/ --target tract -o model_bwd/",
             "Write a form that these runtimes support and compute correctly: khronos is "
@@ -203,7 +212,7 @@ OPTIONS: Groups = {
         Option(
             "--force",
             "nnef-grad model.nnef -o model_bwd.nnef --force",
-            "Replace OUT, and the file of --report, if they exist.",
+            "Replace OUT, FORWARD, and the file of --report, if they exist.",
             **FLAG,
         ),
     ],
@@ -299,8 +308,8 @@ OPTIONS: Groups = {
             "--stats",
             "nnef-grad model.nnef --stats -o model_bwd.nnef",
             "Print the costs of MODEL and of the backward graph: operations, parameters, "
-            "multiply-adds, and memory in the order as written; with --stats full, those "
-            "of each operation too.",
+            "multiply-adds, and memory in the order as written; of --split also what is "
+            "between the two; with --stats full, those of each operation too.",
             type=click.Choice(STATISTICS),
             metavar="[full]",
         ),

@@ -27,7 +27,7 @@ from nnef_grad.errors import UsageError
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, external
-from nnef_grad.graph.names import NameSupply, substitute, with_tensors
+from nnef_grad.graph.names import NameSupply, substitute, with_names, with_tensors
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.costs import byte_size
@@ -49,7 +49,8 @@ class Split:
             and the gradients of the outputs; returns the gradients. The variables that it
             needs are variables of it too.
         saved: the names of the saved tensors, which they have in both graphs, in the
-            order in which they are computed: `saved_h` for h, or that of an output.
+            order in which they are computed: `saved_<tensor>`, and its own name for an
+            output of the forward graph.
     """
 
     forward: Graph
@@ -80,22 +81,18 @@ def split(graph: Graph, backward: Backward) -> Split:
     backward = _derived(graph, backward)
     graph = with_loops_of(graph, backward)
     cut = find_cut(graph, backward)
-    names = _with_saved(graph, backward, cut)
-    backward = replace(backward, graph=replace(backward.graph, names=names))
+    whole = with_names(backward.graph, _names_between(graph, backward, cut))
+    names = whole.names
+    graph = replace(
+        graph,
+        names={**graph.names, **names},
+        quantization={**whole.quantization, **graph.quantization},
+    )
     return Split(
-        _forward(replace(graph, names={**graph.names, **names}), cut),
-        backward_half(graph, backward, cut),
+        _forward(graph, cut),
+        backward_half(graph, replace(backward, graph=whole), cut),
         tuple(names[tensor] for tensor in cut.saved),
     )
-
-
-def _with_saved(graph: Graph, backward: Backward, cut: Cut) -> dict[Tensor, str]:
-    """The names of a backward graph, with `saved_h` for what is saved and no output."""
-    names = {**graph.names, **backward.graph.names}
-    kept = {*graph.outputs, *graph.inputs, *backward.graph.outputs}
-    supply = NameSupply(names.values())
-    fresh = {x: supply.fresh(f"saved_{names[x]}") for x in cut.saved if x not in kept}
-    return {**names, **fresh}
 
 
 class Cut(NamedTuple):
@@ -127,6 +124,17 @@ def find_cut(graph: Graph, backward: Backward, lost: Collection[Tensor] = ()) ->
     movable = [op for op in added if late.isdisjoint(op.outputs)]
     fixed = [op for op in added if not late.isdisjoint(op.outputs)]
     return Cut(added, movable, _saved(graph, movable, fixed, lost))
+
+
+def _names_between(graph: Graph, backward: Backward, cut: Cut) -> dict[str, str]:
+    """The names of saved tensors between the graphs, by those that they have there. An
+    output keeps its name, by which its users know it.
+    """
+    names = backward.graph.names
+    supply = NameSupply([*names.values(), *graph.names.values()])
+    kept = {*graph.inputs, *graph.outputs, *backward.graph.outputs}
+    renamed = (names[t] for t in cut.saved if t not in kept)
+    return {name: supply.fresh(f"saved_{name}") for name in renamed}
 
 
 def with_loops_of(graph: Graph, backward: Backward) -> Graph:

@@ -9,10 +9,12 @@ from math import prod
 from typing import Any
 
 from nnef_grad.autodiff.backward import Backward
+from nnef_grad.autodiff.split import Split
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.printer import print_operation
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
-from nnef_grad.ops.liveness import memory_alive, views_of
+from nnef_grad.ops.liveness import memory_alive, memory_held, views_of
 from nnef_grad.ops.traits import FED
 from nnef_grad.public import public
 
@@ -105,6 +107,58 @@ def statistics(graph: Graph | Backward) -> Statistics:
         max((cost.bytes_alive for cost in costs), default=0),
         costs,
         tuple(f.name for f in flat.fragments if f.registry is None),
+    )
+
+
+@dataclass(frozen=True)
+class SplitCosts:
+    """What two halves of a derivative cost together, from shapes alone.
+
+    Attributes:
+        saved_bytes: the bytes that the first half hands to the second, outputs of the
+            model included.
+        peak_bytes: the most bytes that are alive at a time in one of the halves, besides
+            inputs and variables; the second one drops what was saved after its last use.
+        multiply_adds_added: those of what the second half computes again.
+    """
+
+    saved_bytes: int
+    peak_bytes: int
+    multiply_adds_added: int
+
+    def __str__(self) -> str:
+        """A line."""
+        return (
+            f"between the halves: {_bytes(self.saved_bytes)}, peak of both:"
+            f" {_bytes(self.peak_bytes)}, multiply-adds added:"
+            f" {_count(self.multiply_adds_added)}"
+        )
+
+
+@public
+def split_costs(halves: Split) -> SplitCosts:
+    """What two halves cost together.
+
+    Raises:
+        InvalidGraphError: an extent has no number.
+    """
+    first, second = halves.forward, halves.backward
+    for half in (first, second):
+        refuse_symbols(half, "statistics cannot count")
+    saved = second.inputs[: len(halves.saved)]
+    held = memory_held(second, byte_size, saved)
+    alive = memory_alive(second, byte_size, kept=second.outputs)
+    peaks = [
+        *memory_alive(first, byte_size, kept=first.outputs),
+        *(a + b for a, b in zip(alive, held, strict=True)),
+    ]
+    # The same statement about the same names computes the same.
+    known = {print_operation(op, first.names) for op in first.operations}
+    again = [
+        op for op in second.operations if print_operation(op, second.names) in known
+    ]
+    return SplitCosts(
+        sum(map(byte_size, saved)), max(peaks), sum(map(multiply_adds, again))
     )
 
 

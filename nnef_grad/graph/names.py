@@ -92,6 +92,23 @@ def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation
     )
 
 
+def with_names(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The graph with other names for some of its tensors, which keep their quantization.
+
+    Args:
+        graph: the graph.
+        names: the new names by the old ones.
+    """
+    return replace(
+        graph,
+        names={tensor: names.get(name, name) for tensor, name in graph.names.items()},
+        quantization={
+            names.get(name, name): replace(q, tensor=names.get(name, name))
+            for name, q in graph.quantization.items()
+        },
+    )
+
+
 def with_tensors(graph: Graph, tensors: Mapping[Tensor, Tensor]) -> Graph:
     """The graph with some of its tensors replaced, which keep their names."""
     changed = {old: new for old, new in tensors.items() if old is not new}

@@ -8,7 +8,8 @@ operations make new memory, even where a runtime might compute in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import accumulate
 from types import MappingProxyType
 
 from nnef_grad.graph.ir import Graph, Tensor
@@ -62,3 +63,20 @@ def memory_alive(
         found.append(alive)
         alive -= sum(map(size, dead - lasting))
     return found
+
+
+def memory_held(
+    graph: Graph, size: Callable[[Tensor], int], inputs: Collection[Tensor]
+) -> Iterator[int]:
+    """For each operation, the size of those of some inputs that it or a later one reads.
+
+    Args:
+        graph: the graph.
+        size: that of a tensor, in bytes or elements.
+        inputs: inputs of the graph that are dropped after their last use.
+    """
+    uses = last_uses(graph, views_of(graph))
+    freed = [sum(size(t) for t in inputs if t in dead) for dead in uses]
+    return accumulate(
+        freed[:-1], lambda left, gone: left - gone, initial=sum(map(size, inputs))
+    )

@@ -152,7 +152,7 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
                 with writing(path):
                     commit(draft, path, overwrite=overwrite)
                 if not overwrite:
-                    undo.callback(_remove, path)
+                    undo.callback(remove, path)
             undo.pop_all()
 
 
@@ -183,7 +183,7 @@ def unfinished_folder(path: Path) -> Iterator[Path]:
                     if is_ours:
                         yield draft
             finally:
-                _remove(draft)
+                remove(draft)
 
 
 @contextmanager
@@ -300,10 +300,11 @@ def _remove_leftovers(path: Path, suffix: str) -> None:
     for leftover in path.parent.glob(escape(_prefix(path)) + RANDOM * "?" + suffix):
         with _locked(leftover, without=False) as is_left:
             if is_left:
-                _remove(leftover)
+                remove(leftover)
 
 
-def _remove(draft: Path) -> None:
+def remove(draft: Path) -> None:
+    """Removes a file or a folder, if it is there."""
     if draft.is_dir():
         shutil.rmtree(draft, ignore_errors=True)
     with suppress(OSError):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from nnef_grad.build.firsts import Firsts
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.names import NameSupply, substitute
+from nnef_grad.graph.names import NameSupply, substitute, with_names
 from nnef_grad.language.library import standard
 from nnef_grad.ops.traits import DATA, UNIQUE
 
@@ -81,12 +81,4 @@ def rename_misread(graph: Graph) -> Graph:
     interface = dict.fromkeys((*graph.input_names, *graph.output_names))
     told = [name for name in interface if name in names]
     notes = (f"  {names[name]}: what '{name}' is called here" for name in told)
-    return replace(
-        graph,
-        names={tensor: names.get(name, name) for tensor, name in graph.names.items()},
-        quantization={
-            names.get(name, name): replace(q, tensor=names.get(name, name))
-            for name, q in graph.quantization.items()
-        },
-        notes=(*graph.notes, *notes),
-    )
+    return replace(with_names(graph, names), notes=(*graph.notes, *notes))

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import torch_memory
 from support.checks import document
+from support.networks import network
 from support.operation_models import Model, models
 from support.random_graphs.generate import make_graph
 
 import nnef_grad
 from nnef_grad.autodiff.split import FREE, Split
+from nnef_grad.autodiff.statistics import SplitCosts, split_costs
 from nnef_grad.build.quantization import read_quantization
 from nnef_grad.interpreter.random_values import Values, random_values
 from nnef_grad.ops.costs import multiply_adds
@@ -177,6 +180,16 @@ def test_what_is_saved(body: str) -> None:
     assert halves.saved == (*named,)
 
 
+@pytest.mark.parametrize(
+    "name", ["alexnet", "vgg", pytest.param("resnet", marks=pytest.mark.thorough)]
+)
+def test_torch_saves_no_less(name: str) -> None:
+    graph = nnef_grad.loads(network(name, 1, 224))
+    backward = nnef_grad.differentiate(graph)
+    saved = split_costs(nnef_grad.split(graph, backward)).saved_bytes
+    assert saved <= torch_memory.saved_bytes(graph, backward.gradients)
+
+
 TEXT = """version 1.0;
 
 graph net( x, w ) -> ( y )
@@ -240,6 +253,34 @@ def test_without_seeds_everything_added_runs_backward() -> None:
     assert halves.saved == ("saved_h",)
 
 
+def test_what_is_saved_has_a_name_of_its_own() -> None:
+    """Names that are taken get a number, and outputs keep theirs."""
+    body = f"{X} saved_t = mul(t, x); y = tanh(saved_t);"
+    graph = nnef_grad.loads(document(body, outputs="y"))
+    values = random_values(graph, seed=1)
+    halves = check_split(graph, nnef_grad.differentiate(graph), values)
+    assert halves.saved == ("saved_t_1", "y")
+    assert halves.forward.output_names == ("y", "saved_t_1")
+
+
+def test_what_halves_cost_together() -> None:
+    """Of 4 x 6 elements: t, h and y of 96 bytes each, a mask of 24."""
+    graph = nnef_grad.loads(TEXT)
+    halves = nnef_grad.split(graph, nnef_grad.differentiate(graph, wrt=["w"]))
+    # Forward: h and y, with the mask at the end. Backward: the mask, grad_t and grad_w.
+    assert split_costs(halves) == SplitCosts(24, 24 + 96 + 144 - 24, 0)
+
+
+def test_what_the_second_half_computes_again_is_counted() -> None:
+    graph = nnef_grad.loads(
+        document(f"{X} u = matmul(t, x, transposeB = true); y = neg(u);")
+    )
+    product = graph.operations[-2]
+    whole = replace(graph, outputs=(*product.outputs, *graph.outputs))
+    halves = Split(whole, graph, ())
+    assert split_costs(halves).multiply_adds_added == 4 * 4 * 6
+
+
 def test_quantization_stays_with_the_tensors() -> None:
     graph = nnef_grad.loads(TEXT)
     entry = "linear_quantize(min = 0.0, max = 1.0, bits = 8);"
@@ -249,6 +290,18 @@ def test_quantization_stays_with_the_tensors() -> None:
     halves = nnef_grad.split(graph, nnef_grad.differentiate(graph))
     assert [*halves.forward.quantization] == ["x", "t", "y"]
     assert [*halves.backward.quantization] == ["x"]
+
+
+def test_the_quantization_of_what_is_saved_is_under_its_new_name() -> None:
+    graph = nnef_grad.loads(document(f"{X} y = mul(t, x);"))
+    text = '"t": linear_quantize(min = 0.0, max = 1.0, bits = 8);'
+    entries = read_quantization(nnef_grad.Source("graph.quant", text), graph)
+    graph = replace(graph, quantization=entries)
+    halves = nnef_grad.split(graph, nnef_grad.differentiate(graph))
+    for half in (halves.forward, halves.backward):
+        assert [(n, q.tensor) for n, q in half.quantization.items()] == [
+            ("saved_t", "saved_t")
+        ]
 
 
 def test_the_backward_graph_of_another_graph() -> None:

@@ -14,7 +14,14 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from functorch.compile import (  # type: ignore[import-untyped]
+    aot_function,
+    make_boxed_func,
+    min_cut_rematerialization_partition,
+)
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule, Node
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -52,6 +59,40 @@ class Allocations(TorchDispatchMode):  # type: ignore[misc]
         if storage._cdata not in self.sizes:
             self.sizes[storage._cdata] = storage.nbytes()
             weakref.finalize(storage, self.sizes.pop, storage._cdata)
+
+
+def saved_bytes(graph: nnef_grad.Graph, wrt: Collection[str]) -> int:
+    """The bytes between the passes of a network that torch has split by a minimum cut of
+    its own, besides inputs and variables.
+    """
+    fed = [t for op in graph.operations if op.name in FED for t in op.outputs]
+    found: list[Node] = []
+
+    def network(*given: Tensor) -> Tensor:
+        values = dict(zip(fed, given, strict=True))
+        for operation in graph.operations:
+            if operation.name not in FED:
+                operands = [values[t] for t in operation.inputs]
+                values[operation.outputs[0]] = TORCH[operation.name](
+                    operation, *operands
+                )
+        return values[graph.outputs[0]]
+
+    def forward(half: GraphModule, _: object) -> Any:
+        # The first output is that of the network.
+        found.extend(tree_leaves(half.graph.output_node().args)[1:])
+        return make_boxed_func(half.forward)
+
+    with FakeTensorMode():
+        given = [torch.empty(t.shape, requires_grad=graph.names[t] in wrt) for t in fed]
+        aot_function(
+            network,
+            fw_compiler=forward,
+            bw_compiler=lambda half, _: make_boxed_func(half.forward),
+            partition_fn=min_cut_rematerialization_partition,
+        )(*given)
+    kept = [node.meta["val"] for node in found if node.op != "placeholder"]
+    return sum(t.numel() * t.element_size() for t in kept if isinstance(t, Tensor))
 
 
 def peak_bytes(graph: nnef_grad.Graph, wrt: Collection[str]) -> int:
