@@ -125,9 +125,8 @@ def compile_model(
     untrained = _is_untrained(graph, stored)
     with progress.stage("lowering"):
         backward, constants = _lower(backward, target, out)
-        if target != "nnef" and stored is not None:
-            made = SinglePrecision(stored, declared_variables(backward.graph))
-            constants = ChainMap({**constants}, made)  # type: ignore[arg-type]
+        if target != "nnef" and stored is not None and not is_onnx(out):
+            backward, constants = _in_single(backward, target, stored, constants)
     if stats is not None:
         _report_statistics(graph, backward, stats == "full", as_json=format == "json")
     if check:
@@ -223,6 +222,24 @@ def _lower(
         message = f"target '{target}' stores the constants of the graph as variables"
         raise UsageError(f"{message}: write a folder or an archive, which hold data")
     return replace(backward, graph=lowered.graph), lowered.data
+
+
+def _in_single(
+    backward: nnef_grad.Backward,
+    target: str,
+    stored: Any,
+    constants: Mapping[str, Any],
+) -> tuple[nnef_grad.Backward, Mapping[str, Any]]:
+    """The graph and its data in single precision: the one that runtimes have in common,
+    which refuse operands of two. tract casts, so that files are shared.
+    """
+    made = SinglePrecision(stored, declared_variables(backward.graph))
+    if target != "tract":
+        return backward, ChainMap({**constants}, made)  # type: ignore[arg-type]
+    from nnef_grad.targets.precision import cast_variables
+
+    graph = cast_variables(backward.graph, {*made})
+    return replace(backward, graph=graph), constants
 
 
 def known_arrays(graph: nnef_grad.Graph, stored: Any) -> Mapping[str, Any]:
