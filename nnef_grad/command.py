@@ -248,12 +248,18 @@ class _Document(NamedTuple):
 
 
 def _lower(graph: nnef_grad.Graph, target: str, out: str, stored: Any) -> _Document:
-    """A graph lowered for a target."""
+    """A graph lowered for a target, in single precision: the one that runtimes have in
+    common, which refuse operands of two. tract casts, so that files are shared.
+    """
     lowered = _lowered(graph, target, out)
-    if target == "nnef" or stored is None:
+    if target == "nnef" or stored is None or is_onnx(out):
         return lowered
     single = SinglePrecision(stored, declared_variables(lowered.graph))
-    return lowered._replace(data=ChainMap({**lowered.data}, single))  # type: ignore[arg-type]
+    if target != "tract":
+        return lowered._replace(data=ChainMap({**lowered.data}, single))  # type: ignore[arg-type]
+    from nnef_grad.targets.precision import cast_variables
+
+    return lowered._replace(graph=cast_variables(lowered.graph, {*single}))
 
 
 def _lowered(graph: nnef_grad.Graph, target: str, out: str) -> _Document:

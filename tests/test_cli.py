@@ -496,7 +496,9 @@ def test_statistics_are_of_the_graph_that_is_written(model: Path) -> None:
     assert result.stderr.splitlines()[1].split()[2] == str(written.operations)
 
 
-@pytest.mark.parametrize(("target", "wanted"), [("nnef", "f2"), ("portable", "f4")])
+@pytest.mark.parametrize(
+    ("target", "wanted"), [("nnef", "f2"), ("tract", "f2"), ("portable", "f4")]
+)
 def test_data_in_half_precision(target: str, wanted: str, tmp_path: Path) -> None:
     statements = "w = variable(label = 'w', shape = [1, 2]); y = mul(x, w);"
     text = f"version 1.0;\ngraph g(x) -> (y)\n{{\n    x = external(shape = [3, 2]); {statements}\n}}\n"
@@ -507,3 +509,28 @@ def test_data_in_half_precision(target: str, wanted: str, tmp_path: Path) -> Non
     stored = nnef_grad.load_data(tmp_path / "out")["w"]
     assert stored.dtype == wanted
     np.testing.assert_array_equal(stored, data)
+
+
+@pytest.mark.parametrize("most", [2**20, 4])
+def test_half_precision_is_cast_in_tract(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is the one of the model; a large variable is cast by parts."""
+    tract = pytest.importorskip("tract")
+    monkeypatch.setattr("nnef_grad.targets.precision.MOST_FOLDED", most)
+    statements = "w = variable(label = 'w', shape = [5, 3]); y = matmul(x, w);"
+    text = f"version 1.0;\ngraph g(x) -> (y)\n{{\n    x = external(shape = [2, 5]); {statements}\n}}\n"
+    data = np.random.default_rng(0).standard_normal((5, 3)).astype("f2")
+    nnef_grad.save(nnef_grad.loads(text), tmp_path / "model/", data={"w": data})
+    result = run(
+        tmp_path / "model", "--target", "tract", "--wrt", "x", "-o", tmp_path / "out/"
+    )
+    assert result.exit_code == 0, result.stderr
+    files = [tmp_path / folder / "w.dat" for folder in ("model", "out")]
+    assert files[0].samefile(files[1])
+    assert ("concat" in (tmp_path / "out/graph.nnef").read_text()) == (most == 4)
+    seed = np.random.default_rng(1).standard_normal((2, 3)).astype("f4")
+    runnable = tract.nnef().load(tmp_path / "out").into_runnable()
+    inputs = [np.zeros((2, 5), "f4"), seed][-runnable.input_count() :]
+    (found,) = runnable.run(inputs)
+    np.testing.assert_allclose(found.to_numpy(), seed @ data.T.astype("f4"), rtol=1e-5)

@@ -125,8 +125,7 @@ class VariableData(Mapping[str, "Array"]):
 
 class SinglePrecision(Mapping[str, "Array"]):
     """The data of those variables of a model whose numbers are stored in half or double
-    precision, in single precision: the one that runtimes have in common, which refuse
-    operands of two.
+    precision, in single precision.
 
     Args:
         data: the data of the model.

@@ -77,7 +77,7 @@ def _gathered(input: Shape, indices: Shape, axis: int, datum_type: str) -> Shape
     return gather_shape(input, indices, axis)
 
 
-_OPSET = OpSet(
+OPSET = OpSet(
     shapes={
         **SHAPES,
         "tract_core_cast": _same,
@@ -134,7 +134,7 @@ def put_own(runtime: str, graph: Graph) -> Graph:
     def find(op: Operation) -> Decompose | None:
         return found[op.name](op, near) if op.name in found else None
 
-    return inline(graph, find, _OPSET)
+    return inline(graph, find, OPSET)
 
 
 _TYPES = {"scalar": "f32", "integer": "i64", "logical": "bool"}
