@@ -188,7 +188,8 @@ def normed(x: Any, w: Any) -> Any:
 
 # Calls that compute nothing.
 BOOKKEEPING = re.compile(
-    r"aten\.(is_same_size|_has_same_storage|alias|view|_to_copy|expand|detach|t\.|transpose"
+    r"<built-in function getitem>|aten\."
+    r"(is_same_size|_has_same_storage|alias|view|_to_copy|expand|detach|t\.|transpose"
     r"|_efficientzero|empty|new_empty|zeros|ones)"
 )
 
