@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from nnef_grad.autodiff.activity import find_activity
 from nnef_grad.autodiff.backward import Backward, Broadcast, summary
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.autodiff.statistics import statistics
@@ -49,6 +50,7 @@ def contents(forward: Graph, backward: Backward, rules: Rules) -> Data:
         "forward": {
             **_graph(forward, theirs, texts),
             "places": drawn,
+            "active": _active(forward, backward, rules),
         },
         "backward": {
             **_graph(backward.graph, theirs, texts),
@@ -59,6 +61,17 @@ def contents(forward: Graph, backward: Backward, rules: Rules) -> Data:
         },
         "rules": [list(text) for text in texts.found],
     }
+
+
+def _active(forward: Graph, backward: Backward, rules: Rules) -> list[bool]:
+    """For each operation of the forward graph, whether gradients flow through it."""
+    wrt, ends, stopped = (
+        [forward.tensors[name] for name in names]
+        for names in (backward.gradients, backward.outputs, backward.stopped)
+    )
+    found = find_activity(forward, wrt, ends, rules, stopped)
+    operations = {operation for operation, _ in found.operations}
+    return [operation in operations for operation in forward.operations]
 
 
 def _as_data(part: Part) -> Any:

@@ -43,8 +43,10 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
     complaints: list[str] = []
     opened = []
 
-    def open_page(graph: nnef_grad.Graph, **settings: Any) -> Any:
-        backward = nnef_grad.differentiate(graph)
+    def open_page(
+        graph: nnef_grad.Graph, seed: Any = "input", **settings: Any
+    ) -> Any:
+        backward = nnef_grad.differentiate(graph, seed=seed)
         path = tmp_path / "report.html"
         nnef_grad.report(graph, backward, path, overwrite=True)
         return open_file(path, **settings)
@@ -142,6 +144,17 @@ graph net( x ) -> ( y )
     page = show(nnef_grad.loads(sum_of_two))
     assert item(page, "the gradient as it is").count() == 1
     assert item(page, "no derivative").count() == 0
+
+
+def test_what_gradients_flow_through_is_never_called_without_derivative(
+    show: Open,
+) -> None:
+    for body in ("h = add(x, b); y = reshape(h, shape = [6]);", "y = add(x, b);"):
+        text = f"version 1.0; graph net( x ) -> ( y ) {{ x = external(shape = [2, 3]); b = variable(shape = [2, 3], label = 'b'); {body} }}"
+        for seed in ("input", "ones"):
+            page = show(nnef_grad.loads(text), seed=seed)
+            assert item(page, "the gradient").count() == 1
+            assert item(page, "no derivative").count() == 0
 
 
 def test_what_lights_up_is_what_the_graph_says_it_came_from(show: Open) -> None:

@@ -133,14 +133,10 @@ function drawDerivative(unit, place, level) {
 
 function derivativeName(unit) {
   if (derivativeOf(unit).length) return `Derivative of ${unit.operation.results[0]}`;
-  if (passesGradient(unit)) return "the gradient as it is";
+  if (passed.has(unit)) return "the gradient as it is";
+  if (unit.operation.isActive) return "the gradient passes";
   if (!again(unit).length) return "no derivative";
   return unit.operation.kind === "external" ? "the same input" : "computed again";
-}
-
-/** Whether gradients pass a unit unchanged, as they pass an addition. */
-function passesGradient(unit) {
-  return !derivativeOf(unit).length && passed.has(unit);
 }
 
 /** The mark of an operation that sums a gradient down for a broadcast. */

@@ -18,6 +18,7 @@ function readGraph(data, side) {
     index,
     place: data.places[index],
     broadcast: data.broadcasts ? data.broadcasts[index] : "",
+    isActive: data.active ? data.active[index] : false,
   }));
   const tensors = new Map(data.tensors.map(([name, type, shape]) => [name, { name, type, shape }]));
   const makers = new Map();
