@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.networks import network
 
@@ -43,9 +44,7 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
     complaints: list[str] = []
     opened = []
 
-    def open_page(
-        graph: nnef_grad.Graph, seed: Any = "input", **settings: Any
-    ) -> Any:
+    def open_page(graph: nnef_grad.Graph, seed: Any = "input", **settings: Any) -> Any:
         backward = nnef_grad.differentiate(graph, seed=seed)
         path = tmp_path / "report.html"
         nnef_grad.report(graph, backward, path, overwrite=True)
@@ -93,7 +92,9 @@ def lit(page: Any) -> set[str]:
 def inside(page: Any, code: str) -> Any:
     """The value of an expression in which the names that the page shows are known."""
     names = ", ".join(page.evaluate("Object.keys(report)"))
-    return page.evaluate(f"(() => {{ const {{ {names} }} = report; return {code}; }})()")
+    return page.evaluate(
+        f"(() => {{ const {{ {names} }} = report; return {code}; }})()"
+    )
 
 
 # How small the letters of what is in sight are, in pixels.
@@ -191,6 +192,39 @@ def test_reductions_for_broadcasts_are_marked(show: Open) -> None:
         "all => all.map(i => i.getAttribute('aria-label').split(':')[0])",
     )
     assert set(marked) == {"grad_bias1", "grad_bias2"}
+
+
+# ---- Values ----
+
+
+def test_a_gradient_has_its_verdict_and_its_values(show: Open, tmp_path: Path) -> None:
+    graph = mlp()
+    backward = nnef_grad.differentiate(graph)
+    checked = nnef_grad.check(graph, backward)
+    nnef_grad.report(graph, backward, tmp_path / "v.html", checked=checked)
+    page = show.file(tmp_path / "v.html")  # type: ignore[attr-defined]
+    assert page.locator(".item.result .badge").all_text_contents() == ["ok"] * 5
+    item(page, "grad_bias1:").click()
+    text = page.inner_text("#details")
+    (bias,) = (g for g in checked.gradients if g.gradient == "grad_bias1")
+    assert f"{bias.spread.norm:.3g}" in text
+    assert "ok, error" in text
+    assert page.locator("#details .histogram path").count() == 1
+
+
+def test_a_gradient_that_vanishes_is_marked(show: Open, tmp_path: Path) -> None:
+    graph = mlp()
+    backward = nnef_grad.differentiate(graph)
+    values = {
+        name: np.full(backward.graph.tensors[name].shape, 1.0)
+        for name in backward.gradients.values()
+    }
+    values["grad_x"] *= 1e-6
+    values["grad_weight1"][0, 0] = np.inf
+    nnef_grad.report(graph, backward, tmp_path / "v.html", values=values)
+    page = show.file(tmp_path / "v.html")  # type: ignore[attr-defined]
+    texts = page.locator(".item.alarm .badge").all_text_contents()
+    assert sorted(texts) == ["not finite", "vanishing"]
 
 
 # ---- Search ----
@@ -376,7 +410,6 @@ def test_the_keys_of_a_table_are_its_own(show: Open) -> None:
     page.click("text=multiply-adds backward")
     page.keyboard.press("ArrowDown")
     assert page.evaluate("document.activeElement.tagName") == "BUTTON"
-
 
 
 def test_keys_work_after_a_click_on_a_button(show: Open) -> None:

@@ -364,7 +364,9 @@ graph net( x ) -> ( y )
 
 
 def test_step_functions_and_what_is_stopped_are_not_active() -> None:
-    graph = model("f = floor(x); h = add(f, x); k = tanh(h); y = add(k, h); z = neg(x);")
+    graph = model(
+        "f = floor(x); h = add(f, x); k = tanh(h); y = add(k, h); z = neg(x);"
+    )
     backward = nnef_grad.differentiate(graph, outputs=["y"], stop=["k"])
     active = contents(graph, backward, nnef_grad.Rules())["forward"]["active"]
     names = [first_of(operation, graph) for operation in graph.operations]

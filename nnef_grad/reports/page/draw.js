@@ -125,7 +125,7 @@ function drawDerivative(unit, place, level) {
   const item = treeItem(type, level, `${name}: ${kinds.join(", ") || "nothing"}`);
   if (hasInside(unit)) item.setAttribute("aria-expanded", "false");
   const title = derivative.length ? `\u2202 ${unit.operation.kind}` : name;
-  card(item, place, title, kinds.join(", "), shown.length > 1 ? `${shown.length} ops` : "");
+  card(item, place, title, kinds.join(", "), verdictOf(shown) || (shown.length > 1 ? `${shown.length} ops` : ""));
   if (hasInside(unit)) item.append(svg("text", { x: place.x + 11, y: place.y + 20, class: "toggle" }, "\u25b8"));
   if (shown.some((o) => o.broadcast)) item.append(...sumMark(place));
   return item;
@@ -167,20 +167,22 @@ function insideFrame(box) {
 
 function drawStep(operation, place, level) {
   const [result] = operation.results;
-  const type = operation.isDerivative ? "derivative" : seeds.has(result) ? "seed" : "again";
+  const type = operation.isDerivative ? "derivative" : seeds.has(result) ? "seed" : operation.isUpdate ? "update" : "again";
+  const value = valueOf(operation);
   const read = operation.inputs.length ? ` of ${operation.inputs.join(", ")}` : "";
-  const name = [`${operation.results.join(", ")}: ${operation.kind}${read}`, operation.broadcast].filter(Boolean).join(". ");
+  const name = [`${operation.results.join(", ")}: ${operation.kind}${read}`, operation.broadcast, value?.verdict, value?.mark].filter(Boolean).join(". ");
   const item = treeItem(`step ${type} family-${operation.family}`, level, name);
   const isResult = gradients.has(result);
-  card(item, place, operation.kind, `${result}  ${shapeText(backward, result)}`, stepBadge(type, isResult));
+  card(item, place, operation.kind, `${result}  ${shapeText(backward, result)}`, stepBadge(type, isResult, value));
+  if (value?.mark || ["FAILED", "not finite"].includes(value?.verdict)) item.classList.add("alarm");
   if (operation.broadcast) item.append(...sumMark(place));
   if (isResult) item.classList.add("result");
   return item;
 }
 
-function stepBadge(type, isResult) {
-  if (isResult) return "gradient";
-  return { again: "again", seed: "seed" }[type] || "";
+function stepBadge(type, isResult, value) {
+  if (isResult) return value?.mark || value?.verdict || "gradient";
+  return { again: "again", seed: "seed", update: "update" }[type] || "";
 }
 
 // ---- Cards ----
