@@ -199,7 +199,7 @@ STEP_OPTIONS: Groups = {
             for name, example in (
                 ("check_seed", "--check --check-seed 1"),
                 ("check_memory", "--check --check-memory 4"),
-                ("inputs", "--inputs batch.npz --report step.html"),
+                ("inputs", "--inputs random --report step.html"),
                 ("stats", "--stats"),
                 ("report", "--report step.html"),
             )

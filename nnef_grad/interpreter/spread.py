@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,10 @@ import numpy.typing as npt
 
 # The bars of a histogram for each power of ten.
 PER_DECADE = 2
+# The elements that are looked at together.
+PART = 2**16
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -32,26 +39,29 @@ class Spread:
     @property
     def mean(self) -> float:
         """The root of the mean square; 0 of nothing."""
-        return self.norm / max(self.size, 1) ** 0.5
+        return self.norm / sqrt(max(self.size, 1))
 
 
 def spread_of(array: npt.ArrayLike) -> Spread:
     """The spread of the elements of an array."""
-    sizes: npt.NDArray[Any] = np.abs(np.asarray(array, np.float64)).ravel()
-    counted = sizes[np.isfinite(sizes) & (sizes > 0.0)]
-    steps = np.floor(np.log10(counted) * PER_DECADE).astype(int)
-    found, counts = np.unique(steps, return_counts=True)
-    return Spread(
-        sizes.size,
-        _norm(sizes),
-        int(np.count_nonzero(sizes == 0.0)),
-        {int(step): int(count) for step, count in zip(found, counts, strict=True)},
-    )
+    values = np.asarray(array).reshape(-1)
+    largest = float(np.max([part.max() for part in _parts(values)], initial=0.0))
+    is_scaled = 0.0 < largest < np.inf
+    squares, zeros = 0.0, 0
+    magnitudes: Counter[int] = Counter()
+    for part in _parts(values):
+        zeros += int(np.count_nonzero(part == 0.0))
+        counted = part[np.isfinite(part) & (part > 0.0)]
+        steps = np.floor(np.log10(counted) * PER_DECADE).astype(int)
+        found, counts = np.unique(steps, return_counts=True)
+        magnitudes.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+        # Scaled, as squares may be too small or too large for a float.
+        squares += float(np.sum((part / largest) ** 2)) if is_scaled else 0.0
+    norm = squares**0.5 * largest if is_scaled else largest
+    return Spread(values.size, norm, zeros, dict(sorted(magnitudes.items())))
 
 
-def _norm(sizes: npt.NDArray[Any]) -> float:
-    """The norm of elements whose squares may be too small or too large for a float."""
-    largest = float(np.max(sizes, initial=0.0))
-    if largest == 0.0 or not np.isfinite(largest):
-        return largest
-    return float(np.linalg.norm(sizes / largest)) * largest
+def _parts(values: Array) -> Iterator[Array]:
+    """The absolute values, some at a time: all at once would take as much memory again."""
+    for start in range(0, values.size, PART):
+        yield np.abs(values[start : start + PART].astype(np.float64))

@@ -8,7 +8,7 @@ page/, and the contents as JSON (contents.py). What stands beside what is decide
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +51,6 @@ def report(
     rules: Rules | None = None,
     checked: Checked | None = None,
     values: Mapping[str, npt.ArrayLike | Spread] | None = None,
-    losses: Sequence[float] = (),
     overwrite: bool = False,
 ) -> None:
     """Writes a page that shows a graph and its backward graph side by side, with what
@@ -68,7 +67,6 @@ def report(
             with its norm and a histogram.
         values: the gradients by their names, from `evaluate`, for norms and histograms
             without a check, or at another point than that of the check.
-        losses: the losses of a training run, in order: the page shows their curve.
         overwrite: whether to replace an existing file.
 
     Raises:
@@ -83,7 +81,6 @@ def report(
         rules=rules,
         checked=checked,
         values=values,
-        losses=losses,
         overwrite=overwrite,
     ):
         pass
@@ -98,7 +95,6 @@ def report_after(
     rules: Rules | None = None,
     checked: Checked | None = None,
     values: Mapping[str, npt.ArrayLike | Spread] | None = None,
-    losses: Sequence[float] = (),
     overwrite: bool = False,
 ) -> Iterator[None]:
     """As `report`: the page is complete before what is done meanwhile, and appears after
@@ -108,7 +104,7 @@ def report_after(
     refuse_page(place, overwrite=overwrite)
     with collector_paused():
         shown = values_shown(backward, checked, values)
-        text = page(contents(graph, backward, rules or Rules(), shown, losses))
+        text = page(contents(graph, backward, rules or Rules(), shown))
     with ExitStack() as drafts:
         with writing(path):
             draft = drafts.enter_context(unfinished_file(place))

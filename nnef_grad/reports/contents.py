@@ -34,7 +34,6 @@ def contents(
     backward: Backward,
     rules: Rules,
     values: Mapping[str, Data] | None = None,
-    losses: Sequence[float] = (),
 ) -> Data:
     """The contents of the page for a graph and its backward graph.
 
@@ -43,7 +42,6 @@ def contents(
         backward: its backward graph.
         rules: the rules that it was made with.
         values: what is known of the values of gradients; see `values_shown`.
-        losses: those of a training run, in order.
 
     Returns:
         Plain data, for JSON. Operations are named by their indices.
@@ -74,7 +72,6 @@ def contents(
         },
         "rules": [list(text) for text in texts.found],
         "values": dict(values or {}),
-        "losses": [float(loss) for loss in losses],
     }
 
 
