@@ -5,11 +5,10 @@ exit codes.
 from __future__ import annotations
 
 import os
-import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import nnef_grad
 from nnef_grad import console
 from nnef_grad.autodiff.backward import Wrt
+from nnef_grad.checking import Checking
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables
@@ -32,8 +32,6 @@ from nnef_grad.storage.output import (
     refuse_loss,
     refuse_output,
 )
-
-WRONG_GRADIENT = 1
 
 
 def render(error: NnefGradError, *, format: str, **_: object) -> str:
@@ -87,21 +85,17 @@ def compile_model(
     symbol: tuple[str, ...],
     unroll: int | None,
     target: str,
-    check: bool,
-    check_seed: int,
-    check_memory: float | None,
-    stats: str | None,
-    report: str | None,
     format: str,
     force: bool,
     quiet: bool,
+    **options: Any,
 ) -> None:
     """Compiles a model, as the options say; see `nnef-grad --help`."""
     refuse(out, model, force)
     if forward is not None:
         _refuse_forward(forward, out, model, force)
-    if report is not None:
-        _refuse_page(report, (model, out, forward or out), force)
+    checking = Checking(**options)
+    checking.refuse((model, out, forward or out), force)
     progress = Progress(shown=not quiet and format == "text")
     with progress.stage("reading"):
         opened = open_model(
@@ -143,25 +137,27 @@ def compile_model(
             halves = replace(
                 halves, forward=written[forward].graph, backward=made.graph
             )
-    if stats is not None:
-        _report_statistics(
-            graph, made, halves, stats == "full", as_json=format == "json"
-        )
-    if check:
-        known = known_arrays(graph, stored)
-        _check(
+    as_json = format == "json"
+    checking.print_costs(
+        {
+            "forward": graph if halves is None else halves.forward,
+            "backward": made.graph,
+        },
+        as_json=as_json,
+        halves=halves,
+    )
+    known = known_arrays(graph, stored) if checking.evaluates else {}
+    with (
+        checking.examined(
             graph,
             whole,
             progress,
-            as_json=format == "json",
-            variables={**known, **constants},
-            seed=check_seed,
+            variables={**known, **constants} if checking.evaluates else {},
             rules=own_rules,
-            memory=None if check_memory is None else int(check_memory * 2**30),
-        )
-    with (
-        progress.stage("writing"),
-        _page(report, graph, whole, own_rules, force),
+            named=opened.named,
+            as_json=as_json,
+            force=force,
+        ),
         ExitStack() as undo,
     ):
         for path, document in written.items():
@@ -210,32 +206,6 @@ def _refuse_onnx(out: str, model: str, force: bool) -> None:
         refuse_existing(Path(out), overwrite=force)
     if os.path.realpath(out) == os.path.realpath(model):
         raise UsageError(f"'{out}' is the model itself")
-
-
-def _refuse_page(path: str, others: Sequence[str], force: bool) -> None:
-    """Refuses a page that cannot be written, before anything is computed."""
-    from nnef_grad.reports import refuse_page
-
-    refuse_page(path, overwrite=force)
-    if os.path.realpath(path) in map(os.path.realpath, others):
-        raise UsageError(f"'{path}' is the report, and MODEL, OUT or FORWARD as well")
-
-
-def _page(
-    path: str | None,
-    graph: nnef_grad.Graph,
-    backward: nnef_grad.Backward,
-    rules: nnef_grad.Rules | None,
-    force: bool,
-) -> AbstractContextManager[None]:
-    """The page of a report, if there is one: complete before what is written meanwhile,
-    and there after it.
-    """
-    if path is None:
-        return nullcontext()
-    from nnef_grad.reports import report_after
-
-    return report_after(graph, backward, path, rules=rules, overwrite=force)
 
 
 class _Document(NamedTuple):
@@ -358,62 +328,6 @@ def _differentiation(
         message = f"--{derivative} returns no other outputs: leave out --with-outputs"
         raise UsageError(message)
     return partial(function, with_outputs=True)
-
-
-def _check(
-    graph: nnef_grad.Graph,
-    backward: nnef_grad.Backward,
-    progress: Progress,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Reports how the gradients compare; a wrong one ends the program."""
-    from nnef_grad.interpreter.gradcheck import Table
-
-    made = backward.graph
-    shapes = (tensor.shape for tensor in made.outputs)
-    table = Table(zip(made.output_names, shapes, strict=True))
-
-    def report(found: nnef_grad.CheckedGradient, done: int, total: int) -> None:
-        progress.update(done, total)
-        if not as_json:
-            heading = [table.heading] if done == 1 else []
-            progress.print("\n".join([*heading, table.row(found)]))
-
-    with progress.stage("checking gradients"):
-        checked = nnef_grad.check(graph, backward, report=report, **options)
-    found = {"check": checked.as_data()}
-    console.print_message(_json(found) if as_json else checked.conclusion)
-    if not checked.passed:
-        sys.exit(WRONG_GRADIENT)
-
-
-def _report_statistics(
-    graph: nnef_grad.Graph,
-    backward: nnef_grad.Backward,
-    halves: nnef_grad.Split | None,
-    by_operation: bool,
-    *,
-    as_json: bool,
-) -> None:
-    from nnef_grad.autodiff.statistics import operation_table, side_by_side, split_costs
-
-    costs = {
-        "forward": nnef_grad.statistics(graph if halves is None else halves.forward),
-        "backward": nnef_grad.statistics(backward),
-    }
-    together = None if halves is None else split_costs(halves)
-    if as_json:
-        data = {n: c.as_data(by_operation=by_operation) for n, c in costs.items()}
-        if together is not None:
-            data["together"] = asdict(together)
-        console.print_message(_json({"statistics": data}))
-        return
-    for found in costs.values() if by_operation else ():
-        console.print_message(f"{found.name}\n{operation_table(found)}\n")
-    console.print_message(side_by_side([*costs.values()]))
-    if together is not None:
-        console.print_message(str(together))
 
 
 def print_messages(warnings: Sequence[Problem], summary: str, format: str) -> None:

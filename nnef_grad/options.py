@@ -284,8 +284,8 @@ OPTIONS: Groups = {
         Option(
             "--check",
             "nnef-grad model/ --check -o model_bwd/",
-            "Compare each gradient with central differences of MODEL before anything is "
-            "written; exit with 1 if one is wrong.",
+            "Compare each gradient with central differences of MODEL. If one is wrong, "
+            "write nothing but the page of --report, and exit with 1.",
             **FLAG,
         ),
         Option(
@@ -305,6 +305,15 @@ OPTIONS: Groups = {
             metavar="GIB",
         ),
         Option(
+            "--inputs",
+            "nnef-grad model/ --inputs batch.npz --report report.html -o model_bwd/",
+            "What to evaluate gradients at: arrays that numpy.savez has written, by the "
+            "names of inputs, or random, the default of --check. The page of --report then "
+            "shows norms and histograms.",
+            metavar="FILE.npz|random",
+            type=PATH,
+        ),
+        Option(
             "--stats",
             "nnef-grad model.nnef --stats -o model_bwd.nnef",
             "Print the costs of MODEL and of the backward graph: operations, parameters, "
@@ -317,7 +326,8 @@ OPTIONS: Groups = {
             "--report",
             "nnef-grad model.nnef --report report.html -o model_bwd.nnef",
             "Write a page that shows MODEL and the backward graph side by side, with their "
-            "rules and costs. A browser opens it without a network.",
+            "rules and costs, and what --check has found. A browser opens it without a "
+            "network.",
             metavar="FILE.html",
             type=PATH,
         ),

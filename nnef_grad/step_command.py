@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import nnef_grad
 from nnef_grad import console
 from nnef_grad.build.rule_results import counted
-from nnef_grad.command import print_messages, refuse, render, split
+from nnef_grad.checking import Checking
+from nnef_grad.command import known_arrays, print_messages, refuse, render, split
 from nnef_grad.errors import Problem, UsageError
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
@@ -54,9 +56,12 @@ def make_step(
     unroll: int | None,
     format: str,
     quiet: bool,
+    **options: Any,
 ) -> None:
     """Compiles a model to a step, as the options say; see `nnef-grad-step --help`."""
     refuse(out, model, force)
+    checking = Checking(**options)
+    checking.refuse((model, out), force)
     progress = Progress(shown=not quiet and format == "text")
     with progress.stage("reading"):
         opened = open_model(
@@ -96,10 +101,30 @@ def make_step(
             target=target,
             rules=opened.rules,
         )
-    with progress.stage("writing"):
+    as_json = format == "json"
+    checking.print_costs(_graphs(graph, step), as_json=as_json)
+    with checking.examined(
+        step.objective,
+        step.backward,
+        progress,
+        variables=known_arrays(graph, opened.stored) if checking.evaluates else {},
+        rules=opened.rules,
+        named=opened.named,
+        as_json=as_json,
+        force=force,
+        shown=step.shown,
+    ):
         _write(step, out, force, opened.in_file)
     warnings = [*graph.warnings, *map(Problem, step.warnings)]
     print_messages(warnings, "" if quiet else _summary(graph, step), format)
+
+
+def _graphs(graph: nnef_grad.Graph, step: Step) -> dict[str, nnef_grad.Graph]:
+    """The model and its step, by what they are."""
+    parts = {"step": step.graph}
+    if step.apply is not None:
+        parts["apply"] = step.apply.graph
+    return {"forward": graph, **parts}
 
 
 def _write(step: Step, path: str, force: bool, in_file: InFile | None) -> None:

@@ -171,10 +171,7 @@ STEP_OPTIONS: Groups = {
         _SHARED["target"].again(
             "nnef-grad-step model/ -o step/ --loss huber --target onnx"
         ),
-        _SHARED["force"].again(
-            "nnef-grad-step model/ -o step/ --loss huber --force",
-            help="Replace OUT if it exists.",
-        ),
+        _SHARED["force"].again("nnef-grad-step model/ -o step/ --loss huber --force"),
     ],
     "Reading MODEL": [
         _SHARED[name].again(f"nnef-grad-step {example} --loss huber")
@@ -187,6 +184,26 @@ STEP_OPTIONS: Groups = {
             ("rules", "model/ -o step/ --rules rules.nnef"),
             ("lenient", "model/ -o step/ --lenient"),
         )
+    ],
+    "Checking": [
+        _SHARED["check"].again(
+            "nnef-grad-step model/ -o step/ --loss huber --check",
+            help="Compare the gradient of the loss with respect to each variable that is "
+            "trained with central differences, before it is clipped and used. If one is "
+            "wrong, write nothing but the page of --report, and exit with 1.",
+        ),
+        *(
+            _SHARED[name].again(
+                f"nnef-grad-step model/ -o step/ --loss huber {example}"
+            )
+            for name, example in (
+                ("check_seed", "--check --check-seed 1"),
+                ("check_memory", "--check --check-memory 4"),
+                ("inputs", "--inputs random --report step.html"),
+                ("stats", "--stats"),
+                ("report", "--report step.html"),
+            )
+        ),
     ],
     "Messages": [
         _SHARED["format"].again(

@@ -207,6 +207,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     data = {"w": np.ones((3, 4), np.float32)}
     nnef_grad.save(graph, tmp_path / "model", data=data)
     nnef_grad.save(graph, tmp_path / "model.tgz", data=data)
+    np.savez(tmp_path / "batch.npz", x=np.ones((2, 3)))
     loop = nnef_grad.loads(RECURRENT, unroll=0)
     weights = {"h": np.ones((1, 1, 3), "f4"), "w": np.ones((1, 3, 3), "f4")}
     nnef_grad.save(loop, tmp_path / "recurrent", data=weights)

@@ -39,7 +39,16 @@ ORDER = (
 )
 # They put the rooms together, and nobody imports them.
 ENTRANCE = {
-    *("__init__", "__main__", "cli", "command", "console", "fmt_cli", "options"),
+    *(
+        "__init__",
+        "__main__",
+        "checking",
+        "cli",
+        "command",
+        "console",
+        "fmt_cli",
+        "options",
+    ),
     *("opening", "progress", "step_cli", "merge_cli", "step_command", "step_options"),
 }
 FILES = sorted(PACKAGE.rglob("*.py"))

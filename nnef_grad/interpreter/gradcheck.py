@@ -29,6 +29,7 @@ from nnef_grad.interpreter import results, with_bodies
 from nnef_grad.interpreter.feeds import Data
 from nnef_grad.interpreter.memory import refuse_too_large
 from nnef_grad.interpreter.slopes import Forward, Line, Point, point_of
+from nnef_grad.interpreter.spread import Spread, spread_of
 from nnef_grad.public import public
 
 Array = npt.NDArray[Any]
@@ -68,6 +69,7 @@ class CheckedGradient:
         verdict: "ok"; "zero everywhere here" if the gradient and the slope are exactly
             zero, which proves little; "too small" if rounding hides the slope; "FAILED";
             "not finite" if the gradient has an infinity or a NaN, a failure too.
+        spread: the norm and the magnitudes of the elements of the gradient.
     """
 
     tensor: str
@@ -75,6 +77,7 @@ class CheckedGradient:
     shape: tuple[int, ...]
     error: float
     verdict: Verdict
+    spread: Spread
 
     @property
     def passed(self) -> bool:
@@ -175,18 +178,49 @@ def check(
             operation cannot be evaluated, the outputs are not finite at the values, or it
             takes too much memory.
     """
+    return _comparison(
+        graph, backward, inputs or {}, variables or {}, seed, rules or Rules(), memory
+    ).run(report)
+
+
+def spreads(
+    graph: Graph,
+    backward: Backward,
+    *,
+    inputs: Data | None = None,
+    variables: Data | None = None,
+    seed: int = 0,
+    rules: Rules | None = None,
+    memory: int | None = None,
+) -> dict[str, Spread]:
+    """The spread of each gradient, by its name, at the point of `check`."""
+    comparison = _comparison(
+        graph, backward, inputs or {}, variables or {}, seed, rules or Rules(), memory
+    )
+    return {name: spread_of(gradient) for name, gradient in comparison.gradients()}
+
+
+def _comparison(
+    graph: Graph,
+    backward: Backward,
+    inputs: Data,
+    variables: Data,
+    seed: int,
+    rules: Rules,
+    memory: int | None,
+) -> _Comparison:
+    """The gradients at a point, if they can be computed there; see `check`."""
     if backward.kind not in ("gradient", "jacobian"):
         message = "central differences are compared with gradients and Jacobians alone"
         raise UsageError(message)
-    rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
-    numbers = at_numbers(graph, {n: np.shape(x) for n, x in (inputs or {}).items()})
+    numbers = at_numbers(graph, {n: np.shape(x) for n, x in inputs.items()})
     graph = with_numbers(graph, numbers)
     backward = replace(backward, graph=with_numbers(backward.graph, numbers))
     forward = _without_dead(with_bodies(graph, rules), backward)
     refuse_too_large(forward, backward.graph, memory)
-    point = point_of(forward, inputs or {}, variables or {}, seed, rules)
-    return _Comparison(backward, point, seed, rules).run(report)
+    point = point_of(forward, inputs, variables, seed, rules)
+    return _Comparison(backward, point, seed, rules)
 
 
 def _without_dead(graph: Graph, backward: Backward) -> Graph:
@@ -221,14 +255,13 @@ class _Comparison:
         """Compares each gradient as soon as it is computed."""
         tensors = {name: t for t, name in self.backward.gradients.items()}
         found: dict[str, CheckedGradient] = {}
-        for name, gradient in self._results():
-            if name not in tensors:
-                continue
+        for name, gradient in self.gradients():
+            spread = spread_of(gradient)
             expected = self._expect(tensors[name], self._sum_jacobian(gradient))
             # It may be as large as all the others together.
             del gradient
             measured = self._measure(expected) if expected is not None else None
-            found[name] = self._judge(tensors[name], name, measured)
+            found[name] = self._judge(tensors[name], name, measured, spread)
             if report is not None:
                 report(found[name], len(found), len(tensors))
         compared = (found[name] for name in tensors)
@@ -244,17 +277,15 @@ class _Comparison:
         outputs = (self.tensors[name] for name in self.backward.outputs)
         return {output: np.asarray(draw(output.shape)) for output in outputs}
 
-    def _results(self) -> Iterator[tuple[str, Array]]:
-        """The results of the backward graph, in the order in which they are computed."""
+    def gradients(self) -> Iterator[tuple[str, Array]]:
+        """The gradients by name, in the order in which they are computed."""
         pairs = self.backward.seeds.items()
         seeds = {seed: self.weights[self.tensors[output]] for output, seed in pairs}
         values = self.point.values
-        return results(
-            self.backward.graph,
-            {**values.inputs, **seeds},
-            values.variables,
-            rules=self.rules,
-        )
+        fed = {**values.inputs, **seeds}
+        wanted = {*self.backward.gradients.values()}
+        computed = results(self.backward.graph, fed, values.variables, rules=self.rules)
+        return (pair for pair in computed if pair[0] in wanted)
 
     def _sum_jacobian(self, result: Array) -> Array:
         """The gradient of the weighted sum, where the result is a Jacobian."""
@@ -308,12 +339,13 @@ class _Comparison:
             yield expected.measure((above - below) / (2 * step_), rounding / step_)
 
     def _judge(
-        self, tensor: str, name: str, measured: _Measured | None
+        self, tensor: str, name: str, measured: _Measured | None, spread: Spread
     ) -> CheckedGradient:
         shape = self.backward.graph.tensors[name].shape
         if measured is None:
-            return CheckedGradient(tensor, name, shape, np.inf, "not finite")
-        return CheckedGradient(tensor, name, shape, measured.error, measured.verdict)
+            return CheckedGradient(tensor, name, shape, np.inf, "not finite", spread)
+        error, verdict = measured.error, measured.verdict
+        return CheckedGradient(tensor, name, shape, error, verdict, spread)
 
 
 def _size(value: Array) -> float:

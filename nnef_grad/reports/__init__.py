@@ -8,9 +8,10 @@ page/, and the contents as JSON (contents.py). What stands beside what is decide
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
@@ -20,6 +21,7 @@ from nnef_grad.graph.ir import Graph
 from nnef_grad.public import public
 from nnef_grad.reports.contents import contents
 from nnef_grad.reports.template import page
+from nnef_grad.reports.values import values_shown
 from nnef_grad.storage.files import (
     PathLike,
     commit,
@@ -28,6 +30,12 @@ from nnef_grad.storage.files import (
     writing,
 )
 from nnef_grad.storage.signals import signals_delayed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from nnef_grad.interpreter.gradcheck import Checked
+    from nnef_grad.interpreter.spread import Spread
 
 __all__ = ["refuse_page", "report", "report_after"]
 
@@ -41,6 +49,8 @@ def report(
     path: PathLike,
     *,
     rules: Rules | None = None,
+    checked: Checked | None = None,
+    values: Mapping[str, npt.ArrayLike | Spread] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Writes a page that shows a graph and its backward graph side by side, with what
@@ -53,6 +63,10 @@ def report(
         path: the file to write, x.html.
         rules: the rules that the graph was differentiated with, if not the standard ones
             alone: the page shows their texts.
+        checked: what `check` has found of the gradients: the verdict stands beside each,
+            with its norm and a histogram.
+        values: the gradients by their names, from `evaluate`, for norms and histograms
+            without a check, or at another point than that of the check.
         overwrite: whether to replace an existing file.
 
     Raises:
@@ -60,7 +74,15 @@ def report(
             called x.html.
         InvalidGraphError: an extent has no number.
     """
-    with report_after(graph, backward, path, rules=rules, overwrite=overwrite):
+    with report_after(
+        graph,
+        backward,
+        path,
+        rules=rules,
+        checked=checked,
+        values=values,
+        overwrite=overwrite,
+    ):
         pass
 
 
@@ -71,6 +93,8 @@ def report_after(
     path: PathLike,
     *,
     rules: Rules | None = None,
+    checked: Checked | None = None,
+    values: Mapping[str, npt.ArrayLike | Spread] | None = None,
     overwrite: bool = False,
 ) -> Iterator[None]:
     """As `report`: the page is complete before what is done meanwhile, and appears after
@@ -79,7 +103,8 @@ def report_after(
     place = Path(path)
     refuse_page(place, overwrite=overwrite)
     with collector_paused():
-        text = page(contents(graph, backward, rules if rules is not None else Rules()))
+        shown = values_shown(backward, checked, values)
+        text = page(contents(graph, backward, rules or Rules(), shown))
     with ExitStack() as drafts:
         with writing(path):
             draft = drafts.enter_context(unfinished_file(place))

@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from nnef_grad.autodiff.activity import find_activity
 from nnef_grad.autodiff.backward import Backward, Broadcast, summary
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.autodiff.statistics import statistics
@@ -18,7 +19,7 @@ from nnef_grad.ops.liveness import memory_alive
 from nnef_grad.ops.traits import FED
 from nnef_grad.reports.blocks import blocks, hosts, origin_of
 from nnef_grad.reports.folds import Fold, Part, folds
-from nnef_grad.reports.rule_texts import RuleText, rule_text
+from nnef_grad.reports.rule_texts import RuleText, of_update, rule_text
 
 Data = dict[str, Any]
 
@@ -28,8 +29,19 @@ LONGEST = 4000
 _REDUCTIONS = ("sum_reduce", "squeeze")
 
 
-def contents(forward: Graph, backward: Backward, rules: Rules) -> Data:
+def contents(
+    forward: Graph,
+    backward: Backward,
+    rules: Rules,
+    values: Mapping[str, Data] | None = None,
+) -> Data:
     """The contents of the page for a graph and its backward graph.
+
+    Args:
+        forward: the graph.
+        backward: its backward graph.
+        rules: the rules that it was made with.
+        values: what is known of the values of gradients; see `values_shown`.
 
     Returns:
         Plain data, for JSON. Operations are named by their indices.
@@ -39,7 +51,7 @@ def contents(forward: Graph, backward: Backward, rules: Rules) -> Data:
     """
     refuse_symbols(forward, "a report cannot count with")
     drawn = hosts(forward)
-    texts = _RuleTexts(rules)
+    texts = _RuleTexts(rules, {*rules.shapes, *SHAPES, *forward.custom_operations})
     beside = blocks(forward, backward)
     theirs = forward.tensors
     return {
@@ -49,6 +61,7 @@ def contents(forward: Graph, backward: Backward, rules: Rules) -> Data:
         "forward": {
             **_graph(forward, theirs, texts),
             "places": drawn,
+            "active": _active(forward, backward, rules),
         },
         "backward": {
             **_graph(backward.graph, theirs, texts),
@@ -58,7 +71,19 @@ def contents(forward: Graph, backward: Backward, rules: Rules) -> Data:
             "gradients": dict(backward.gradients),
         },
         "rules": [list(text) for text in texts.found],
+        "values": dict(values or {}),
     }
+
+
+def _active(forward: Graph, backward: Backward, rules: Rules) -> list[bool]:
+    """For each operation of the forward graph, whether gradients flow through it."""
+    wrt, ends, stopped = (
+        [forward.tensors[name] for name in names]
+        for names in (backward.gradients, backward.outputs, backward.stopped)
+    )
+    found = find_activity(forward, wrt, ends, rules, stopped)
+    operations = {operation for operation, _ in found.operations}
+    return [operation in operations for operation in forward.operations]
 
 
 def _as_data(part: Part) -> Any:
@@ -101,7 +126,8 @@ def _operation(
         "bytesMoved": bytes_moved(operation),
         "bytesAlive": None if operation.name in FED else bytes_alive,
         "rule": texts.index(origin or operation),
-        "isDerivative": origin is not None,
+        "isDerivative": origin is not None and texts.is_known(origin),
+        "isUpdate": origin is not None and not texts.is_known(origin),
         "family": _family(operation),
     }
 
@@ -128,8 +154,9 @@ def _clipped(text: str) -> str:
 class _RuleTexts:
     """The texts of rules, each once: operations of a kind share theirs."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, operations: set[str]) -> None:
         self._rules = rules
+        self._operations = operations
         self._indices: dict[RuleText, int] = {}
         self._known: dict[Operation, int] = {}
 
@@ -138,10 +165,18 @@ class _RuleTexts:
         """The texts, in the order of their indices."""
         return list(self._indices)
 
+    def is_known(self, origin: Operation) -> bool:
+        """Whether it is an operation that is differentiated: an optimizer is none."""
+        return origin.name in self._operations
+
     def index(self, operation: Operation) -> int:
         """The index of the text about an operation."""
         if operation not in self._known:
-            text = rule_text(self._rules, operation)
+            text = (
+                rule_text(self._rules, operation)
+                if self.is_known(operation)
+                else of_update(operation.definition)
+            )
             index = self._indices.setdefault(text, len(self._indices))
             self._known[operation] = index
         return self._known[operation]

@@ -53,6 +53,11 @@ def rule_text(rules: Rules, operation: Operation) -> RuleText:
     return RuleText("it has no derivative: its results do not move with its operands")
 
 
+def of_update(recipe: Fragment) -> RuleText:
+    """What a training step does with gradients: an optimizer, or clipping."""
+    return RuleText(f"part of {recipe.name}, in the training step", _definition(recipe))
+
+
 def _of_vjp(vjp: Callable[..., Any]) -> RuleText:
     if isinstance(vjp, partial):
         (fragment,) = vjp.args

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from nnef_grad.autodiff.backward import Backward
 from nnef_grad.errors import UsageError
 from nnef_grad.frontends.onnx.entry import require_onnx
 from nnef_grad.frontends.onnx.model import InFile
@@ -80,6 +81,8 @@ class Step:
             graph by their label, of inputs by their name.
         labels: the label of each variable that is trained, or is state, by its name.
         model: the graph that is trained.
+        objective: the graph of the loss: the model, the losses and the penalties.
+        backward: its backward graph: the gradients before they are clipped and used.
         apply: the step that uses the gradients that this one adds up, if it does.
         accumulate: of how many batches they are.
         trained: the labels of the variables that are trained.
@@ -95,11 +98,18 @@ class Step:
     data: Mapping[str, Array] = field(repr=False)
     labels: Mapping[str, str] = field(repr=False)
     model: Graph = field(repr=False)
+    objective: Graph = field(repr=False)
+    backward: Backward = field(repr=False)
     apply: Step | None = None
     accumulate: int = 1
     trained: tuple[str, ...] = ()
     stored: VariableData | None = field(default=None, repr=False)
     warnings: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> Backward:
+        """The step in the place of the backward graph, for `nnef_grad.report`."""
+        return replace(self.backward, graph=self.graph)
 
     @property
     def values(self) -> dict[str, Array]:
@@ -209,6 +219,8 @@ def as_step(
     plan: Plan,
     *,
     model: Graph,
+    objective: Graph,
+    backward: Backward,
     data: Mapping[str, Array],
     form: Form,
     target: str,
@@ -218,6 +230,8 @@ def as_step(
     Args:
         plan: the plan.
         model: the graph that is trained.
+        objective: the graph of the loss.
+        backward: the backward graph of that.
         data: the values of its variables, by label, as far as they are known.
         form: the form.
         target: the target that the graph is lowered for.
@@ -239,6 +253,8 @@ def as_step(
         {**_values(plan, graph, labels, data, names), **lowered.data},
         {names.get(name, name): labels[name] for name in changed},
         model,
+        objective,
+        backward,
     )
 
 

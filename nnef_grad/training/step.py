@@ -204,7 +204,15 @@ def training_step(
     assembly = _Assembly(given.graph, objective, choice, around, rules.opset)
     plans = assembly.plans(graph, backward.gradients, moved)
     found = [
-        as_step(one, model=given.graph, data=values, form=form, target=target)
+        as_step(
+            one,
+            model=given.graph,
+            objective=objective.graph,
+            backward=backward,
+            data=values,
+            form=form,
+            target=target,
+        )
         for one in plans
         if one is not None
     ]

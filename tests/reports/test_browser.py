@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.networks import network
 
@@ -43,8 +44,8 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
     complaints: list[str] = []
     opened = []
 
-    def open_page(graph: nnef_grad.Graph, **settings: Any) -> Any:
-        backward = nnef_grad.differentiate(graph)
+    def open_page(graph: nnef_grad.Graph, seed: Any = "input", **settings: Any) -> Any:
+        backward = nnef_grad.differentiate(graph, seed=seed)
         path = tmp_path / "report.html"
         nnef_grad.report(graph, backward, path, overwrite=True)
         return open_file(path, **settings)
@@ -88,6 +89,25 @@ def lit(page: Any) -> set[str]:
     return {name.split(":")[0] for name in names}
 
 
+def inside(page: Any, code: str) -> Any:
+    """The value of an expression in which the names that the page shows are known."""
+    names = ", ".join(page.evaluate("Object.keys(report)"))
+    return page.evaluate(
+        f"(() => {{ const {{ {names} }} = report; return {code}; }})()"
+    )
+
+
+# How small the letters of what is in sight are, in pixels.
+SMALLEST = """() => {
+  const shown = ({ left, right, top, bottom }, of) => left < of.right && right > of.left && top < of.bottom && bottom > of.top;
+  const sizes = [...document.body.querySelectorAll("*")]
+    .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) && !e.closest("script, style, noscript"))
+    .filter((e) => e.getClientRects().length && shown(e.getBoundingClientRect(), report.canvas.contains(e) ? report.canvas.getBoundingClientRect() : document.body.getBoundingClientRect()))
+    .map((e) => parseFloat(getComputedStyle(e).fontSize) * (report.canvas.contains(e) ? report.view.zoom : 1));
+  return Math.min(...sizes);
+}"""
+
+
 # ---- Light ----
 
 
@@ -127,6 +147,17 @@ graph net( x ) -> ( y )
     assert item(page, "no derivative").count() == 0
 
 
+def test_what_gradients_flow_through_is_never_called_without_derivative(
+    show: Open,
+) -> None:
+    for body in ("h = add(x, b); y = reshape(h, shape = [6]);", "y = add(x, b);"):
+        text = f"version 1.0; graph net( x ) -> ( y ) {{ x = external(shape = [2, 3]); b = variable(shape = [2, 3], label = 'b'); {body} }}"
+        for seed in ("input", "ones"):
+            page = show(nnef_grad.loads(text), seed=seed)
+            assert item(page, "the gradient").count() == 1
+            assert item(page, "no derivative").count() == 0
+
+
 def test_what_lights_up_is_what_the_graph_says_it_came_from(show: Open) -> None:
     graph = mlp()
     backward = nnef_grad.differentiate(graph).graph
@@ -161,6 +192,39 @@ def test_reductions_for_broadcasts_are_marked(show: Open) -> None:
         "all => all.map(i => i.getAttribute('aria-label').split(':')[0])",
     )
     assert set(marked) == {"grad_bias1", "grad_bias2"}
+
+
+# ---- Values ----
+
+
+def test_a_gradient_has_its_verdict_and_its_values(show: Open, tmp_path: Path) -> None:
+    graph = mlp()
+    backward = nnef_grad.differentiate(graph)
+    checked = nnef_grad.check(graph, backward)
+    nnef_grad.report(graph, backward, tmp_path / "v.html", checked=checked)
+    page = show.file(tmp_path / "v.html")  # type: ignore[attr-defined]
+    assert page.locator(".item.result .badge").all_text_contents() == ["ok"] * 5
+    item(page, "grad_bias1:").click()
+    text = page.inner_text("#details")
+    (bias,) = (g for g in checked.gradients if g.gradient == "grad_bias1")
+    assert f"{bias.spread.norm:.3g}" in text
+    assert "ok, error" in text
+    assert page.locator("#details .histogram path").count() == 1
+
+
+def test_a_gradient_that_vanishes_is_marked(show: Open, tmp_path: Path) -> None:
+    graph = mlp()
+    backward = nnef_grad.differentiate(graph)
+    values = {
+        name: np.full(backward.graph.tensors[name].shape, 1.0)
+        for name in backward.gradients.values()
+    }
+    values["grad_x"] *= 1e-6
+    values["grad_weight1"][0, 0] = np.inf
+    nnef_grad.report(graph, backward, tmp_path / "v.html", values=values)
+    page = show.file(tmp_path / "v.html")  # type: ignore[attr-defined]
+    texts = page.locator(".item.alarm .badge").all_text_contents()
+    assert sorted(texts) == ["not finite", "vanishing"]
 
 
 # ---- Search ----
@@ -214,10 +278,10 @@ def test_everything_unfolds_and_folds(show: Open) -> None:
     page = show(graph)
     page.click("#unfold")
     hidden = "backward.operations.filter((o) => !scene.items.has(shownKey(o))).length"
-    assert page.evaluate(hidden) == 0
+    assert inside(page, hidden) == 0
     derivatives = nnef_grad.differentiate(graph).graph.operations
     shown = "backward.operations.filter((o) => o.isDerivative && scene.items.has(stepKey(o))).length"
-    assert page.evaluate(shown) == sum(op.origin is not None for op in derivatives)
+    assert inside(page, shown) == sum(op.origin is not None for op in derivatives)
     page.click("#fold")
     assert page.locator(".pane.forward .item").count() == 11
 
@@ -238,26 +302,27 @@ def large(show: Open) -> Any:
 def test_what_is_in_sight_is_drawn(large: Any) -> None:
     drawn = "document.querySelectorAll('#world *').length"
     in_sight = "[...scene.items.values()].filter(i => meets(i.place, inSight())).every(i => elements.has(i.key))"
-    assert large.evaluate("scene.items.size") > 5000
+    assert inside(large, "scene.items.size") > 5000
     for _ in range(4):
         assert large.evaluate(drawn) < 6000
-        assert large.evaluate(in_sight)
+        assert inside(large, in_sight)
         large.mouse.move(400, 400)
         large.mouse.wheel(0, 3000)
-    assert large.evaluate("painted.area.y") > 1000
+    assert inside(large, "painted().area.y") > 1000
 
 
 def test_what_is_too_much_to_be_read_is_drawn_as_areas(large: Any) -> None:
     large.keyboard.press("0")
-    large.evaluate("for (let i = 0; i < 12; i += 1) zoomBy(0.5)")
+    inside(large, "[...Array(12)].map(() => zoomBy(0.5))")
     assert large.locator(".area").count() > 0
     assert large.locator(".item").count() == 1
-    middle = large.evaluate(
+    middle = inside(
+        large,
         "(() => { const { place } = [...scene.items.values()].filter((i) => i.key.startsWith('forward-u') && covers(inSight(), i.place)).pop(); const { left, top } = canvas.getBoundingClientRect();"
-        " return [left + view.x + (place.x + place.width / 2) * view.zoom, top + view.y + (place.y + place.height / 2) * view.zoom]; })()"
+        " return [left + view.x + (place.x + place.width / 2) * view.zoom, top + view.y + (place.y + place.height / 2) * view.zoom]; })()",
     )
     large.mouse.click(*middle)
-    assert large.evaluate("selected.key").startswith("forward-u")
+    assert inside(large, "selected().key").startswith("forward-u")
     large.keyboard.press("Escape")
     large.fill("#query", "tanh")
     assert large.locator(".area.hit").count() == 1
@@ -274,26 +339,87 @@ def test_the_keyboard_stays_where_it_is_when_that_is_out_of_sight(large: Any) ->
     large.keyboard.press("ArrowDown")
     now = large.evaluate(focused)
     assert now != before
-    assert large.evaluate(f"covers(inSight(), scene.items.get('{now}').place)")
+    assert inside(large, f"covers(inSight(), scene.items.get('{now}').place)")
 
 
 def test_paper_has_all_of_it(large: Any) -> None:
     large.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    assert large.evaluate("scene.items.size === elements.size")
-    assert large.locator("#layers tbody tr").count() == large.evaluate("units.size")
+    assert inside(large, "scene.items.size === elements.size")
+    assert large.locator("#layers tbody tr").count() == inside(large, "units.size")
+
+
+# ---- What can be read ----
+
+SIZES = [(1280, 800), (1440, 900), (390, 844)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("model", ["mlp", "resnet"])
+def test_no_label_is_smaller_than_nine_pixels(
+    show: Open, model: str, size: tuple[int, int]
+) -> None:
+    graph = mlp() if model == "mlp" else resnet()
+    page = show(graph)
+    page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+    page.reload()
+    assert page.evaluate(SMALLEST) >= 9
+    for button in ("#unfold", "#fit", *(["#out"] * 6), *(["#in"] * 12)):
+        page.click(button)
+        assert page.evaluate(SMALLEST) >= 9
+
+
+def test_no_label_of_a_large_graph_is_smaller_than_nine_pixels(large: Any) -> None:
+    for button in ("#fit", *(["#in"] * 20)):
+        large.click(button)
+        assert large.evaluate(SMALLEST) >= 9
+
+
+def test_what_is_unfolded_at_first_is_as_wide_as_the_page(show: Open) -> None:
+    page = show(mlp())
+    sight = "[...scene.items.values()].every(({ place }) => inSight().x <= place.x && place.x + place.width <= inSight().x + inSight().width)"
+    assert inside(page, sight)
+
+
+def test_the_page_gives_the_window_one_name(show: Open, tmp_path: Path) -> None:
+    names = "Object.getOwnPropertyNames(window)"
+    (tmp_path / "empty.html").write_text("<!DOCTYPE html><title>empty</title>")
+    empty = show.file(tmp_path / "empty.html").evaluate(names)  # type: ignore[attr-defined]
+    assert set(show(mlp()).evaluate(names)) - set(empty) == {"report"}
 
 
 # ---- Keys ----
 
 
+@pytest.mark.parametrize("button", ["#unfold", "#fold", "#fit", "#theme", "#tab-graph"])
+def test_the_arrows_go_on_after_a_click_on_a_button(show: Open, button: str) -> None:
+    page = show(mlp())
+    page.keyboard.press("ArrowDown")
+    before = page.evaluate("document.activeElement.dataset.key")
+    page.click(button)
+    page.keyboard.press("ArrowDown")
+    now = page.evaluate("document.activeElement.dataset.key")
+    assert now is not None
+    assert now != before
+    page.keyboard.press("ArrowRight" if now.startswith("forward") else "ArrowLeft")
+    assert page.evaluate("document.activeElement.dataset.key") != now
+
+
+def test_the_keys_of_a_table_are_its_own(show: Open) -> None:
+    page = show(resnet())
+    page.click("#tab-layers")
+    page.click("text=multiply-adds backward")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.tagName") == "BUTTON"
+
+
 def test_keys_work_after_a_click_on_a_button(show: Open) -> None:
     page = show(mlp())
     page.click("#in")
-    before = page.evaluate("view.zoom")
+    before = inside(page, "view.zoom")
     page.keyboard.press("-")
-    assert page.evaluate("view.zoom") < before
+    assert inside(page, "view.zoom") < before
     page.keyboard.press("Enter")  # presses the button
-    assert page.evaluate("view.zoom") == pytest.approx(before)
+    assert inside(page, "view.zoom") == pytest.approx(before)
 
 
 def test_the_arrows_lead_along_a_graph_and_across(show: Open) -> None:

@@ -358,3 +358,17 @@ graph net( x ) -> ( y )
     backward = nnef_grad.differentiate(graph)
     with pytest.raises(nnef_grad.InvalidGraphError, match=r"cannot count with .*'B'"):
         contents(graph, backward, nnef_grad.Rules())
+
+
+# ---- What gradients flow through ----
+
+
+def test_step_functions_and_what_is_stopped_are_not_active() -> None:
+    graph = model(
+        "f = floor(x); h = add(f, x); k = tanh(h); y = add(k, h); z = neg(x);"
+    )
+    backward = nnef_grad.differentiate(graph, outputs=["y"], stop=["k"])
+    active = contents(graph, backward, nnef_grad.Rules())["forward"]["active"]
+    names = [first_of(operation, graph) for operation in graph.operations]
+    found = {name for name, is_active in zip(names, active, strict=True) if is_active}
+    assert found == {"h", "y"}

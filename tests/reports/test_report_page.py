@@ -10,7 +10,10 @@ from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from support.processes import python
@@ -18,7 +21,9 @@ from support.processes import python
 import nnef_grad
 from nnef_grad.cli import main
 from nnef_grad.reports import template
+from nnef_grad.reports.contents import contents
 from nnef_grad.reports.template import FOLDER, NOTICE, SCRIPTS
+from nnef_grad.step_cli import main as step_main
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = (
@@ -235,3 +240,94 @@ def test_compiling_does_not_import_the_reports(folder: Path) -> None:
     )
     done = python(program, folder)
     assert done.stdout == "[]\n", done.stderr
+
+
+# ---- With --check, and of a training step ----
+
+WRONG = "fragment tanh_vjp( x: tensor<scalar>, y: tensor<scalar>, dy: tensor<scalar> ) -> ( dx: tensor<scalar> ) { dx = dy * 1.001; }"
+
+
+def shown(path: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(
+        Parsed(path.read_text("utf-8")).texts["script"][0]
+    )
+    return data
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [(main, ""), (step_main, "--loss mean_squared_error")]
+)
+def test_a_page_has_the_verdicts_of_the_check(
+    folder: Path, command: click.Command, words: str
+) -> None:
+    given = f"model.nnef {words} --check --stats --report r.html -o out.nnef".split()
+    result = CliRunner().invoke(command, given)
+    assert result.exit_code == 0, result.stderr
+    assert "all agree with central differences" in result.stderr
+    assert "multiply-adds" in result.stderr
+    values = shown(folder / "r.html")["values"]
+    assert values["grad_w"]["verdict"] == "ok"
+    assert values["grad_w"]["norm"] > 0.0
+    assert (folder / "out.nnef").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [(main, ""), (step_main, "--loss mean_squared_error")]
+)
+def test_a_wrong_gradient_is_on_the_page_and_nothing_else_is_written(
+    folder: Path, command: click.Command, words: str
+) -> None:
+    (folder / "rules.nnef").write_text(WRONG, "utf-8")
+    text = MODEL.format(label="w").replace(
+        "linear(x, w, 0.0)", "tanh(linear(x, w, 0.0))"
+    )
+    (folder / "model.nnef").write_text(text, "utf-8")
+    given = f"model.nnef {words} --rules rules.nnef --check --report r.html -o out.nnef"
+    result = CliRunner().invoke(command, given.split())
+    assert result.exit_code == 1, result.stderr
+    assert shown(folder / "r.html")["values"]["grad_w"]["verdict"] == "FAILED"
+    assert not (folder / "out.nnef").exists()
+
+
+def test_gradients_are_evaluated_at_inputs_of_a_file(folder: Path) -> None:
+    np.savez(folder / "batch.npz", x=np.zeros((4, 3)))
+    given = [
+        "model.nnef",
+        "--inputs",
+        "batch.npz",
+        "--report",
+        "r.html",
+        "-o",
+        "out.nnef",
+    ]
+    result = CliRunner().invoke(main, given)
+    assert result.exit_code == 0, result.stderr
+    value = shown(folder / "r.html")["values"]["grad_w"]
+    assert (value["norm"], value["mark"], value["verdict"]) == (0.0, "zero", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--inputs random", "--inputs is for --check or --report"),
+        ("--inputs none.npz --check", "cannot read 'none.npz'"),
+        ("--inputs there.html --check", "'there.html' has no arrays of numpy.savez"),
+    ],
+)
+def test_inputs_that_are_none(folder: Path, words: str, message: str) -> None:
+    result = CliRunner().invoke(main, f"model.nnef {words} -o out.nnef".split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not (folder / "out.nnef").exists()
+
+
+def test_a_page_of_a_training_step_tells_updates_from_derivatives() -> None:
+    graph = nnef_grad.loads(MODEL.format(label="w"))
+    step = nnef_grad.training_step(graph, loss="mean_squared_error", optimizer="adam")
+    operations = contents(step.objective, step.shown, nnef_grad.Rules())["backward"][
+        "operations"
+    ]
+    updates = {op["results"][0] for op in operations if op["isUpdate"]}
+    derivatives = {op["results"][0] for op in operations if op["isDerivative"]}
+    assert "new_w" in updates
+    assert "grad_w" in derivatives

@@ -89,6 +89,7 @@ function aboutOperation(operation) {
       ...operation.inputs.map((name) => ["operand", name, typeText(graph, name)]),
     ]),
     table("Attributes", operation.attributes),
+    ...(operation.side === "backward" ? aboutValue(valueOf(operation)) : []),
     table("Costs", costRows(operation)),
     ...ruleOf(operation),
     ...(operation.side === "forward" ? listed("Its derivative", derivativeOf(unit)) : listed("Derivative of", [unit.operation])),
@@ -100,7 +101,41 @@ function roleOf(operation) {
   const [name] = operation.results;
   if (gradients.has(name)) return `the gradient of ${gradients.get(name)}`;
   if (seeds.has(name)) return "input of the backward graph";
+  if (operation.isUpdate) return "part of the training step";
   return operation.isDerivative ? "part of a derivative" : "computed again in the backward graph";
+}
+
+/** A number, or the word for what is none. */
+const numberText = (number) => (typeof number === "number" ? number.toPrecision(3) : number);
+
+/** The values of a gradient: its verdict, its norm, and a histogram of magnitudes. */
+function aboutValue(value) {
+  if (!value) return [];
+  const rows = [
+    ["norm", numberText(value.norm)],
+    ["root mean square", numberText(value.mean)],
+    ["zeros", `${countText(value.zeros)} of ${countText(value.size)}`],
+  ];
+  if (value.verdict) rows.unshift(["check", `${value.verdict}, error ${numberText(value.error)}`]);
+  if (value.mark) rows.unshift(["mark", value.mark]);
+  return [table("Values", rows), histogram(value.magnitudes)];
+}
+
+/** A bar for each half of a power of ten. */
+function histogram(magnitudes) {
+  const steps = Object.keys(magnitudes).map(Number);
+  if (!steps.length) return null;
+  const [least, most] = [Math.min(...steps), Math.max(...steps)];
+  const highest = Math.max(...Object.values(magnitudes));
+  const width = 300 / (most - least + 1);
+  const bars = steps.map((step) => `M${round((step - least) * width)},60v${-round((58 * magnitudes[step]) / highest)}h${round(width * 0.9)}V60z`);
+  const ends = [least / 2, (most + 1) / 2].map((power) => (10 ** power).toPrecision(1));
+  return html(
+    "figure",
+    { class: "histogram" },
+    html("figcaption", {}, `magnitudes from ${ends[0]} to ${ends[1]}`),
+    svg("svg", { viewBox: "0 0 300 60", role: "img", "aria-label": `histogram of magnitudes from ${ends[0]} to ${ends[1]}` }, svg("path", { d: bars.join(""), class: "bars backward" }))
+  );
 }
 
 function typeText(graph, name) {
@@ -117,7 +152,7 @@ const costRows = (operation) => [
 
 function ruleOf(operation) {
   const [title, text] = contents.rules[operation.rule];
-  const isForward = operation.side === "forward" || operation.isDerivative;
+  const isForward = operation.side === "forward" || operation.isDerivative || operation.isUpdate;
   if (!isForward) return [];
   return [html("h3", {}, "Rule"), html("p", {}, title), text ? html("pre", { tabindex: 0, "aria-label": "The text of the rule" }, text) : null];
 }

@@ -30,6 +30,15 @@ function fitted(text, width, size) {
   return text.length <= most ? text : `${text.slice(0, most - 1)}\u2026`;
 }
 
+/** The height of the letters of kinds, in the drawing: at every zoom they are read. */
+const letters = () => Math.max(13, SMALLEST / (painted.scale || 1));
+const isCoarse = () => painted.scale < READABLE;
+
+/** What a card or a heading is called, where it stands alone: in the middle of a height. */
+function alone(text, place, height) {
+  return label(text, place.x + 12, place.y + height / 2 + letters() * 0.35, "kind", place.width - 20, letters());
+}
+
 function label(text, x, y, name, width, size, anchor = "start") {
   return svg("text", { x, y, class: name, "text-anchor": anchor }, fitted(text, width, size));
 }
@@ -53,11 +62,15 @@ function drawFold(fold, side, place, level) {
   const mark = svg("text", { x: place.x + 12, y: place.y + (fold.isOpen ? 19 : 28), class: "toggle" }, fold.isOpen ? "\u25be" : "\u25b8");
   if (fold.isOpen) {
     item.append(svg("rect", { ...rectangle(place), rx: 12, class: "heading" }), mark);
-    item.append(label(foldName(fold), place.x + 28, place.y + 18, "kind", place.width - 40, 13));
+    item.append(isCoarse() ? alone(foldName(fold), place, PADDING.top) : label(foldName(fold), place.x + 28, place.y + 18, "kind", place.width - 40, 13));
     return item;
   }
   for (const depth of [STACK, STACK / 2]) item.append(svg("rect", { ...rectangle(place, depth), rx: 9, class: "behind" }));
   item.append(svg("rect", { ...rectangle(place), rx: 9, class: "card" }), mark);
+  if (isCoarse()) {
+    item.append(alone(foldName(fold), place, place.height));
+    return item;
+  }
   item.append(label(foldName(fold), place.x + 28, place.y + 20, "kind", place.width - 40, 13));
   item.append(label(`${operations.length} ops, ${costText(operations)}`, place.x + 28, place.y + 36, "name", place.width - 36, 11));
   return item;
@@ -112,7 +125,7 @@ function drawDerivative(unit, place, level) {
   const item = treeItem(type, level, `${name}: ${kinds.join(", ") || "nothing"}`);
   if (hasInside(unit)) item.setAttribute("aria-expanded", "false");
   const title = derivative.length ? `\u2202 ${unit.operation.kind}` : name;
-  card(item, place, title, kinds.join(", "), shown.length > 1 ? `${shown.length} ops` : "");
+  card(item, place, title, kinds.join(", "), verdictOf(shown) || (shown.length > 1 ? `${shown.length} ops` : ""));
   if (hasInside(unit)) item.append(svg("text", { x: place.x + 11, y: place.y + 20, class: "toggle" }, "\u25b8"));
   if (shown.some((o) => o.broadcast)) item.append(...sumMark(place));
   return item;
@@ -120,14 +133,10 @@ function drawDerivative(unit, place, level) {
 
 function derivativeName(unit) {
   if (derivativeOf(unit).length) return `Derivative of ${unit.operation.results[0]}`;
-  if (passesGradient(unit)) return "the gradient as it is";
+  if (passed.has(unit)) return "the gradient as it is";
+  if (unit.operation.isActive) return "the gradient passes";
   if (!again(unit).length) return "no derivative";
   return unit.operation.kind === "external" ? "the same input" : "computed again";
-}
-
-/** Whether gradients pass a unit unchanged, as they pass an addition. */
-function passesGradient(unit) {
-  return !derivativeOf(unit).length && passed.has(unit);
 }
 
 /** The mark of an operation that sums a gradient down for a broadcast. */
@@ -145,7 +154,7 @@ function drawInside(unit, place, level) {
   heading.append(
     svg("rect", { ...rectangle(place), rx: 12, class: "heading" }),
     svg("text", { x: place.x + 12, y: place.y + 19, class: "toggle" }, "\u25be"),
-    label(title, place.x + 28, place.y + 18, "kind", place.width - 40, 12)
+    isCoarse() ? alone(title, place, PADDING.top) : label(title, place.x + 28, place.y + 18, "kind", place.width - 40, 13)
   );
   return heading;
 }
@@ -158,20 +167,22 @@ function insideFrame(box) {
 
 function drawStep(operation, place, level) {
   const [result] = operation.results;
-  const type = operation.isDerivative ? "derivative" : seeds.has(result) ? "seed" : "again";
+  const type = operation.isDerivative ? "derivative" : seeds.has(result) ? "seed" : operation.isUpdate ? "update" : "again";
+  const value = valueOf(operation);
   const read = operation.inputs.length ? ` of ${operation.inputs.join(", ")}` : "";
-  const name = [`${operation.results.join(", ")}: ${operation.kind}${read}`, operation.broadcast].filter(Boolean).join(". ");
+  const name = [`${operation.results.join(", ")}: ${operation.kind}${read}`, operation.broadcast, value?.verdict, value?.mark].filter(Boolean).join(". ");
   const item = treeItem(`step ${type} family-${operation.family}`, level, name);
   const isResult = gradients.has(result);
-  card(item, place, operation.kind, `${result}  ${shapeText(backward, result)}`, stepBadge(type, isResult));
+  card(item, place, operation.kind, `${result}  ${shapeText(backward, result)}`, stepBadge(type, isResult, value));
+  if (value?.mark || ["FAILED", "not finite"].includes(value?.verdict)) item.classList.add("alarm");
   if (operation.broadcast) item.append(...sumMark(place));
   if (isResult) item.classList.add("result");
   return item;
 }
 
-function stepBadge(type, isResult) {
-  if (isResult) return "gradient";
-  return { again: "again", seed: "seed" }[type] || "";
+function stepBadge(type, isResult, value) {
+  if (isResult) return value?.mark || value?.verdict || "gradient";
+  return { again: "again", seed: "seed", update: "update" }[type] || "";
 }
 
 // ---- Cards ----
@@ -186,7 +197,13 @@ function card(item, place, kind, name, badge) {
   const room = place.width - (left - place.x) - 10;
   item.append(
     svg("rect", { ...rectangle(place), rx: 9, class: "card" }),
-    svg("rect", { x: place.x, y: place.y + 8, width: 4, height: place.height - 16, rx: 2, class: "stripe" }),
+    svg("rect", { x: place.x, y: place.y + 8, width: 4, height: place.height - 16, rx: 2, class: "stripe" })
+  );
+  if (isCoarse()) {
+    item.append(alone(kind, place, place.height));
+    return;
+  }
+  item.append(
     label(kind, left, place.y + (isHigh ? 20 : 16), "kind", room - badge.length * 7 - 4, 13),
     label(name, left, place.y + (isHigh ? 36 : 30), "name", room, 11)
   );

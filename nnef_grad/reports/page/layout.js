@@ -252,6 +252,7 @@ const UNFOLDED = 60; // operations of derivatives that are drawn one by one from
 function openAtFirst(width) {
   const few = backward.operations.filter((o) => !isData(o)).length <= UNFOLDED;
   units.forEach((unit) => (unit.isOpen = few));
+  if (few && layOut().width > width) units.forEach((unit) => (unit.isOpen = false));
   let visible = root.parts.length;
   for (let depth = 1; ; depth += 1) {
     const level = folds.filter((fold) => fold.depth === depth && fold.parent.isOpen);

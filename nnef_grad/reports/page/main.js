@@ -106,7 +106,11 @@ function cross(side) {
   if (scene.items.has(key)) arriveAt(key);
 }
 
-const keyInFocus = () => document.activeElement?.dataset?.key;
+/** What the keys are at: what has the focus; after a click on a button, what had it. */
+function keyInFocus() {
+  const key = document.activeElement?.dataset?.key;
+  return key || (document.activeElement?.closest("button") && focused);
+}
 
 function arriveAt(key) {
   bringIntoSight(scene.items.get(key).place);
@@ -135,10 +139,12 @@ const KEYS = {
 };
 
 /** Whether a key is for what has the focus: text and tables have all, buttons those that
- * press them. */
+ * press them, and tabs the arrows. */
 function isTaken({ target, key }) {
+  if (document.getElementById("graph").hidden && !["/", "Escape"].includes(key)) return true;
   const isPressed = target.closest?.("button") && ["Enter", " "].includes(key);
-  return isPressed || (target.closest?.("input, aside") && key !== "Escape");
+  const isTab = target.role === "tab" && ["ArrowLeft", "ArrowRight"].includes(key);
+  return isPressed || isTab || (target.closest?.("input, aside") && key !== "Escape");
 }
 
 document.addEventListener("keydown", (event) => {
@@ -199,6 +205,12 @@ showTab("graph");
 fitView(false);
 select(null);
 window.requestIdleCallback?.((time) => layOutAhead(time));
+// What a reader may look at in the browser's console.
+window.report = Object.freeze({
+  ...{ contents, forward, backward, units, scene, elements, canvas, view },
+  ...{ zoomBy, inSight, meets, covers, shownKey, stepKey },
+  ...{ selected: () => selected, painted: () => painted },
+});
 window.addEventListener("resize", () => {
   keepGraphsInSight();
   showView();

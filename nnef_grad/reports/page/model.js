@@ -18,6 +18,7 @@ function readGraph(data, side) {
     index,
     place: data.places[index],
     broadcast: data.broadcasts ? data.broadcasts[index] : "",
+    isActive: data.active ? data.active[index] : false,
   }));
   const tensors = new Map(data.tensors.map(([name, type, shape]) => [name, { name, type, shape }]));
   const makers = new Map();
@@ -105,6 +106,15 @@ function reveal(operation) {
   return unit;
 }
 
+/** What is known of the values of a gradient, if an operation makes one. */
+const valueOf = ({ results: [name] }) => contents.values[name];
+
+/** The verdict on a folded derivative: the first that is no good one. */
+function verdictOf(operations) {
+  const words = operations.map(valueOf).filter(Boolean).map(({ mark, verdict }) => mark || verdict || "");
+  return words.find((word) => word !== "ok") || words[0] || "";
+}
+
 // ---- Words ----
 
 function scaled(number, factor, names) {
@@ -133,7 +143,7 @@ function foldName(fold) {
 
 const derivativeOf = (unit) => unit.beside.filter((o) => o.isDerivative);
 const others = (unit) => unit.beside.filter((o) => !o.isDerivative);
-const again = (unit) => others(unit).filter((o) => !isGradient(o));
+const again = (unit) => others(unit).filter((o) => !isGradient(o) && !o.isUpdate);
 
 /** Whether there is more beside an operation than itself: its derivative, or its parts. */
 function hasInside(unit) {

@@ -105,13 +105,14 @@ function widened({ x, y, width, height }, part) {
 /** Draws what has come into sight. */
 function paintInSight() {
   const sight = inSight();
-  const isNear = painted && Math.abs(Math.log(view.zoom / painted.zoom)) < 0.4;
+  const isNear = painted && scaleOf(view.zoom) === painted.scale && Math.abs(Math.log(view.zoom / painted.zoom)) < 0.4;
   if (!isNear || !covers(painted.area, sight)) paint(areaAround(sight));
 }
 
 /** An area around what is in sight, with as many items as can be drawn. */
 function areaAround(sight) {
   const all = [...scene.items.values()];
+  if (!scaleOf(view.zoom)) return { area: widened(sight, AROUND), isPlain: true };
   for (const part of [AROUND, 0.1]) {
     const area = widened(sight, part);
     if (all.filter(({ place }) => meets(place, area)).length <= MOST_DRAWN) return { area, isPlain: false };
@@ -122,7 +123,12 @@ function areaAround(sight) {
 /** Draws an area; what the keyboard is at, and what is chosen, wherever it is. */
 function paint({ area, isPlain }) {
   const hadFocus = elements.has(focused) && elements.get(focused) === document.activeElement;
-  painted = { area, isPlain, zoom: view.zoom };
+  const scale = area === EVERYTHING ? READABLE : scaleOf(view.zoom);
+  if (painted?.scale !== scale) elements.clear();
+  painted = { area, isPlain, zoom: view.zoom, scale };
+  world.style.setProperty("--letters", `${letters()}px`);
+  world.classList.toggle("coarse", scale < READABLE);
+  world.classList.toggle("wordless", !scale);
   if (!scene.items.has(focused)) focused = scene.items.keys().next().value;
   const shown = [...scene.items.values()].filter(({ place }) => meets(place, area));
   const drawn = new Set([...(isPlain ? [] : shown).map(({ key }) => key), focused, ...marks.chosen]);

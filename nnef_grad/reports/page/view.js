@@ -4,7 +4,10 @@
 const canvas = document.getElementById("canvas");
 const view = { x: 0, y: 0, zoom: 1 };
 const ZOOM = { least: 0.02, beside: 0.3, most: 3, step: 1.25 };
-const READABLE = 0.6; // the least zoom at which names are read
+const SMALLEST = 9; // pixels of a label
+const READABLE = SMALLEST / 11; // the least zoom at which everything that is written is read
+// Further out, cards have their kinds alone, in larger letters; below the last, no words.
+const SCALES = [READABLE, 0.55, 0.37, 0.25];
 const MARGIN = 28;
 const HEADINGS = 34; // of the two graphs, above them
 
@@ -37,19 +40,21 @@ function zoomBy(factor, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2)
   showView();
 }
 
+/** The least zoom at which labels are as they are now: 0 if there are none. */
+const scaleOf = (zoom) => SCALES.find((least) => zoom >= least) || 0;
+
 /** The zoom at which both graphs have the width of the canvas. */
 function zoomToWidth() {
   return (canvas.clientWidth - 2 * MARGIN) / layout.width;
 }
 
-/** Shows the width of both graphs, from their top; all of them where that can be read, or
- * with `isWhole`. */
+/** Shows both graphs from their top, as far as they can be read; with `isWhole`, all of them. */
 function fitView(isWhole) {
   const wide = zoomToWidth();
   const high = (canvas.clientHeight - HEADINGS - MARGIN) / layout.height;
-  const zoom = isWhole || high > READABLE ? Math.min(wide, high) : wide;
-  view.zoom = Math.min(Math.max(zoom, ZOOM.least), 1.15);
-  view.x = (canvas.clientWidth - layout.width * view.zoom) / 2;
+  const zoom = Math.min(wide, isWhole || high > READABLE ? high : wide);
+  view.zoom = Math.min(Math.max(zoom, isWhole ? ZOOM.least : READABLE), 1.15);
+  view.x = Math.max((canvas.clientWidth - layout.width * view.zoom) / 2, isWhole ? -Infinity : MARGIN / 2);
   const room = canvas.clientHeight - HEADINGS - layout.height * view.zoom;
   view.y = HEADINGS + Math.max(room / 2, 8);
   showView();

@@ -1,0 +1,90 @@
+"""The values of gradients, as far as a report shows them: how they compare with central
+differences, their norms, and which of them vanish or explode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from nnef_grad.autodiff.backward import Backward
+
+# They need numpy, which a report without values does without.
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from nnef_grad.interpreter.gradcheck import Checked
+    from nnef_grad.interpreter.spread import Spread
+
+# A gradient vanishes or explodes if its elements are smaller or larger, by this factor,
+# than those of the gradient that is computed first, which is next to the outputs.
+FACTOR = 1e4
+
+
+def values_shown(
+    backward: Backward,
+    checked: Checked | None,
+    values: Mapping[str, npt.ArrayLike | Spread] | None,
+) -> dict[str, dict[str, Any]]:
+    """What is shown of each gradient, by its name.
+
+    Args:
+        backward: the backward graph.
+        checked: its comparison with central differences.
+        values: the gradients, or their spreads, by their names; those at the point of the
+            comparison, if not given.
+    """
+    compared = {g.gradient: g for g in checked.gradients} if checked else {}
+    spreads = {name: gradient.spread for name, gradient in compared.items()}
+    if values is not None:
+        spreads |= _spreads(values, {*backward.gradients.values()})
+    reference = _reference(backward, spreads)
+    return {
+        name: {
+            **asdict(spread),
+            "norm": _number(spread.norm),
+            "mean": _number(spread.mean),
+            "mark": _mark(spread.mean, reference),
+            "verdict": compared[name].verdict if name in compared else None,
+            "error": _number(compared[name].error) if name in compared else None,
+        }
+        for name, spread in spreads.items()
+    }
+
+
+def _spreads(
+    values: Mapping[str, npt.ArrayLike | Spread], wanted: set[str]
+) -> dict[str, Spread]:
+    from nnef_grad.interpreter.spread import Spread, spread_of
+
+    return {
+        name: value if isinstance(value, Spread) else spread_of(value)
+        for name, value in values.items()
+        if name in wanted
+    }
+
+
+def _reference(backward: Backward, spreads: Mapping[str, Spread]) -> float:
+    """The mean of the gradient that is computed first, of those that are not zero."""
+    names = backward.graph.names
+    results = (names[t] for op in backward.graph.operations for t in op.outputs)
+    means = (spreads[name].mean for name in results if name in spreads)
+    return next((mean for mean in means if mean > 0.0 and isfinite(mean)), 0.0)
+
+
+def _number(number: float) -> float | str:
+    """A number for JSON, which has no infinities."""
+    return number if isfinite(number) else str(number)
+
+
+def _mark(mean: float, reference: float) -> str:
+    """What is remarkable about a gradient, in a word."""
+    if not isfinite(mean):
+        return "not finite"
+    if mean == 0.0:
+        return "zero"
+    if mean * FACTOR < reference:
+        return "vanishing"
+    return "exploding" if mean > reference * FACTOR else ""
