@@ -76,9 +76,12 @@ def contents(
 
 
 def _active(forward: Graph, backward: Backward, rules: Rules) -> list[bool]:
-    """For each operation of the forward graph, whether gradients flow through it."""
+    """For each operation of the forward graph, whether gradients flow through it; of what
+    is added to it before it is differentiated, such as a score, nothing is known.
+    """
+    tensors = forward.tensors
     wrt, ends, stopped = (
-        [forward.tensors[name] for name in names]
+        [tensors[name] for name in names if name in tensors]
         for names in (backward.gradients, backward.outputs, backward.stopped)
     )
     found = find_activity(forward, wrt, ends, rules, stopped)

@@ -331,3 +331,13 @@ def test_a_page_of_a_training_step_tells_updates_from_derivatives() -> None:
     derivatives = {op["results"][0] for op in operations if op["isDerivative"]}
     assert "new_w" in updates
     assert "grad_w" in derivatives
+
+
+@pytest.mark.parametrize(
+    "derivative", ["jvp", "hvp", "hessian", "gradient-penalty", "jacobian", "saliency"]
+)
+def test_every_derivative_has_a_page(folder: Path, derivative: str) -> None:
+    words = f"--{derivative} --wrt x --report r.html -o out.nnef"
+    result = CliRunner().invoke(main, ["model.nnef", *words.split()])
+    assert result.exit_code == 0, result.stderr
+    assert shown(folder / "r.html")["backward"]["operations"]
