@@ -8,7 +8,7 @@ import os
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -21,7 +21,7 @@ from nnef_grad.checking import Checking
 from nnef_grad.errors import NnefGradError, Problem, UsageError
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables
-from nnef_grad.opening import Opened, open_model
+from nnef_grad.opening import Opened, Reading, split, taken
 from nnef_grad.progress import Progress
 from nnef_grad.storage.data import SinglePrecision, arrays_of
 from nnef_grad.storage.files import refuse_existing, remove, writing
@@ -68,22 +68,7 @@ def _with_advice(problem: Problem) -> Problem:
 def compile_model(
     model: str,
     out: str,
-    wrt: tuple[str, ...],
-    outputs: tuple[str, ...],
-    stop: tuple[str, ...],
-    derivative: str | None,
-    seed: str,
-    with_outputs: bool,
     forward: str | None,
-    input_shape: tuple[str, ...],
-    batch: int | None,
-    rules: str | None,
-    expand: tuple[str, ...],
-    gelu: str,
-    lenient: bool,
-    dialect: str | None,
-    symbol: tuple[str, ...],
-    unroll: int | None,
     target: str,
     format: str,
     force: bool,
@@ -91,53 +76,30 @@ def compile_model(
     **options: Any,
 ) -> None:
     """Compiles a model, as the options say; see `nnef-grad --help`."""
+    reading, deriving = taken(Reading, options), taken(Deriving, options)
+    checking = Checking(**options)
     refuse(out, model, force)
     if forward is not None:
         _refuse_forward(forward, out, model, force)
-    checking = Checking(**options)
     checking.refuse((model, out, forward or out), force)
-    progress = Progress(shown=not quiet and format == "text")
-    with progress.stage("reading"):
-        opened = open_model(
-            model,
-            target=target,
-            rules=rules,
-            input_shape=input_shape,
-            batch=batch,
-            symbol=symbol,
-            unroll=unroll,
-            expand=[*split(expand), *(["gelu"] if gelu == "sigmoid" else [])],
-            lenient=lenient,
-            dialect=dialect,
-        )
-        graph, own_rules, stored = opened.graph, opened.rules, opened.stored
-    with progress.stage("differentiating"):
-        backward = _differentiation(derivative, seed, with_outputs)(
-            graph,
-            **_chosen_wrt(opened, wrt, derivative),
-            outputs=opened.named(split(outputs)) or None,
-            stop=opened.named(split(stop)),
-            rules=own_rules,
-        )
-    untrained = _is_untrained(graph, stored)
-    with progress.stage("lowering"):
-        halves = None if forward is None else nnef_grad.split(graph, backward)
-        parts = {out: backward.graph if halves is None else halves.backward}
-        if halves is not None and forward is not None:
-            parts = {forward: halves.forward, **parts}
-        written = {
-            path: _lower(part, target, path, stored) for path, part in parts.items()
-        }
-        made = replace(backward, graph=written[out].graph)
-        # The halves are checked and shown as the whole that they are halves of.
-        whole, constants = (
-            (made, written[out].data) if halves is None else (backward, {})
-        )
-        if halves is not None and forward is not None:
-            halves = replace(
-                halves, forward=written[forward].graph, backward=made.graph
-            )
     as_json = format == "json"
+    progress = Progress(shown=not quiet and not as_json)
+    with progress.stage("reading"):
+        opened = reading.open(model, target)
+        graph, stored = opened.graph, opened.stored
+    with progress.stage("differentiating"):
+        whole = deriving.backward(opened)
+    with progress.stage("lowering"):
+        halves = None if forward is None else nnef_grad.split(graph, whole)
+        first = whole.graph if halves is None else halves.backward
+        last = _lower(first, target, out, stored)
+        made, documents = replace(whole, graph=last.graph), {out: last}
+        if halves is not None and forward is not None:
+            saving = _lower(halves.forward, target, forward, stored)
+            halves = replace(halves, forward=saving.graph, backward=last.graph)
+            documents = {forward: saving, **documents}
+        else:
+            whole = made
     checking.print_costs(
         {
             "forward": graph if halves is None else halves.forward,
@@ -146,38 +108,66 @@ def compile_model(
         as_json=as_json,
         halves=halves,
     )
-    known = known_arrays(graph, stored) if checking.evaluates else {}
-    with (
-        checking.examined(
-            graph,
-            whole,
-            progress,
-            variables={**known, **constants} if checking.evaluates else {},
-            rules=own_rules,
-            named=opened.named,
-            as_json=as_json,
-            force=force,
-        ),
-        ExitStack() as undo,
+    # The halves are checked and shown as the whole that they are halves of.
+    own = {} if halves is not None else last.data
+    variables = {**known_arrays(graph, stored), **own} if checking.evaluates else {}
+    with checking.examined(
+        graph,
+        whole,
+        progress,
+        variables=variables,
+        rules=opened.rules,
+        named=opened.named,
+        as_json=as_json,
+        force=force,
     ):
-        for path, document in written.items():
-            result = made if path == out else document.graph
-            if is_onnx(path):
-                data = known_arrays(graph, stored)
-                nnef_grad.interop.to_onnx(
-                    result, path, data, overwrite=force, in_file=opened.in_file
-                )
-            else:
-                _write(
-                    result, path, stored, document.data, partial=untrained, force=force
-                )
-            if not force and path != console.PIPE:
-                # Both or none: it was not there before.
-                undo.callback(remove, Path(path))
-        undo.pop_all()
-    warnings = _warnings(graph, made, untrained, out)
+        _write_all(documents, made, out, opened, force)
+    is_untrained = _is_untrained(graph, stored)
+    warnings = _warnings(graph, made, is_untrained, out)
     summary = "" if quiet else nnef_grad.summary(graph, made)
     print_messages(warnings, summary, format)
+
+
+@dataclass(frozen=True)
+class Deriving:
+    """The options under the heading "Derivatives"; see `nnef-grad --help`."""
+
+    wrt: tuple[str, ...]
+    outputs: tuple[str, ...]
+    stop: tuple[str, ...]
+    derivative: str | None
+    seed: str
+    with_outputs: bool
+
+    def backward(self, opened: Opened) -> nnef_grad.Backward:
+        """The derivative of a model."""
+        chosen: dict[str, Any] = {}
+        if self.wrt:
+            chosen = {"wrt": _wrt(opened.named(split(self.wrt)))}
+        elif self.derivative is None:
+            chosen = {"wrt": opened.wrt}
+        return self._call(
+            opened.graph,
+            outputs=opened.named(split(self.outputs)) or None,
+            stop=opened.named(split(self.stop)),
+            rules=opened.rules,
+            **chosen,
+        )
+
+    @property
+    def _call(self) -> Callable[..., nnef_grad.Backward]:
+        """The call that computes the derivative, with its own settings."""
+        settings: Any = {"with_outputs": True} if self.with_outputs else {}
+        if self.derivative is None:
+            settings["seed"] = self.seed
+            return partial(nnef_grad.differentiate, **settings)
+        if self.seed != "input":
+            raise UsageError(f"--{self.derivative} takes no seed: leave out --seed")
+        function = getattr(nnef_grad, self.derivative.replace("-", "_"))
+        if settings and "with_outputs" not in signature(function).parameters:
+            message = f"--{self.derivative} returns no other outputs"
+            raise UsageError(f"{message}: leave out --with-outputs")
+        return partial(function, **settings)
 
 
 def refuse(out: str, model: str, force: bool) -> None:
@@ -265,6 +255,35 @@ def _is_untrained(graph: nnef_grad.Graph, stored: Any) -> bool:
     return not any(label in known for label in labels if not is_constant(label))
 
 
+def _write_all(
+    documents: Mapping[str, _Document],
+    made: nnef_grad.Backward,
+    out: str,
+    opened: Opened,
+    force: bool,
+) -> None:
+    """Writes all documents, or none."""
+    graph, stored = opened.graph, opened.stored
+    is_untrained = _is_untrained(graph, stored)
+    with ExitStack() as undo:
+        for path, document in documents.items():
+            result = made if path == out else document.graph
+            if is_onnx(path):
+                data = known_arrays(graph, stored)
+                nnef_grad.interop.to_onnx(
+                    result, path, data, overwrite=force, in_file=opened.in_file
+                )
+            else:
+                constants = document.data
+                _write(
+                    result, path, stored, constants, partial=is_untrained, force=force
+                )
+            if not force and path != console.PIPE:
+                # It was not there before.
+                undo.callback(remove, Path(path))
+        undo.pop_all()
+
+
 def _write(
     graph: nnef_grad.Graph | nnef_grad.Backward,
     out: str,
@@ -303,33 +322,6 @@ def _warnings(
     return found
 
 
-def _chosen_wrt(
-    opened: Opened, wrt: Sequence[str], derivative: str | None
-) -> dict[str, Any]:
-    """The tensors to differentiate with respect to, unless the call knows better."""
-    if wrt:
-        return {"wrt": _wrt(opened.named(split(wrt)))}
-    return {"wrt": opened.wrt} if derivative is None else {}
-
-
-def _differentiation(
-    derivative: str | None, seed: str, with_outputs: bool
-) -> Callable[..., nnef_grad.Backward]:
-    """The call that computes a derivative, with its own settings."""
-    if derivative is None:
-        chosen: Any = {"seed": seed, "with_outputs": with_outputs}
-        return partial(nnef_grad.differentiate, **chosen)
-    if seed != "input":
-        raise UsageError(f"--{derivative} takes no seed: leave out --seed")
-    function = getattr(nnef_grad, derivative.replace("-", "_"))
-    if not with_outputs:
-        return partial(function)
-    if "with_outputs" not in signature(function).parameters:
-        message = f"--{derivative} returns no other outputs: leave out --with-outputs"
-        raise UsageError(message)
-    return partial(function, with_outputs=True)
-
-
 def print_messages(warnings: Sequence[Problem], summary: str, format: str) -> None:
     """Writes warnings and a summary to stderr, in a format of messages."""
     if format == "json":
@@ -340,12 +332,6 @@ def print_messages(warnings: Sequence[Problem], summary: str, format: str) -> No
         console.print_message(warning.render("warning"))
     if summary:
         console.print_message(summary)
-
-
-def split(values: Sequence[str]) -> list[str]:
-    """The names in the values of an option, each of which may be several."""
-    names = (name.strip() for value in values for name in value.split(","))
-    return list(filter(None, names))
 
 
 def _wrt(names: list[str]) -> Wrt:

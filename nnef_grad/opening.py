@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import nnef_grad
 from nnef_grad import console
@@ -19,6 +19,8 @@ from nnef_grad.storage.output import is_onnx
 if TYPE_CHECKING:
     from nnef_grad.frontends.onnx.model import InFile
     from nnef_grad.interop import TorchModel
+
+Group = TypeVar("Group")
 
 # The ending of what torch.export.save writes.
 PROGRAM = ".pt2"
@@ -61,47 +63,62 @@ class Opened:
         return [own.get(word, word) for word in words]
 
 
-def open_model(
-    model: str,
-    *,
-    target: str,
-    rules: str | None,
-    input_shape: Sequence[str],
-    batch: int | None,
-    symbol: Sequence[str],
-    unroll: int | None,
-    **options: Any,
-) -> Opened:
-    """The model in a file, a folder or an archive, or on stdin.
+@dataclass(frozen=True)
+class Reading:
+    """The options that say how a model is read; see `nnef-grad --help`."""
 
-    Args:
-        model: the path.
-        target: the runtimes that something is made for.
-        rules: a file of rules.
-        input_shape: shapes of inputs, as texts of the form NAME=EXTENT,EXTENT,...
-        batch: the extent of the first axis of all inputs.
-        symbol: numbers of symbols, as texts of the form NAME=NUMBER.
-        unroll: how many steps a loop may have to be put as its steps.
-        options: further ones for `nnef_grad.load`.
-    """
-    own = nnef_grad.load_rules(rules) if rules is not None else None
-    shapes, numbers = dict(map(_shape, input_shape)), dict(map(_symbol, symbol))
-    if model.endswith(PROGRAM):
-        return _program(model, own, shapes, batch, numbers)
-    if is_onnx(model):
-        return _onnx(model, own, shapes, batch, numbers)
-    options.update(
-        rules=own,
-        input_shapes=shapes,
-        batch=batch,
-        symbols=numbers,
-        unroll=_unroll(unroll, target),
-    )
-    if model == console.PIPE:
-        return Opened(from_source(console.read_stdin(), **options), own)
-    container = open_container(model)
-    graph = from_container(container, **options)
-    return Opened(graph, own, nnef_grad.VariableData(container))
+    input_shape: tuple[str, ...]
+    batch: int | None
+    symbol: tuple[str, ...]
+    unroll: int | None
+    dialect: str | None
+    lenient: bool
+    rules: str | None
+    expand: tuple[str, ...] = ()
+    gelu: str = "exact"
+
+    def open(self, model: str, target: str) -> Opened:
+        """The model in a file, a folder or an archive, or on stdin.
+
+        Args:
+            model: the path.
+            target: the runtimes that something is made for.
+        """
+        own = None if self.rules is None else nnef_grad.load_rules(self.rules)
+        shapes = dict(map(_shape, self.input_shape))
+        numbers = dict(map(_symbol, self.symbol))
+        if model.endswith(PROGRAM):
+            return _program(model, own, shapes, self.batch, numbers)
+        if is_onnx(model):
+            return _onnx(model, own, shapes, self.batch, numbers)
+        options: dict[str, Any] = {
+            "rules": own,
+            "input_shapes": shapes,
+            "batch": self.batch,
+            "symbols": numbers,
+            "unroll": _unroll(self.unroll, target),
+            "expand": [*split(self.expand), *["gelu"] * (self.gelu == "sigmoid")],
+            "lenient": self.lenient,
+            "dialect": self.dialect,
+        }
+        if model == console.PIPE:
+            return Opened(from_source(console.read_stdin(), **options), own)
+        container = open_container(model)
+        graph = from_container(container, **options)
+        return Opened(graph, own, nnef_grad.VariableData(container))
+
+
+def taken(kind: type[Group], options: dict[str, Any]) -> Group:
+    """A group of options, which is taken out of all of them."""
+    known: Any = kind
+    names = [field.name for field in fields(known) if field.name in options]
+    return kind(**{name: options.pop(name) for name in names})
+
+
+def split(values: Sequence[str]) -> list[str]:
+    """The names in the values of an option, each of which may be several."""
+    names = (name.strip() for value in values for name in value.split(","))
+    return list(filter(None, names))
 
 
 def _program(

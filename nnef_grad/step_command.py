@@ -10,11 +10,11 @@ import nnef_grad
 from nnef_grad import console
 from nnef_grad.build.rule_results import counted
 from nnef_grad.checking import Checking
-from nnef_grad.command import known_arrays, print_messages, refuse, render, split
+from nnef_grad.command import known_arrays, print_messages, refuse, render
 from nnef_grad.errors import Problem, UsageError
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
-from nnef_grad.opening import open_model
+from nnef_grad.opening import Reading, split, taken
 from nnef_grad.progress import Progress
 from nnef_grad.storage.output import ModelFormat, format_of, is_onnx
 from nnef_grad.training.choice import listed
@@ -47,34 +47,18 @@ def make_step(
     state: Form | None,
     target: str,
     force: bool,
-    input_shape: tuple[str, ...],
-    batch: int | None,
-    rules: str | None,
-    lenient: bool,
-    dialect: str | None,
-    symbol: tuple[str, ...],
-    unroll: int | None,
     format: str,
     quiet: bool,
     **options: Any,
 ) -> None:
     """Compiles a model to a step, as the options say; see `nnef-grad-step --help`."""
     refuse(out, model, force)
+    reading = taken(Reading, options)
     checking = Checking(**options)
     checking.refuse((model, out), force)
     progress = Progress(shown=not quiet and format == "text")
     with progress.stage("reading"):
-        opened = open_model(
-            model,
-            target=target,
-            rules=rules,
-            input_shape=input_shape,
-            batch=batch,
-            symbol=symbol,
-            unroll=unroll,
-            lenient=lenient,
-            dialect=dialect,
-        )
+        opened = reading.open(model, target)
     graph = opened.graph
     target, state = _for_output(out, target, state)
     data = {} if _is_text(out) else opened.stored
