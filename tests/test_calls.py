@@ -51,15 +51,22 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     "save": (nnef_grad.save, {"graph": GRAPH, "path": "out", "data": DATA, "overwrite": True}),
     "differentiate": (nnef_grad.differentiate, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"], "stop": ["x"], "seed": "input", "rules": None}),
     "jacobian": (nnef_grad.jacobian, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"]}),
+    "jvp": (nnef_grad.jvp, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"], "stop": ["x"], "rules": None}),
+    "hvp": (nnef_grad.hvp, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"], "stop": ["x"], "rules": None}),
+    "hessian": (nnef_grad.hessian, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"], "stop": ["x"], "rules": None}),
+    "saliency": (nnef_grad.saliency, {"graph": GRAPH, "wrt": ["x"], "outputs": ["y"], "stop": ["w"], "rules": None}),
+    "gradient_penalty": (nnef_grad.gradient_penalty, {"graph": GRAPH, "wrt": ["x"], "outputs": ["y"], "stop": ["w"], "norm": 1.0, "rules": None}),
     "split": (nnef_grad.split, {"graph": GRAPH, "backward": BACKWARD}),
+    "split_costs": (nnef_grad.split_costs, {"halves": nnef_grad.split(GRAPH, BACKWARD)}),
     "statistics": (nnef_grad.statistics, {"graph": GRAPH}),
     "summary": (nnef_grad.summary, {"graph": GRAPH, "backward": BACKWARD}),
     "report": (nnef_grad.report, {"graph": GRAPH, "backward": BACKWARD, "path": "report.html"}),
     "lower": (nnef_grad.lower, {"graph": GRAPH, "target": "onnx"}),
     "evaluate": (nnef_grad.evaluate, {"graph": GRAPH, "inputs": X, "variables": DATA, "rules": None}),
     "check": (nnef_grad.check, {"graph": GRAPH, "backward": BACKWARD, "inputs": X, "variables": DATA}),
-    "training_step": (nnef_grad.training_step, {"model": GRAPH, "loss": "huber", "optimizer": "adam", "learning_rate": 0.1, "data": DATA, "train": ["w"], "freeze": [], "groups": None, "l2": 0.0, "clip_norm": None, "clip_value": None, "accumulate": 1, "loss_scale": False, "batch_statistics": None, "quantize": False, "state": None, "target": "nnef", "rules": None}),
+    "training_step": (nnef_grad.training_step, {"model": GRAPH, "loss": "huber", "optimizer": "adam", "learning_rate": 0.1, "data": DATA, "train": ["w"], "adapters": {"w": 1}, "freeze": [], "groups": None, "l2": 0.0, "clip_norm": None, "clip_value": None, "accumulate": 1, "loss_scale": False, "batch_statistics": None, "quantize": False, "state": None, "target": "nnef", "rules": None}),
     "run": (run, {"step": STEP, "batches": [BATCH], "runtime": "numpy", "learning_rate": None, "loss_scale": 1.0, "dtype": "f4", "threads": 1, "checkpoint": None, "every": 100, "resume": None, "progress": None}),
+    "merge": (training.merge, {"model": "model", "trained": ["model"], "path": "tuned", "overwrite": True}),
     "save_step": (training.save_step, {"step": STEP, "path": "step", "overwrite": True}),
     "find_runtime": (find_runtime, {"name": "numpy"}),
     "from_nnef": (interop.from_nnef, {"graph": interop.to_nnef(GRAPH, DATA)}),
@@ -92,6 +99,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("model.nnef").write_text(TEXT)
     Path("rules.nnef").write_text("")
     interop.to_onnx(GRAPH, "model.onnx", DATA)
+    nnef_grad.save(GRAPH, "model", data=DATA)
 
 
 def test_all_functions_are_called() -> None:
