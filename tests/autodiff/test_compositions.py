@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import nnef
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -327,3 +328,56 @@ def test_what_does_not_go_together(tmp_path: Path, options: str, message: str) -
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+# ---- Loops ----
+
+
+@pytest.mark.parametrize("unroll", [0, 100])
+def test_derivatives_through_a_loop(unroll: int) -> None:
+    """By central differences of the values, and of the gradients."""
+    text = """version 1.0;
+extension tract_registry tract_core;
+extension KHR_enable_fragment_definitions;
+extension KHR_enable_operator_expressions;
+fragment cell( x: tensor<scalar>, h: tensor<scalar>, w: tensor<scalar> )
+-> ( y: tensor<scalar> )
+{
+    s = squeeze(x, axes = [0]);
+    y = tanh(matmul(s, w) + h);
+}
+graph net( x, h, w ) -> ( y )
+{
+    x = tract_core_external(shape = [7, 2, 3], datum_type = 'f32');
+    h = tract_core_external(shape = [2, 3], datum_type = 'f32');
+    w = tract_core_external(shape = [3, 3], datum_type = 'f32');
+    y = tract_core_scan(body = 'cell', scan = [('x', x, 0, 1)], full = [('w', w)],
+        state = [('h', h, 'y')], output = [('y', 'last', 0, 1)]);
+}
+"""
+    graph = nnef_grad.loads(text, unroll=unroll)
+    random = np.random.default_rng(0)
+    point = {
+        n: random.standard_normal(t.shape)
+        for n, t in zip(graph.input_names, graph.inputs, strict=True)
+    }
+    vectors = {n: random.standard_normal(x.shape) for n, x in point.items()}
+    ahead, behind = (
+        {n: x + step * vectors[n] for n, x in point.items()} for step in (1e-6, -1e-6)
+    )
+
+    def slope(made: Graph | Backward, name: str) -> Any:
+        above, below = (nnef_grad.evaluate(made, p)[name] for p in (ahead, behind))
+        return (above - below) / 2e-6
+
+    made = nnef_grad.jvp(graph)
+    fed = {**point, **{made.seeds[n]: v for n, v in vectors.items()}}
+    found = nnef_grad.evaluate(made, fed)["tangent_y"]
+    np.testing.assert_allclose(found, slope(graph, "y"), rtol=1e-6, atol=1e-8)
+    gradient = nnef_grad.differentiate(graph, seed="ones")
+    product = nnef_grad.hvp(graph)
+    fed = {**point, **{product.seeds[n]: v for n, v in vectors.items()}}
+    results = nnef_grad.evaluate(product, fed)
+    for n in point:
+        wanted = slope(gradient, gradient.gradients[n])
+        np.testing.assert_allclose(results[f"hvp_{n}"], wanted, rtol=1e-6, atol=1e-7)
