@@ -5,7 +5,7 @@
 
     pip install tract torch
     python samples/train_digits.py tract
-    python samples/train_digits.py interpreter    # that of nnef_tools, in PyTorch
+    python samples/train_digits.py khronos        # the interpreter of nnef_tools, in PyTorch
 
 The trained model is in the folder `trained_digits`: an ordinary one, without anything of
 the training, which another runtime runs on the digits that were held out.
@@ -56,7 +56,7 @@ graph digits( image ) -> ( logits )
 BATCH, EPOCHS = 64, 10
 HELD_OUT = 360
 # The runtime that runs what another one has trained.
-OTHER = {"onnxruntime": "numpy", "tract": "onnxruntime", "interpreter": "onnxruntime"}
+OTHER = {"onnxruntime": "numpy", "tract": "onnxruntime", "khronos": "onnxruntime"}
 
 
 def main(runtime: str = "onnxruntime", folder: Path = Path("trained_digits")) -> None:

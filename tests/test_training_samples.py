@@ -26,7 +26,7 @@ RUNTIMES = [
     pytest.param("onnxruntime", "numpy", ("onnx", "onnxruntime")),
     pytest.param("tract", "onnxruntime", ("tract", "onnx", "onnxruntime")),
     pytest.param(
-        "interpreter",
+        "khronos",
         "onnxruntime",
         ("onnx", "onnxruntime"),
         marks=pytest.mark.thorough,

@@ -22,7 +22,7 @@ RUNTIMES = {
         ),
         Runtime("openvino", ("onnx", "openvino"), SINGLE, openvino.compile_graph),
         Runtime("tract", ("tract",), SINGLE, tract.compile_graph),
-        Runtime("interpreter", ("torch",), EITHER, khronos.compile_graph),
+        Runtime("khronos", ("torch",), EITHER, khronos.compile_graph),
         Runtime("numpy", (), EITHER, numpy.compile_graph),
     )
 }

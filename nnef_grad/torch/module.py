@@ -50,7 +50,7 @@ class Module(nn.Module):  # type: ignore[misc]
         model: a folder, an archive, or a text with data beside it; a `Graph`; or what
             `interop.from_torch` returns, of which the parameters require gradients that
             do in torch, and everything else is a buffer.
-        runtime: "onnxruntime", "openvino", "tract", "interpreter" (that of nnef_tools, in PyTorch), or
+        runtime: "onnxruntime", "openvino", "tract", "khronos" (that of nnef_tools, in PyTorch), or
             "numpy" (that of this package, which is slow). The first two compute in single
             precision; the others in that of the parameters and inputs: `module.double()`.
         buffers: labels of scalar variables that are no parameters.

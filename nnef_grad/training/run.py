@@ -60,7 +60,7 @@ def run(
         step: what `training_step` returns.
         batches: for each step, an array for each input of the model and each target, by
             name, or in the order of the inputs of the step.
-        runtime: "onnxruntime", "openvino", "tract", "interpreter" (that of nnef_tools, in PyTorch),
+        runtime: "onnxruntime", "openvino", "tract", "khronos" (that of nnef_tools, in PyTorch),
             or "numpy" (that of this package). The first two compute in single precision.
         learning_rate: the learning rate, or a function of the number of steps that have
             been made; if it is an input of the step.

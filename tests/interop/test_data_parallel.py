@@ -77,7 +77,7 @@ def save_digits(path: Path) -> Examples:
 
 
 @pytest.mark.parametrize("save", [save_perceptron, save_digits])
-@pytest.mark.parametrize("runtime", ["interpreter", "onnxruntime"])
+@pytest.mark.parametrize("runtime", ["khronos", "onnxruntime"])
 def test_two_processes_have_the_gradients_of_one(
     tmp_path: Path, runtime: str, save: Callable[[Path], Examples]
 ) -> None:
@@ -166,7 +166,7 @@ def test_two_processes_train_the_model_of_one(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         (last,) = re.findall(rf"epoch 5 by {count}: loss .*, (\S+) %", done.stdout)
         accuracies.append(float(last))
-        states.append(Module(folder / "trained", "interpreter").state_dict())
+        states.append(Module(folder / "trained", "khronos").state_dict())
     one, two = states
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-5)
@@ -203,5 +203,5 @@ def test_a_process_that_dies_ends_the_run(tmp_path: Path) -> None:
     assert "epoch 1 by 2" in done.stdout
     assert "epoch 2" not in done.stdout
     assert sorted(p.name for p in tmp_path.iterdir()) == ["dies.py", "trained"]
-    module = Module(tmp_path / "trained", "interpreter")
+    module = Module(tmp_path / "trained", "khronos")
     assert all(parameter.isfinite().all() for parameter in module.parameters())

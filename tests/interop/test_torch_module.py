@@ -29,7 +29,7 @@ from nnef_grad.torch import Module
 from nnef_grad.torch.programs import Program
 
 NEEDS = {
-    "interpreter": (),
+    "khronos": (),
     "numpy": (),
     "onnxruntime": ("onnx", "onnxruntime"),
     "openvino": ("onnx", "openvino"),
@@ -190,7 +190,7 @@ def test_gradients_of_some_outputs(example: Example) -> None:
 
 
 @examples
-@pytest.mark.parametrize("runtime", ["numpy", "interpreter"])
+@pytest.mark.parametrize("runtime", ["numpy", "khronos"])
 def test_gradcheck_in_double_precision(example: Example, runtime: str) -> None:
     module = example.module(runtime).double()
     torch.manual_seed(0)

@@ -191,7 +191,7 @@ PACKAGES = {
     "onnxruntime": ("onnx", "onnxruntime"),
     "openvino": ("onnx", "openvino"),
     "tract": ("tract",),
-    "interpreter": ("nnef_tools",),
+    "khronos": ("nnef_tools",),
     "numpy": (),
 }
 

@@ -29,7 +29,7 @@ STEPS = 100
 # Rounding is about 1e-7, and each step passes that of all before on.
 TOLERANCE = 1e-4
 DATA = random_data(nnef_grad.loads(MLP))
-RUNTIMES = ("onnxruntime", "openvino", "tract", "interpreter", "numpy")
+RUNTIMES = ("onnxruntime", "openvino", "tract", "khronos", "numpy")
 
 
 class Peer:

@@ -31,7 +31,7 @@ from nnef_grad.training import Step, Training, run
 Array = Any
 GRAPH = nnef_grad.loads(MLP)
 DATA = {k: v.astype(np.float32) for k, v in random_data(GRAPH).items()}
-RUNTIMES = ("onnxruntime", "openvino", "tract", "interpreter", "numpy")
+RUNTIMES = ("onnxruntime", "openvino", "tract", "khronos", "numpy")
 
 
 def trained(**options: Any) -> Step:
