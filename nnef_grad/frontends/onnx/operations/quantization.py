@@ -1,0 +1,84 @@
+"""Quantization. Codes are numbers of the graph, so that the gradient of what lies between
+QuantizeLinear and DequantizeLinear goes straight through rounding, where nothing is cut off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.values import Array, is_known, shape_of
+
+
+@onnx_op("QuantizeLinear")
+def quantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
+    """The nearest code, half ways to the even one, as torch.fake_quantize: the gradient is
+    that of x / scale, and zero beyond the first and the last code.
+    """
+    _refuse_blocks(node)
+    offset = np.zeros((), np.uint8) if zero is None else _codes(node, zero)
+    first, last = map(float, _limits(node, offset))
+    x = node.scalars(x)
+    level = node("div", x, _along_axis(node, scale, x), hint="level")
+    nearest = f"{node.hint}_nearest"
+    rounded = node.reading.library("round_even", [level], {}, nearest, node.span)
+    if not is_known(rounded):
+        step = node("sub", rounded, level, hint="step")
+        rounded = node("add", level, node.reading.emitter.stop(step), hint="rounded")
+    if offset.any():
+        moved = _along_axis(node, offset.astype(float), x)
+        rounded = node("add", rounded, moved, hint="moved")
+    low = node("lt", rounded, first, hint="is_low")
+    high = node("gt", rounded, last, hint="is_high")
+    cut = node("select", high, last, rounded, hint="cut")
+    return node("select", low, first, cut)
+
+
+@onnx_op("DequantizeLinear")
+def dequantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
+    """(x - zero) * scale. Of constant codes it is a variable, which can be trained."""
+    _refuse_blocks(node)
+    offset = np.zeros((), np.uint8) if zero is None else _codes(node, zero)
+    if is_known(x):
+        numbers = (
+            np.asarray(x, np.float64) - _along_axis(node, offset, x)
+        ) * np.asarray(_along_axis(node, node.known(scale, "its scale"), x))
+        single = numbers.astype(np.float32)
+        return node.reading.variable(node.hint, single) if single.ndim else single
+    x = node.scalars(x)
+    if offset.any():
+        moved = _along_axis(node, offset.astype(float), x)
+        x = node("sub", x, moved, hint="centered")
+    return node("mul", x, _along_axis(node, scale, x))
+
+
+def _refuse_blocks(node: Node) -> None:
+    node.require(not node.get("block_size", 0), "scales of blocks are not read")
+
+
+def _codes(node: Node, zero: Any) -> Array:
+    """The zero point, whose data type is that of codes."""
+    array = np.asarray(node.known(zero, "its zero point"))
+    node.require(array.dtype.kind in "iu", f"codes of type {array.dtype} are not read")
+    return array
+
+
+def _limits(node: Node, offset: Array) -> tuple[int, int]:
+    """The first and the last code, by the data type of the zero point."""
+    is_given = node.operand(2) is not None or not node.get("output_dtype", 0)
+    node.require(is_given, "codes of a data type need a zero point of it")
+    kind = np.iinfo(offset.dtype)
+    return int(kind.min), int(kind.max)
+
+
+def _along_axis(node: Node, values: Any, x: Any) -> Any:
+    """A number for each element along the axis, aligned with a tensor."""
+    count, rank = len(shape_of(values)), len(shape_of(x))
+    if not count or np.prod(shape_of(values)) == 1:
+        return values if not count else node.reshaped(values, [1] * rank)
+    axis = node.axis(node.get("axis", 1), rank)
+    shape = [1] * rank
+    shape[axis] = shape_of(values)[0]
+    return node.reshaped(values, shape)

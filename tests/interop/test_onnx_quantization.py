@@ -1,0 +1,124 @@
+"""QuantizeLinear and DequantizeLinear, against fake quantization in torch and ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import nnef_grad
+from nnef_grad.interop import from_onnx, to_onnx
+
+onnx = pytest.importorskip("onnx")
+
+CODES = {np.uint8: (0, 255), np.int8: (-128, 127), np.int16: (-32768, 32767)}
+
+
+def file_of(
+    place: Path, nodes: list[Any], constants: dict[str, Any], shape: list[int]
+) -> Path:
+    helper, kinds = onnx.helper, onnx.TensorProto
+    names = [node.output[0] for node in nodes]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", kinds.FLOAT, shape)],
+        [helper.make_tensor_value_info(names[-1], kinds.FLOAT, None)],
+        [onnx.numpy_helper.from_array(v, n) for n, v in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 21)]
+    path = place / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
+def around(axis: int) -> list[Any]:
+    node = onnx.helper.make_node
+    return [
+        node("QuantizeLinear", ["x", "scale", "zero"], ["codes"], axis=axis),
+        node("DequantizeLinear", ["codes", "scale", "zero"], ["y"], axis=axis),
+    ]
+
+
+@pytest.mark.parametrize("dtype", CODES)
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_fake_quantization(tmp_path: Path, dtype: Any, axis: int | None) -> None:
+    """Ties, the first and the last code, and what lies beyond them, are among the values."""
+    random = np.random.default_rng(0)
+    first, last = CODES[dtype]
+    shape = () if axis is None else ((5, 6)[axis],)
+    # Powers of two: the quotients are exact, and so are ties.
+    scale = np.asarray(2.0 ** random.integers(-3, 0, shape), np.float32)
+    zero = np.asarray(random.integers(-3 if first else 0, 4, shape), dtype)
+    along = [1, 1]
+    if axis is not None:
+        along[axis] = shape[0]
+    s, z = (np.reshape(v, along).astype(np.float64) for v in (scale, zero))
+    level = random.integers(2 * first - 40, 2 * last + 40, (5, 6)) / 2.0
+    level[0, :4] = first, last, first - 0.5, last + 0.5
+    x = ((level - z) * s).astype(np.float32)
+    seed = random.standard_normal((5, 6)).astype(np.float32)
+    leaf = torch.tensor(x, requires_grad=True)
+    if axis is None:
+        y = torch.fake_quantize_per_tensor_affine(
+            leaf, float(scale), int(zero), first, last
+        )
+    else:
+        y = torch.fake_quantize_per_channel_affine(
+            leaf,
+            torch.tensor(scale),
+            torch.tensor(zero.astype(np.int32)),
+            axis,
+            first,
+            last,
+        )
+    y.backward(torch.tensor(seed))
+    path = file_of(tmp_path, around(axis or 0), {"scale": scale, "zero": zero}, [5, 6])
+    model = from_onnx(path)
+    found = nnef_grad.evaluate(model.graph, {"x": x}, model.data)["y"]
+    np.testing.assert_array_equal(found.astype(np.float32), y.detach())
+    backward = nnef_grad.differentiate(model.graph, wrt="x")
+    gradients = nnef_grad.evaluate(backward, {"x": x, "grad_y": seed}, model.data)
+    np.testing.assert_allclose(gradients["grad_x"], leaf.grad, rtol=1e-6)
+    runtime = pytest.importorskip("onnxruntime")
+    to_onnx(backward, tmp_path / "bwd.onnx", model.data)
+    session = runtime.InferenceSession(tmp_path / "bwd.onnx")
+    (result,) = session.run(["grad_x"], {"x": x, "grad_y": seed})
+    np.testing.assert_allclose(result, leaf.grad, rtol=1e-6)
+
+
+def test_constant_codes_are_a_variable(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    w = random.integers(-128, 128, (6, 4)).astype(np.int8)
+    scale = random.uniform(0.01, 0.1, 4).astype(np.float32)
+    node = onnx.helper.make_node
+    nodes = [
+        node("DequantizeLinear", ["w", "scale"], ["numbers"], axis=1),
+        node("MatMul", ["x", "numbers"], ["y"]),
+    ]
+    path = file_of(tmp_path, nodes, {"w": w, "scale": scale}, [3, 6])
+    model = from_onnx(path)
+    assert [*model.graph.labels] == ["numbers"]
+    np.testing.assert_array_equal(model.data["numbers"], w * scale)
+    x = random.standard_normal((3, 6)).astype(np.float32)
+    runtime = pytest.importorskip("onnxruntime")
+    # Otherwise it multiplies codes, with a smaller precision.
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (wanted,) = runtime.InferenceSession(path, options).run(None, {"x": x})
+    found = nnef_grad.evaluate(model.graph, {"x": x}, model.data)["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_codes_that_are_not_integers_are_refused(tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    constants = {
+        "scale": np.float32(0.1),
+        "zero": np.zeros((), ml_dtypes.float8_e4m3fn),
+    }
+    path = file_of(tmp_path, around(0), constants, [2, 3])
+    with pytest.raises(nnef_grad.UnsupportedError, match="codes of type float8"):
+        from_onnx(path)
