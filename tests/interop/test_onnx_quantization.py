@@ -49,7 +49,7 @@ def test_fake_quantization(tmp_path: Path, dtype: Any, axis: int | None) -> None
     """Ties, the first and the last code, and what lies beyond them, are among the values."""
     random = np.random.default_rng(0)
     first, last = CODES[dtype]
-    shape = () if axis is None else ((5, 6)[axis],)
+    shape: tuple[int, ...] = () if axis is None else (5 + axis,)
     # Powers of two: the quotients are exact, and so are ties.
     scale = np.asarray(2.0 ** random.integers(-3, 0, shape), np.float32)
     zero = np.asarray(random.integers(-3 if first else 0, 4, shape), dtype)
