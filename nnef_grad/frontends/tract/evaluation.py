@@ -12,10 +12,10 @@ from nnef_grad.build.emitter import Emitter
 from nnef_grad.build.evaluation import NoValueError, Scope
 from nnef_grad.build.loops import LONGEST
 from nnef_grad.errors import InvalidGraphError, suggestion
-from nnef_grad.frontends.reading import Reading
+from nnef_grad.frontends.reading import EXPANSIONS, Reading
 from nnef_grad.frontends.tract.library import builtin, idiom_of, own_library
 from nnef_grad.frontends.tract.tables import NUMBERS, REFUSED
-from nnef_grad.frontends.values import Array, as_array
+from nnef_grad.frontends.values import Array, as_array, is_known
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
@@ -107,7 +107,9 @@ class DocumentReading(Reading):
     ) -> Any:
         """The results of a fragment of the document."""
         name = idiom_of(fragment)
-        if name is None or name in self.compounds:
+        if name in EXPANSIONS and all(map(is_known, values.values())):
+            return super()._invoke(fragment, values, None, hint, place)
+        if name is None or name in (*self.compounds, *EXPANSIONS):
             return self._body(fragment, values, hint, place)
         whole = {**fragment.defaults, **values}
         operands = [whole[p.name] for p in fragment.operands]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
 
 from nnef_grad.build.arithmetic import MAX_ITEMS
 from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.values import dtype_of, shape_of
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.frontends.values import as_array, dtype_of, shape_of
+from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
 
 _BORDERS = {"replicated": "replicate"}
 
@@ -64,7 +65,38 @@ def slice_(
         extents = [shape[step.axis(axis, len(shape))] for axis in axes]
         pairs = map(partial(_ends, step), begin, end, extents)
         begin, end = map(list, zip(*pairs, strict=True))
-    return step("slice", x, axes=axes, begin=begin, end=end, stride=stride)
+    whole = [
+        not _is_open(shape[axis], last) for axis, last in zip(axes, end, strict=False)
+    ]
+    if len(lengths) == 1 and not all(whole):
+        x = _first_rows(step, x, axes, begin, end, whole)
+        axes, begin, end = (list(compress(n, whole)) for n in (axes, begin, end))
+        stride = list(compress(stride, whole))
+    return (
+        step("slice", x, axes=axes, begin=begin, end=end, stride=stride) if axes else x
+    )
+
+
+def _is_open(extent: Any, end: Any) -> bool:
+    """Whether nothing tells if an end lies beyond an extent."""
+    return has_symbols((end - extent,)) and may_exceed(end, extent)
+
+
+def _first_rows(
+    step: Step,
+    x: Any,
+    axes: list[int],
+    begin: list[Any],
+    end: list[Any],
+    whole: list[bool],
+) -> Any:
+    """The elements before ends that may lie beyond: a runtime finds out whether they do."""
+    for axis, first, last, is_inside in zip(axes, begin, end, whole, strict=True):
+        if not is_inside:
+            step.require(first == 0, f"a slice to {last} must begin at 0")
+            index = step("cast", step.positions(last, 0, 1), dtype="integer")
+            x = step("gather", x, index, axis=step.axis(axis, len(shape_of(x))))
+    return x
 
 
 def _ends(step: Step, begin: Any, end: Any, extent: Any) -> tuple[Any, Any]:
@@ -88,6 +120,20 @@ def dynamic_slice(
     begin, last = (n + extent if n < 0 else n for n in (start, end))
     step.require(0 <= begin < last <= extent, f"the bounds {start} and {end} are wrong")
     return step("slice", x, axes=[axis], begin=[begin], end=[last])
+
+
+@expansion("within_bound_index")
+def bounded_index(step: Step, index: Any, extent: Any) -> Any:
+    """The end of a slice, as Python cuts it off: an extent with symbols is taken to be
+    inside, with a warning. What lies beyond is no slice, which a runtime refuses.
+    """
+    place, size = (as_array(n).item() for n in (index, extent))
+    try:
+        end = place + size if place < 0 else place
+        return min(max(0, end), size)
+    except OpenExtentError:
+        step.warn(f"{place} is taken to be at most {size}: a slice ends there")
+        return place
 
 
 @expansion("pad")
