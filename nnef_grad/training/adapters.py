@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import prod
+from math import isfinite, prod
+from numbers import Real
 from typing import Any, NamedTuple, Union
 from zlib import crc32
 
@@ -90,16 +91,19 @@ class _Weight(NamedTuple):
     alpha: float
 
 
-def _settings(pattern: str, given: int | Mapping[str, float]) -> tuple[int, float]:
+def _settings(pattern: str, given: Any) -> tuple[int, float]:
     """The rank and alpha, which is the rank if it is not given."""
-    settings = {"rank": given} if isinstance(given, int) else dict(given)
+    settings = dict(given) if isinstance(given, Mapping) else {"rank": given}
     rank = settings.pop("rank", 0)
     alpha = settings.pop("alpha", rank)
     if settings:
         message = f"an adapter has a rank and alpha, and no '{next(iter(settings))}'"
         raise UsageError(message)
-    if rank != int(rank) or rank < 1:
+    are_numbers = isinstance(rank, Real) and isinstance(alpha, Real)
+    if not are_numbers or not rank >= 1 or rank != rank // 1:
         raise UsageError(f"the adapter of '{pattern}' needs a rank of 1 or more")
+    if not isfinite(alpha):
+        raise UsageError(f"alpha of the adapter of '{pattern}' must be a number")
     return int(rank), float(alpha)
 
 
@@ -111,10 +115,12 @@ class _Form(NamedTuple):
 
     Attributes:
         shapes: of A and of B, from the shape of the variable and the rank.
+        sizes: the numbers of inputs and of outputs, from the shape of the variable.
         product: emits the operation on its other operand with A, or with B.
     """
 
     shapes: Callable[[Shape, int], tuple[Shape, Shape]]
+    sizes: Callable[[Shape], tuple[int, int]]
     product: Callable[[Emitter, Operation, Any, Tensor, bool], Any]
 
 
@@ -122,6 +128,10 @@ def _of_rows(shape: Shape, rank: int) -> tuple[Shape, Shape]:
     """Of a matrix with a row for each output."""
     *outer, rows, columns = shape
     return (*outer, rank, columns), (*outer, rows, rank)
+
+
+def _reversed_sizes(shape: Shape) -> tuple[int, int]:
+    return shape[-1], shape[-2]
 
 
 def _of_columns(shape: Shape, rank: int) -> tuple[Shape, Shape]:
@@ -170,13 +180,15 @@ def _form(operation: Operation, place: int) -> _Form | None:
     """How an operation reads the variable at a place; None if adapters are not for it."""
     settings = operation.settings
     if (operation.name, place) == ("linear", 1):
-        return _Form(_of_rows, _linear)
+        return _Form(_of_rows, _reversed_sizes, _linear)
     if (operation.name, place) == ("conv", 1) and settings["groups"] == 1:
-        return _Form(_of_filters, _conv)
+        return _Form(_of_filters, lambda shape: (prod(shape[1:]), shape[0]), _conv)
     if operation.name == "matmul":
         has_rows = (place == 1) == settings[_FLAGS[place]]
-        shapes = _of_rows if has_rows else _of_columns
-        return _Form(shapes, partial(_matmul, place))
+        product = partial(_matmul, place)
+        if has_rows:
+            return _Form(_of_rows, _reversed_sizes, product)
+        return _Form(_of_columns, lambda shape: (shape[-2], shape[-1]), product)
     return None
 
 
@@ -211,7 +223,8 @@ class _Making:
             raise UsageError(f"{message} {what}", operation.span)
         shapes = form.shapes(weight.shape, own.rank)
         if weight not in self.factors:
-            self.factors[weight] = self._new(emit, own, shapes)
+            sizes = form.sizes(weight.shape)
+            self.factors[weight] = self._new(emit, own, shapes, sizes)
         down, up = self.factors[weight]
         if (down.shape, up.shape) != shapes:
             message = f"'{own.label}' is read in two ways, and has one adapter"
@@ -226,11 +239,14 @@ class _Making:
         return (emit("add", frozen, change),)
 
     def _new(
-        self, emit: Emitter, own: _Weight, shapes: tuple[Shape, Shape]
+        self,
+        emit: Emitter,
+        own: _Weight,
+        shapes: tuple[Shape, Shape],
+        sizes: tuple[int, int],
     ) -> tuple[Tensor, Tensor]:
-        down, up = shapes
-        inputs = prod(down) // own.rank
-        if own.rank >= min(inputs, prod(up) // own.rank):
+        (down, up), (inputs, _) = shapes, sizes
+        if own.rank >= min(sizes):
             message = f"the rank {own.rank} of an adapter is not below that of"
             raise UsageError(f"{message} '{own.label}'")
         # As in torch.nn.Linear: within one over the root of the number of inputs.

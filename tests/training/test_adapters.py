@@ -222,6 +222,11 @@ def test_for_a_target_by_the_command_line(tmp_path: Path, target: str) -> None:
         ({"nothing": 2}, "no variable has the label or name 'nothing'"),
         ({"dense/w": 0}, "needs a rank of 1 or more"),
         ({"dense/w": {"rank": 2, "beta": 1}}, "no 'beta'"),
+        ({"dense/w": {"rank": float("nan")}}, "needs a rank of 1 or more"),
+        ({"dense/w": {"rank": float("inf")}}, "needs a rank of 1 or more"),
+        ({"dense/w": {"rank": 1.5}}, "needs a rank of 1 or more"),
+        ({"dense/w": {"rank": 2, "alpha": float("nan")}}, "alpha of the adapter"),
+        ({"dense/w": {"rank": 2, "alpha": float("inf")}}, "alpha of the adapter"),
         ({"dense/w": 7}, "the rank 7 of an adapter is not below that of 'dense/w'"),
         ({"dense/b": 1}, "'linear' reads 'dense/b': adapters are for the matrices"),
     ],
@@ -252,3 +257,45 @@ def test_half_precision_stays(tmp_path: Path) -> None:
     merged = nnef_grad.load_data(tmp_path / "tuned")
     assert {merged[label].dtype for label in merged} == {np.dtype(np.float16)}
     np.testing.assert_array_equal(merged["dense/w"], new["dense/w"].astype(np.float16))
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_products_with_batch_axes(tmp_path: Path, is_transposed: bool) -> None:
+    """The rank is below that of a single matrix, and each has factors of its own."""
+    shape = [3, 2, 4] if is_transposed else [3, 4, 2]
+    text = f"""version 1.0;
+graph net( x ) -> ( y )
+{{
+    x = external(shape = [3, 5, 4]);
+    w = variable(shape = {shape}, label = 'w');
+    y = matmul(x, w, transposeB = {str(is_transposed).lower()});
+}}
+"""
+    graph, random = nnef_grad.loads(text), np.random.default_rng(0)
+    w = random.standard_normal(shape).astype(np.float32)
+    given: Any = {"loss": "huber", "optimizer": "sgd", "learning_rate": 0.5}
+    with pytest.raises(nnef_grad.UsageError, match="not below that of 'w'"):
+        nnef_grad.training_step(graph, data={"w": w}, adapters={"w": 2}, **given)
+    rank = np.int64(1)
+    step = nnef_grad.training_step(graph, data={"w": w}, adapters={"w": rank}, **given)  # type: ignore[dict-item]
+    x = random.standard_normal((3, 5, 4))
+    batch = {"x": x, "target_y": np.zeros((3, 5, 2))}
+    training = nnef_grad.training.run(
+        step, [batch] * 3, runtime="numpy", dtype="float64"
+    )
+    list(training)
+    training.save(tmp_path / "saved")
+    merged = nnef_grad.load_data(tmp_path / "saved")["w"]
+    assert merged.shape == w.shape
+    a, b = training.data["w.lora_A"], training.data["w.lora_B"]
+    wanted = w + (b @ a if is_transposed else a @ b)
+    np.testing.assert_allclose(merged, wanted, rtol=1e-6)
+    assert np.linalg.norm(merged - w) > 0
+
+
+def test_a_command_with_a_rank_that_is_no_number(tmp_path: Path) -> None:
+    nnef_grad.save(nnef_grad.loads(NET), tmp_path / "net", data=data())
+    for rank in ("nan", "inf", "many"):
+        words = ["--loss", "huber", "--adapters", f"dense/w:rank={rank}"]
+        result = CliRunner().invoke(step_main, [*words, str(tmp_path / "net")])
+        assert result.exit_code == 2, result.output

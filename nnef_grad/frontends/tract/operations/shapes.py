@@ -65,38 +65,33 @@ def slice_(
         extents = [shape[step.axis(axis, len(shape))] for axis in axes]
         pairs = map(partial(_ends, step), begin, end, extents)
         begin, end = map(list, zip(*pairs, strict=True))
-    whole = [
-        not _is_open(shape[axis], last) for axis, last in zip(axes, end, strict=False)
-    ]
-    if len(lengths) == 1 and not all(whole):
-        x = _first_rows(step, x, axes, begin, end, whole)
-        axes, begin, end = (list(compress(n, whole)) for n in (axes, begin, end))
-        stride = list(compress(stride, whole))
-    return (
-        step("slice", x, axes=axes, begin=begin, end=end, stride=stride) if axes else x
+    cuts = [axes, begin, end, stride or [1] * len(axes)]
+    if len(lengths) == 1 and len(cuts[3]) == len(axes):
+        is_open = [
+            _is_open(shape[axis], *cut) for axis, *cut in zip(*cuts, strict=True)
+        ]
+        for axis, last in compress(zip(axes, end, strict=True), is_open):
+            x = _first(step, x, step.axis(axis, len(shape)), last)
+        kept = [not one for one in is_open]
+        axes, begin, end, stride = (list(compress(cut, kept)) for cut in cuts)
+        if not axes and any(is_open):
+            return x
+    return step("slice", x, axes=axes, begin=begin, end=end, stride=stride)
+
+
+def _is_open(extent: Any, begin: Any, end: Any, stride: int) -> bool:
+    """Whether nothing tells if the end of the first elements lies beyond an extent."""
+    is_first = (begin, stride) == (0, 1) and has_symbols((end - extent,))
+    return is_first and may_exceed(end, extent)
+
+
+def _first(step: Step, x: Any, axis: int, end: Any) -> Any:
+    """The first elements, by their indices: a runtime finds out whether they are there."""
+    step.warn(
+        f"{end} is taken to be at most {shape_of(x)[axis]}, where it ends a slice"
     )
-
-
-def _is_open(extent: Any, end: Any) -> bool:
-    """Whether nothing tells if an end lies beyond an extent."""
-    return has_symbols((end - extent,)) and may_exceed(end, extent)
-
-
-def _first_rows(
-    step: Step,
-    x: Any,
-    axes: list[int],
-    begin: list[Any],
-    end: list[Any],
-    whole: list[bool],
-) -> Any:
-    """The elements before ends that may lie beyond: a runtime finds out whether they do."""
-    for axis, first, last, is_inside in zip(axes, begin, end, whole, strict=True):
-        if not is_inside:
-            step.require(first == 0, f"a slice to {last} must begin at 0")
-            index = step("cast", step.positions(last, 0, 1), dtype="integer")
-            x = step("gather", x, index, axis=step.axis(axis, len(shape_of(x))))
-    return x
+    index = step("cast", step.positions(end, 0, 1), dtype="integer")
+    return step("gather", x, index, axis=axis)
 
 
 def _ends(step: Step, begin: Any, end: Any, extent: Any) -> tuple[Any, Any]:
@@ -124,16 +119,15 @@ def dynamic_slice(
 
 @expansion("within_bound_index")
 def bounded_index(step: Step, index: Any, extent: Any) -> Any:
-    """The end of a slice, as Python cuts it off: an extent with symbols is taken to be
-    inside, with a warning. What lies beyond is no slice, which a runtime refuses.
+    """The end of a slice, as Python cuts it off; where nothing tells whether it is, the slice
+    is for what lies inside.
     """
     place, size = (as_array(n).item() for n in (index, extent))
+    end = place + size if place < 0 else place
     try:
-        end = place + size if place < 0 else place
         return min(max(0, end), size)
     except OpenExtentError:
-        step.warn(f"{place} is taken to be at most {size}: a slice ends there")
-        return place
+        return end
 
 
 @expansion("pad")
