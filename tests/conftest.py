@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import shutil
 import signal
+from collections.abc import Iterator
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -37,3 +40,22 @@ def is_taken(name: str, count: int) -> bool:
     product of three borders and ten shapes were always the same border.
     """
     return crc32(name.encode()) % count == 0
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium of the system, driven by Playwright from PyPI."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api",
+        reason="Playwright is not here, which drives a browser: pip install nnef-grad[browser]",
+    )
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip("no Chromium is here: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=path)
+        yield found
+        found.close()

@@ -38,10 +38,11 @@ def main(resnet: str) -> None:
             "device_scale_factor": SCALE,
         }
         light = browser.new_page(**settings)
-        show(light, graphs["report-mlp.png"], Path(folder) / "mlp.html")
-        light.click('[aria-label^="grad_bias1:"]')
-        light.screenshot(path=FOLDER / "report-mlp.png")
         dark = browser.new_page(color_scheme="dark", **settings)
+        for page, name in ((light, "report-mlp"), (dark, "report-mlp-dark")):
+            show(page, graphs[f"{name}.png"], Path(folder) / f"{name}.html")
+            page.click('[aria-label^="grad_bias1:"]')
+            page.screenshot(path=FOLDER / f"{name}.png")
         show(dark, graphs["report-resnet.png"], Path(folder) / "resnet.html")
         dark.screenshot(path=FOLDER / "report-resnet.png")
         page = browser.new_page(viewport={"width": 900, "height": 1000})

@@ -31,6 +31,7 @@ def gradient_of(graph: nnef_grad.Graph) -> str:
 
 SHOWN = {
     "report-mlp.png": report_of,
+    "report-mlp-dark.png": report_of,
     "report-resnet.png": report_of,
     "netron.png": gradient_of,
 }

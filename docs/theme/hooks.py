@@ -117,7 +117,11 @@ def is_shown(path: Path) -> bool:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links lead to pages of the site."""
+    """Links lead to pages of the site. A search for an option finds its description
+    before its uses.
+    """
+    if page.file.src_uri == "command-line.md":
+        page.meta["search"] = {"boost": 8}
     if page.file.src_uri.startswith("source/"):
         return markdown
     base, here = base_of(page.file.src_uri), PurePosixPath(page.file.src_uri).parent

@@ -4,7 +4,6 @@ what the keys do. Needs Playwright from PyPI and a Chromium of the system.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,25 +16,9 @@ import nnef_grad
 from nnef_grad.reports.contents import contents
 from nnef_grad.reports.template import page as page_of
 
-playwright = pytest.importorskip(
-    "playwright.sync_api",
-    reason="Playwright is not here, which drives a browser: pip install nnef-grad[browser]",
-)
 ROOT = Path(__file__).parents[2]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 HOSTILE = "<img src=x onerror=\"document.title='taken'\">"
 Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip("no Chromium is here: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=path)
-        yield found
-        found.close()
 
 
 @pytest.fixture
