@@ -63,18 +63,12 @@ torchvision, timm and transformers; of GPT-2, with four layers and 64 tokens. Wh
 are larger than 32 MiB, much of the time goes into getting memory, which
 [a setting](tract.md#what-to-know) avoids.
 """,
-    "real": """## Networks of torchvision, timm and transformers
+    "real": """## Networks of torchvision and timm
 
-Networks are read by `from_torch`, differentiated with respect to all parameters, and written
-by `to_onnx`. `backward` is the result in ONNX Runtime, or in OpenVINO; `torch` is a forward
-pass and autograd in eager mode, `torch.compile` the same compiled. Each program has a process
-of its own. The weights are random; the networks are in evaluation mode, so normalizations
-have their statistics; language models are small ones. The gradients are compared first.
-
-The forward pass alone takes ONNX Runtime 0.3 to 0.6 of torch's time in convolutional networks
-of batch 8, on a processor of Intel with AVX-512, and the other half 1.5 to 2.2: torch has
-kernels for the gradients of convolutions, and ONNX no operators. There they are other
-convolutions and products, with copies between them.
+Networks are exported by torch to ONNX, read by `from_onnx`, differentiated with respect to
+all parameters, and written by `to_onnx`. `backward` is the result in ONNX Runtime; `torch`
+is a forward pass and autograd in eager mode. The weights are random; the networks are in
+evaluation mode, so normalizations have their statistics. The gradients are compared first.
 """,
     "compiler": """## The compiler itself
 
