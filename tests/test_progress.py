@@ -37,8 +37,10 @@ def slowly(function):
         return function(*arguments, **options)
     return slow
 
-for name in ("open_model", "_lower", "_write", "_differentiation"):
-    setattr(command, name, slowly(getattr(command, name)))
+for owner, name in (
+    (command.Reading, "open"), (command.Deriving, "backward"), (command, "_lower"), (command, "_write")
+):
+    setattr(owner, name, slowly(getattr(owner, name)))
 _Comparison._measure = slowly(_Comparison._measure)
 cli.main()
 """

@@ -89,7 +89,11 @@ def standard() -> Iterator[str]:
     yield "| operation | in tract |\n|---|---|"
     yield from (f"| `{name}` | {text} |" for name, text in OPERATIONS.items())
     yield "\nFragments of torch-to-nnef that are operations of the standard, to the letter, are these:"
-    pairs = (f"`{name}` is `{IDIOMS.get(name, name)}`" for name in idioms())
+    pairs = (
+        f"`{name}` is `{IDIOMS.get(name, name)}`"
+        for name in idioms()
+        if name not in EXPANSIONS
+    )
     yield f"{', '.join(pairs)}.\n"
 
 

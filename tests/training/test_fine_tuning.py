@@ -130,7 +130,7 @@ CASES = {
     "gru": Case(partial(Tagger, nn.GRU), merged("*_b_[rz]"), "sum of two biases"),
     "rnn": Case(partial(Tagger, nn.RNN), merged("*_b_ih_hh"), "sum of two biases"),
     "shared": Case(Shared, {"padding_rows": {"words.weight": 2}}, "waves"),
-    "bert": Case(bert, {"padding_rows": {"*decoder.weight": 0}}),
+    "bert": Case(bert, {"padding_rows": {"*word_embeddings.weight": 0}}),
     "llama": Case(llama),
 }
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import compress
 from typing import Any
 
 import numpy as np
 
 from nnef_grad.build.arithmetic import MAX_ITEMS
 from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.values import as_array, dtype_of, shape_of
+from nnef_grad.frontends.values import as_array, dtype_of, is_known, shape_of
 from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
+from nnef_grad.graph.ir import Tensor
 
 _BORDERS = {"replicated": "replicate"}
 
@@ -65,28 +65,22 @@ def slice_(
         extents = [shape[step.axis(axis, len(shape))] for axis in axes]
         pairs = map(partial(_ends, step), begin, end, extents)
         begin, end = map(list, zip(*pairs, strict=True))
-    cuts = [axes, begin, end, stride or [1] * len(axes)]
-    if len(lengths) == 1 and len(cuts[3]) == len(axes):
-        is_open = [
-            _is_open(shape[axis], *cut) for axis, *cut in zip(*cuts, strict=True)
-        ]
-        for axis, last in compress(zip(axes, end, strict=True), is_open):
-            x = _first(step, x, step.axis(axis, len(shape)), last)
-        kept = [not one for one in is_open]
-        axes, begin, end, stride = (list(compress(cut, kept)) for cut in cuts)
-        if not axes and any(is_open):
-            return x
+    whole = len(lengths) == 1 and (begin, stride) in (([0], [1]), ([0], []))
+    if whole and len(axes) == 1 and _is_table(step, x):
+        axis = step.axis(axes[0], len(shape))
+        if has_symbols((end[0] - shape[axis],)) and may_exceed(end[0], shape[axis]):
+            return _first(step, x, axis, end[0])
     return step("slice", x, axes=axes, begin=begin, end=end, stride=stride)
 
 
-def _is_open(extent: Any, begin: Any, end: Any, stride: int) -> bool:
-    """Whether nothing tells if the end of the first elements lies beyond an extent."""
-    is_first = (begin, stride) == (0, 1) and has_symbols((end - extent,))
-    return is_first and may_exceed(end, extent)
+def _is_table(step: Step, x: Any) -> bool:
+    """Whether a value is known, or a variable."""
+    made = step.reading.emitter.producer(x) if isinstance(x, Tensor) else None
+    return is_known(x) or (made is not None and made.name == "variable")
 
 
 def _first(step: Step, x: Any, axis: int, end: Any) -> Any:
-    """The first elements, by their indices: a runtime finds out whether they are there."""
+    """The first elements of a table, whose number may be open, by their indices."""
     step.warn(
         f"{end} is taken to be at most {shape_of(x)[axis]}, where it ends a slice"
     )
@@ -119,15 +113,14 @@ def dynamic_slice(
 
 @expansion("within_bound_index")
 def bounded_index(step: Step, index: Any, extent: Any) -> Any:
-    """The end of a slice, as Python cuts it off; where nothing tells whether it is, the slice
-    is for what lies inside.
-    """
+    """The end of a slice, as Python cuts it off: that of a table may be open."""
     place, size = (as_array(n).item() for n in (index, extent))
-    end = place + size if place < 0 else place
+    if place < 0:
+        return max(0, place + size)
     try:
-        return min(max(0, end), size)
+        return min(place, size)
     except OpenExtentError:
-        return end
+        return place
 
 
 @expansion("pad")
