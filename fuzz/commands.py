@@ -22,7 +22,7 @@ from fuzz.budget import seconds_for
 from fuzz.inputs import Command, Input
 from fuzz.places import EVIL, LETTER, MARK, furnish, snapshot
 from fuzz.processes import Ended, run
-from nnef_grad.errors import NnefGradError
+from nnef_grad.base.errors import NnefGradError
 from nnef_grad.storage.output import ModelFormat, format_of
 
 REFUSED = "refused"

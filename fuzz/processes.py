@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn
 
 from fuzz.budget import memory_for, seconds_for
 from fuzz.inputs import Command
-from nnef_grad.cli import main
+from nnef_grad.commandline.cli import main
 
 # A command that waits for so long, for a pipe say, is stuck.
 PATIENCE = 120

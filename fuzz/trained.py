@@ -16,7 +16,7 @@ from fuzz.clock import Clock
 from fuzz.inputs import Input
 from fuzz.steps import Names, renamed
 from fuzz.written import read_again, statements
-from nnef_grad.errors import NnefGradError
+from nnef_grad.base.errors import NnefGradError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.language.labels import is_constant
 from nnef_grad.storage.files import decode

@@ -19,7 +19,7 @@ from fuzz.clock import Clock
 from fuzz.inputs import Input
 from fuzz.written import LONG, read_again, statements
 from nnef_grad.autodiff.backward import Backward
-from nnef_grad.errors import NnefGradError
+from nnef_grad.base.errors import NnefGradError
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.symbols import symbols, with_numbers
 from nnef_grad.storage.files import decode

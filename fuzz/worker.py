@@ -29,9 +29,9 @@ from fuzz.processes import limit_memory, unlimit_memory
 from fuzz.trained import examine_step
 from fuzz.unrolled import examine_loop
 from fuzz.written import LONG, read_again, statements
-from nnef_grad.errors import NnefGradError
+from nnef_grad.base.errors import NnefGradError
+from nnef_grad.base.source import Source
 from nnef_grad.language.format import format_text
-from nnef_grad.source import Source
 from nnef_grad.storage.files import decode
 
 # ---- The property ----

@@ -6,9 +6,9 @@ from typing import Any
 
 import nnef_grad
 from fuzz.broken import Broken
-from nnef_grad.errors import NnefGradError
+from nnef_grad.base.errors import NnefGradError
+from nnef_grad.base.source import Source
 from nnef_grad.language.format import format_text
-from nnef_grad.source import Source
 
 # The output may be much longer than the input; then it is not read again.
 LONG = 2_000_000

@@ -31,13 +31,15 @@ if TYPE_CHECKING:
     from nnef_grad.autodiff.statistics import Statistics as Statistics
     from nnef_grad.autodiff.statistics import split_costs as split_costs
     from nnef_grad.autodiff.statistics import statistics as statistics
-    from nnef_grad.errors import InvalidGraphError as InvalidGraphError
-    from nnef_grad.errors import NnefGradError as NnefGradError
-    from nnef_grad.errors import NnefSyntaxError as NnefSyntaxError
-    from nnef_grad.errors import NoDerivativeError as NoDerivativeError
-    from nnef_grad.errors import Problem as Problem
-    from nnef_grad.errors import UnsupportedError as UnsupportedError
-    from nnef_grad.errors import UsageError as UsageError
+    from nnef_grad.base.errors import InvalidGraphError as InvalidGraphError
+    from nnef_grad.base.errors import NnefGradError as NnefGradError
+    from nnef_grad.base.errors import NnefSyntaxError as NnefSyntaxError
+    from nnef_grad.base.errors import NoDerivativeError as NoDerivativeError
+    from nnef_grad.base.errors import Problem as Problem
+    from nnef_grad.base.errors import UnsupportedError as UnsupportedError
+    from nnef_grad.base.errors import UsageError as UsageError
+    from nnef_grad.base.source import Source as Source
+    from nnef_grad.base.source import Span as Span
     from nnef_grad.graph.ir import Graph as Graph
     from nnef_grad.graph.ir import Operation as Operation
     from nnef_grad.graph.ir import Tensor as Tensor
@@ -52,8 +54,6 @@ if TYPE_CHECKING:
     from nnef_grad.model import loads_rules as loads_rules
     from nnef_grad.model import save as save
     from nnef_grad.reports import report as report
-    from nnef_grad.source import Source as Source
-    from nnef_grad.source import Span as Span
     from nnef_grad.storage.data import VariableData as VariableData
     from nnef_grad.storage.data import load_data as load_data
     from nnef_grad.targets import Lowered as Lowered
@@ -84,7 +84,7 @@ _NAMES = {
         "split_costs",
         "statistics",
     ),
-    "errors": (
+    "base.errors": (
         "InvalidGraphError",
         "NnefGradError",
         "NnefSyntaxError",
@@ -98,7 +98,7 @@ _NAMES = {
     "interpreter.gradcheck": ("Checked", "CheckedGradient", "check"),
     "model": ("dumps", "load", "load_rules", "loads", "loads_rules", "save"),
     "reports": ("report",),
-    "source": ("Source", "Span"),
+    "base.source": ("Source", "Span"),
     "storage.data": ("VariableData", "load_data"),
     "targets": ("Lowered", "lower"),
     "training.forms": ("Step",),

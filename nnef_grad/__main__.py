@@ -15,22 +15,22 @@ THRESHOLD = 100_000
 
 def main() -> None:
     """`nnef-grad`, and `python -m nnef_grad`."""
-    _run("nnef_grad.cli")
+    _run("nnef_grad.commandline.cli")
 
 
 def format_files() -> None:
     """`nnef-grad-fmt`."""
-    _run("nnef_grad.fmt_cli")
+    _run("nnef_grad.commandline.fmt_cli")
 
 
 def make_step() -> None:
     """`nnef-grad-step`."""
-    _run("nnef_grad.step_cli")
+    _run("nnef_grad.commandline.step_cli")
 
 
 def merge() -> None:
     """`nnef-grad-merge`."""
-    _run("nnef_grad.merge_cli")
+    _run("nnef_grad.commandline.merge_cli")
 
 
 def _run(module: str) -> None:

@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rule_files import check_rules
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.build.builder import build_graph
-from nnef_grad.build.loops import LONGEST
-from nnef_grad.build.quantization import read_quantization
-from nnef_grad.collector import collector_paused
-from nnef_grad.errors import InvalidGraphError, UsageError, bounded_nesting, suggestion
+from nnef_grad.base.collector import collector_paused
+from nnef_grad.base.errors import (
+    InvalidGraphError,
+    UsageError,
+    bounded_nesting,
+    suggestion,
+)
+from nnef_grad.base.public import public
+from nnef_grad.base.source import Source, Span
+from nnef_grad.emit.builder import build_graph
+from nnef_grad.emit.loops import LONGEST
+from nnef_grad.emit.quantization import read_quantization
 from nnef_grad.frontends import TRACT, dialect_of
 from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.graph.printer import is_of_dialect, print_graph
@@ -23,8 +30,6 @@ from nnef_grad.graph.quantization import print_quantization
 from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
-from nnef_grad.public import public
-from nnef_grad.source import Source, Span
 from nnef_grad.storage import containers, output
 from nnef_grad.storage.containers import Container
 from nnef_grad.storage.data import Declared, VariableData, parts_of, undeclared

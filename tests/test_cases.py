@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 from support.cases import CASES, cases, compare, split
 
-from nnef_grad.build.simplify import REWRITES
-from nnef_grad.cli import main
+from nnef_grad.commandline.cli import main
+from nnef_grad.emit.simplify import REWRITES
 
 
 def compile_case(path: Path) -> tuple[Result, str]:

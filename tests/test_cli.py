@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from support.processes import environment, python
 
 import nnef_grad
-from nnef_grad.cli import main
+from nnef_grad.commandline.cli import main
 
 MODEL = """version 1.0;
 

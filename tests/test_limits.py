@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 
 import nnef_grad
-from nnef_grad.build import bindings, shape_inference
-from nnef_grad.memo import Memo
+from nnef_grad.base.memo import Memo
+from nnef_grad.emit import bindings, shape_inference
 
 OPERATORS = "extension KHR_enable_operator_expressions;"
 FRAGMENTS = "extension KHR_enable_fragment_definitions;"

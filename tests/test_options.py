@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from support.processes import environment
 
 import nnef_grad
-from nnef_grad import step_cli
-from nnef_grad.cli import main
-from nnef_grad.options import OPTIONS, Groups, Option
-from nnef_grad.step_options import STEP_OPTIONS
+from nnef_grad.commandline import step_cli
+from nnef_grad.commandline.cli import main
+from nnef_grad.commandline.options import OPTIONS, Groups, Option
+from nnef_grad.commandline.step_options import STEP_OPTIONS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "command-line.md"
@@ -275,7 +275,7 @@ def test_completion(words: str, found: list[str], folder: Path) -> None:
         [
             sys.executable,
             "-c",
-            "from nnef_grad.cli import main; main(prog_name='nnef-grad')",
+            "from nnef_grad.commandline.cli import main; main(prog_name='nnef-grad')",
         ],
         capture_output=True,
         text=True,

@@ -25,8 +25,8 @@ graph net( x, w ) -> ( y )
 # Every stage takes a moment, which is more than the delay.
 SLOW = """
 import time
-import nnef_grad.progress as progress
-from nnef_grad import cli, command
+import nnef_grad.commandline.progress as progress
+from nnef_grad.commandline import cli, command
 from nnef_grad.interpreter.gradcheck import _Comparison
 
 progress.DELAY = progress.INTERVAL = 0.02

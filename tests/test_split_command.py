@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import nnef_grad
-from nnef_grad import command
-from nnef_grad.cli import main
+from nnef_grad.commandline import command
+from nnef_grad.commandline.cli import main
 
 # The mask of h is smaller than what it is made of; y is an output and saved.
 TEXT = """version 1.0;

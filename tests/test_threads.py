@@ -17,8 +17,8 @@ from support.all_models import all_models
 
 import nnef_grad
 from nnef_grad import NnefGradError
-from nnef_grad.build import bindings, shape_inference
-from nnef_grad.memo import Memo
+from nnef_grad.base.memo import Memo
+from nnef_grad.emit import bindings, shape_inference
 from nnef_grad.targets import Lowered, forms, lower
 from nnef_grad.targets.tensors import Data
 

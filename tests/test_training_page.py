@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import nnef_grad
+from nnef_grad.base.source import Source
 from nnef_grad.language import syntax
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.language.types import TensorType
-from nnef_grad.source import Source
 from nnef_grad.training import recipes
 from nnef_grad.training.losses import TARGET
 from nnef_grad.training.recipes import LOSS, OPTIMIZER, Kind

@@ -6,7 +6,7 @@ import resource
 from typing import Any
 
 from bench.processes import answer
-from nnef_grad.cli import main as compile_model
+from nnef_grad.commandline.cli import main as compile_model
 
 
 def main(request: dict[str, Any]) -> float:

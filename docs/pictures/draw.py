@@ -179,7 +179,7 @@ def broadcast(colors: Colors) -> str:
 STAGES = (
     ("text", "model.nnef", "", ""),
     ("syntax tree", "names and types checked", "language/", "parse, check"),
-    ("flat graph", "every shape is known", "build/", "evaluate, emit"),
+    ("flat graph", "every shape is known", "emit/", "evaluate, emit"),
     ("backward graph", "standard NNEF", "autodiff/", "differentiate"),
     ("lowered graph", "what a runtime supports", "targets/", "lower"),
     ("text", "model_bwd.nnef", "graph/", "print"),

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Union
 
-from nnef_grad.build.arguments import settings_key, thaw
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import Evaluator, parameters
-from nnef_grad.build.rule_results import check_gradients
-from nnef_grad.errors import InvalidGraphError
+from nnef_grad.base.errors import InvalidGraphError
+from nnef_grad.emit.arguments import settings_key, thaw
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.evaluation import Evaluator, parameters
+from nnef_grad.emit.rule_results import check_gradients
 from nnef_grad.graph.ir import Operation, Tensor, map_tensors, shape_of
 from nnef_grad.language import syntax
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type, leaves

@@ -10,16 +10,16 @@ from typing import Literal, NamedTuple, Union
 
 from nnef_grad.autodiff.merge_numbers import merge_numbers
 from nnef_grad.autodiff.unmask import unmask
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.rule_results import counted
-from nnef_grad.build.simplify import restore
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rule_results import counted
+from nnef_grad.emit.simplify import restore
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import advice_on, substitute
 from nnef_grad.graph.passes import count_uses, prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.traits import FED
-from nnef_grad.public import public
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 # The derivatives that a graph may have.

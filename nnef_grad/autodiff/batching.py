@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import instantiate_body
-from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.build.loops import is_short, unrolled
-from nnef_grad.errors import NoDerivativeError
+from nnef_grad.base.errors import NoDerivativeError
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.emit.inline import Decompose, inline
+from nnef_grad.emit.loops import is_short, unrolled
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import step_names
 from nnef_grad.ops import traits

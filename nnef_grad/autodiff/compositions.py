@@ -24,14 +24,14 @@ from nnef_grad.autodiff.backward import (
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.jacobian import jacobian
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.simplify import simplify
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import prune
 from nnef_grad.language.library import standard
-from nnef_grad.public import public
 
 # Added to a squared norm, whose root has no slope at zero.
 _EPSILON = 1e-12

@@ -37,7 +37,7 @@ from nnef_grad.autodiff.cotangent_support import (
     selection,
 )
 from nnef_grad.autodiff.ranges import Ranges
-from nnef_grad.build.emitter import Emitter, Tracker
+from nnef_grad.emit.emitter import Emitter, Tracker
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Operand, Operation, Tensor, map_tensors, tensors
 from nnef_grad.ops.parts import inside

@@ -30,18 +30,19 @@ from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.naming import GradientNames, Role
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.traces import Traces
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.build.rule_results import is_reducible
-from nnef_grad.build.simplify import simplify, without_detours
-from nnef_grad.collector import collector_paused
-from nnef_grad.errors import (
+from nnef_grad.base.collector import collector_paused
+from nnef_grad.base.errors import (
     InvalidGraphError,
     NoDerivativeError,
     Problem,
     UsageError,
     located,
 )
+from nnef_grad.base.public import public
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose, inline
+from nnef_grad.emit.rule_results import is_reducible
+from nnef_grad.emit.simplify import simplify, without_detours
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import (
     Graph,
@@ -55,7 +56,6 @@ from nnef_grad.graph.ir import (
 from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.symbols import number_needed_by
-from nnef_grad.public import public
 
 # The most elements of a matrix that the gradient of a gather has without a warning.
 MAX_ELEMENTS = 100_000_000

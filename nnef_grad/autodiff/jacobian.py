@@ -20,15 +20,15 @@ from nnef_grad.autodiff.backward import (
 from nnef_grad.autodiff.batching import batch
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.simplify import simplify
-from nnef_grad.collector import collector_paused
-from nnef_grad.errors import UsageError
+from nnef_grad.base.collector import collector_paused
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.public import public
 
 # The most elements of a Jacobian, and of the output that it is the derivative of.
 MAX_ELEMENTS = 100_000_000

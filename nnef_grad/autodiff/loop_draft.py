@@ -8,8 +8,8 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.loops import emit_loop
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.loops import emit_loop
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import Collected, Loop, Way, external
 from nnef_grad.graph.names import NameSupply, substitute

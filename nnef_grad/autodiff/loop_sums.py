@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from math import prod
 
 from nnef_grad.autodiff.loop_draft import LoopDraft, Results, Stack
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.traits import RESHAPING

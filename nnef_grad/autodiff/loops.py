@@ -22,7 +22,7 @@ from nnef_grad.autodiff.loop_draft import LoopDraft
 from nnef_grad.autodiff.loop_sums import plan_sums
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.split import Cut, backward_half, find_cut, with_loops_of
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import (
     SCAN,

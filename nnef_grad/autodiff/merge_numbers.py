@@ -19,8 +19,8 @@ from fractions import Fraction
 from math import isfinite, prod
 from typing import Any, TypeGuard
 
-from nnef_grad.build.arguments import bind_call
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.arguments import bind_call
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import count_uses

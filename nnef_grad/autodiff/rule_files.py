@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from nnef_grad.errors import Problem
+from nnef_grad.base.errors import Problem
 from nnef_grad.language import syntax
 from nnef_grad.language.check_definitions import check_fragments
 from nnef_grad.language.library import standard, with_fragments

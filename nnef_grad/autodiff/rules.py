@@ -17,9 +17,9 @@ from typing import Any
 
 from nnef_grad.autodiff.apply_rules import apply_rule, shapes_by_rule
 from nnef_grad.autodiff.rule_files import SHAPE, SUFFIX, declared_operations
-from nnef_grad.build.evaluation import instantiate_body
-from nnef_grad.build.inline import Decompose
-from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.base.errors import UsageError, suggestion
+from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language import syntax
 from nnef_grad.language.library import FragmentFile, Library, standard, with_fragments

@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.minimum_cut import minimum_cut
-from nnef_grad.collector import collector_paused
-from nnef_grad.errors import UsageError
+from nnef_grad.base.collector import collector_paused
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, external
@@ -32,7 +33,6 @@ from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.costs import byte_size
 from nnef_grad.ops.traits import COPYING, RESHAPING, SOURCES
-from nnef_grad.public import public
 
 # What forward graphs compute with these is not saved for its own sake.
 FREE = SOURCES | RESHAPING | COPYING | {"transpose"}

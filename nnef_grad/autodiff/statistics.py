@@ -10,13 +10,13 @@ from typing import Any
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.split import Split
+from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.printer import print_operation
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
 from nnef_grad.ops.liveness import memory_alive, memory_held, views_of
 from nnef_grad.ops.traits import FED
-from nnef_grad.public import public
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nnef_grad.build.bodies import MARK, Body, body_of, instantiate
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.errors import NnefGradError
+from nnef_grad.base.errors import NnefGradError
+from nnef_grad.base.source import Span
+from nnef_grad.emit.bodies import MARK, Body, body_of, instantiate
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Tensor
-from nnef_grad.source import Span
 
 # Emits operations for some tensors, and returns tensors and numbers in nested tuples. It
 # depends on nothing but the data types and shapes of the tensors.

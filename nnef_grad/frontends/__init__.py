@@ -6,9 +6,9 @@ tract/   that of tract and torch-to-nnef
 
 from __future__ import annotations
 
-from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.base.errors import UsageError, suggestion
+from nnef_grad.base.source import Source
 from nnef_grad.frontends.tract.header import is_tract
-from nnef_grad.source import Source
 
 STANDARD = "nnef"
 TRACT = "tract"

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.errors import InvalidGraphError, brief
+from nnef_grad.base.errors import InvalidGraphError, brief
+from nnef_grad.base.source import Span
 from nnef_grad.frontends.values import Array, described, is_known, items_of
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Tensor
@@ -22,7 +23,6 @@ from nnef_grad.language.types import (
     Type,
     holds_tensors,
 )
-from nnef_grad.source import Span
 
 
 def match(

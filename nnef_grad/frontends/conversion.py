@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.simplify import simplify
-from nnef_grad.errors import Problem
+from nnef_grad.base.errors import Problem
+from nnef_grad.base.source import Span
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.simplify import simplify
 from nnef_grad.frontends.library import Joined
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.values import (
@@ -22,7 +23,6 @@ from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language.library import FragmentFile, extras, standard
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.source import Span
 
 # Larger constants would make the text unreadable: they are variables.
 MOST_ELEMENTS = 10_000

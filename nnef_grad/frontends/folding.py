@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.build.arguments import bind
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.arguments import bind
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.values import (
     Array,
     as_array,

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.build.arguments import bind, freeze
-from nnef_grad.build.arithmetic import compute
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import VISIT, Evaluator, Scope
-from nnef_grad.errors import InvalidGraphError, Problem, located, suggestion
+from nnef_grad.base.errors import InvalidGraphError, Problem, located, suggestion
+from nnef_grad.base.source import Source, Span
+from nnef_grad.emit.arguments import bind, freeze
+from nnef_grad.emit.arithmetic import compute
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.frontends.arguments import Fitting, match
 from nnef_grad.frontends.folding import WHOLE, fold
 from nnef_grad.frontends.values import (
@@ -40,7 +41,6 @@ from nnef_grad.language.types import GENERIC, ArrayType, TensorType
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.tensors import number
 from nnef_grad.ops.traits import FED
-from nnef_grad.source import Source, Span
 
 # What expands operations, by their names: called with the reading, the arguments in declared
 # order, and what a step (step.py) says of an invocation.

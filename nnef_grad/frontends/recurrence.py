@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.loops import LONGEST, emit_loop
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.loops import LONGEST, emit_loop
 from nnef_grad.frontends.products import linear
 from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import shape_of

@@ -12,12 +12,12 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from nnef_grad.errors import InvalidGraphError, Problem
+from nnef_grad.base.errors import InvalidGraphError, Problem
+from nnef_grad.base.source import Span
 from nnef_grad.frontends.reading import EXPANSIONS, Reading
 from nnef_grad.frontends.values import Array, dtype_of, shape_of
 from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Shape
-from nnef_grad.source import Span
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -22,9 +22,9 @@ from math import prod
 from numbers import Integral, Real
 from typing import Any, NoReturn, Union
 
-from nnef_grad.errors import InvalidGraphError
-from nnef_grad.frozen import FrozenDict
-from nnef_grad.source import Span
+from nnef_grad.base.errors import InvalidGraphError
+from nnef_grad.base.frozen import FrozenDict
+from nnef_grad.base.source import Span
 
 # The symbols of a product, sorted; one that is there twice is a square. A number has none.
 Symbols = tuple[str, ...]

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Union, cast
 
-from nnef_grad.errors import Problem
-from nnef_grad.frozen import FrozenDict, OpenDict, identified
+from nnef_grad.base.errors import Problem
+from nnef_grad.base.frozen import FrozenDict, OpenDict, identified
+from nnef_grad.base.source import Span
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Value
-from nnef_grad.source import Span
 
 # An extent may have symbols (extents.py). Most have none, and are taken for integers by
 # what computes with them.

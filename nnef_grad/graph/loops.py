@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from nnef_grad.base.source import Source, Span
 from nnef_grad.graph.ir import Graph, Operation, Result, Shape, Tensor, map_tensors
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language import types
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Parameter
 from nnef_grad.language.syntax import Result as Declared
-from nnef_grad.source import Source, Span
 
 SCAN = "tract_core_scan"
 REGISTRY = "tract_core"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.errors import suggestion
+from nnef_grad.base.errors import suggestion
 from nnef_grad.graph.ir import Graph, Operation, Tensor, map_tensors
 from nnef_grad.language.lexical import KEYWORDS
 

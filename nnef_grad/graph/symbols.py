@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.errors import InvalidGraphError, NnefGradError, UsageError
+from nnef_grad.base.errors import InvalidGraphError, NnefGradError, UsageError
 from nnef_grad.graph.extents import (
     Extent,
     OpenExtentError,

@@ -17,14 +17,14 @@ import numpy.typing as npt
 from nnef_tools.io.nnef.reader import _build_graph
 from nnef_tools.model import Graph as ToolsGraph
 
-from nnef_grad.build.arguments import thaw
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
+from nnef_grad.base.source import Source
+from nnef_grad.emit.arguments import thaw
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.language.library import Library, with_fragments
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.model import loads
-from nnef_grad.public import public
-from nnef_grad.source import Source
 
 Array = npt.NDArray[Any]
 Data = Mapping[str, Array]

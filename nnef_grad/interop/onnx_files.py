@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from nnef_grad.autodiff.backward import Backward
+from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.entry import require_onnx
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import Data
-from nnef_grad.public import public
 from nnef_grad.storage.files import PathLike
 
 

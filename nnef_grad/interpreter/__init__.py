@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.build.evaluation import instantiate_body
-from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
+from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph import loops as graph_loops
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
@@ -54,7 +55,6 @@ from nnef_grad.interpreter.registry import (
     Value,
 )
 from nnef_grad.ops.liveness import last_uses
-from nnef_grad.public import public
 
 __all__ = [
     "EVALUATIONS",

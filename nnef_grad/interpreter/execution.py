@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.build.arguments import dtype_of
-from nnef_grad.build.rule_results import counted, kind
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.emit.arguments import dtype_of
+from nnef_grad.emit.rule_results import counted, kind
 from nnef_grad.graph.ir import Graph, Operand, Operation, Result, Tensor
 from nnef_grad.graph.loops import SCAN
 from nnef_grad.interpreter.registry import (

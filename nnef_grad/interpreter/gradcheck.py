@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import at_numbers, with_numbers
@@ -30,7 +31,6 @@ from nnef_grad.interpreter.feeds import Data
 from nnef_grad.interpreter.memory import refuse_too_large
 from nnef_grad.interpreter.slopes import Forward, Line, Point, point_of
 from nnef_grad.interpreter.spread import Spread, spread_of
-from nnef_grad.public import public
 
 Array = npt.NDArray[Any]
 Verdict = Literal["ok", "zero everywhere here", "too small", "FAILED", "not finite"]

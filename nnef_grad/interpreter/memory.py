@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from math import prod
 
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.ops.liveness import memory_alive
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.interpreter.execution import Operations, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nnef_grad.errors import NnefGradError, Problem, nested_too_deeply
+from nnef_grad.base.errors import NnefGradError, Problem, nested_too_deeply
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library
 from nnef_grad.language.typecheck import ExpressionChecker, Types, identifiers

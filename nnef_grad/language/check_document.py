@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nnef_grad.errors import Problem
+from nnef_grad.base.errors import Problem
 from nnef_grad.language.check_definitions import check_fragments, check_graph
 from nnef_grad.language.library import Library, standard, with_fragments
 from nnef_grad.language.syntax import Document, Named

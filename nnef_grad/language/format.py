@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from nnef_grad.errors import NnefSyntaxError
+from nnef_grad.base.errors import NnefSyntaxError
+from nnef_grad.base.source import Source
 from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.parser import parse_document, parse_fragments
-from nnef_grad.source import Source
 
 HANGING = 2 * INDENT
 

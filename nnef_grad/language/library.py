@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from nnef_grad.base.source import Source
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.language.syntax import Fragment
-from nnef_grad.source import Source
 
 Library = Mapping[str, Fragment]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from nnef_grad.errors import InvalidGraphError, suggestion
+from nnef_grad.base.errors import InvalidGraphError, suggestion
+from nnef_grad.base.source import Span
 from nnef_grad.language.syntax import Expression, Fragment, Invocation, Keyword
-from nnef_grad.source import Span
 
 
 def match(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:

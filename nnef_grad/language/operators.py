@@ -1,5 +1,5 @@
 """The types of operators and built-in functions, and the operations that operators map
-to; build/arithmetic.py computes their values.
+to; emit/arithmetic.py computes their values.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ from threading import Lock
 from typing import TypeVar, cast
 from zlib import crc32
 
-from nnef_grad.errors import NnefSyntaxError
+from nnef_grad.base.errors import NnefSyntaxError
+from nnef_grad.base.source import Source, Span
 from nnef_grad.language import syntax
 from nnef_grad.language.grammar import TABLES, grammar_path
 from nnef_grad.language.lalr import Automaton, Rule, Tables, UnexpectedWordError
 from nnef_grad.language.syntax_errors import all_problems, syntax_error
 from nnef_grad.language.tree_builder import TreeBuilder
-from nnef_grad.source import Source, Span
 
 Node = TypeVar("Node")
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Union, overload
 
-from nnef_grad.errors import InvalidGraphError
-from nnef_grad.frozen import FrozenDict, frozen
+from nnef_grad.base.errors import InvalidGraphError
+from nnef_grad.base.frozen import FrozenDict, frozen
+from nnef_grad.base.source import Source, Span, join
 from nnef_grad.language.types import Type, holds_tensors, is_generic
-from nnef_grad.source import Source, Span, join
 
 
 @frozen()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from nnef_grad.errors import MAX_PROBLEMS, NnefSyntaxError, Problem, brief
+from nnef_grad.base.errors import MAX_PROBLEMS, NnefSyntaxError, Problem, brief
+from nnef_grad.base.source import Span
 from nnef_grad.language.lalr import Automaton, UnexpectedWordError
-from nnef_grad.source import Span
 
 MAX_READ_AGAIN = 200_000
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from nnef_grad.errors import InvalidGraphError, NnefSyntaxError, brief
+from nnef_grad.base.errors import InvalidGraphError, NnefSyntaxError, brief
+from nnef_grad.base.source import Source, Span, join
 from nnef_grad.language import syntax
 from nnef_grad.language.lalr import Word
 from nnef_grad.language.types import (
@@ -18,7 +19,6 @@ from nnef_grad.language.types import (
     TupleType,
     Type,
 )
-from nnef_grad.source import Source, Span, join
 
 Node = TypeVar("Node", bound=syntax.Node)
 Items = Sequence[Any]

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import isinf
 
-from nnef_grad.errors import (
+from nnef_grad.base.errors import (
     MAX_PROBLEMS,
     InvalidGraphError,
     Problem,
     Remedy,
     suggestion,
 )
+from nnef_grad.base.source import Span
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library
 from nnef_grad.language.matching import match
@@ -38,7 +39,6 @@ from nnef_grad.language.types import (
     is_generic,
     join,
 )
-from nnef_grad.source import Span
 
 Types = dict[str, Type]
 

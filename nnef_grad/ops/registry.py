@@ -25,7 +25,7 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeVar, Union
 
-from nnef_grad.errors import Remedy
+from nnef_grad.base.errors import Remedy
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 

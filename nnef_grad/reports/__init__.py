@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.collector import collector_paused
-from nnef_grad.errors import UsageError
+from nnef_grad.base.collector import collector_paused
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Graph
-from nnef_grad.public import public
 from nnef_grad.reports.contents import contents
 from nnef_grad.reports.template import page
 from nnef_grad.reports.values import values_shown

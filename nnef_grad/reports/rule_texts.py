@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from nnef_grad.autodiff.rules import Derivation, Rules
-from nnef_grad.build.evaluation import instantiate_body
+from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.traits import SOURCES, STEPS

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from nnef_grad.errors import UsageError, suggestion
-from nnef_grad.public import public
+from nnef_grad.base.errors import UsageError, suggestion
+from nnef_grad.base.public import public
 from nnef_grad.runtimes import khronos, numpy, onnxruntime, openvino, tract
 from nnef_grad.runtimes.runtime import EITHER, SINGLE, Data, Run, Runtime, in_single
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.errors import NnefGradError, UnsupportedError
+from nnef_grad.base.errors import NnefGradError, UnsupportedError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.model import save
 from nnef_grad.targets import Lowered

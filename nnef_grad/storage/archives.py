@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Lock
 from typing import BinaryIO, NoReturn
 
-from nnef_grad.errors import UsageError, brief
+from nnef_grad.base.errors import UsageError, brief
 from nnef_grad.storage.files import PIECE, Readable, copy
 from nnef_grad.storage.parts import Part
 from nnef_grad.storage.paths import DATA, MAX_FILES, Steps, member_steps

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from nnef_grad.errors import UsageError
-from nnef_grad.source import Source
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.source import Source
 from nnef_grad.storage import paths
 from nnef_grad.storage.archives import BLOCK, Member, Unpacked, is_archive, members
 from nnef_grad.storage.files import PathLike, reading, text_of

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from nnef_grad.errors import Problem, UsageError
-from nnef_grad.public import public
-from nnef_grad.source import Span
+from nnef_grad.base.errors import Problem, UsageError
+from nnef_grad.base.public import public
+from nnef_grad.base.source import Span
 from nnef_grad.storage import tensor_file
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.files import PathLike

@@ -21,8 +21,8 @@ from glob import escape
 from pathlib import Path
 from typing import BinaryIO, Protocol, Union
 
-from nnef_grad.errors import NnefSyntaxError, UsageError
-from nnef_grad.source import Source, Span
+from nnef_grad.base.errors import NnefSyntaxError, UsageError
+from nnef_grad.base.source import Source, Span
 from nnef_grad.storage.signals import signals_delayed
 
 if sys.platform != "win32":

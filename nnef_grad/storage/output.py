@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from stat import S_ISREG
 
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
 from nnef_grad.storage import files
 from nnef_grad.storage.archives import compressed, write_end, write_member
 from nnef_grad.storage.containers import APPLY, GRAPH, QUANTIZATION, quantization_path

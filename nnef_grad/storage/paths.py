@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import BinaryIO
 
-from nnef_grad.errors import UsageError, brief
+from nnef_grad.base.errors import UsageError, brief
 from nnef_grad.language.labels import label_steps
 from nnef_grad.storage.files import reading
 

@@ -14,7 +14,7 @@ from io import BytesIO
 from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
 from nnef_grad.storage.files import Readable
 from nnef_grad.storage.parts import Part
 

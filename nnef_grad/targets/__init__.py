@@ -16,19 +16,19 @@ from functools import partial
 from itertools import compress
 from typing import NamedTuple
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, put_bodies
-from nnef_grad.build.loops import has_open_count
-from nnef_grad.build.simplify import without_detours
-from nnef_grad.collector import collector_paused
-from nnef_grad.errors import Problem, Remedy, UnsupportedError, UsageError
+from nnef_grad.base.collector import collector_paused
+from nnef_grad.base.errors import Problem, Remedy, UnsupportedError, UsageError
+from nnef_grad.base.public import public
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose, put_bodies
+from nnef_grad.emit.loops import has_open_count
+from nnef_grad.emit.simplify import without_detours
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
 from nnef_grad.ops.traits import DATA, LAYERS, RESHAPING
-from nnef_grad.public import public
 
 # Importing the families enters their lowerings.
 from nnef_grad.targets import (  # noqa: F401
@@ -49,11 +49,7 @@ from nnef_grad.targets import (  # noqa: F401
 from nnef_grad.targets import fusion_workarounds as workarounds
 from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
 from nnef_grad.targets.elementwise import share_probabilities
-from nnef_grad.targets.forms import choose_forms
-from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
-from nnef_grad.targets.loops import join_copies, put_constants_before_loops, put_steps
-from nnef_grad.targets.registry import find_lowering, refusal
-from nnef_grad.targets.runtimes import (
+from nnef_grad.targets.facts import (
     ALL,
     CONVERTER,
     RUNTIMES,
@@ -61,6 +57,10 @@ from nnef_grad.targets.runtimes import (
     CommonSubset,
     Runtime,
 )
+from nnef_grad.targets.forms import choose_forms
+from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
+from nnef_grad.targets.loops import join_copies, put_constants_before_loops, put_steps
+from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import Data, put_literals, store_constants
 from nnef_grad.targets.weights import split_large_variables

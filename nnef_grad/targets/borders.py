@@ -9,7 +9,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.ops.axes import Positions

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.conv import groups_of

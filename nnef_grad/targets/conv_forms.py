@@ -19,7 +19,7 @@ from itertools import product
 from math import gcd, prod
 from typing import NamedTuple
 
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.axes import Positions

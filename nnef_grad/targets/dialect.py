@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import instantiate_body
-from nnef_grad.build.inline import Decompose, put_bodies
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
 from nnef_grad.graph.passes import without_needless
 from nnef_grad.ops.conv import groups_of

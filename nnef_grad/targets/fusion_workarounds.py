@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cached_property
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, put_bodies
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of, tensors
 from nnef_grad.ops.parts import section, slice_positions

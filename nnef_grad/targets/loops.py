@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import put_bodies
-from nnef_grad.build.loops import emit_loop, hoisted, is_short, unrolled
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import put_bodies
+from nnef_grad.emit.loops import emit_loop, hoisted, is_short, unrolled
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation
 from nnef_grad.graph.loops import SCAN, loop_of

@@ -9,8 +9,8 @@ from functools import partial, reduce
 from math import prod
 from typing import NamedTuple
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.shape import reshaped, transposed

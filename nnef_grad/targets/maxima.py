@@ -17,7 +17,7 @@ from functools import partial, reduce
 from itertools import product
 from math import prod
 
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.language.library import standard
 from nnef_grad.ops.axes import Positions

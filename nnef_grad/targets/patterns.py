@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nnef_grad.build.arguments import settings_key
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.simplify import simplify
+from nnef_grad.emit.arguments import settings_key
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.targets.registry import Relations

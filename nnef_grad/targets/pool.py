@@ -33,7 +33,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.ops.pool import divisor
 from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, windows_of

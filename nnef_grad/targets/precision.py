@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import step_names, substitute

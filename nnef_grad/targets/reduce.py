@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.registry import lowering

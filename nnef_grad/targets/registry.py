@@ -13,9 +13,9 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
-from nnef_grad.build.evaluation import instantiate, instantiate_body
-from nnef_grad.build.inline import Decompose, put_bodies
-from nnef_grad.build.loops import LONGEST, has_open_count, is_short
+from nnef_grad.emit.evaluation import instantiate, instantiate_body
+from nnef_grad.emit.inline import Decompose, put_bodies
+from nnef_grad.emit.loops import LONGEST, has_open_count, is_short
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import SCAN
 from nnef_grad.graph.passes import count_uses

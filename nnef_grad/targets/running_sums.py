@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Tensor, shape_of
 from nnef_grad.ops.shape import reshaped, transposed

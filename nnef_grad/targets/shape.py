@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from math import prod
 
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.parts import section, slice_positions

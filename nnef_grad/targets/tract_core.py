@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from nnef_grad.build.arguments import bind, dtype_of
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.emit.arguments import bind, dtype_of
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.frontends.tract.library import tract_library
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import REGISTRY

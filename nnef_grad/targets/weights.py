@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, inline
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.passes import count_uses
 from nnef_grad.ops.parts import section

@@ -10,7 +10,7 @@ from itertools import chain
 from math import prod
 from typing import Any
 
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.ops.windows import REPEATING, AxisWindows, Windows, basic_outside

@@ -13,7 +13,7 @@ sources.py   the text of a model, to be read again for other shapes
 
 from __future__ import annotations
 
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
 
 try:
     from nnef_grad.torch.module import Module

@@ -10,7 +10,7 @@ from typing import Any, Union
 import torch
 from torch import nn
 
-from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.base.errors import UsageError, suggestion
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.model import declared_variables

@@ -18,7 +18,7 @@ from torch.autograd import Function
 
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.split import split
-from nnef_grad.errors import NnefGradError
+from nnef_grad.base.errors import NnefGradError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.runtimes import Runtime
 

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, Union
 
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.source import Source
 from nnef_grad.frontends import STANDARD, dialect_of
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.passes import replace_variables
@@ -21,7 +22,6 @@ from nnef_grad.model import (
     from_source,
     save_source,
 )
-from nnef_grad.source import Source
 from nnef_grad.storage import containers
 from nnef_grad.storage.data import VariableData, arrays_of
 from nnef_grad.storage.files import PathLike

@@ -17,9 +17,9 @@ from zlib import crc32
 
 import numpy as np
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.ops.opset import OpSet

@@ -10,7 +10,7 @@ from itertools import chain
 from sys import float_info
 from typing import Any, Union
 
-from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.base.errors import UsageError, suggestion
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import substitute
 from nnef_grad.graph.printer import print_value

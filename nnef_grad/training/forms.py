@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nnef_grad.autodiff.backward import Backward
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.entry import require_onnx
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph, Operation, Tensor
@@ -21,7 +22,6 @@ from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first, verify
 from nnef_grad.language.library import standard
 from nnef_grad.model import declared_variables, save, save_several
-from nnef_grad.public import public
 from nnef_grad.runtimes import in_single
 from nnef_grad.storage.containers import APPLY
 from nnef_grad.storage.data import VariableData, arrays_of

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
+from nnef_grad.base.source import Source
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.graph.names import step_names
 from nnef_grad.language.library import standard
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.language.syntax import Fragment
-from nnef_grad.source import Source
 from nnef_grad.training.draft import Draft
 
 Gradients = Mapping[str, Tensor]

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from nnef_grad.autodiff.apply_rules import shapes_by_rule
-from nnef_grad.errors import InvalidGraphError, UsageError
+from nnef_grad.base.errors import InvalidGraphError, UsageError
 from nnef_grad.graph.ir import Graph, Shape, Tensor, shape_of
 from nnef_grad.graph.names import advice_on, step_names
 from nnef_grad.language.types import SCALAR, STRING, TensorType

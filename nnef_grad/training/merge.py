@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
 from nnef_grad.model import declared_variables, load
-from nnef_grad.public import public
 from nnef_grad.storage.containers import GRAPH, QUANTIZATION, Container, open_container
 from nnef_grad.storage.data import Declared, VariableData, load_data, parts_of
 from nnef_grad.storage.files import PathLike

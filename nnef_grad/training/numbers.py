@@ -8,8 +8,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, put_bodies
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.opset import OpSet

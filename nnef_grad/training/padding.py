@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from nnef_grad.build.arguments import bind
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.inline import Decompose, inline
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.emit.arguments import bind
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.language.types import SCALAR
 from nnef_grad.ops.opset import OpSet

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from nnef_grad.build.arguments import bind
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.emit.arguments import bind
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Quantization, Tensor
 from nnef_grad.graph.names import substitute
 from nnef_grad.language.types import TensorType

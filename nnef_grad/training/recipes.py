@@ -11,9 +11,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import Evaluator
-from nnef_grad.errors import InvalidGraphError, UsageError, bounded_nesting, suggestion
+from nnef_grad.base.errors import (
+    InvalidGraphError,
+    UsageError,
+    bounded_nesting,
+    suggestion,
+)
+from nnef_grad.base.source import Source, Span
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.evaluation import Evaluator
 from nnef_grad.language import syntax
 from nnef_grad.language.check_definitions import check_fragments
 from nnef_grad.language.library import Extended, FragmentFile, Library, standard
@@ -29,7 +35,6 @@ from nnef_grad.language.types import (
     is_assignable,
 )
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.source import Source, Span
 from nnef_grad.storage.files import read_source
 
 

@@ -12,11 +12,11 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.base.errors import UsageError, suggestion
+from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Shape
 from nnef_grad.graph.symbols import numbers_of, with_extents
 from nnef_grad.model import save
-from nnef_grad.public import public
 from nnef_grad.runtimes import Runtime, find_runtime
 from nnef_grad.storage.data import load_data
 from nnef_grad.storage.files import PathLike

@@ -14,7 +14,7 @@ import pytest
 from support.operation_models import Model, models
 
 import nnef_grad
-from nnef_grad.errors import NnefGradError, UsageError
+from nnef_grad.base.errors import NnefGradError, UsageError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.symbols import symbols, with_numbers
 from nnef_grad.interpreter import EVALUATIONS

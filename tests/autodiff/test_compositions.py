@@ -20,7 +20,7 @@ from torch.nn import functional
 
 import nnef_grad
 from nnef_grad import Backward, Graph
-from nnef_grad.cli import main
+from nnef_grad.commandline.cli import main
 
 Values = dict[str, torch.Tensor]
 

@@ -8,9 +8,9 @@ import pytest
 from support.formulas import formulas
 from support.operations_page import how, page, where
 
+from nnef_grad.base.source import Source
 from nnef_grad.language.library import standard
 from nnef_grad.language.parser import parse_fragments
-from nnef_grad.source import Source
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 

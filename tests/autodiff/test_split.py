@@ -17,7 +17,7 @@ from support.random_graphs.generate import make_graph
 import nnef_grad
 from nnef_grad.autodiff.split import FREE, Split
 from nnef_grad.autodiff.statistics import SplitCosts, split_costs
-from nnef_grad.build.quantization import read_quantization
+from nnef_grad.emit.quantization import read_quantization
 from nnef_grad.interpreter.random_values import Values, random_values
 from nnef_grad.ops.costs import multiply_adds
 

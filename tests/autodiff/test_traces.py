@@ -14,7 +14,7 @@ from support.operation_models import Model, models
 
 import nnef_grad
 from nnef_grad.autodiff.traces import Traces
-from nnef_grad.build.evaluation import Evaluator
+from nnef_grad.emit.evaluation import Evaluator
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 
 X = "x = external(shape = [2, 3]);\n"

@@ -25,7 +25,7 @@ from support.runtimes import Stored, compare, needs, run
 
 import nnef_grad
 from nnef_grad.autodiff.loop_draft import LoopDraft
-from nnef_grad.cli import main
+from nnef_grad.commandline.cli import main
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.loops import loops_in
 from nnef_grad.runtimes import find_runtime

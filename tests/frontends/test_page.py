@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.dialect_models import models
 
-from nnef_grad.build.loops import LONGEST, SHORT
+from nnef_grad.emit.loops import LONGEST, SHORT
 from nnef_grad.frontends.reading import EXPANSIONS
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.library import IDIOMS, idioms, tract_library

@@ -9,7 +9,7 @@ import pytest
 from support.runtimes import Stored, compare, needs, run
 
 import nnef_grad
-from nnef_grad.errors import NnefGradError
+from nnef_grad.base.errors import NnefGradError
 from nnef_grad.graph.symbols import with_numbers
 from nnef_grad.runtimes import find_runtime
 

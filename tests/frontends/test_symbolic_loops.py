@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from support.symbolic_loops import CELLS, FEATURES, Cell, States, document
 
 import nnef_grad
-from nnef_grad.cli import main
-from nnef_grad.errors import NnefGradError
+from nnef_grad.base.errors import NnefGradError
+from nnef_grad.commandline.cli import main
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.symbols import symbols, with_numbers
 from nnef_grad.runtimes import find_runtime

@@ -13,8 +13,8 @@ from support.runtimes import needs
 from support.symbolic_models import MODELS, document
 
 import nnef_grad
-from nnef_grad.cli import main
-from nnef_grad.errors import NnefGradError, UsageError
+from nnef_grad.base.errors import NnefGradError, UsageError
+from nnef_grad.commandline.cli import main
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 from nnef_grad.runtimes import find_runtime
 from nnef_grad.targets import lower

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 import nnef_grad
 from nnef_grad import interop
-from nnef_grad.cli import main
-from nnef_grad.step_cli import main as step_main
+from nnef_grad.commandline.cli import main
+from nnef_grad.commandline.step_cli import main as step_main
 
 onnxruntime = pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")

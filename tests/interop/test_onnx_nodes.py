@@ -16,7 +16,7 @@ import pytest
 
 import nnef_grad
 from nnef_grad import interop
-from nnef_grad.errors import NnefGradError
+from nnef_grad.base.errors import NnefGradError
 
 onnx = pytest.importorskip("onnx")
 

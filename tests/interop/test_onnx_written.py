@@ -15,7 +15,7 @@ from support.symbolic_models import document as open_document
 
 import nnef_grad
 from nnef_grad import interop
-from nnef_grad.errors import UnsupportedError, UsageError
+from nnef_grad.base.errors import UnsupportedError, UsageError
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -11,7 +11,7 @@ import pytest
 
 import nnef_grad
 from nnef_grad import interop
-from nnef_grad.errors import NnefGradError, UsageError
+from nnef_grad.base.errors import NnefGradError, UsageError
 from nnef_grad.graph.loops import SCAN
 
 onnx: Any = pytest.importorskip("onnx")

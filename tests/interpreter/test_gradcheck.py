@@ -17,8 +17,8 @@ from support.operation_models import Model, models
 from support.planted import planted, scaled
 
 import nnef_grad
-from nnef_grad import cli
 from nnef_grad.autodiff.rules import Rules
+from nnef_grad.commandline import cli
 from nnef_grad.interpreter.gradcheck import ZERO
 from nnef_grad.interpreter.random_values import random_values
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from nnef_grad.base.source import Source
 from nnef_grad.language import generate, parser
 from nnef_grad.language.grammar import TABLES, grammar_path
 from nnef_grad.language.lalr import Automaton
 from nnef_grad.language.tree_builder import TreeBuilder
-from nnef_grad.source import Source
 
 ADVICE = "the grammar has changed: python -m nnef_grad.language.generate"
 

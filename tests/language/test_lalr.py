@@ -14,11 +14,11 @@ from lark import Lark, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from fuzz.documents import from_grammar, mutation
+from nnef_grad.base.source import Source
 from nnef_grad.language.generate import generated
 from nnef_grad.language.grammar import grammar_path
 from nnef_grad.language.lalr import Automaton, UnexpectedWordError, _Reader
 from nnef_grad.language.parser import parse_document
-from nnef_grad.source import Source
 
 START = "document"
 QUANTIZED = '"x": linear_quantize(min = -1.0, max = 1.0, bits = 8);\n"y": f(0.5);\n'

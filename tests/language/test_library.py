@@ -8,9 +8,9 @@ import nnef
 import pytest
 
 from nnef_grad.autodiff.rules import derivative_library
+from nnef_grad.base.source import Source
 from nnef_grad.language.library import FragmentFile, standard
 from nnef_grad.language.parser import parse_fragments
-from nnef_grad.source import Source
 
 
 def test_all_standard_operations_are_declared_as_in_the_khronos_parser() -> None:

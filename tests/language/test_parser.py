@@ -9,8 +9,8 @@ import pytest
 from support.statements import graph_of, lines, round_trip
 
 import nnef_grad
+from nnef_grad.base.source import Source
 from nnef_grad.language.parser import parse_document
-from nnef_grad.source import Source
 
 MODELS = Path(__file__).parents[3] / "shared" / "models"
 

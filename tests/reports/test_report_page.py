@@ -19,11 +19,11 @@ from click.testing import CliRunner
 from support.processes import python
 
 import nnef_grad
-from nnef_grad.cli import main
+from nnef_grad.commandline.cli import main
+from nnef_grad.commandline.step_cli import main as step_main
 from nnef_grad.reports import template
 from nnef_grad.reports.contents import contents
 from nnef_grad.reports.template import FOLDER, NOTICE, SCRIPTS
-from nnef_grad.step_cli import main as step_main
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = (
@@ -233,7 +233,7 @@ def test_a_mistake_leaves_nothing_behind(
 
 def test_compiling_does_not_import_the_reports(folder: Path) -> None:
     program = (
-        "import sys; from nnef_grad.cli import main\n"
+        "import sys; from nnef_grad.commandline.cli import main\n"
         "main(['model.nnef', '-o', 'out.nnef'], standalone_mode=False)\n"
         "assert 'nnef_grad.autodiff.differentiate' in sys.modules\n"
         "print([name for name in sys.modules if 'reports' in name])"

@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 
 import nnef_grad
-from nnef_grad.cli import main
+from nnef_grad.commandline.cli import main
 from nnef_grad.runtimes import find_runtime
 
 GRAPH = """version 1.0;

@@ -360,7 +360,7 @@ def test_a_model_without_any_data(out: str, tmp_path: Path) -> None:
 def test_a_model_from_stdin_has_no_data(tmp_path: Path) -> None:
     from click.testing import CliRunner
 
-    from nnef_grad.cli import main
+    from nnef_grad.commandline.cli import main
 
     out = tmp_path / "out"
     assert CliRunner().invoke(main, ["-", "-o", str(out)], input=MODEL).exit_code == 0
@@ -843,7 +843,7 @@ class measured:  # noqa: N801
 def test_copying_data_imports_nothing_heavy(tmp_path: Path) -> None:
     as_folder(tmp_path)
     program = (
-        "import sys\nfrom nnef_grad.cli import main\n"
+        "import sys\nfrom nnef_grad.commandline.cli import main\n"
         "for out in ['out', 'out.tgz']:\n"
         "    main(['model', '-o', out, '-q'], standalone_mode=False)\n"
         "assert not {'numpy', 'nnef', 'torch'} & sys.modules.keys()"

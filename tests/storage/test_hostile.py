@@ -843,7 +843,7 @@ def test_a_disk_that_is_full(form: str, out: str, tmp_path: Path) -> None:
     before = snapshot(tmp_path)
     done = limited(
         512,
-        "import nnef_grad.storage.parts as c\nfrom nnef_grad.cli import main\n"
+        "import nnef_grad.storage.parts as c\nfrom nnef_grad.commandline.cli import main\n"
         "c.link_inside = lambda *arguments: False\n"
         f"main([{str(model)!r}, '-o', {str(tmp_path / out)!r}])",
     )
@@ -891,7 +891,7 @@ SLOW = """
 import sys, time
 import nnef_grad.storage.output as output
 import nnef_grad.storage.parts as parts
-from nnef_grad.cli import main
+from nnef_grad.commandline.cli import main
 
 copy = parts.copy
 

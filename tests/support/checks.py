@@ -14,8 +14,8 @@ import torch
 import nnef_grad
 from nnef_grad.graph.ir import Graph
 from nnef_grad.targets import TARGETS
+from nnef_grad.targets.facts import RUNTIMES, CommonSubset
 from nnef_grad.targets.maxima import around_indices
-from nnef_grad.targets.runtimes import RUNTIMES, CommonSubset
 from support import reference
 
 TOLERANCE = 1e-9

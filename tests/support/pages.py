@@ -20,9 +20,9 @@ import click
 from click.testing import CliRunner, Result
 
 import nnef_grad
-from nnef_grad import cli, fmt_cli, merge_cli, step_cli
+from nnef_grad.base.source import Source
+from nnef_grad.commandline import cli, fmt_cli, merge_cli, step_cli
 from nnef_grad.language.parser import parse_fragments
-from nnef_grad.source import Source
 from support import processes
 from support.cases import split
 

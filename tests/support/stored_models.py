@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from click.testing import CliRunner, Result
 
-from nnef_grad.cli import main
+from nnef_grad.commandline.cli import main
 
 Array = npt.NDArray[Any]
 

@@ -9,7 +9,7 @@ from support.random_graphs.runtimes import failures
 from support.runtimes import consumers_of, needs
 
 from nnef_grad.targets import TARGETS
-from nnef_grad.targets.runtimes import LACKING
+from nnef_grad.targets.facts import LACKING
 
 SEED = 11
 

@@ -21,7 +21,7 @@ from support.runtimes.page import by_operation, letters_of, page
 from support.stored_models import run
 
 import nnef_grad
-from nnef_grad.cli import main
+from nnef_grad.commandline.cli import main
 from nnef_grad.targets import TARGETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "runtimes.md"

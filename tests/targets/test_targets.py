@@ -15,7 +15,7 @@ from support.operation_models import Model, models
 from support.rereading import reread
 
 import nnef_grad
-from nnef_grad.cli import main
+from nnef_grad.commandline.cli import main
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.model import declared_variables
 from nnef_grad.targets import TARGETS

@@ -25,8 +25,8 @@ from nnef_grad.graph.loops import SCAN
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.language.library import standard
 from nnef_grad.targets import TARGETS
+from nnef_grad.targets.facts import ALL, CONVERTER, LACKING
 from nnef_grad.targets.registry import SUFFIX, written
-from nnef_grad.targets.runtimes import ALL, CONVERTER, LACKING
 
 FILE = Path(__file__).parent / "settings.txt"
 LOWERED = [target for target in TARGETS if target != "nnef"]

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from torch.nn import functional
 
 import nnef_grad
-from nnef_grad.merge_cli import main as merge_main
-from nnef_grad.step_cli import main as step_main
+from nnef_grad.commandline.merge_cli import main as merge_main
+from nnef_grad.commandline.step_cli import main as step_main
 
 NET = """version 1.0;
 

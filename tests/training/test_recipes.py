@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 from support.training_steps import RECIPES, own
 
-from nnef_grad.errors import NnefGradError
-from nnef_grad.fmt_cli import main as format_files
+from nnef_grad.base.errors import NnefGradError
+from nnef_grad.base.source import Source
+from nnef_grad.commandline.fmt_cli import main as format_files
 from nnef_grad.language.check_definitions import check_fragments
 from nnef_grad.language.library import Extended, FragmentFile, standard
 from nnef_grad.language.parser import parse_fragments
-from nnef_grad.source import Source
 from nnef_grad.training.recipes import (
     LOSS,
     OPTIMIZER,

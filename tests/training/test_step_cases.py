@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from support.cases import CASES, cases, compare, split
 
 import nnef_grad
-from nnef_grad.step_cli import main
+from nnef_grad.commandline.step_cli import main
 
 COMMAND = "nnef-grad-step"
 

@@ -15,7 +15,7 @@ from support.processes import environment, python
 from support.training_steps import MLP, random_data
 
 import nnef_grad
-from nnef_grad.step_cli import main
+from nnef_grad.commandline.step_cli import main
 
 # What the commands read.
 MODEL = (
@@ -84,8 +84,12 @@ def test_help_does_without_the_compiler() -> None:
     assert done.returncode == 0, done.stderr
     loaded = {*done.stderr.split()}
     assert loaded <= {
-        *("nnef_grad.errors", "nnef_grad.options", "nnef_grad.source"),
-        *("nnef_grad.step_cli", "nnef_grad.step_options"),
+        *(
+            "nnef_grad.base.errors",
+            "nnef_grad.commandline.options",
+            "nnef_grad.base.source",
+        ),
+        *("nnef_grad.commandline.step_cli", "nnef_grad.commandline.step_options"),
     }
 
 

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.model import Model, Shapes, Wanted
-from nnef_grad.public import public
 from nnef_grad.storage.files import PathLike, reading
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.errors import UsageError, suggestion
+from nnef_grad.base.errors import UsageError, suggestion
 from nnef_grad.frontends.onnx.model import Wanted
 from nnef_grad.frontends.reading import valid_name
 from nnef_grad.frontends.values import Array, without_objects

@@ -11,8 +11,8 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 from onnx.numpy_helper import to_array
 from onnx.shape_inference import infer_shapes
 
-from nnef_grad.build.evaluation import NoValueError
-from nnef_grad.errors import UnsupportedError, UsageError
+from nnef_grad.base.errors import UnsupportedError, UsageError
+from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.onnx.extents import input_shapes
 from nnef_grad.frontends.onnx.idioms import with_idioms
 from nnef_grad.frontends.onnx.model import Array, InFile, Model, Wanted

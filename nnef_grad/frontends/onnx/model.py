@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from nnef_grad.frozen import FrozenDict
+from nnef_grad.base.frozen import FrozenDict
 from nnef_grad.graph.ir import Graph, Shape
 
 Array = npt.NDArray[Any]

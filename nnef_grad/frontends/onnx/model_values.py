@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.build.evaluation import NoValueError
+from nnef_grad.base.source import Source, Span
+from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.values import Array, converted, is_open
 from nnef_grad.graph.ir import Shape, Tensor
-from nnef_grad.source import Source, Span
 
 
 class ModelValues(Conversion):

@@ -15,12 +15,12 @@ import numpy as np
 from onnx.defs import SchemaError, get_schema
 from onnx.helper import get_attribute_value
 
-from nnef_grad.errors import UnsupportedError
+from nnef_grad.base.errors import UnsupportedError
+from nnef_grad.base.source import Span
 from nnef_grad.frontends.onnx.model_values import ModelValues
 from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.graph.ir import Tensor
-from nnef_grad.source import Span
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 T = TypeVar("T")

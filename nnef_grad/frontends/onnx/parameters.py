@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
-from nnef_grad.errors import Problem
+from nnef_grad.base.errors import Problem
 from nnef_grad.frontends.values import Array
 
 # Operands that are measured, not learned: the moments of a batch normalization.

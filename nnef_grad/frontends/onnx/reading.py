@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from onnx.numpy_helper import to_array
 
-from nnef_grad.build.evaluation import NoValueError
-from nnef_grad.errors import NnefGradError, Problem, Remedy, UnsupportedError
+from nnef_grad.base.errors import NnefGradError, Problem, Remedy, UnsupportedError
+from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.onnx import operations as _operations  # noqa: F401
 from nnef_grad.frontends.onnx.evaluation import evaluate
 from nnef_grad.frontends.onnx.extents import compute

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import torch
 
-from nnef_grad.errors import UnsupportedError
+from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.torch.program_values import ProgramValues
 from nnef_grad.frontends.torch.tensors import dtype_name

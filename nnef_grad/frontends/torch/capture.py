@@ -23,7 +23,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import CheckpointFunction
 
-from nnef_grad.errors import NnefGradError, UnsupportedError, UsageError
+from nnef_grad.base.errors import NnefGradError, UnsupportedError, UsageError
 
 # The longest message of torch; some contain tensors.
 _LONGEST = 400

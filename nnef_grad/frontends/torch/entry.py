@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from nnef_grad.errors import UsageError
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
 from nnef_grad.frontends.torch.model import TorchModel
-from nnef_grad.public import public
 from nnef_grad.storage.files import PathLike
 
 if TYPE_CHECKING:

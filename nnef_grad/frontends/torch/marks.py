@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nnef_grad.errors import UnsupportedError
+from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.frontends.torch.places import span_of
 
 _LIBRARY = torch.library.Library("nnef_grad", "DEF")

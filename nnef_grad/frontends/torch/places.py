@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nnef_grad.source import Source, Span
+from nnef_grad.base.source import Source, Span
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH = str(Path(torch.__file__).parent)

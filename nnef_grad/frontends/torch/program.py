@@ -24,8 +24,9 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
-from nnef_grad.build.evaluation import NoValueError
-from nnef_grad.errors import Problem, UnsupportedError, UsageError
+from nnef_grad.base.errors import Problem, UnsupportedError, UsageError
+from nnef_grad.base.source import Source, Span
+from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.passes import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import function_of
@@ -42,7 +43,6 @@ from nnef_grad.frontends.torch.tensors import array_of, dtype_name, value_of
 from nnef_grad.frontends.values import is_known
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune, put_inputs_first
-from nnef_grad.source import Source, Span
 from nnef_grad.storage.files import PathLike, reading
 
 _NOWHERE = Span(Source("<module>", ""), 0, 0)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from nnef_grad.build.emitter import Emitter
+from nnef_grad.base.source import Span
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.reading import valid_name
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.torch.tensors import array_of
 from nnef_grad.frontends.values import converted
 from nnef_grad.graph.ir import Tensor
-from nnef_grad.source import Span
 
 
 class ProgramValues(Conversion):

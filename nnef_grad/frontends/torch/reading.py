@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from nnef_grad.build.evaluation import NoValueError
-from nnef_grad.errors import NnefGradError, Problem, UnsupportedError, located
+from nnef_grad.base.errors import NnefGradError, Problem, UnsupportedError, located
+from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch import operations as _operations  # noqa: F401
 from nnef_grad.frontends.torch.call import (

@@ -11,7 +11,7 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch.utils._sympy import functions
 
-from nnef_grad.errors import UnsupportedError
+from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.graph.extents import Dimension, symbol
 from nnef_grad.graph.ir import Shape
 

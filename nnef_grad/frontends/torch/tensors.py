@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nnef_grad.errors import UnsupportedError
+from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.frontends.values import Array, simple
 
 

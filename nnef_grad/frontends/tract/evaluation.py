@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import NoValueError, Scope
-from nnef_grad.build.loops import LONGEST
-from nnef_grad.errors import InvalidGraphError, suggestion
+from nnef_grad.base.errors import InvalidGraphError, suggestion
+from nnef_grad.base.source import Span
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.evaluation import NoValueError, Scope
+from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.reading import EXPANSIONS, Reading
 from nnef_grad.frontends.tract.library import builtin, idiom_of, own_library
 from nnef_grad.frontends.tract.tables import NUMBERS, REFUSED
@@ -19,7 +20,6 @@ from nnef_grad.frontends.values import Array, as_array, is_known
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
-from nnef_grad.source import Span
 
 
 class Stored(Protocol):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from nnef_grad.source import Source
+from nnef_grad.base.source import Source
 
 _LINE = re.compile(
     r"(?:^|(?<=;))([ \t]*)extension\s+(tract_\w+)\b([^;]*);", re.MULTILINE

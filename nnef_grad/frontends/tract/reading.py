@@ -6,10 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.evaluation import NoValueError, hint_of, unpack
-from nnef_grad.build.loops import LONGEST
-from nnef_grad.errors import (
+from nnef_grad.base.errors import (
     InvalidGraphError,
     NnefGradError,
     Problem,
@@ -18,6 +15,10 @@ from nnef_grad.errors import (
     nested_too_deeply,
     suggestion,
 )
+from nnef_grad.base.source import Source
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.evaluation import NoValueError, hint_of, unpack
+from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.evaluation import DocumentReading, Stored
 from nnef_grad.frontends.tract.header import read_header
@@ -29,7 +30,6 @@ from nnef_grad.language.library import standard
 from nnef_grad.language.parser import parse_document
 from nnef_grad.language.typecheck import identifiers
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.source import Source
 
 PROPERTIES = "tract_core_properties"
 EXTERNALS = ("external", "tract_core_external")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from onnx.numpy_helper import to_array
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.loops import LONGEST, emit_loop
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.loops import LONGEST, emit_loop
 from nnef_grad.frontends.onnx.node import Node, with_graphs
 from nnef_grad.frontends.onnx.operations.control import known_number, stacked
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from nnef_grad.build.emitter import Emitter
-from nnef_grad.build.loops import emit_loop
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.loops import emit_loop
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.tract.operations.document import document
 from nnef_grad.frontends.values import is_known, shape_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.build.arithmetic import MAX_ITEMS
+from nnef_grad.emit.arithmetic import MAX_ITEMS
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.values import as_array, dtype_of, is_known, shape_of
 from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed

@@ -1,0 +1,1 @@
+"""What all rooms need: places in texts, errors, frozen values."""

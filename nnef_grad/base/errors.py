@@ -1,0 +1,184 @@
+"""The one family of errors.
+
+An `NnefGradError` is a mistake of the user, or a model that the compiler does not
+support. Any other exception is a bug in the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+from nnef_grad.base.source import Span
+
+# The most problems reported in one run, and the most callers shown for each.
+MAX_PROBLEMS = 20
+MAX_CALLERS = 5
+# Messages that quote the user's text may get too long.
+LONG_MESSAGE = 400
+
+
+def brief(message: str) -> str:
+    """The message, truncated if it is too long."""
+    return message if len(message) <= LONG_MESSAGE else f"{message[:LONG_MESSAGE]}..."
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """`; did you mean 'x'?` if a known name is similar, otherwise nothing."""
+    from difflib import get_close_matches  # nothing else needs it
+
+    near = get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+# Lenient reading repairs known mistakes of exporters; overwriting replaces a file; a
+# smaller batch or input takes less memory; a symbol of a dialect needs a number.
+Remedy = Literal["lenient", "overwrite", "smaller", "symbol", "unroll"]
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong, and where.
+
+    Attributes:
+        message: what is wrong, and what to do about it where that is known.
+        span: the place in the source, or None where there is no text to point at.
+        remedy: the option that would help, if there is one.
+    """
+
+    message: str
+    span: Span | None = None
+    remedy: Remedy | None = None
+
+    def position(self) -> int:
+        """The offset in its source, to sort by."""
+        return self.span.start if self.span is not None else 0
+
+    def __str__(self) -> str:
+        return self.render("error")
+
+    def render(self, kind: str) -> str:
+        """The message with its place, the line and the callers; `kind` is error or
+        warning.
+        """
+        if self.span is None:
+            return f"{kind}: {self.message}"
+        lines = [f"{self.span}: {kind}: {self.message}", self.span.excerpt()]
+        callers = list(self.span.callers)
+        for place in callers[:MAX_CALLERS]:
+            lines += [f"{place}: called from here", place.excerpt()]
+        if len(callers) > MAX_CALLERS:
+            lines.append(f"... and from {len(callers) - MAX_CALLERS} more invocations")
+        return "\n".join(lines)
+
+    def as_data(self) -> dict[str, Any]:
+        """The same for programs: the message, its place, and those of its callers."""
+        places = [] if self.span is None else [self.span, *self.span.callers]
+        found = [place.as_data() for place in places]
+        return {"message": self.message, "places": found}
+
+
+class NnefGradError(Exception):
+    """A mistake of the user, or an unsupported model.
+
+    Attributes:
+        message: what is wrong, and what to do about it where that is known.
+        span: the place in the source, or None where there is no text to point at.
+        problems: all problems; the first one gives `message` and `span`.
+    """
+
+    def __init__(
+        self, message: str, span: Span | None = None, *, remedy: Remedy | None = None
+    ) -> None:
+        self.problems: tuple[Problem, ...] = (Problem(message, span, remedy),)
+        super().__init__(message)
+
+    @property
+    def message(self) -> str:
+        """The message of the first problem."""
+        return self.problems[0].message
+
+    @property
+    def span(self) -> Span | None:
+        """The place of the first problem."""
+        return self.problems[0].span
+
+    def __str__(self) -> str:
+        lines = list(map(str, self.problems[:MAX_PROBLEMS]))
+        if len(self.problems) > MAX_PROBLEMS:
+            lines.append(f"... and {len(self.problems) - MAX_PROBLEMS} more errors")
+        return "\n".join(lines)
+
+    def called_from(self, caller: Span | None) -> None:
+        """Adds the invocation whose expansion met the error to problems without one."""
+        self.problems = tuple(
+            p._replace(span=p.span._replace(caller=caller))
+            if p.span is not None and p.span.caller is None
+            else p
+            for p in self.problems
+        )
+
+    @classmethod
+    def collect(cls, problems: list[Problem]) -> NnefGradError:
+        """One error that reports several problems, in the order given."""
+        error = cls(problems[0].message)
+        error.problems = tuple(problems)
+        return error
+
+
+class NnefSyntaxError(NnefGradError):
+    """The text is not a document of NNEF 1.0."""
+
+
+class InvalidGraphError(NnefGradError):
+    """The text is well-formed, but breaks a rule of the language or of an operation."""
+
+
+class NoDerivativeError(NnefGradError):
+    """Operations between the outputs and the `wrt` tensors have no derivative."""
+
+
+class UnsupportedError(NnefGradError):
+    """A target cannot express operations of the graph."""
+
+
+class UsageError(NnefGradError):
+    """A request does not fit the model: an unknown name, an option out of range."""
+
+
+class located:  # noqa: N801
+    """Gives errors that are raised inside without a place this one."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: Span | None) -> None:
+        self._span = span
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, InvalidGraphError) and error.span is None:
+            remedy = error.problems[0].remedy
+            raise InvalidGraphError(error.message, self._span, remedy=remedy) from None
+
+
+@contextmanager
+def bounded_nesting(span: Span) -> Iterator[None]:
+    """Refuses a text nested too deeply for Python's recursion limit. The limit leaves
+    hundreds of levels, and ordinary texts do not pay for deep ones.
+
+    Raises:
+        InvalidGraphError: it is nested too deeply.
+    """
+    try:
+        yield
+    except RecursionError:
+        raise nested_too_deeply(span) from None
+
+
+def nested_too_deeply(span: Span) -> InvalidGraphError:
+    """The error for a text whose nesting has come to Python's recursion limit."""
+    return InvalidGraphError("this is nested too deeply", span)

@@ -1,0 +1,1 @@
+"""The command lines: their options, and what these do."""

@@ -1,0 +1,150 @@
+"""Standard streams, exit codes and signals of a command.
+
+A result reaches stdout whole, or the command fails. A message that stderr does not take
+is lost, and changes nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from types import FrameType
+from typing import IO, Any, NoReturn
+
+import click
+
+from nnef_grad.base.errors import NnefGradError, UsageError
+from nnef_grad.base.source import Source
+from nnef_grad.storage.files import text_of
+from nnef_grad.storage.signals import ENDING, set_handlers
+
+PIPE = "-"
+USER_ERROR = 2
+INTERNAL_ERROR = 1
+
+
+def read_stdin() -> Source:
+    """The text on stdin.
+
+    Raises:
+        NnefGradError: it is closed, cannot be read, or is not text.
+    """
+    if sys.stdin is None:
+        raise UsageError("cannot read stdin: it is closed")
+    try:
+        return text_of(sys.stdin.buffer, "<stdin>")
+    except OSError as error:
+        raise UsageError(f"cannot read stdin: {error.strerror or error}") from None
+
+
+def print_result(text: str) -> None:
+    """Writes a text to stdout.
+
+    Raises:
+        UsageError: stdout is closed, or does not take all of it.
+        BrokenPipeError: the reader is gone.
+    """
+    if sys.stdout is None:
+        raise UsageError("cannot write to stdout: it is closed")
+    try:
+        _write(sys.stdout.buffer, text.encode())
+    except OSError as error:
+        _discard(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            raise
+        message = f"cannot write to stdout: {error.strerror or error}"
+        raise UsageError(message) from None
+
+
+def _write(stream: IO[bytes], data: bytes) -> None:
+    """Writes all of the data: an unbuffered stream may take a part at a time."""
+    left = memoryview(data)
+    while left:
+        left = left[stream.write(left) or 0 :]
+    stream.flush()
+
+
+def print_message(text: str) -> None:
+    """Writes a line to stderr, if that is possible."""
+    write_message(f"{text}\n")
+
+
+def write_message(text: str) -> None:
+    """Writes to stderr, if that is possible."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: IO[str]) -> None:
+    """Lets a stream lose what it could not write, also when the process ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+Command = Callable[..., None]
+
+
+def command_line(render: Callable[..., str]) -> Callable[[Command], Command]:
+    """Makes a command turn exceptions into messages and exit codes, for the user's
+    mistakes and for bugs. `render` makes the message of a mistake, from the error and
+    the options of the command.
+    """
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def run(*arguments: Any, **options: Any) -> None:
+            try:
+                with _clean_up_on_signals():
+                    command(*arguments, **options)
+            except NnefGradError as error:
+                _fail(render(error, **options), USER_ERROR)
+            except MemoryError:
+                _fail("error: there is not enough memory", USER_ERROR)
+            except BrokenPipeError:
+                sys.exit(INTERNAL_ERROR)
+            except (click.ClickException, click.Abort, click.exceptions.Exit):
+                raise
+            except Exception as error:
+                if os.environ.get("NNEF_GRAD_TRACEBACK"):
+                    raise
+                what = f"{type(error).__name__}: {error}"
+                advice = "set NNEF_GRAD_TRACEBACK=1 to see where"
+                message = f"error: this is a bug in nnef-grad ({what}); {advice}"
+                _fail(message, INTERNAL_ERROR)
+
+        return run
+
+    return decorate
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print_message(message)
+    sys.exit(code)
+
+
+@contextmanager
+def _clean_up_on_signals() -> Iterator[None]:
+    """Ends the process on SIGINT and SIGTERM as on an error, so that what is half
+    written is removed. A second signal does not disturb that.
+    """
+    previous = set_handlers(dict.fromkeys(ENDING, _end))
+    try:
+        yield
+    finally:
+        set_handlers(previous)
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    set_handlers(dict.fromkeys(ENDING, signal.SIG_IGN))
+    if number == signal.SIGINT:
+        print_message("interrupted")
+    sys.exit(128 + number)

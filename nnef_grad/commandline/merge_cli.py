@@ -1,0 +1,38 @@
+"""The command line that puts trained values back into a model."""
+
+from __future__ import annotations
+
+import click
+
+import nnef_grad
+from nnef_grad.commandline import console
+from nnef_grad.commandline.options import PATH
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", metavar="MODEL", type=PATH)
+@click.argument("trained", metavar="TRAINED...", nargs=-1, required=True, type=PATH)
+@click.option(
+    "-o", "--out", metavar="OUT", required=True, type=PATH,
+    help="Where to write the model: a folder x/ or x; an archive x.tgz or x.tar.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+@click.version_option(nnef_grad.__version__, prog_name="nnef-grad-merge")
+@console.command_line(lambda error, **_: str(error))
+def main(model: str, trained: tuple[str, ...], out: str, force: bool) -> None:
+    """Write MODEL with the values that were TRAINED.
+
+    TRAINED is the folder of a step, a checkpoint, or a folder with the files of some
+    variables, under their labels or names; of several, the last goes first. Adapters are
+    added to the variables that they are beside. Everything else of MODEL stays as it is.
+
+    \b
+    Examples:
+      nnef-grad-merge model/ checkpoint/ -o tuned/
+      nnef-grad-merge model/ step/ trained/ -o tuned.tgz
+    """
+    from nnef_grad.training.merge import merge
+
+    changed = merge(model, trained, out, overwrite=force)
+    count = len(changed)
+    console.print_message(f"{out}: {count} variable{'s' if count != 1 else ''} changed")

@@ -1,0 +1,189 @@
+"""Models of any format, with their data, for the command lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import nnef_grad
+from nnef_grad.base.errors import UsageError
+from nnef_grad.commandline import console
+from nnef_grad.emit.loops import LONGEST, SHORT
+from nnef_grad.graph.extents import symbols_of
+from nnef_grad.graph.symbols import with_numbers
+from nnef_grad.model import from_container, from_source
+from nnef_grad.storage.containers import open_container
+from nnef_grad.storage.output import is_onnx
+
+if TYPE_CHECKING:
+    from nnef_grad.frontends.onnx.model import InFile
+    from nnef_grad.interop import TorchModel
+
+Group = TypeVar("Group")
+
+# The ending of what torch.export.save writes.
+PROGRAM = ".pt2"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model.
+
+    Attributes:
+        graph: its graph.
+        rules: the user's own rules, if there are any.
+        stored: its data, by label, if there can be any.
+        torch: what PyTorch says of it, if it is from there.
+        in_file: how its tensors appear in the ONNX file, if it is one.
+    """
+
+    graph: nnef_grad.Graph
+    rules: nnef_grad.Rules | None
+    stored: Any = None
+    torch: TorchModel | None = None
+    in_file: InFile | None = None
+
+    @property
+    def wrt(self) -> str | list[str]:
+        """The tensors to differentiate with respect to by default: of a PyTorch model its inputs,
+        and the parameters that require gradients.
+        """
+        if self.torch is None:
+            return "all"
+        graph, random = self.graph, self.torch.random
+        inputs = [n for n in graph.input_names if n not in random]
+        scalar = [n for n in inputs if graph.tensors[n].dtype == "scalar"]
+        return [*scalar, *self.torch.trainable]
+
+    def named(self, words: Sequence[str]) -> list[str]:
+        """The names in the graph of what a file may call otherwise."""
+        called = self.in_file.names if self.in_file is not None else {}
+        own = {word: name for name, word in called.items()}
+        return [own.get(word, word) for word in words]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The options that say how a model is read; see `nnef-grad --help`."""
+
+    input_shape: tuple[str, ...]
+    batch: int | None
+    symbol: tuple[str, ...]
+    unroll: int | None
+    dialect: str | None
+    lenient: bool
+    rules: str | None
+    expand: tuple[str, ...] = ()
+    gelu: str = "exact"
+
+    def open(self, model: str, target: str) -> Opened:
+        """The model in a file, a folder or an archive, or on stdin.
+
+        Args:
+            model: the path.
+            target: the runtimes that something is made for.
+        """
+        own = None if self.rules is None else nnef_grad.load_rules(self.rules)
+        shapes = dict(map(_shape, self.input_shape))
+        numbers = dict(map(_symbol, self.symbol))
+        if model.endswith(PROGRAM):
+            return _program(model, own, shapes, self.batch, numbers)
+        if is_onnx(model):
+            return _onnx(model, own, shapes, self.batch, numbers)
+        options: dict[str, Any] = {
+            "rules": own,
+            "input_shapes": shapes,
+            "batch": self.batch,
+            "symbols": numbers,
+            "unroll": _unroll(self.unroll, target),
+            "expand": [*split(self.expand), *["gelu"] * (self.gelu == "sigmoid")],
+            "lenient": self.lenient,
+            "dialect": self.dialect,
+        }
+        if model == console.PIPE:
+            return Opened(from_source(console.read_stdin(), **options), own)
+        container = open_container(model)
+        graph = from_container(container, **options)
+        return Opened(graph, own, nnef_grad.VariableData(container))
+
+
+def taken(kind: type[Group], options: dict[str, Any]) -> Group:
+    """A group of options, which is taken out of all of them."""
+    known: Any = kind
+    names = [field.name for field in fields(known) if field.name in options]
+    return kind(**{name: options.pop(name) for name in names})
+
+
+def split(values: Sequence[str]) -> list[str]:
+    """The names in the values of an option, each of which may be several."""
+    names = (name.strip() for value in values for name in value.split(","))
+    return list(filter(None, names))
+
+
+def _program(
+    path: str,
+    rules: nnef_grad.Rules | None,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    numbers: Mapping[str, int],
+) -> Opened:
+    """A program that torch.export has saved."""
+    from nnef_grad.interop import from_torch
+
+    if shapes:
+        message = "the inputs of a program of PyTorch have the shapes of its export"
+        raise UsageError(f"{message}: give its symbols numbers, by --symbol")
+    model = from_torch(path)
+    found = dict(numbers)
+    if batch is not None:
+        firsts = tuple(x.shape[:1] for x in model.graph.inputs)
+        found.update(dict.fromkeys(symbols_of(firsts), batch))
+        if not symbols_of(firsts):
+            message = (
+                "the batch of the program is a number: export it with dynamic_shapes"
+            )
+            raise UsageError(message)
+    graph = with_numbers(model.graph, found)
+    return Opened(graph, rules, model.data, replace(model, graph=graph))
+
+
+def _onnx(
+    path: str,
+    rules: nnef_grad.Rules | None,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    numbers: Mapping[str, int],
+) -> Opened:
+    from nnef_grad.interop import from_onnx
+
+    model = from_onnx(path, input_shapes=shapes, batch=batch, symbols=numbers)
+    return Opened(model.graph, rules, model.data, in_file=model.in_file)
+
+
+def _unroll(given: int | None, target: str) -> int:
+    """How many steps a loop may have to be put as its steps: where there are loops, those
+    of long ones take longer to load.
+    """
+    if given is not None:
+        return given
+    return SHORT if target == "tract" else LONGEST
+
+
+def _symbol(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if not number.strip().isdecimal() or int(number) < 1:
+        message = f"--symbol expects NAME=N, a positive number, and got '{text}'"
+        raise UsageError(message)
+    return name.strip(), int(number)
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    try:
+        name, extents = text.split("=", 1)
+        return name.strip(), tuple(
+            int(part) for part in extents.split(",") if part.strip()
+        )
+    except ValueError:
+        message = f"--input-shape expects NAME=EXTENT,EXTENT,... and got '{text}'"
+        raise UsageError(message) from None

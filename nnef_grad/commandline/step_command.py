@@ -1,0 +1,205 @@
+"""The work of the command line of training steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import nnef_grad
+from nnef_grad.base.errors import Problem, UsageError
+from nnef_grad.commandline import console
+from nnef_grad.commandline.checking import Checking
+from nnef_grad.commandline.command import known_arrays, print_messages, refuse, render
+from nnef_grad.commandline.opening import Reading, split, taken
+from nnef_grad.commandline.progress import Progress
+from nnef_grad.emit.rule_results import counted
+from nnef_grad.frontends.onnx.model import InFile
+from nnef_grad.language.types import SCALAR
+from nnef_grad.storage.output import ModelFormat, format_of, is_onnx
+from nnef_grad.training.choice import listed
+from nnef_grad.training.forms import Form, Step, save_step
+
+_OF_OUTPUT = re.compile(r"(?P<output>[A-Za-z_]\w*)=(?P<loss>[^=].*)", re.DOTALL)
+
+
+@console.command_line(render)
+def make_step(
+    model: str,
+    out: str,
+    loss: tuple[str, ...],
+    output: str | None,
+    l2: tuple[str, ...],
+    loss_scale: bool,
+    train: tuple[str, ...],
+    freeze: tuple[str, ...],
+    optimizer: str,
+    learning_rate: float | None,
+    group: tuple[str, ...],
+    adapters: tuple[str, ...],
+    padding_row: tuple[str, ...],
+    clip_norm: float | None,
+    clip_value: float | None,
+    accumulate: int,
+    batch_statistics: bool,
+    statistics_momentum: float,
+    quantize: bool,
+    state: Form | None,
+    target: str,
+    force: bool,
+    format: str,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Compiles a model to a step, as the options say; see `nnef-grad-step --help`."""
+    refuse(out, model, force)
+    reading = taken(Reading, options)
+    checking = Checking(**options)
+    checking.refuse((model, out), force)
+    progress = Progress(shown=not quiet and format == "text")
+    with progress.stage("reading"):
+        opened = reading.open(model, target)
+    graph = opened.graph
+    target, state = _for_output(out, target, state)
+    data = {} if _is_text(out) else opened.stored
+    with progress.stage("differentiating"):
+        step = nnef_grad.training_step(
+            opened.torch or graph,
+            loss=_losses(loss, output),
+            optimizer=optimizer,
+            data=data,
+            learning_rate=learning_rate,
+            train=split(train) or None,
+            freeze=split(freeze),
+            groups=dict(map(_group, group)),
+            adapters=dict(map(_adapter, adapters)),
+            padding_rows=dict(map(_padding, padding_row)),
+            l2=_penalties(l2),
+            clip_norm=clip_norm,
+            clip_value=clip_value,
+            accumulate=accumulate,
+            loss_scale=loss_scale,
+            batch_statistics=statistics_momentum if batch_statistics else None,
+            quantize=quantize,
+            state=state,
+            target=target,
+            rules=opened.rules,
+        )
+    as_json = format == "json"
+    checking.print_costs(_graphs(graph, step), as_json=as_json)
+    with checking.examined(
+        step.objective,
+        step.backward,
+        progress,
+        variables=known_arrays(graph, opened.stored) if checking.evaluates else {},
+        rules=opened.rules,
+        named=opened.named,
+        as_json=as_json,
+        force=force,
+        shown=step.shown,
+    ):
+        _write(step, out, force, opened.in_file)
+    warnings = [*graph.warnings, *map(Problem, step.warnings)]
+    print_messages(warnings, "" if quiet else _summary(graph, step), format)
+
+
+def _graphs(graph: nnef_grad.Graph, step: Step) -> dict[str, nnef_grad.Graph]:
+    """The model and its step, by what they are."""
+    parts = {"step": step.graph}
+    if step.apply is not None:
+        parts["apply"] = step.apply.graph
+    return {"forward": graph, **parts}
+
+
+def _write(step: Step, path: str, force: bool, in_file: InFile | None) -> None:
+    if path != console.PIPE:
+        save_step(step, path, overwrite=force, in_file=in_file)
+        return
+    if step.apply is not None:
+        message = "a step that accumulates gradients is two documents"
+        raise UsageError(f"{message}: write a folder or an archive")
+    console.print_result(nnef_grad.dumps(step.graph))
+
+
+def _for_output(path: str, target: str, state: Form | None) -> tuple[str, Form | None]:
+    """The target and the form of the state: those of an ONNX file follow from it."""
+    if not is_onnx(path):
+        return target, state
+    if target not in ("nnef", "onnx"):
+        raise UsageError(f"'{path}' is for ONNX Runtime, and not for '{target}'")
+    return "onnx", state or "inputs"
+
+
+def _is_text(path: str) -> bool:
+    is_file = path == console.PIPE or is_onnx(path)
+    return path == console.PIPE if is_file else format_of(path) is ModelFormat.TEXT
+
+
+def _losses(losses: Sequence[str], output: str | None) -> str | dict[str, str]:
+    """The loss, or those of several outputs."""
+    named = [_OF_OUTPUT.fullmatch(text) for text in losses]
+    pairs = {found["output"]: found["loss"] for found in named if found is not None}
+    if len(pairs) < sum(found is not None for found in named):
+        raise UsageError("--loss names an output twice: it has one loss")
+    if len(losses) == 1 and not pairs:
+        return losses[0] if output is None else {output: losses[0]}
+    if output is not None or len(pairs) < len(losses):
+        message = "--loss expects OUTPUT=LOSS for each of several outputs"
+        raise UsageError(f"{message}, without --output")
+    return pairs
+
+
+def _group(text: str) -> tuple[str, str]:
+    pattern, colon, settings = text.partition(":")
+    if not colon:
+        raise UsageError(f"--group expects PATTERN:SETTINGS and got '{text}'")
+    return pattern, settings
+
+
+def _adapter(text: str) -> tuple[str, dict[str, float]]:
+    pattern, _, settings = text.rpartition(":")
+    try:
+        pairs = (setting.split("=") for setting in settings.split(","))
+        return pattern, {name.strip(): float(value) for name, value in pairs}
+    except ValueError:
+        message = f"--adapters expects PATTERN:rank=N[,alpha=X] and got '{text}'"
+        raise UsageError(message) from None
+
+
+def _padding(text: str) -> tuple[str, int]:
+    table, _, row = text.rpartition("=")
+    try:
+        return table, int(row)
+    except ValueError:
+        message = f"--padding-row expects TABLE=ROW and got '{text}'"
+        raise UsageError(message) from None
+
+
+def _penalties(values: Sequence[str]) -> float | dict[str, float]:
+    """The factor of all matrices, or those of patterns."""
+    pairs = [value.rpartition("=")[::2] for value in values]
+    try:
+        found = {pattern: float(factor) for pattern, factor in pairs}
+    except ValueError:
+        message = f"--l2 expects X or PATTERN=X and got '{', '.join(values)}'"
+        raise UsageError(message) from None
+    if "" in found and len(found) > 1:
+        raise UsageError("--l2 expects one X, or PATTERN=X for several patterns")
+    return found.get("", 0.0) if "" in found else found
+
+
+def _summary(graph: nnef_grad.Graph, step: Step) -> str:
+    """A summary in a line; the trained and the other variables in a second one."""
+    steps = [step] if step.apply is None else [step, step.apply]
+    count = sum(len(one.graph.operations) for one in steps)
+    labels = dict.fromkeys(
+        label
+        for tensor, label in zip(graph.variables, graph.labels.values(), strict=True)
+        if tensor.dtype == SCALAR.name
+    )
+    others = [label for label in labels if label not in step.trained]
+    return (
+        f"{graph.name}: {len(graph.operations)} operations in, {count} operations out,"
+        f" {counted(len(step.state), 'tensor')} updated\n"
+        f"trained: {listed(step.trained)}; not trained: {listed(others)}"
+    )

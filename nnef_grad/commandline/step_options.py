@@ -1,0 +1,214 @@
+"""The options of `nnef-grad-step`, by the headings of --help."""
+
+from __future__ import annotations
+
+import click
+
+from nnef_grad.commandline.options import FLAG, OPTIONS, PATH, Groups, Option
+
+_POSITIVE = {"type": click.FloatRange(min=0, min_open=True), "metavar": "X"}
+_PATTERNS = {"metavar": "NAMES", "multiple": True}
+_SHARED = {option.name: option for options in OPTIONS.values() for option in options}
+
+STEP_OPTIONS: Groups = {
+    "Loss": [
+        Option(
+            "--loss",
+            "nnef-grad-step model/ -o step/ --loss 'huber(delta = 0.5)'",
+            "The loss of the output: mean_squared_error, mean_absolute_error, huber, hinge, "
+            "binary_cross_entropy, sigmoid_cross_entropy, categorical_cross_entropy, "
+            "softmax_cross_entropy, softmax_cross_entropy_with_labels, kullback_leibler, "
+            "cosine_similarity, or FILE.nnef:NAME, one of your own. Every loss has the "
+            "settings reduction and weight. Of several outputs: OUTPUT=LOSS, for each.",
+            metavar="[OUTPUT=]LOSS",
+            multiple=True,
+            required=True,
+        ),
+        Option(
+            "--output",
+            "nnef-grad-step model/ -o step/ --loss softmax_cross_entropy --output logits",
+            "The tensor of the loss, if it is not the output of MODEL.",
+            metavar="NAME",
+        ),
+        Option(
+            "--l2",
+            "nnef-grad-step model/ -o step/ --loss huber --l2 1e-4",
+            "Add half the sum of the squares of filters and matrices, times X, or of the "
+            "variables that match PATTERN.",
+            metavar="[PATTERN=]X",
+            multiple=True,
+        ),
+        Option(
+            "--loss-scale",
+            "nnef-grad-step model/ -o step/ --loss huber --loss-scale",
+            "Multiply the loss by the input loss_scale, and divide gradients by it. If one "
+            "is infinite or not a number, the step changes nothing, and its output "
+            "is_finite is 0.",
+            **FLAG,
+        ),
+    ],
+    "Trained variables": [
+        Option(
+            "--train",
+            "nnef-grad-step model/ -o step/ --loss huber --train 'layer2/*'",
+            "Train only these variables: labels or names, separated by commas, with "
+            "wildcards. By default all scalar ones except masks, position encodings, and "
+            "others that are not parameters.",
+            **_PATTERNS,
+        ),
+        Option(
+            "--freeze",
+            "nnef-grad-step model/ -o step/ --loss huber --freeze 'layer1/*'",
+            "Do not train these variables: labels or names, separated by commas, with "
+            "wildcards.",
+            **_PATTERNS,
+        ),
+    ],
+    "Optimization": [
+        Option(
+            "--optimizer",
+            "nnef-grad-step model/ -o step/ --loss huber --optimizer 'adam(beta1 = 0.8)'",
+            "sgd, momentum, adagrad, rmsprop, adam or adamw, with settings after torch.optim; "
+            "or FILE.nnef:NAME, one of your own.",
+            metavar="OPTIMIZER",
+            default="sgd",
+            show_default=True,
+        ),
+        Option(
+            "--learning-rate",
+            "nnef-grad-step model/ -o step/ --loss huber --learning-rate 0.01",
+            "The learning rate; by default an input of the step.",
+            **_POSITIVE,
+        ),
+        Option(
+            "--group",
+            "nnef-grad-step model/ -o step/ --loss huber --group 'layer2/*:learning_rate=0.1'",
+            "Other settings of the optimizer for the variables that match PATTERN. May be "
+            "repeated.",
+            metavar="PATTERN:SETTINGS",
+            multiple=True,
+        ),
+        Option(
+            "--adapters",
+            "nnef-grad-step model/ -o step/ --loss huber --adapters 'layer1/*:rank=2'",
+            "Train adapters (LoRA) beside the matrices and filters that match PATTERN, and "
+            "of the variables of MODEL only those of --train. nnef-grad-merge adds them to "
+            "the model. May be repeated.",
+            metavar="PATTERN:rank=N[,alpha=X]",
+            multiple=True,
+        ),
+        Option(
+            "--padding-row",
+            "nnef-grad-step words.nnef --loss huber --padding-row words.weight=0",
+            "Let no gradient reach this row of a table in a lookup: the padding_idx of an "
+            "embedding, which exports lose. May be repeated.",
+            metavar="TABLE=ROW",
+            multiple=True,
+        ),
+        Option(
+            "--clip-norm",
+            "nnef-grad-step model/ -o step/ --loss huber --clip-norm 1.0",
+            "Scale all gradients together so that their norm is at most X.",
+            **_POSITIVE,
+        ),
+        Option(
+            "--clip-value",
+            "nnef-grad-step model/ -o step/ --loss huber --clip-value 0.1",
+            "Bound each element of a gradient to [-X, X].",
+            **_POSITIVE,
+        ),
+        Option(
+            "--accumulate",
+            "nnef-grad-step model/ -o step/ --loss huber --accumulate 4",
+            "Use the mean of the gradients of N batches: OUT adds them up, and OUT/apply uses "
+            "them.",
+            type=click.IntRange(min=1),
+            default=1,
+            metavar="N",
+        ),
+        Option(
+            "--batch-statistics",
+            "nnef-grad-step model/ -o step/ --loss huber --batch-statistics",
+            "Normalize by the mean and the variance of the batch, and move the running ones "
+            "towards them.",
+            **FLAG,
+        ),
+        Option(
+            "--statistics-momentum",
+            "nnef-grad-step model/ -o step/ --loss huber --batch-statistics "
+            "--statistics-momentum 0.01",
+            "How much of the new running statistics is that of the batch.",
+            type=click.FloatRange(min=0, max=1, min_open=True),
+            default=0.1,
+            show_default=True,
+            metavar="X",
+        ),
+        Option(
+            "--quantize",
+            "nnef-grad-step quantized/ -o step/ --loss huber --quantize",
+            "Compute with quantized tensors, as graph.quant says; gradients pass straight "
+            "through.",
+            **FLAG,
+        ),
+    ],
+    "Output": [
+        Option(
+            "-o --out",
+            "nnef-grad-step model/ -o step.tgz --loss huber",
+            "Where to write the step: a folder x/ or x; an archive x.tgz or x.tar; a file "
+            "x.nnef, without data; an ONNX file x.onnx. '-' (the default) is stdout.",
+            metavar="OUT",
+            default="-",
+            type=PATH,
+        ),
+        Option(
+            "--state",
+            "nnef-grad-step model/ -o step/ --loss huber --state inputs",
+            "Where variables and the state of optimizers are: variables, which the document "
+            "updates; or inputs and outputs, the default of other targets than nnef.",
+            type=click.Choice(("variables", "inputs")),
+        ),
+        _SHARED["target"].again(
+            "nnef-grad-step model/ -o step/ --loss huber --target onnx"
+        ),
+        _SHARED["force"].again("nnef-grad-step model/ -o step/ --loss huber --force"),
+    ],
+    "Reading MODEL": [
+        _SHARED[name].again(f"nnef-grad-step {example} --loss huber")
+        for name, example in (
+            ("input_shape", "model/ -o step/ --input-shape x=8,3"),
+            ("batch", "model/ -o step/ --batch 8"),
+            ("dialect", "dynamic.nnef --dialect tract --batch 8"),
+            ("symbol", "dynamic.nnef --symbol B=8"),
+            ("unroll", "recurrent/ -o step/ --target tract --unroll 16"),
+            ("rules", "model/ -o step/ --rules rules.nnef"),
+            ("lenient", "model/ -o step/ --lenient"),
+        )
+    ],
+    "Checking": [
+        _SHARED["check"].again(
+            "nnef-grad-step model/ -o step/ --loss huber --check",
+            help="Compare the gradient of the loss with respect to each variable that is "
+            "trained with central differences, before it is clipped and used. If one is "
+            "wrong, write nothing but the page of --report, and exit with 1.",
+        ),
+        *(
+            _SHARED[name].again(
+                f"nnef-grad-step model/ -o step/ --loss huber {example}"
+            )
+            for name, example in (
+                ("check_seed", "--check --check-seed 1"),
+                ("check_memory", "--check --check-memory 4"),
+                ("inputs", "--inputs random --report step.html"),
+                ("stats", "--stats"),
+                ("report", "--report step.html"),
+            )
+        ),
+    ],
+    "Messages": [
+        _SHARED["format"].again(
+            "nnef-grad-step model/ -o step/ --loss huber --format json"
+        ),
+        _SHARED["quiet"].again("nnef-grad-step model/ --loss huber -q | less"),
+    ],
+}

@@ -1,0 +1,196 @@
+"""Builds the flat graph of a document: evaluates every expression, and replaces the
+fragments of the document by their bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from nnef_grad.base.errors import (
+    InvalidGraphError,
+    NnefGradError,
+    Problem,
+    brief,
+    nested_too_deeply,
+)
+from nnef_grad.base.source import Span
+from nnef_grad.emit.arguments import Call
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.evaluation import Evaluator, NoValueError, hint_of, unpack
+from nnef_grad.emit.lenient import repair, repair_bias
+from nnef_grad.graph.ir import STOP, Graph, Operation, Shape, Tensor
+from nnef_grad.graph.stops import says_stop
+from nnef_grad.language import syntax
+from nnef_grad.language.check_document import check_document
+from nnef_grad.language.labels import label_steps
+from nnef_grad.ops.opset import OpSet
+
+ShapeOf = Callable[[str, Shape], Shape]
+
+
+def build_graph(
+    document: syntax.Document,
+    opset: OpSet | None = None,
+    *,
+    shapes: ShapeOf = lambda name, shape: shape,
+    compounds: Collection[str] = (),
+    lenient: bool = False,
+) -> Graph:
+    """The flat graph of a document, with the shape of every tensor.
+
+    Args:
+        document: what was parsed.
+        opset: the operations that the document may use without declaring them, and the
+            shape functions of those that it declares; the standard's, if not given.
+        shapes: gives the shape of an external from its name and its declared shape.
+        compounds: the standard operations whose bodies are put in their place.
+        lenient: whether known mistakes of exporters are repaired; the warnings of the
+            graph list the repairs.
+
+    Raises:
+        InvalidGraphError: the document breaks a rule of the language, or of an
+            operation; the error reports all problems that do not follow from others.
+    """
+    opset = opset or OpSet()
+    warnings: list[Problem] = []
+    if lenient:
+        document, warnings = repair(document)
+    problems = check_document(document, opset.declarations)
+    if problems:
+        raise InvalidGraphError.collect(problems)
+    inlined = {f.name for f in document.fragments if f.body is not None} | {*compounds}
+    emitter = Emitter(opset.extended(document.fragments))
+    adjust = _adjustment(emitter, shapes, warnings if lenient else None)
+    evaluator = Evaluator(emitter, inlined, adjust)
+    scope = _GraphBody(document.graph, evaluator).expand()
+    return Graph(
+        document.graph.name,
+        tuple(scope[p.name] for p in document.graph.parameters),
+        tuple(scope[r.name] for r in document.graph.results),
+        tuple(emitter.operations),
+        emitter.assigned_names(emitter.operations, reserved=scope),
+        declared=frozenset(f.name for f in document.fragments),
+        warnings=tuple(sorted(warnings, key=Problem.position)),
+    )
+
+
+def _adjustment(
+    emitter: Emitter, shapes: ShapeOf, repairs: list[Problem] | None
+) -> Callable[[Call, str, Span], Call]:
+    """Sets the shape of an external, and repairs a bias."""
+
+    def adjust(call: Call, hint: str, span: Span) -> Call:
+        if call.definition.name == "external":
+            shape = tuple(shapes(hint, call.attributes["shape"]))
+            return call._replace(attributes={"shape": shape})
+        if call.definition.name == "variable":
+            _check_label(str(call.attributes["label"]), span)
+        if repairs is not None:
+            call, found = repair_bias(emitter, call, span)
+            repairs.extend(found)
+        return call
+
+    return adjust
+
+
+def _check_label(label: str, span: Span) -> None:
+    try:
+        label_steps(label)
+    except ValueError as error:
+        raise InvalidGraphError(brief(str(error)), span) from None
+
+
+# ---- The graph ----
+
+
+class _GraphBody:
+    """The statements of the graph, whose tensors keep their names.
+
+    A statement that fails leaves its names without a value, and statements that read them
+    are skipped: one run finds all problems that do not follow from others.
+
+    Most statements of a large graph are like an earlier one: they invoke the same operation
+    with nothing but tensors, of the same data types and shapes. What is bound and inferred
+    for the first of them is so for all.
+    """
+
+    def __init__(self, graph: syntax.GraphDefinition, evaluator: Evaluator) -> None:
+        self.graph = graph
+        self.evaluator = evaluator
+        self.scope: dict[str, Any] = {}
+        self.labels: dict[str, Tensor] = {}
+        self.problems: list[Problem] = []
+        self._first: dict[object, Operation] = {}
+
+    def expand(self) -> dict[str, Any]:
+        for statement in self.graph.body:
+            try:
+                self._assign(statement)
+            except NoValueError:
+                continue
+            except RecursionError:
+                self.problems += nested_too_deeply(statement.span).problems
+            except NnefGradError as error:
+                self.problems += error.problems
+        if self.problems:
+            raise InvalidGraphError.collect(self.problems)
+        return self.scope
+
+    def _assign(self, statement: syntax.Assignment) -> None:
+        """Evaluates a statement, or repeats the first one of its kind."""
+        operands, value = self._operands(statement), statement.value
+        if not operands or not isinstance(value, syntax.Invocation):
+            self._evaluate(statement)
+            return
+        name, emitter = hint_of(statement.target), self.evaluator.emitter
+        word = STOP if value.name == "copy" and says_stop(name) else value.name
+        kind = word, value.dtype, *[(x.dtype, x.shape) for x in operands]
+        if first := self._first.get(kind):
+            (like,) = first.outputs
+            tensor = self.scope[name] = Tensor(like.dtype, like.shape)
+            emitter.names[tensor] = name
+            whole = (*operands, *first.operands[len(operands) :])
+            emitter.append(first.rewired(whole, (tensor,), value.span))
+            return
+        self._evaluate(statement)
+        made = emitter.operations[-1]
+        # Not if a fragment was expanded, or an operand repaired.
+        if made.name == word and made.operands[: len(operands)] == operands:
+            self._first[kind] = made
+
+    def _operands(self, statement: syntax.Assignment) -> tuple[Tensor, ...]:
+        """The operands of an operation that has no other arguments, and whose result has
+        one name; none for any other statement.
+        """
+        target, value = statement.target, statement.value
+        if (
+            type(target) is not syntax.Identifier
+            or type(value) is not syntax.Invocation
+        ):
+            return ()
+        names = [a.name for a in value.arguments if type(a) is syntax.Identifier]
+        operands = tuple([self.scope[name] for name in names if name in self.scope])
+        return operands if len(operands) == len(value.arguments) else ()
+
+    def _evaluate(self, statement: syntax.Assignment) -> None:
+        target, value = statement.target, statement.value
+        found = self.evaluator.evaluate(value, self.scope, hint_of(target), target)
+        emitter = self.evaluator.emitter
+        for name, tensor in unpack(target, found):
+            self.scope[name] = emitter.pin_name(tensor, name)
+        if isinstance(value, syntax.Invocation) and value.name == "variable":
+            self._share(value, self.scope[hint_of(target)])
+
+    def _share(self, value: syntax.Invocation, tensor: Tensor) -> None:
+        """Variables of one label share their data, so they must have one shape."""
+        producer = self.evaluator.emitter.producer(tensor)
+        assert producer is not None
+        label = str(producer.attributes["label"])
+        first = self.labels.setdefault(label.lower(), tensor)
+        if first.shape != tensor.shape:
+            message = (
+                f"label '{label}' is that of '{self.evaluator.emitter.names[first]}',"
+                f" whose shape is {list(first.shape)}"
+            )
+            raise InvalidGraphError(message, value.span)

@@ -1,0 +1,430 @@
+"""Emits operations: infers their shapes and data types, and keeps names and hints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any
+
+from nnef_grad.base.errors import InvalidGraphError, suggestion
+from nnef_grad.base.frozen import FrozenDict, OpenDict
+from nnef_grad.base.source import Span
+from nnef_grad.emit.arguments import Call, bind, settings_key
+from nnef_grad.emit.bindings import bind_alike
+from nnef_grad.emit.firsts import Firsts
+from nnef_grad.emit.shape_inference import ShapeInference
+from nnef_grad.graph.ir import (
+    STOP,
+    Operand,
+    Operation,
+    Result,
+    Shape,
+    Tensor,
+    tensors,
+)
+from nnef_grad.graph.loops import external
+from nnef_grad.graph.names import assign_names
+from nnef_grad.graph.stops import says_stop, stop_definition
+from nnef_grad.language.syntax import Fragment
+from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
+from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.traits import UNIQUE
+
+Simplifier = Callable[["Emitter", Call], "Operand | None"]
+# How many rewrites may be tried within each other: one that passes an operation on to what
+# made its operand would follow a chain to its beginning, again for each part of it.
+DEPTH = 4
+# In place of the name of an operation.
+LITERAL = "a literal"
+
+
+class Tracker:
+    """Observes the operations that are emitted, and may replace their operands.
+
+    Attributes:
+        producers: the operation that made each tensor. The emitter keeps it.
+    """
+
+    def __init__(self) -> None:
+        self.producers: dict[Tensor, Operation] = {}
+
+    def take(self, operation: Operation) -> None:
+        """Observes an operation that was appended as it is."""
+
+    def prepare(
+        self, emit: Emitter, name: str, operands: tuple[Operand, ...]
+    ) -> tuple[Operand, ...]:
+        """The operands to use in place of those given, before an operation is emitted."""
+        return operands
+
+    def follow(self, operation: Operation) -> None:
+        """Observes the operation that was emitted, new or an equal one from before."""
+
+
+class Emitter:
+    """A growing list of operations.
+
+    A new tensor has a hint, what it should be called; `assign_names` gives it a name when
+    it is known which operations stay.
+
+    Attributes:
+        opset: the operations that can be emitted.
+        operations: those emitted so far.
+        names: what tensors are called: those of the graphs that operations were taken
+            from, and new ones that must have their names.
+        hints: for each other tensor, what it should be called.
+        origin: the forward operation that the next operations are the derivative of.
+        span: the place in the source of the next operations that are emitted by a call.
+        naming: turns the name of a value inside a rule or fragment into a hint.
+        simplified: for each tensor that was found in place of the result of an
+            operation, that operation.
+        opaque: tensors whose producers no rewrite may look at: what is emitted depends on
+            the tensor itself, as somebody differentiates with respect to it.
+    """
+
+    def __init__(
+        self,
+        opset: OpSet,
+        names: Mapping[Tensor, str] | None = None,
+        simplify: Simplifier | None = None,
+        tracker: Tracker | None = None,
+        opaque: Set[Tensor] = frozenset(),
+    ) -> None:
+        self.opset = opset
+        self.operations: list[Operation] = []
+        self.names: OpenDict[Tensor, str] = OpenDict(names or {})
+        self.hints: dict[Tensor, str] = {}
+        self.opaque = opaque
+        self.origin: Operation | None = None
+        self.span: Span | None = None
+        self.naming: Callable[[str], str] = str
+        self.simplified: dict[Tensor, Call] = {}
+        self._simplify = simplify
+        self._depth = 0
+        self._tracker = tracker or Tracker()
+        self._inference = ShapeInference(opset)
+        self._producers = self._tracker.producers
+        self._firsts = Firsts()
+
+    def __call__(
+        self,
+        name: str,
+        *operands: Any,
+        hint: str | None = None,
+        dtype: str | None = None,
+        **attributes: Any,
+    ) -> Tensor:
+        """Emits an operation with one result and returns the result; see `Emit`. Nothing
+        is emitted where the result is there already.
+        """
+        fragment = self._known(name)
+        call, settings = bind_alike(fragment, operands, attributes, dtype)
+        for tensor in tensors(call.operands):
+            if not self.knows(tensor):
+                kind = f"a tensor<{tensor.dtype}> of shape {list(tensor.shape)}"
+                message = f"an operand of '{name}', {kind}, is not of this graph"
+                raise InvalidGraphError(message)
+        hints = (self.naming(hint or name),)
+        (result,) = self._emit_checked(call, settings, hints, (), self.span)
+        if isinstance(result, Tensor):
+            return result
+        return self("constant", shape=(), value=(result,))
+
+    def _known(self, name: str) -> Fragment:
+        """The declaration of an operation that has one result."""
+        if name not in self.opset.declarations:
+            near = suggestion(name, list(self.opset.declarations))
+            raise InvalidGraphError(f"there is no operation '{name}'{near}")
+        fragment = self.opset.declarations[name]
+        if (count := len(fragment.results)) != 1:
+            message = f"'{name}' has {count} results, and emit returns one"
+            raise InvalidGraphError(message)
+        return fragment
+
+    def emit_op(
+        self,
+        call: Call,
+        *,
+        hints: tuple[str, ...] = (),
+        names: tuple[Any, ...] = (),
+        span: Span | None = None,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation and returns its results, or the operand that equals the
+        result of an operation that is simplified away.
+
+        Args:
+            call: the operation, with a value for each parameter.
+            hints: for each result the name that it should get.
+            names: for each result the name that it has, if the names are final; a tuple
+                of names for an array of tensors.
+            span: the place in the source.
+
+        Raises:
+            InvalidGraphError: the arguments do not fit each other.
+        """
+        settings = "" if call.definition.name in UNIQUE else settings_key(call)
+        return self._emit_checked(call, settings, hints, names, span)
+
+    def _emit_checked(
+        self,
+        call: Call,
+        settings: str,
+        hints: tuple[str, ...],
+        names: tuple[Any, ...],
+        span: Span | None,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation, given its `settings_key`: see `emit_op`."""
+        operands = self._tracker.prepare(self, call.definition.name, call.operands)
+        if operands is not call.operands:
+            call = call._replace(operands=operands)
+        # Rewrites may take it that operands and attributes fit each other.
+        shapes = self._inference.infer(call, settings, span)
+        return self._emit(call, settings, shapes, hints, names, span)
+
+    def emit_known(
+        self,
+        call: Call,
+        settings: str,
+        shapes: Sequence[Any],
+        hints: tuple[str, ...],
+        span: Span | None,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation whose shapes are known: see `emit_op`.
+
+        Args:
+            call: the operation.
+            settings: the `settings_key` of the operation.
+            shapes: the shape of each result, or a tuple of shapes.
+            hints: for each result the name that it should get.
+            span: the place in the source.
+        """
+        operands = self._tracker.prepare(self, call.definition.name, call.operands)
+        if operands is not call.operands:
+            changed = call._replace(operands=operands)
+            return self.emit_op(changed, hints=hints, span=span)
+        return self._emit(call, settings, shapes, hints, (), span)
+
+    def _emit(
+        self,
+        call: Call,
+        settings: str,
+        shapes: Sequence[Any],
+        hints: tuple[str, ...],
+        names: tuple[Any, ...],
+        span: Span | None,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation, unless there is a simpler form or an equal one."""
+        if self._simplify is None or names or call.definition.name in UNIQUE:
+            operation = self._new(call, shapes, hints, names, span)
+        else:
+            before = len(self.operations)
+            simpler = self._simplify(self, call)
+            if simpler is not None:
+                if isinstance(simpler, Tensor):
+                    self.simplified[simpler] = call
+                if len(self.operations) > before and hints:
+                    self.set_hint(simpler, hints[0])
+                return (simpler,)
+            found = self._firsts.find(call, settings)
+            operation = found or self._new(call, shapes, hints, names, span)
+            if found is None:
+                self._firsts.add(operation)
+        self._tracker.follow(operation)
+        return operation.results
+
+    def attempt(self, rewrite: Callable[..., Any], call: Call) -> Operand | None:
+        """The operand that a rewrite finds in place of the result of an operation, if it
+        does.
+        """
+        if self._depth == DEPTH:
+            return None
+        self._depth += 1
+        try:
+            found: Operand | None = rewrite(self, *call.operands, **call.attributes)
+            return found
+        finally:
+            self._depth -= 1
+
+    def _new(
+        self,
+        call: Call,
+        shapes: Sequence[Any],
+        hints: tuple[str, ...],
+        names: tuple[Any, ...],
+        span: Span | None,
+    ) -> Operation:
+        """A new operation, with new tensors for its results."""
+        definition, operands, _, dtype = call
+        settings: Any = call.attributes
+        names = names or (None,) * len(shapes)
+        hints = hints or tuple([result.name for result in definition.results])
+        results: list[Result] = []
+        columns = zip(definition.results, shapes, names, hints, strict=True)
+        for declared, shape, name, hint in columns:
+            if isinstance(name, tuple) and len(name) != len(shape):
+                counts = f"{len(shape)} results here, and {len(name)} names are given"
+                raise InvalidGraphError(f"'{definition.name}' has {counts}", span)
+            results.append(self._result(declared.type, shape, dtype, name, hint))
+        made = tuple(results)
+        if definition.name == "copy" and names[0] and says_stop(names[0]):
+            definition = stop_definition()
+        operation = Operation(
+            definition, operands, settings, made, dtype, span, self.origin
+        )
+        self._add(operation)
+        return operation
+
+    def emit_again(
+        self,
+        operation: Operation,
+        operands: Iterable[Any],
+        *,
+        hints: tuple[str, ...] = (),
+        **attributes: Any,
+    ) -> tuple[Operand, ...]:
+        """Emits an operation with other operands, of which trailing defaults may be left
+        out, and with other attributes where they are given.
+        """
+        definition = operation.definition
+        named = zip((p.name for p in definition.operands), operands, strict=False)
+        values = {**operation.settings, **attributes, **dict(named)}
+        dtype = None if definition.deduces_dtype else operation.dtype
+        return self.emit_op(bind(definition, values, dtype), hints=hints)
+
+    def append(self, operation: Operation, *, is_shared: bool = True) -> None:
+        """Adds an operation as it is. Equal ones that are emitted later are the same, if
+        it is shared.
+        """
+        self._add(operation)
+        if is_shared and self._simplify is not None and operation.name not in UNIQUE:
+            self._firsts.add(operation)
+        self._tracker.take(operation)
+
+    def _add(self, operation: Operation) -> None:
+        self.operations.append(operation)
+        for tensor in operation.outputs:
+            self._producers[tensor] = operation
+
+    def note_producer(self, operation: Operation) -> None:
+        """Keeps an operation as the producer of its results: also one in whose place
+        others were emitted.
+        """
+        for tensor in operation.outputs:
+            self._producers[tensor] = operation
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether a tensor is the result of an operation of this emitter."""
+        return tensor in self._producers
+
+    def producer(self, operand: Operand) -> Operation | None:
+        """The operation that a tensor is a result of; None for a literal."""
+        if isinstance(operand, Tensor):
+            return self._producers.get(operand)
+        return None
+
+    def makers(self, operands: Iterable[Operand]) -> list[str]:
+        """For each operand the name of the operation that made it; LITERAL for a literal."""
+        made_by = self._producers
+        return [
+            made_by[o].name if type(o) is Tensor and o in made_by else LITERAL
+            for o in operands
+        ]
+
+    def made_by(self, operand: Operand, *names: str) -> Operation | None:
+        """The operation that made an operand, if it has one of some names, and a rewrite
+        may look at it.
+        """
+        made = self.producer(operand)
+        is_one = made is not None and made.name in names and operand not in self.opaque
+        return made if is_one else None
+
+    def tensor(self, dtype: str, shape: Shape, hint: str) -> Tensor:
+        """A new tensor, and what it should be called."""
+        made = Tensor(dtype, shape)
+        self.hints[made] = hint
+        return made
+
+    def stop(self, x: Operand) -> Operand:
+        """The operand, which no gradient flows through: see graph/stops.py."""
+        dtype = x.dtype if isinstance(x, Tensor) else "scalar"
+        call = bind(stop_definition(), {"x": x}, dtype)
+        (stopped,) = self.emit_op(call, hints=(STOP,))
+        return stopped
+
+    def stand_in(self, tensor: Tensor) -> Tensor:
+        """A new input that stands for any tensor like another one."""
+        made = self.tensor(tensor.dtype, tensor.shape, "")
+        self.append(external(made))
+        return made
+
+    def called(self, tensor: Tensor) -> str:
+        """The name of a tensor, or its hint."""
+        return self.names.get(tensor) or self.hints[tensor]
+
+    def is_new(self, tensor: Tensor) -> bool:
+        """Whether a tensor was made here, and had no name then."""
+        return tensor in self.hints
+
+    def set_hint(self, value: Operand, hint: str) -> None:
+        """Changes the hint of a tensor; a name stays."""
+        if isinstance(value, Tensor) and value in self.hints:
+            self.hints[value] = hint
+
+    def pin_name(self, value: Operand, name: str) -> Tensor:
+        """The tensor that has a name: the value itself, if it has it or none yet, or else
+        a copy. What lets no gradient through has a name that says so.
+        """
+        is_free = self.made_by(value, STOP) is None or says_stop(name)
+        if not is_free or not isinstance(value, Tensor):
+            return self.emit_named(name, "copy", x=value)
+        if self.names.setdefault(value, name) == name:
+            return value
+        return self.emit_named(name, "copy", x=value)
+
+    def assigned_names(
+        self, operations: Iterable[Operation], reserved: Iterable[str]
+    ) -> FrozenDict[Tensor, str]:
+        """The names of all tensors, now that it is known which operations stay, and that
+        nothing is emitted any more; see `assign_names`.
+        """
+        self._firsts = Firsts()
+        assign_names(operations, self.names, self.hints, reserved)
+        return self.names.frozen()
+
+    def emit_named(
+        self, name: str, operation: str, dtype: str | None = None, **values: Any
+    ) -> Tensor:
+        """Emits an operation whose result has a name."""
+        call = bind(self.opset.declarations[operation], values, dtype)
+        (result,) = self.emit_op(call, names=(name,))
+        assert isinstance(result, Tensor)
+        return result
+
+    def emit_to(
+        self, tensor: Tensor, name: str, *operands: Any, **attributes: Any
+    ) -> None:
+        """Emits an operation whose result is a tensor that others use already."""
+        call, _ = bind_alike(self.opset.declarations[name], operands, attributes, None)
+        definition, bound, settings, dtype = call
+        self.append(
+            Operation(definition, bound, settings, (tensor,), dtype, None, self.origin)  # type: ignore[arg-type]
+        )
+
+    def _result(
+        self, type_: Type, shape: Any, dtype: str | None, name: Any, hint: str
+    ) -> Any:
+        """A new tensor, or a tuple of them, for a result of a type."""
+        if isinstance(type_, TensorType):
+            actual = dtype if type_.dtype == GENERIC else type_.dtype
+            assert actual is not None
+            if name is None:
+                return self.tensor(actual, tuple(shape), hint)
+            made = Tensor(actual, tuple(shape))
+            self.names[made] = name
+            return made
+        assert isinstance(type_, ArrayType)
+        numbers = range(1, len(shape) + 1)
+        columns = zip(numbers, shape, name or [None for _ in numbers], strict=True)
+        return tuple(
+            self._result(type_.item, extents, dtype, own, f"{hint}_{number}")
+            for number, extents, own in columns
+        )

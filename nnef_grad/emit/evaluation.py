@@ -1,0 +1,380 @@
+"""Evaluates expressions: those over compile-time values are computed, those over tensors
+emit operations.
+
+One evaluator serves the graph of a document, its fragments, the bodies of compound
+operations and the rules of the calculus. Names and types were checked before; the errors
+that remain are in values: an index out of range, shapes that do not fit each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from nnef_grad.base.errors import InvalidGraphError, NnefGradError
+from nnef_grad.base.source import Span
+from nnef_grad.emit.arguments import Call, bind, thaw
+from nnef_grad.emit.arithmetic import compute, convert
+from nnef_grad.emit.bodies import LONG_NAME
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.language import syntax
+from nnef_grad.language.matching import match
+from nnef_grad.language.operators import OPERATIONS
+from nnef_grad.language.typecheck import identifiers
+from nnef_grad.language.types import GENERIC
+
+Scope = dict[str, Any]
+
+# The most invocations and comprehension items that fragments may expand to, and how deep
+# fragments may call each other.
+MAX_EXPANSION = 50_000
+MAX_DEPTH = 50
+
+
+class NoValueError(Exception):
+    """A name has no value, because the statement that defines it has failed."""
+
+
+# Changes a call before it is emitted, given the name of its first result.
+Adjustment = Callable[[Call, str, Span], Call]
+
+
+class Evaluator:
+    """Evaluates expressions over compile-time values and tensors.
+
+    Attributes:
+        emitter: emits the operations.
+        inlined: the names of the fragments whose invocations become their bodies.
+        adjust: changes a call before it is emitted.
+    """
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        inlined: Collection[str] = (),
+        adjust: Adjustment = lambda call, hint, span: call,
+    ) -> None:
+        self.emitter = emitter
+        self.inlined = inlined
+        self.adjust = adjust
+        self.caller: Span | None = None
+        self.expanded = 0
+        self.depth = 0
+
+    def evaluate(
+        self,
+        expression: syntax.Expression,
+        scope: Scope,
+        hint: str,
+        target: syntax.Target | None = None,
+    ) -> Any:
+        """The value of an expression.
+
+        Args:
+            expression: an expression that was checked.
+            scope: the values of the names in it.
+            hint: what the tensor that it makes should be called.
+            target: the names that the results of an invocation must have, in a graph.
+        """
+        if isinstance(expression, syntax.Invocation):
+            return self._invocation(expression, scope, hint, target)
+        return self._visit(expression, scope, hint)
+
+    def instantiate(
+        self,
+        fragment: syntax.Fragment,
+        bound: Mapping[str, Any],
+        naming: Callable[[str], str],
+        caller: Span | None,
+    ) -> dict[str, Any]:
+        """Evaluates the body of a fragment.
+
+        Args:
+            fragment: a fragment with a body.
+            bound: a value for each parameter.
+            naming: what a value of the body should be called, from its name there.
+            caller: the place of the invocation.
+
+        Returns:
+            The value of each result, by name.
+        """
+        assert fragment.body is not None
+        outer, self.caller = self.caller, caller
+        self.depth += 1
+        scope: Scope = dict(bound)
+        try:
+            if self.depth > MAX_DEPTH:
+                raise _too_deep(caller if caller is not None else fragment.span)
+            for statement in fragment.body:
+                hint = naming(hint_of(statement.target))
+                value = self._visit(statement.value, scope, hint)
+                parts = unpack(statement.target, value)
+                scope.update(parts)
+                # Each of several results gets its own name.
+                is_one = isinstance(statement.target, syntax.Identifier)
+                if not is_one and isinstance(statement.value, syntax.Invocation):
+                    for name, part in parts:
+                        self.emitter.set_hint(part, naming(name))
+        except NnefGradError as error:
+            error.called_from(caller)
+            raise
+        finally:
+            self.caller = outer
+            self.depth -= 1
+        return {r.name: scope[r.name] for r in fragment.results}
+
+    def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
+        return VISIT[type(expression)](self, expression, scope, hint)
+
+    def _part(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
+        """The value of a part of an expression, which adds a word to the hint."""
+        if isinstance(expression, syntax.Identifier):
+            return self._identifier(expression, scope, hint)
+        if isinstance(expression, syntax.Literal):
+            return expression.value
+        return self._visit(expression, scope, _step(hint, _word(expression)))
+
+    def _count(self, span: Span) -> None:
+        """Bounds the work: fragments that call each other could expand without end."""
+        self.expanded += 1
+        if self.expanded > MAX_EXPANSION:
+            message = f"the fragments come to more than {MAX_EXPANSION} invocations"
+            raise InvalidGraphError(message, span)
+
+    # Invocations
+
+    def _invocation(
+        self,
+        node: syntax.Invocation,
+        scope: Scope,
+        hint: str,
+        target: syntax.Target | None = None,
+    ) -> Any:
+        fragment = self.emitter.opset.declarations[node.name]
+        values = [self._part(value, scope, hint) for value in node.values]
+        bound = dict(zip(match(fragment, node), values, strict=True))
+        dtype = scope.get(GENERIC) if node.dtype == GENERIC else node.dtype
+        return self._call(bind(fragment, bound, dtype), hint, node.span, target)
+
+    def _call(
+        self, call: Call, hint: str, span: Span, target: syntax.Target | None = None
+    ) -> Any:
+        place = span if self.caller is None else span._replace(caller=self.caller)
+        is_inlined = call.definition.name in self.inlined
+        if self.caller is not None or is_inlined:
+            self._count(place)
+        if is_inlined:
+            return self._inline(call, hint, place)
+        declared = call.definition.results
+        is_single = len(declared) == 1
+        results = self.emitter.emit_op(
+            self.adjust(call, hint, place),
+            hints=(hint,)
+            if is_single
+            else tuple(_step(hint, r.name) for r in declared),
+            names=_names(target, len(declared)),
+            span=place,
+        )
+        parts = [list(r) if isinstance(r, tuple) else r for r in results]
+        return parts[0] if is_single else tuple(parts)
+
+    def _inline(self, call: Call, hint: str, place: Span) -> Any:
+        declared = call.definition.results
+        own = declared[0].name if len(declared) == 1 else None
+        results = self.instantiate(
+            call.definition,
+            parameters(call),
+            lambda name: hint if name == own else _step(hint, name),
+            place,
+        )
+        values = tuple(results.values())
+        return values[0] if own is not None else values
+
+    # Expressions
+
+    def _literal(self, node: syntax.Literal, scope: Scope, hint: str) -> Any:
+        return node.value
+
+    def _identifier(self, node: syntax.Identifier, scope: Scope, hint: str) -> Any:
+        try:
+            return scope[node.name]
+        except KeyError:
+            raise NoValueError(node.name) from None
+
+    def _array(self, node: syntax.Array | syntax.Tuple, scope: Scope, hint: str) -> Any:
+        items: list[Any] = []
+        if isinstance(node.items, syntax.Numbers):
+            return list(node.items.values)
+        for item in node.items:
+            items.append(self._visit(item, scope, _step(hint, len(items) + 1)))
+        return items
+
+    def _tuple(self, node: syntax.Tuple, scope: Scope, hint: str) -> Any:
+        return tuple(self._array(node, scope, hint))
+
+    def _operator(self, node: syntax.Operator, scope: Scope, hint: str) -> Any:
+        values = [self._part(operand, scope, hint) for operand in node.operands]
+        if any(isinstance(value, Tensor) for value in values):
+            word = OPERATIONS[node.symbol, len(values)]
+            fragment = self.emitter.opset.declarations[word]
+            names = (p.name for p in fragment.parameters)
+            call = bind(fragment, dict(zip(names, values, strict=True)), None)
+            return self._call(call, hint, node.span)
+        return compute(node.symbol, values, node.span)
+
+    def _conditional(self, node: syntax.Conditional, scope: Scope, hint: str) -> Any:
+        condition = self._visit(node.condition, scope, hint)
+        chosen = node.value if condition else node.otherwise
+        return self._visit(chosen, scope, hint)
+
+    def _comprehension(
+        self, node: syntax.Comprehension, scope: Scope, hint: str
+    ) -> Any:
+        iterables = [self._visit(loop.iterable, scope, hint) for loop in node.loops]
+        if len(set(map(len, iterables))) > 1:
+            message = "the arrays that are iterated together differ in length"
+            raise InvalidGraphError(message, node.span)
+        names = [loop.name for loop in node.loops]
+        values: list[Any] = []
+        inner = dict(scope)
+        for items in zip(*iterables, strict=True):
+            self._count(node.span)
+            inner.update(zip(names, items, strict=True))
+            condition = node.condition
+            if condition is None or self._visit(condition, inner, hint):
+                word = _step(hint, len(values) + 1)
+                values.append(self._visit(node.value, inner, word))
+        return values
+
+    def _subscript(self, node: syntax.Subscript, scope: Scope, hint: str) -> Any:
+        value = self._visit(node.value, scope, hint)
+        index = self._visit(node.index, scope, hint)
+        if not -len(value) <= index < len(value):
+            message = f"index {index} is out of range: there are {len(value)} items"
+            raise InvalidGraphError(message, node.index.span)
+        return value[index]
+
+    def _range(self, node: syntax.Range, scope: Scope, hint: str) -> Any:
+        value = self._visit(node.value, scope, hint)
+        begin, end = node.begin, node.end
+        first = None if begin is None else self._visit(begin, scope, hint)
+        last = None if end is None else self._visit(end, scope, hint)
+        return value[first:last]
+
+    def _builtin(self, node: syntax.Builtin, scope: Scope, hint: str) -> Any:
+        value = self._visit(node.argument, scope, hint)
+        return convert(node.name, value, node.argument.span)
+
+
+VISIT: dict[type, Callable[..., Any]] = {
+    syntax.Literal: Evaluator._literal,
+    syntax.Identifier: Evaluator._identifier,
+    syntax.Array: Evaluator._array,
+    syntax.Tuple: Evaluator._tuple,
+    syntax.Operator: Evaluator._operator,
+    syntax.Conditional: Evaluator._conditional,
+    syntax.Comprehension: Evaluator._comprehension,
+    syntax.Subscript: Evaluator._subscript,
+    syntax.Range: Evaluator._range,
+    syntax.Builtin: Evaluator._builtin,
+    syntax.Invocation: Evaluator._invocation,
+}
+
+
+def _too_deep(call: Span) -> InvalidGraphError:
+    """The error for calls that are nested too deeply: it shows one round of the circle
+    that they go in, and where it is entered.
+    """
+    message = f"fragments call each other more than {MAX_DEPTH} deep"
+    calls = [call, *call.callers]
+    names = [place.text for place in calls]
+    if names[0] not in names[1:]:
+        return InvalidGraphError(message, call)
+    length = names.index(names[0], 1)
+    place = calls[-1]
+    for inner in reversed(calls[:length]):
+        place = inner._replace(caller=place)
+    circle = " -> ".join(reversed(names[: length + 1]))
+    return InvalidGraphError(f"{message}: {circle}", place)
+
+
+def _step(hint: str, word: str | int) -> str:
+    """The hint for a step on the way to a tensor; in deep nesting it grows no longer."""
+    return f"{hint}_{word}" if len(hint) < LONG_NAME else hint
+
+
+def _word(expression: syntax.Expression) -> str:
+    """The word for the tensor of a nested expression: the name of its operation."""
+    if isinstance(expression, syntax.Operator):
+        symbol = expression.symbol, len(expression.operands)
+        return OPERATIONS.get(symbol, "value")
+    return expression.name if isinstance(expression, syntax.Invocation) else "value"
+
+
+def parameters(call: Call | Operation) -> dict[str, Any]:
+    """The names in the body of an operation: its parameters, where an array is a
+    list, and the data type of `?`.
+    """
+    definition = call.definition
+    operands = zip(definition.operands, call.operands, strict=True)
+    values = {p.name: o for p, o in operands} | dict(call.attributes)
+    found = {p.name: thaw(p.type, values[p.name]) for p in definition.parameters}
+    return {**found, GENERIC: call.dtype}
+
+
+def instantiate(
+    fragment: syntax.Fragment, emitter: Emitter, operation: Operation
+) -> Sequence[Any]:
+    """Emits the body of a fragment that has the parameters of an operation."""
+    results = Evaluator(emitter).instantiate(
+        fragment, parameters(operation), emitter.naming, operation.span
+    )
+    return list(results.values())
+
+
+def instantiate_body(emitter: Emitter, operation: Operation) -> Sequence[Any]:
+    """Emits the body of an operation that is written in NNEF."""
+    return instantiate(operation.definition, emitter, operation)
+
+
+# ---- Targets ----
+
+
+def unpack(target: syntax.Expression, value: Any) -> list[tuple[str, Any]]:
+    """Pairs the names of a target with the parts of a value of the same structure.
+
+    Raises:
+        InvalidGraphError: an array has another number of items than there are names.
+    """
+    if isinstance(target, syntax.Identifier):
+        return [(target.name, value)]
+    assert isinstance(target, (syntax.Array, syntax.Tuple))
+    if len(target.items) != len(value):
+        message = f"{len(target.items)} names for {len(value)} results"
+        raise InvalidGraphError(message, target.span)
+    parts = zip(target.items, value, strict=True)
+    return [pair for part in parts for pair in unpack(*part)]
+
+
+def hint_of(target: syntax.Target) -> str:
+    """The hint for the value that is assigned: its first name."""
+    if isinstance(target, syntax.Identifier):
+        return target.name
+    found = identifiers(target)
+    return found[0].name if found else "value"
+
+
+def _names(target: syntax.Target | None, results: int) -> tuple[Any, ...]:
+    """The names of a target, one entry for each result of an operation."""
+    if target is None:
+        return ()
+    if isinstance(target, syntax.Identifier):
+        return (target.name,)
+    parts = (target,) if results == 1 else target.items
+    return tuple(
+        tuple(i.name for i in identifiers(part))
+        if isinstance(part, syntax.Array)
+        else hint_of(part)  # type: ignore[arg-type]
+        for part in parts
+    )

@@ -1,0 +1,451 @@
+"""Rewrites that are tried on each operation of a derivative before it is emitted.
+
+Every rewrite looks at the operation and at what made its operands, never at who uses
+them. It returns an operand that equals the result, or None where it does not apply. Those
+that turn out not to pay are taken back when the graph is whole: see `restore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from nnef_grad.emit.arguments import Call
+from nnef_grad.emit.emitter import LITERAL, Emitter
+from nnef_grad.graph.ir import (
+    Graph,
+    Operand,
+    Operation,
+    Shape,
+    Tensor,
+    shape_of,
+    tensors,
+)
+from nnef_grad.graph.names import substitute
+from nnef_grad.graph.passes import count_uses, prune, without_needless
+from nnef_grad.language.library import standard
+from nnef_grad.ops.axes import Positions
+from nnef_grad.ops.elementwise import broadcast, fits_into
+from nnef_grad.ops.parts import inside, slice_positions
+from nnef_grad.ops.traits import RESHAPING
+
+
+class Rewrite(NamedTuple):
+    """A rewrite, and what it looks for: one of the operands is a literal, or was made by
+    an operation of one of these names.
+    """
+
+    wanted: frozenset[str]
+    apply: Callable[..., Any]
+
+
+def wants(*wanted: str) -> Callable[[Callable[..., Any]], Rewrite]:
+    """Makes a rewrite of a function of the emitter, the operands, and the attributes by
+    keyword.
+    """
+    return partial(Rewrite, frozenset(wanted))
+
+
+def simplify(emit: Emitter, call: Call) -> Operand | None:
+    """An operand that equals the result of an operation, or None if the operation is
+    needed.
+    """
+    name = call.definition.name
+    key = name if call.dtype is None else f"{name}<{call.dtype}>"
+    wanted = WANTED.get(key)
+    if wanted is None:
+        return None
+    makers = emit.makers(call.operands)
+    if wanted.isdisjoint(makers):
+        return None
+    for rewrite in REWRITES[key]:
+        if not rewrite.wanted.isdisjoint(makers):
+            result = emit.attempt(rewrite.apply, call)
+            if result is not None:
+                return result
+    return None
+
+
+def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
+    """The graph without the rewrites that did not pay: what an operation is a simpler
+    form of takes its place where all that this needs is there anyway, and an operand of
+    the operation has no other use.
+
+    Args:
+        graph: a graph without operations whose results are not used.
+        simplified: what tensors are a simpler form of.
+    """
+    made = [op.outputs[0] for op in graph.operations] if simplified else []
+    if simplified.keys().isdisjoint(made):
+        return graph
+    uses, known = count_uses(graph), set[Tensor]()
+    operations: list[Operation] = []
+    is_restored = False
+    for op in graph.operations:
+        call = simplified.get(op.outputs[0])
+        wanted = () if call is None else tensors(call.operands)
+        is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
+        if call is not None and is_own and known.issuperset(wanted):
+            op = replace(op, **call._asdict())
+            is_restored = True
+        operations.append(op)
+        known.update(op.outputs)
+    if not is_restored:
+        return graph
+    return prune(replace(graph, operations=tuple(operations)))
+
+
+def without_detours(
+    graph: Graph, kept: Set[Tensor] = frozenset(), joins: bool = False
+) -> Graph:
+    """The graph with tensors in the places of what several transpositions, or several
+    changes of shape, make the same of them again: in a document of a dialect, filters go
+    such a way.
+
+    Args:
+        graph: a graph.
+        kept: tensors that stay, as what makes them does.
+        joins: whether there is one in the place of two in a row that lead elsewhere.
+    """
+    stays = kept | {*graph.outputs}
+    given = stays | {*graph.inputs, *graph.variables}
+    made_by, places = dict[Tensor, Operation](), dict[Tensor, Tensor]()
+    operations = []
+    for operation in graph.operations:
+        operation = substitute(operation, places)
+        is_arranging = operation.name in _ARRANGING and operation.inputs
+        if is_arranging and kept.isdisjoint(operation.outputs):
+            (x,), (result,) = operation.inputs, operation.outputs
+            joined = _joined(operation, None if x in stays else made_by.get(x))
+            made_by[result], (x,) = joined, joined.inputs
+            old, new = (x, result) if result in stays else (result, x)
+            is_gone = joined is not operation and _changes_nothing(joined)
+            if is_gone and not (old in given or old in places):
+                places[old] = new
+                continue
+            operation = joined if joins else operation
+        operations.append(operation)
+    found = tuple([substitute(op, places) for op in operations])
+    if found == graph.operations:
+        return graph
+    return without_needless(replace(graph, operations=found), graph)
+
+
+_ARRANGING = RESHAPING | {"transpose"}
+
+
+def _joined(operation: Operation, made: Operation | None) -> Operation:
+    """One operation in place of an operation and the one that made its operand; the
+    operation itself where these are not two of a kind.
+    """
+    if made is None or (operation.name == "transpose") != (made.name == "transpose"):
+        return operation
+    changed = partial(replace, operation, operands=made.operands)
+    if operation.name == "transpose":
+        order = _order(made)
+        axes = tuple([order[axis] for axis in _order(operation)])
+        return changed(attributes={"axes": axes})
+    shape = operation.outputs[0].shape
+    whole = {"shape": shape, "axis_start": 0, "axis_count": -1}
+    definition = standard()["reshape"]
+    # Not every runtime makes a tensor without axes by a reshape.
+    return changed(definition=definition, attributes=whole) if shape else operation
+
+
+def _changes_nothing(operation: Operation) -> bool:
+    if operation.name == "transpose":
+        axes = operation.attributes["axes"]
+        return tuple(axes) == tuple(sorted(axes))
+    return operation.inputs[0].shape == operation.outputs[0].shape
+
+
+def _order(transposition: Operation) -> list[int]:
+    """All axes in their new order: those at the end may be left out where they stay."""
+    axes = transposition.attributes["axes"]
+    return [*axes, *range(len(axes), transposition.outputs[0].rank)]
+
+
+def _literal(operand: Operand, value: float) -> bool:
+    return type(operand) is float and operand == value
+
+
+# ---- Neutral operands ----
+
+
+def _beside(value: float, x: Operand, y: Operand) -> Operand | None:
+    """The operand whose other one is a literal."""
+    if _literal(y, value):
+        return x
+    return y if _literal(x, value) else None
+
+
+def neutral(value: float) -> Rewrite:
+    """x + 0.0 and 0.0 + y, x * 1.0 and 1.0 * y"""
+    return wants(LITERAL)(lambda emit, x, y: _beside(value, x, y))
+
+
+def neutral_on_the_right(value: float) -> Rewrite:
+    """x - 0.0, x / 1.0 and x ^ 1.0"""
+    return wants(LITERAL)(lambda emit, x, y: x if _literal(y, value) else None)
+
+
+@wants(LITERAL)
+def subtract_from_zero(emit: Emitter, x: Operand, y: Operand) -> Any:
+    """0.0 - y"""
+    return emit("neg", y) if _literal(x, 0.0) and isinstance(y, Tensor) else None
+
+
+@wants("neg")
+def negate_twice(emit: Emitter, x: Operand) -> Any:
+    """-(-x)"""
+    inner = emit.made_by(x, "neg")
+    return None if inner is None else inner.operands[0]
+
+
+@wants(LITERAL)
+def multiply_by_minus_one(emit: Emitter, x: Operand, y: Operand) -> Any:
+    """x * -1.0 and -1.0 * y"""
+    negated = _beside(-1.0, x, y)
+    return emit("neg", negated) if isinstance(negated, Tensor) else None
+
+
+@wants("min")
+def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
+    """min(x, b) > a where b > a: x is what may be smaller than a. What is not a number is
+    not larger than a: a minimum with it is not a number either.
+    """
+    least = emit.made_by(x, "min")
+    if least is None or not isinstance(y, float):
+        return None
+    inner, bound = least.operands
+    is_above = isinstance(bound, float) and bound > y
+    return emit("gt", inner, y) if is_above else None
+
+
+@wants(LITERAL, "eq")
+def choose(
+    emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
+) -> Any:
+    """A condition that is a literal; or the comparison of a constant, where the choice
+    has the shape of the result.
+    """
+    if isinstance(condition, bool):
+        return true_value if condition else false_value
+    known = _compared(emit, condition)
+    choice, other = (true_value, false_value) if known else (false_value, true_value)
+    shapes = shape_of(condition), shape_of(other)
+    has_shape = all(fits_into(shape, shape_of(choice)) for shape in shapes)
+    return choice if known is not None and has_shape else None
+
+
+def _compared(emit: Emitter, condition: Operand) -> bool | None:
+    """Whether two numbers are equal, where both are known. Nothing else is computed from
+    the value of a constant: the result may yet be differentiated with respect to it.
+    """
+    equality = emit.made_by(condition, "eq")
+    if equality is None:
+        return None
+    left, right = (_number(emit, operand) for operand in equality.operands)
+    return None if left is None or right is None else left == right
+
+
+def _number(emit: Emitter, operand: Operand) -> float | None:
+    """The number that a literal is, or that a constant is full of."""
+    if isinstance(operand, float):
+        return operand
+    made = emit.producer(operand)
+    if made is None or made.name != "constant":
+        return None
+    value, *others = set(made.attributes["value"])
+    return None if others else value
+
+
+@wants(LITERAL)
+def convert(emit: Emitter, x: Operand) -> Any:
+    """A number that is cast to a scalar."""
+    return float(x) if isinstance(x, (bool, int)) else None
+
+
+# ---- Shapes ----
+
+
+@wants(*RESHAPING)
+def reshape_once(
+    emit: Emitter, x: Operand, *, shape: Shape, axis_start: int, axis_count: int
+) -> Any:
+    """Two changes of shape in a row are one."""
+    inner = emit.made_by(x, *RESHAPING)
+    is_whole = (axis_start, axis_count) == (0, -1) and all(n > 0 for n in shape)
+    if inner is None or not is_whole:
+        return None
+    source = inner.operands[0]
+    return source if shape_of(source) == shape else emit("reshape", source, shape=shape)
+
+
+@wants("transpose")
+def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
+    """Two changes of the order in a row are one."""
+    inner = emit.made_by(x, "transpose")
+    if inner is None or not len(axes) == len(inner.attributes["axes"]) == len(
+        shape_of(x)
+    ):
+        return None
+    order = [inner.attributes["axes"][axis] for axis in axes]
+    source = inner.operands[0]
+    return source if order == sorted(order) else emit("transpose", source, axes=order)
+
+
+# ---- Padding ----
+
+
+@wants("pad")
+def slice_inside(emit: Emitter, x: Operand, **window: Shape) -> Any:
+    """The inside of a padded tensor is the tensor itself."""
+    padding = emit.made_by(x, "pad")
+    if padding is None:
+        return None
+    taken = slice_positions(shape_of(x), **window)
+    positions = [taken.get(a, Positions(0, n)) for a, n in enumerate(shape_of(x))]
+    return padding.operands[0] if positions == inside(padding) else None
+
+
+@wants("pad")
+def sum_what_is_padded(
+    emit: Emitter, x: Operand, *, axes: Shape, normalize: bool
+) -> Any:
+    """Zeros along the axes of a sum add nothing to it."""
+    made = emit.made_by(x, "pad")
+    if made is None or normalize or not _adds_zeros(made, axes):
+        return None
+    source = made.operands[0]
+    several = [axis for axis in axes if shape_of(source)[axis] != 1]
+    return emit("sum_reduce", source, axes=several, hint="sum") if several else source
+
+
+def _adds_zeros(padding: Operation, axes: Shape) -> bool:
+    """Whether a padding adds zeros along some axes, and nothing along others."""
+    attributes = padding.attributes
+    outside = enumerate(attributes["padding"])
+    is_zero = attributes["border"] == "constant" and attributes["value"] == 0.0
+    return is_zero and all(
+        min(pair) >= 0 and (axis in axes or pair == (0, 0)) for axis, pair in outside
+    )
+
+
+# ---- Factors ----
+
+FACTORS = frozenset({"neg", "mul", "div"})
+
+
+@wants(*FACTORS)
+def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> Any:
+    """A factor that is the same along the axes of a sum is applied after the sum,
+    where the tensor is smaller.
+    """
+    total = partial(emit, "sum_reduce", hint="sum", axes=axes, normalize=normalize)
+    return _factor_last(emit, x, total, partial(_constant_along, axes=axes))
+
+
+@wants(*FACTORS)
+def squeeze_first(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
+    """A factor without the axes that are removed is applied when they are gone: what it
+    is applied to may be wanted without them elsewhere, too.
+    """
+    squeezed = partial(emit, "squeeze", hint="sum", axes=axes)
+    return _factor_last(emit, x, squeezed, partial(_ends_before, axes=axes))
+
+
+def _factor_last(
+    emit: Emitter,
+    x: Operand,
+    linear: Callable[[Operand], Tensor],
+    is_factor: Callable[[Operand], bool],
+) -> Any:
+    """A linear operation on what a factor is applied to, then the factor. Factors further
+    away stay: each of a chain of products would pull out all those before it.
+    """
+    made = emit.made_by(x, *FACTORS)
+    if made is None:
+        return None
+    if made.name == "neg":
+        return emit("neg", linear(made.operands[0]))
+    left, right = made.operands
+    if made.name == "mul" and is_factor(left):
+        left, right = right, left
+    is_whole = shape_of(left) == shape_of(x)
+    return (
+        emit(made.name, linear(left), right) if is_whole and is_factor(right) else None
+    )
+
+
+def _constant_along(operand: Operand, axes: Shape) -> bool:
+    shape = shape_of(operand)
+    return all(axis >= len(shape) or shape[axis] == 1 for axis in axes)
+
+
+def _ends_before(operand: Operand, axes: Shape) -> bool:
+    return all(axis >= len(shape_of(operand)) for axis in axes)
+
+
+# ---- Broadcasting ----
+
+
+def broadcast_instead(name: str) -> Rewrite:
+    """An element-wise operation repeats a singleton dimension by itself: a tile is
+    needless where another operand has the extent. Where none has, it comes after the
+    operation: what follows may have it.
+    """
+
+    @wants("tile")
+    def rewrite(emit: Emitter, *operands: Operand) -> Any:
+        for index, operand in enumerate(operands):
+            before, after = operands[:index], operands[index + 1 :]
+            tile = emit.made_by(operand, "tile")
+            if tile is None or not _repeats_singletons(tile):
+                continue
+            source, others = tile.operands[0], [*map(shape_of, (*before, *after))]
+            if _broadcast_equally(shape_of(source), shape_of(operand), others):
+                return emit(name, *before, source, *after)
+            if all(fits_into(shape, shape_of(source)) for shape in others):
+                single = emit(name, *before, source, *after, hint="single")
+                return emit("tile", single, **tile.settings)
+        return None
+
+    return rewrite
+
+
+def _broadcast_equally(x: Shape, y: Shape, others: Iterable[Shape]) -> bool:
+    """Whether two shapes are broadcast to the same one together with others."""
+    return broadcast(x, *others) == broadcast(y, *others)
+
+
+def _repeats_singletons(tile: Operation) -> bool:
+    source = shape_of(tile.operands[0])
+    pairs = zip(tile.attributes["repeats"], source, strict=True)
+    return 1 in source and all(r == 1 or s == 1 for r, s in pairs)
+
+
+REWRITES: dict[str, tuple[Rewrite, ...]] = {
+    "add": (neutral(0.0), broadcast_instead("add")),
+    "sub": (neutral_on_the_right(0.0), subtract_from_zero, broadcast_instead("sub")),
+    "mul": (neutral(1.0), multiply_by_minus_one, broadcast_instead("mul")),
+    "div": (neutral_on_the_right(1.0), broadcast_instead("div")),
+    "pow": (neutral_on_the_right(1.0),),
+    "neg": (negate_twice, broadcast_instead("neg")),
+    "gt": (compare_directly,),
+    "select<scalar>": (choose, broadcast_instead("select")),
+    "cast<scalar>": (convert,),
+    "reshape<scalar>": (reshape_once,),
+    "reshape<integer>": (reshape_once,),
+    "transpose<scalar>": (transpose_once,),
+    "slice<scalar>": (slice_inside,),
+    "squeeze<scalar>": (squeeze_first,),
+    "sum_reduce": (sum_what_is_padded, reduce_first),
+}
+# Operations that any rewrite of an operation looks for.
+WANTED = {
+    name: frozenset[str]().union(*(rewrite.wanted for rewrite in rewrites))
+    for name, rewrites in REWRITES.items()
+}
