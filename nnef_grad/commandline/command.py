@@ -108,6 +108,7 @@ def compile_model(
         as_json=as_json,
         halves=halves,
     )
+    is_untrained = _is_untrained(graph, stored)
     # The halves are checked and shown as the whole that they are halves of.
     own = {} if halves is not None else last.data
     variables = {**known_arrays(graph, stored), **own} if checking.evaluates else {}
@@ -121,8 +122,7 @@ def compile_model(
         as_json=as_json,
         force=force,
     ):
-        _write_all(documents, made, out, opened, force)
-    is_untrained = _is_untrained(graph, stored)
+        _write_all(documents, made, out, opened, is_untrained, force)
     warnings = _warnings(graph, made, is_untrained, out)
     summary = "" if quiet else nnef_grad.summary(graph, made)
     print_messages(warnings, summary, format)
@@ -260,11 +260,11 @@ def _write_all(
     made: nnef_grad.Backward,
     out: str,
     opened: Opened,
+    is_untrained: bool,
     force: bool,
 ) -> None:
     """Writes all documents, or none."""
     graph, stored = opened.graph, opened.stored
-    is_untrained = _is_untrained(graph, stored)
     with ExitStack() as undo:
         for path, document in documents.items():
             result = made if path == out else document.graph
