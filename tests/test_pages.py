@@ -94,6 +94,7 @@ PAGES: dict[str, Page] = {
     "docs/how-to/models-with-data.md": ONNX,
     "docs/how-to/pytorch-module.md": ONNX,
     "docs/training.md": ONNX._replace(end=is_trained),
+    "docs/gallery.md": Page(needs=("onnx", "onnxruntime", "sklearn")),
     "docs/tract.md": Page(
         ("tract", "torch_to_nnef"), end=has_learned, without=("nnef_grad", "torch")
     ),

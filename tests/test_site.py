@@ -24,11 +24,13 @@ DOCS = ROOT / "docs"
 MOVED = {"changelog.md", "contributing.md", "security.md"}
 
 
-def test_the_pictures_are_those_of_the_script() -> None:
-    script = runpy.run_path(str(DOCS / "pictures" / "draw.py"))
-    drawn = script["drawn"]()
+def test_the_pictures_are_those_of_the_scripts() -> None:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+    drawn: dict[Path, str] = {}
+    for name in ("draw.py", "gallery.py"):
+        drawn |= runpy.run_path(str(FOLDER / name))["drawn"]()
     assert {path: path.read_text("utf-8") for path in drawn} == drawn
-    assert set(drawn) == set((DOCS / "pictures").glob("*.svg"))
+    assert set(drawn) == set(FOLDER.glob("*.svg"))
 
 
 @pytest.mark.parametrize("picture", SHOWN)
