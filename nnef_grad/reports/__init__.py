@@ -51,6 +51,7 @@ def report(
     rules: Rules | None = None,
     checked: Checked | None = None,
     values: Mapping[str, npt.ArrayLike | Spread] | None = None,
+    losses: Mapping[int, float] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Writes a page that shows a graph and its backward graph side by side, with what
@@ -67,6 +68,8 @@ def report(
             with its norm and a histogram.
         values: the gradients by their names, from `evaluate`, for norms and histograms
             without a check, or at another point than that of the check.
+        losses: those of a training, by the number of the step, for a curve:
+            `{training.steps: loss for loss in training}`.
         overwrite: whether to replace an existing file.
 
     Raises:
@@ -81,6 +84,7 @@ def report(
         rules=rules,
         checked=checked,
         values=values,
+        losses=losses,
         overwrite=overwrite,
     ):
         pass
@@ -95,6 +99,7 @@ def report_after(
     rules: Rules | None = None,
     checked: Checked | None = None,
     values: Mapping[str, npt.ArrayLike | Spread] | None = None,
+    losses: Mapping[int, float] | None = None,
     overwrite: bool = False,
 ) -> Iterator[None]:
     """As `report`: the page is complete before what is done meanwhile, and appears after
@@ -104,7 +109,7 @@ def report_after(
     refuse_page(place, overwrite=overwrite)
     with collector_paused():
         shown = values_shown(backward, checked, values)
-        text = page(contents(graph, backward, rules or Rules(), shown))
+        text = page(contents(graph, backward, rules or Rules(), shown, losses))
     with ExitStack() as drafts:
         with writing(path):
             draft = drafts.enter_context(unfinished_file(place))

@@ -10,7 +10,7 @@ from nnef_grad.autodiff.activity import find_activity
 from nnef_grad.autodiff.backward import Backward, Broadcast, summary
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.autodiff.statistics import statistics
-from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Tensor, tensors
 from nnef_grad.graph.printer import print_operation, print_value
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.ops import SHAPES
@@ -20,6 +20,7 @@ from nnef_grad.ops.traits import FED
 from nnef_grad.reports.blocks import blocks, hosts, origin_of
 from nnef_grad.reports.folds import Fold, Part, folds
 from nnef_grad.reports.rule_texts import RuleText, of_update, rule_text
+from nnef_grad.reports.values import json_number
 
 Data = dict[str, Any]
 
@@ -34,6 +35,7 @@ def contents(
     backward: Backward,
     rules: Rules,
     values: Mapping[str, Data] | None = None,
+    losses: Mapping[int, float] | None = None,
 ) -> Data:
     """The contents of the page for a graph and its backward graph.
 
@@ -42,6 +44,7 @@ def contents(
         backward: its backward graph.
         rules: the rules that it was made with.
         values: what is known of the values of gradients; see `values_shown`.
+        losses: those of a training, by the number of the step.
 
     Returns:
         Plain data, for JSON. Operations are named by their indices.
@@ -72,6 +75,10 @@ def contents(
         },
         "rules": [list(text) for text in texts.found],
         "values": dict(values or {}),
+        "losses": [
+            [int(step), json_number(float(loss))]
+            for step, loss in (losses or {}).items()
+        ],
     }
 
 
@@ -79,9 +86,9 @@ def _active(forward: Graph, backward: Backward, rules: Rules) -> list[bool]:
     """For each operation of the forward graph, whether gradients flow through it; of what
     is added to it before it is differentiated, such as a score, nothing is known.
     """
-    tensors = forward.tensors
+    theirs = forward.tensors
     wrt, ends, stopped = (
-        [tensors[name] for name in names if name in tensors]
+        [theirs[name] for name in names if name in theirs]
         for names in (backward.gradients, backward.outputs, backward.stopped)
     )
     found = find_activity(forward, wrt, ends, rules, stopped)
@@ -122,7 +129,7 @@ def _operation(
     return {
         "kind": operation.name,
         "text": _clipped(print_operation(operation, names)),
-        "inputs": list(dict.fromkeys(names[t] for t in operation.inputs)),
+        "operands": _operands(operation, names),
         "results": [names[t] for t in operation.outputs],
         "attributes": _attributes(operation),
         "multiplyAdds": multiply_adds(operation),
@@ -139,6 +146,14 @@ def _family(operation: Operation) -> str:
     """The family of an operation: that of its shape function."""
     shape = SHAPES.get(operation.name)
     return "" if shape is None else shape.__module__.rpartition(".")[2]
+
+
+def _operands(
+    operation: Operation, names: Mapping[Tensor, str]
+) -> list[tuple[str, str]]:
+    """The parameters that tensors are given for, each with the name of the tensor."""
+    pairs = zip(operation.definition.operands, operation.operands, strict=True)
+    return [(p.name, names[t]) for p, given in pairs for t in tensors((given,))]
 
 
 def _attributes(operation: Operation) -> list[tuple[str, str]]:
@@ -187,12 +202,12 @@ class _RuleTexts:
 
 def _broadcasts(forward: Graph, backward: Backward) -> list[str]:
     """For each operation of a backward graph, which broadcasts it undoes, if it does."""
-    there, tensors = forward.tensors, backward.graph.tensors
+    there, made = forward.tensors, backward.graph.tensors
     makers = {t: op for op in backward.graph.operations for t in op.outputs}
     said: dict[Operation, dict[str, None]] = {}
     for name, broadcasts in backward.broadcasts.items():
         sentences = dict.fromkeys(_said(b, there) for b in broadcasts)
-        for reduction in _reductions(makers, tensors[name]) if name in tensors else ():
+        for reduction in _reductions(makers, made[name]) if name in made else ():
             said.setdefault(reduction, {}).update(sentences)
     return ["; ".join(said.get(op, ())) for op in backward.graph.operations]
 

@@ -30,7 +30,8 @@ SCRIPTS = (
         "details.js",
         "tables.js",
     ),
-    *("memory.js", "search.js", "main.js"),
+    *("plot.js", "memory.js", "training.js", "compare.js", "save.js"),
+    *("search.js", "main.js"),
 )
 # Of dagre: every page has a copy of it.
 NOTICE = "vendor/dagre.LICENSE"

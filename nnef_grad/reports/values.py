@@ -44,11 +44,11 @@ def values_shown(
     return {
         name: {
             **asdict(spread),
-            "norm": _number(spread.norm),
-            "mean": _number(spread.mean),
+            "norm": json_number(spread.norm),
+            "mean": json_number(spread.mean),
             "mark": _mark(spread.mean, reference),
             "verdict": compared[name].verdict if name in compared else None,
-            "error": _number(compared[name].error) if name in compared else None,
+            "error": json_number(compared[name].error) if name in compared else None,
         }
         for name, spread in spreads.items()
     }
@@ -74,7 +74,7 @@ def _reference(backward: Backward, spreads: Mapping[str, Spread]) -> float:
     return next((mean for mean in means if mean > 0.0 and isfinite(mean)), 0.0)
 
 
-def _number(number: float) -> float | str:
+def json_number(number: float) -> float | str:
     """A number for JSON, which has no infinities."""
     return number if isfinite(number) else str(number)
 

@@ -4,9 +4,11 @@ what the keys do. Needs Playwright from PyPI and a Chromium of the system.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -177,6 +179,55 @@ def test_reductions_for_broadcasts_are_marked(show: Open) -> None:
     assert set(marked) == {"grad_bias1", "grad_bias2"}
 
 
+def test_a_card_names_the_weights_of_its_operation(show: Open) -> None:
+    page = show(mlp())
+    card = item(page, "linear1: linear of")
+    texts = card.first.locator("text").all_text_contents()
+    assert texts[2:4] == ["filter layer1/weight", "bias layer1/bias"]
+    assert "filter layer1/weight, bias layer1/bias" in card.first.get_attribute(
+        "aria-label"
+    )
+    card.first.hover()
+    assert "filter\tweight1\t16\u00d78 layer1/weight" in page.inner_text("#details")
+
+
+def test_of_a_long_label_the_end_is_seen_and_of_many_the_first(show: Open) -> None:
+    labels = [f"network/block{i}/unit/of/a/model/weights" for i in range(6)]
+    lines = [
+        f"w{i} = variable(shape = [1, 3], label = '{label}');"
+        for i, label in enumerate(labels)
+    ]
+    listed = ", ".join(f"w{i}" for i in range(6))
+    text = f"version 1.0; graph net( x ) -> ( y ) {{ x = external(shape = [1, 3]); {' '.join(lines)} c = concat([{listed}], axis = 0); y = add(x, c); }}"
+    page = show(nnef_grad.loads(text))
+    *_, first, second, third, others = (
+        item(page, "c: concat").first.locator("text").all_text_contents()
+    )
+    assert [first[:8], others] == ["values \u2026", "and 3 more"]
+    ends = [label[-15:] for label in labels[:3]]
+    assert [line[-15:] for line in (first, second, third)] == ends
+
+
+# The texts that stand out of the cards that they are on.
+TOO_WIDE = """[...document.querySelectorAll(".item:not(.inside)")].flatMap((item) => {
+  const card = item.querySelector(".card")?.getBBox();
+  return card ? [...item.querySelectorAll("text:not(.sum)")].filter((text) => {
+    const { x, y, width, height } = text.getBBox();
+    return x < card.x || x + width > card.x + card.width || y < card.y || y + height > card.y + card.height + 1;
+  }).map((text) => text.textContent) : [];
+})"""
+
+
+@pytest.mark.parametrize("model", ["mlp", "resnet"])
+def test_what_is_written_on_a_card_has_room_there(show: Open, model: str) -> None:
+    page = show(mlp() if model == "mlp" else resnet())
+    page.click("#unfold")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    # Letters of a part of a pixel are not measured well.
+    inside(page, "canvas.removeAttribute('viewBox')")
+    assert page.evaluate(TOO_WIDE) == []
+
+
 # ---- Values ----
 
 
@@ -301,8 +352,10 @@ def test_what_is_too_much_to_be_read_is_drawn_as_areas(large: Any) -> None:
     assert large.locator(".item").count() == 1
     middle = inside(
         large,
-        "(() => { const { place } = [...scene.items.values()].filter((i) => i.key.startsWith('forward-u') && covers(inSight(), i.place)).pop(); const { left, top } = canvas.getBoundingClientRect();"
-        " return [left + view.x + (place.x + place.width / 2) * view.zoom, top + view.y + (place.y + place.height / 2) * view.zoom]; })()",
+        "(() => { const { left, top } = canvas.getBoundingClientRect();"
+        " const middle = ({ place }) => [left + view.x + (place.x + place.width / 2) * view.zoom, top + view.y + (place.y + place.height / 2) * view.zoom].map(Math.floor);"
+        " const isAt = ({ place }, [x, y]) => covers(place, { x: (x - left - view.x) / view.zoom, y: (y - top - view.y) / view.zoom, width: 0, height: 0 });"
+        " return middle([...scene.items.values()].filter((i) => i.key.startsWith('forward-u') && covers(inSight(), i.place) && isAt(i, middle(i))).pop()); })()",
     )
     large.mouse.click(*middle)
     assert inside(large, "selected().key").startswith("forward-u")
@@ -423,7 +476,7 @@ def test_the_arrows_lead_along_a_graph_and_across(show: Open) -> None:
 
 def test_the_graph_is_reached_by_the_tab_key(show: Open) -> None:
     page = show(mlp())
-    page.focus("#theme")
+    page.focus("#compare")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('role')") == "treeitem"
 
@@ -472,6 +525,199 @@ def test_the_bars_name_the_peak_and_lead_to_the_graph(show: Open) -> None:
     box = chart.bounding_box()
     chart.click(position={"x": box["width"] - 3, "y": box["height"] - 3})
     assert item(page, "grad_bias1:").get_attribute("aria-selected") == "true"
+
+
+# Whether two ticks of an axis stand in one another's way.
+CROWDED = """[...document.querySelectorAll(".plot")].some((plot) => ["x", "y"].some((axis) => {
+  const boxes = [...plot.querySelectorAll(`.tick.${axis}`), plot.querySelector(".unit")].map((tick) => tick.getBoundingClientRect());
+  return boxes.some((a, i) => boxes.slice(i + 1).some((b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom));
+}))"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_bars_have_axes(show: Open, width: int) -> None:
+    page = show(mlp())
+    page.set_viewport_size({"width": width, "height": 844})
+    chart = page.locator("#memory .plot").nth(1)
+    assert chart.locator(".tick.y").all_text_contents() == ["0 B", "512 B", "1 KiB"]
+    assert chart.locator(".tick.x").all_text_contents() == ["5", "10", "15"]
+    assert chart.locator(".unit").text_content() == "operation"
+    assert not page.evaluate(CROWDED)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+# ---- A training ----
+
+
+def trained(folder: Path, losses: dict[int, float], name: str = "step.html") -> Path:
+    step = nnef_grad.training_step(
+        mlp(), loss="categorical_cross_entropy", optimizer="sgd"
+    )
+    nnef_grad.report(
+        step.objective, step.shown, folder / name, losses=losses, overwrite=True
+    )
+    return folder / name
+
+
+def test_the_losses_of_a_training_are_a_curve(show: Open, tmp_path: Path) -> None:
+    losses = {step: 2.0 * 0.99**step for step in range(1, 1001)}
+    losses |= {500: float("nan"), 501: float("inf")}
+    page = show.file(trained(tmp_path, losses))  # type: ignore[attr-defined]
+    page.click("#tab-training")
+    text = page.inner_text("#training")
+    assert "1000 steps, from a loss of 1.98 at step 1 to" in text
+    assert "not shown: the losses of 2 steps, first nan at step 500" in text
+    ticks = page.locator("#training .tick.y").all_text_contents()
+    assert ticks == ["0", "0.5", "1", "1.5"]
+    page.click("text=Logarithmic")
+    ticks = page.locator("#training .tick.y").all_text_contents()
+    assert ticks == ["0.0001", "0.001", "0.01", "0.1", "1"]
+    assert not page.evaluate(CROWDED)
+    # A straight line, of the losses that are numbers.
+    way = page.get_attribute("#training .curve", "d")[1:].split("L")
+    points = np.array([point.split(",") for point in way], float)
+    assert len(points) == 333
+    line = np.polyval(np.polyfit(points[:, 0], points[:, 1], 1), points[:, 0])
+    assert np.abs(line - points[:, 1]).max() < 0.3
+    assert (points[0] < [3, 3]).all()
+    assert (points[-1] > [997, 297]).all()
+
+
+@pytest.mark.parametrize(
+    "losses", [{1: 0.5}, {7: 0.0, 8: 0.0}, {1: float("nan")}, {1: -2.0, 2: -3.0}]
+)
+def test_losses_that_make_no_curve(
+    show: Open, tmp_path: Path, losses: dict[int, float]
+) -> None:
+    page = show.file(trained(tmp_path, losses))  # type: ignore[attr-defined]
+    page.click("#tab-training")
+    page.click("text=Logarithmic")
+    page.click("text=Logarithmic")
+    assert "NaN" not in page.inner_html("#training")
+
+
+def test_there_is_no_view_of_a_training_that_was_none(show: Open) -> None:
+    assert not show(mlp()).locator("#tab-training").is_visible()
+
+
+# ---- Two reports ----
+
+
+def compared(show: Open, before: Path, now: Path) -> Any:
+    page = show.file(now)  # type: ignore[attr-defined]
+    with page.expect_file_chooser() as chooser:
+        page.click("#compare")
+    chooser.value.set_files(before)
+    page.wait_for_selector("#compared > *")
+    return page
+
+
+def rows(page: Any, caption: str) -> list[list[str]]:
+    """The cells of a table of changes."""
+    table = page.locator("#compared table", has_text=caption).locator("tbody tr")
+    return [row.locator("th, td").all_inner_texts() for row in table.all()]
+
+
+def test_two_reports_are_compared(show: Open, tmp_path: Path) -> None:
+    before, now = tmp_path / "before.html", tmp_path / "now.html"
+    text = nnef_grad.dumps(mlp())
+    changed = nnef_grad.loads(text.replace("relu(linear1)", "tanh(linear1)"))
+    for graph, path in ((mlp(), before), (changed, now)):
+        backward = nnef_grad.differentiate(graph)
+        checked = nnef_grad.check(graph, backward)
+        nnef_grad.report(graph, backward, path, checked=checked)
+    page = compared(show, before, now)
+    kinds = {row[0]: row[1:] for row in rows(page, "Operations by kind")}
+    assert kinds["relu"] == ["1 \u2192 0 (\u2212100 %)"] * 2
+    assert kinds["tanh"] == ["0 \u2192 1 (new)"] * 2
+    assert "linear" not in kinds
+    costs = {row[0]: row[1:] for row in rows(page, "Costs")}
+    assert costs["operations"] == ["9", "22 \u2192 23 (+4.55 %)"]
+    assert rows(page, "Verdicts of gradients") == [["no change"]]
+    operations = {row[0]: row[1:] for row in rows(page, "Operations\n")}
+    assert operations["hidden"] == ["hidden = relu(linear1)", "hidden = tanh(linear1)"]
+    assert operations["mask_hidden"][1] == ""
+    assert "linear1" not in operations
+    page.locator("#compared th button", has_text="grad_linear1").click()
+    assert item(page, "grad_linear1").get_attribute("aria-selected") == "true"
+    page.click("#tab-compared")
+    page.click("text=in the graphs")
+    assert item(page, "hidden: tanh").first.get_attribute("aria-selected") == "true"
+    assert page.locator(".item.hit").count() > 2
+
+
+def test_two_trainings_are_compared(show: Open, tmp_path: Path) -> None:
+    before = trained(tmp_path, {1: 2.0, 2: 1.5}, "before.html")
+    page = compared(show, before, trained(tmp_path, {1: 2.0, 2: 1.0, 3: 0.5}))
+    page.click("#tab-training")
+    assert page.locator("#training .curve").count() == 2
+    assert "2 steps, from a loss of 2.00" in page.inner_text("#training")
+
+
+def test_a_report_is_compared_with_a_report(show: Open, tmp_path: Path) -> None:
+    for text in ("", "<p id=contents>{}</p>", f"<p id=contents>{HOSTILE}</p>"):
+        (tmp_path / "other.html").write_text(text)
+        page = compared(show, tmp_path / "other.html", trained(tmp_path, {}))
+        assert "other.html is no report" in page.inner_text("#compared")
+        assert page.title() != "taken"
+
+
+# ---- A file of the drawing ----
+
+
+def saved(page: Any, folder: Path) -> Path:
+    with page.expect_download() as download:
+        page.click("#save")
+    path = folder / str(download.value.suggested_filename)
+    download.value.save_as(path)
+    return path
+
+
+PRESENTED = {
+    *("x", "y", "width", "height", "rx", "cx", "cy", "r", "d", "text-anchor"),
+    *("fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin"),
+    *("paint-order", "opacity"),
+    *("font-size", "font-weight", "font-family", "viewBox", "role"),
+}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("model", ["mlp", "resnet"])
+def test_the_drawing_is_saved_as_a_file_of_its_own(
+    show: Open, tmp_path: Path, model: str, theme: str
+) -> None:
+    page = show(mlp() if model == "mlp" else resnet(), color_scheme=theme)
+    page.click("#unfold")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    drawn = page.locator("#world text").all_text_contents()
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    in_sight = page.locator("#world *").count()
+    path = saved(page, tmp_path)
+    assert page.locator("#world *").count() == in_sight
+    picture = ET.parse(path)
+    elements = [*picture.iter()]
+    assert {name for e in elements for name in e.attrib} <= PRESENTED
+    colors = {e.get(name) for e in elements for name in ("fill", "stroke")}
+    assert all(c is None or re.fullmatch(r"none|#[0-9a-f]{6}", c) for c in colors)
+    texts = [e.text for e in elements if e.tag.endswith("}text")]
+    assert texts == ["forward \u2193", "\u2191 backward", *drawn]
+    alone = show.file(path)  # type: ignore[attr-defined]
+    shade = {"light": "#f6f7f9", "dark": "#14171c"}[theme]
+    assert alone.locator("rect").first.get_attribute("fill") == shade
+
+
+def test_a_file_of_a_drawing_is_one_whatever_the_labels_are(
+    show: Open, tmp_path: Path
+) -> None:
+    graph = mlp()
+    data = contents(graph, nnef_grad.differentiate(graph), nnef_grad.Rules())
+    for operation in data["forward"]["operations"]:
+        operation["kind"] = "\x01\ud800<&\ufffe"
+    path = tmp_path / "hostile.html"
+    path.write_text(page_of(data), "utf-8")
+    page = show.file(path)  # type: ignore[attr-defined]
+    texts = [e.text for e in ET.parse(saved(page, tmp_path)).iter()]
+    assert "\ufffd\ufffd<&\ufffd" in texts
 
 
 # ---- Looks ----

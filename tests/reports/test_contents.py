@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.networks import network
 
@@ -372,3 +374,25 @@ def test_step_functions_and_what_is_stopped_are_not_active() -> None:
     names = [first_of(operation, graph) for operation in graph.operations]
     found = {name for name, is_active in zip(names, active, strict=True) if is_active}
     assert found == {"h", "y"}
+
+
+# ---- Operands and losses ----
+
+
+def test_each_operand_has_the_name_of_its_parameter() -> None:
+    weights = "w = variable(shape = [3, 8], label = 'w'); b = variable(shape = [1, 3], label = 'b');"
+    data = told(model(f"{weights} l = linear(x, w, b); y = concat([l, l], axis = 0);"))
+    operands = {
+        op["results"][0]: op["operands"] for op in data["forward"]["operations"]
+    }
+    assert operands["l"] == [("input", "x"), ("filter", "w"), ("bias", "b")]
+    assert operands["y"] == [("values", "l"), ("values", "l")]
+
+
+def test_losses_are_numbers_of_json() -> None:
+    graph = model("y = tanh(x);")
+    backward = nnef_grad.differentiate(graph)
+    losses = {np.int64(1): np.float32(0.5), 2: float("nan"), 3: -float("inf")}
+    data = contents(graph, backward, nnef_grad.Rules(), losses=losses)  # type: ignore[arg-type]
+    assert json.dumps(data["losses"]) == '[[1, 0.5], [2, "nan"], [3, "-inf"]]'
+    assert told(graph)["losses"] == []

@@ -86,7 +86,7 @@ function aboutOperation(operation) {
     operation.broadcast ? html("p", { class: "broadcast" }, html("b", {}, "\u03a3 "), `${operation.broadcast}: here its gradient is summed down again.`) : null,
     table("Tensors", [
       ...operation.results.map((name) => ["result", name, typeText(graph, name)]),
-      ...operation.inputs.map((name) => ["operand", name, typeText(graph, name)]),
+      ...operation.operands.map(([operand, name]) => [operand, name, typeText(graph, name)]),
     ]),
     table("Attributes", operation.attributes),
     ...(operation.side === "backward" ? aboutValue(valueOf(operation)) : []),
@@ -140,8 +140,8 @@ function histogram(magnitudes) {
 
 function typeText(graph, name) {
   const type = graph.tensors.get(name)?.type;
-  const label = graph.makers.get(name)?.attributes.find(([key]) => key === "label");
-  return `${type === "scalar" ? "" : `${type} `}${shapeText(graph, name)}${label ? ` ${label[1]}` : ""}`;
+  const maker = graph.makers.get(name);
+  return `${type === "scalar" ? "" : `${type} `}${shapeText(graph, name)}${maker?.kind === "variable" ? ` ${labelOf(maker)}` : ""}`;
 }
 
 const costRows = (operation) => [
@@ -185,8 +185,18 @@ function aboutFold(fold) {
   ];
 }
 
+const COSTS = [
+  ["operations", ({ totals }) => totals.operations, String],
+  ["parameters", ({ totals }) => totals.parameters, countText],
+  ["multiply-adds", ({ totals }) => totals.multiply_adds, countText],
+  ["read and written", ({ operations }) => sum(operations, "bytesMoved"), byteText],
+  ["inputs", ({ totals }) => totals.input_bytes, byteText],
+  ["variables", ({ totals }) => totals.variable_bytes, byteText],
+  ["activations", ({ totals }) => totals.activation_bytes, byteText],
+  ["their peak", ({ totals }) => totals.peak_bytes, byteText],
+];
+
 function aboutPage() {
-  const [f, b] = [forward.totals, backward.totals];
   return [
     html("h2", {}, "A graph and its gradient"),
     html("p", {}, "On the left, values flow down through the graph. On the right, at the same height, stands the derivative of each operation: gradients flow up."),
@@ -194,13 +204,7 @@ function aboutPage() {
     legend(),
     table("Costs", [
       ["", "forward", "backward"],
-      ["operations", String(f.operations), String(b.operations)],
-      ["parameters", countText(f.parameters), countText(b.parameters)],
-      ["multiply-adds", countText(f.multiply_adds), countText(b.multiply_adds)],
-      ["inputs", byteText(f.input_bytes), byteText(b.input_bytes)],
-      ["variables", byteText(f.variable_bytes), byteText(b.variable_bytes)],
-      ["activations", byteText(f.activation_bytes), byteText(b.activation_bytes)],
-      ["their peak", byteText(f.peak_bytes), byteText(b.peak_bytes)],
+      ...COSTS.map(([name, cost, text]) => [name, text(cost(forward)), text(cost(backward))]),
     ]),
     table("Keys", [
       ["\u2191 \u2193", "along a graph"],

@@ -24,10 +24,21 @@ function filled(element, attributes, children) {
   return element;
 }
 
-/** A text that is not wider than the room for it. */
-function fitted(text, width, size) {
-  const most = Math.floor(width / (size * (size > 12 ? 0.62 : 0.57)));
-  return text.length <= most ? text : `${text.slice(0, most - 1)}\u2026`;
+const pen = document.createElement("canvas").getContext("2d");
+const family = getComputedStyle(document.documentElement).fontFamily;
+
+/** How wide a text is: kinds are larger than names, and bold. */
+function widthOf(text, size) {
+  pen.font = `${size > 12 ? 620 : 400} ${size}px ${family}`;
+  return pen.measureText(text).width;
+}
+
+/** A text that is not wider than the room for it: whole, or cut after some letters. */
+function fitted(text, width, size, cut = (length) => `${text.slice(0, length)}\u2026`) {
+  if (widthOf(text, size) <= width) return text;
+  let length = Math.min(text.length, Math.ceil(width / 2));
+  while (length > 1 && widthOf(cut(length), size) > width) length -= 1;
+  return cut(length);
 }
 
 /** The height of the letters of kinds, in the drawing: at every zoom they are read. */
@@ -89,7 +100,7 @@ function sideOperations(node, side) {
   return inside.flatMap((unit) => (side === "forward" ? [unit.operation] : unit.beside));
 }
 
-const costText = (operations) => `${countText(sum(operations, "multiplyAdds"))} multiply-adds`;
+const costText = (operations) => `${countText(sum(operations, "multiplyAdds"))} mult-adds`;
 
 // ---- Units ----
 
@@ -98,7 +109,7 @@ function drawForward(unit, place, level) {
   const [result] = operation.results;
   const shape = shapeText(forward, result);
   const item = treeItem(`family-${operation.family}`, level, forwardName(unit));
-  card(item, place, operation.kind, `${result}  ${shape}`, forwardBadge(unit));
+  card(item, place, operation.kind, `${result}  ${shape}`, forwardBadge(unit), weightLines(unit));
   return item;
 }
 
@@ -106,7 +117,16 @@ function forwardName(unit) {
   const { operation } = unit;
   const read = operation.inputs.length ? ` of ${operation.inputs.join(", ")}` : "";
   const beside = counted(derivativeOf(unit).length, "operation");
-  return `${operation.results.join(", ")}: ${operation.kind}${read}, shape ${shapeText(forward, operation.results[0])}. Derivative: ${beside}`;
+  const weights = unit.weights.map(({ operand, label }) => `, ${operand} ${label}`).join("");
+  return `${operation.results.join(", ")}: ${operation.kind}${read}${weights}, shape ${shapeText(forward, operation.results[0])}. Derivative: ${beside}`;
+}
+
+/** A line for each weight. Of a long label the end is shown: the module around has a fold. */
+function weightLines({ weights }) {
+  const whole = weights.length <= MOST_WEIGHTS ? weights : weights.slice(0, MOST_WEIGHTS - 1);
+  const cut = ({ operand, label }) => (length) => `${operand} \u2026${label.slice(-length)}`;
+  const lines = whole.map((weight) => fitted(`${weight.operand} ${weight.label}`, CARD.width - 26, 11, cut(weight)));
+  return whole.length === weights.length ? lines : [...lines, `and ${weights.length - whole.length} more`];
 }
 
 function forwardBadge(unit) {
@@ -191,7 +211,7 @@ function treeItem(type, level, name) {
   return svg("g", { role: "treeitem", class: `item ${type}`, tabindex: -1, "aria-level": level, "aria-label": name, "aria-selected": "false" });
 }
 
-function card(item, place, kind, name, badge) {
+function card(item, place, kind, name, badge, lines = []) {
   const isHigh = place.height >= CARD.height;
   const left = place.x + (item.classList.contains("foldable") ? 26 : 16);
   const room = place.width - (left - place.x) - 10;
@@ -205,7 +225,8 @@ function card(item, place, kind, name, badge) {
   }
   item.append(
     label(kind, left, place.y + (isHigh ? 20 : 16), "kind", room - badge.length * 7 - 4, 13),
-    label(name, left, place.y + (isHigh ? 36 : 30), "name", room, 11)
+    label(name, left, place.y + (isHigh ? 36 : 30), "name", room, 11),
+    ...lines.map((line, index) => label(line, left, place.y + 36 + LINE * (index + 1), "name", room, 11))
   );
   if (badge) item.append(label(badge, place.x + place.width - 10, place.y + (isHigh ? 20 : 16), "badge", 90, 11, "end"));
 }
@@ -245,7 +266,7 @@ function anchor(id, fold, side, end) {
   const box = layout[side].boxes.get(id);
   const port = box.ports?.[end];
   const isWhole = box.node.isFold || (side === "backward" && box.steps);
-  const place = isWhole ? box : centered(box, CARD);
+  const place = isWhole ? box : centered(box, cardOf(box.node, side));
   const stack = box.node.isFold && !box.node.isOpen ? end * STACK : 0;
   return { x: port ? port.x : place.x + place.width / 2, y: place.y + end * place.height + stack };
 }

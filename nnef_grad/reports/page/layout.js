@@ -6,6 +6,8 @@
 // same height.
 
 const CARD = { width: 214, height: 46 };
+const LINE = 14; // of a weight on a card
+const MOST_WEIGHTS = 4; // that a card has lines for
 const STEP = { width: 178, height: 38 };
 const PADDING = { x: 14, top: 34, bottom: 14 };
 const GAP = 70; // between the two graphs
@@ -119,11 +121,19 @@ function measureFold(node, side) {
   return { ...sizeOf(graph), graph, sizes };
 }
 
-/** A unit has the height of its derivative on both sides, and its width on one. */
+/** A unit has one height on both sides, and the width of its derivative on one. */
 function measureUnit(unit, side) {
-  if (!unit.isOpen || !hasInside(unit)) return CARD;
+  const card = cardOf(unit, "forward");
+  if (!unit.isOpen || !hasInside(unit)) return card;
   unit.inside ||= measureSteps(unit.beside);
-  return side === "backward" ? unit.inside : { width: CARD.width, height: unit.inside.height };
+  const height = Math.max(card.height, unit.inside.height);
+  return { ...(side === "backward" ? unit.inside : card), height };
+}
+
+/** The size of the card of a unit: the forward one has a line for each weight. */
+function cardOf(unit, side) {
+  const lines = side === "forward" ? Math.min(unit.weights.length, MOST_WEIGHTS) : 0;
+  return { width: CARD.width, height: CARD.height + LINE * lines };
 }
 
 function measureSteps(operations) {

@@ -163,6 +163,8 @@ const BUTTONS = {
   out: () => zoomBy(1 / ZOOM.step),
   fit: () => fitView(true),
   theme: changeTheme,
+  save: saveDrawing,
+  compare: () => other.click(),
 };
 
 for (const [id, action] of Object.entries(BUTTONS)) document.getElementById(id).addEventListener("click", action);
@@ -180,17 +182,21 @@ function changeTheme() {
   page.dataset.theme = isDark ? "light" : "dark";
 }
 
+const other = document.getElementById("other");
+other.addEventListener("change", () => other.files.length && compareWith(other.files[0]));
+
 const tabs = [...document.querySelectorAll("[role=tab]")];
-tabs.forEach((tab, index) => {
+for (const tab of tabs) {
   tab.addEventListener("click", () => showTab(tab.id.slice(4)));
   tab.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const next = tabs[(index + step + tabs.length) % tabs.length];
+    const shown = tabs.filter(({ hidden }) => !hidden);
+    const next = shown[(shown.indexOf(tab) + step + shown.length) % shown.length];
     showTab(next.id.slice(4));
     next.focus();
   });
-});
+}
 
 // ---- The beginning ----
 
@@ -201,6 +207,7 @@ document.getElementById("right-heading").textContent = "\u2191 backward";
 openAtFirst(canvas.clientWidth / READABLE);
 draw();
 drawMemory();
+if (losses.length) showTraining([losses]);
 showTab("graph");
 fitView(false);
 select(null);

@@ -14,6 +14,7 @@ const root = readFold(contents.folds, null, 0);
 function readGraph(data, side) {
   const operations = data.operations.map((operation, index) => ({
     ...operation,
+    inputs: [...new Set(operation.operands.map(([, name]) => name))],
     side,
     index,
     place: data.places[index],
@@ -50,6 +51,7 @@ function readUnits() {
       isFold: false,
       isOpen: false,
       operation,
+      weights: weightsOf(operation),
       variables: [],
       beside: [],
     });
@@ -62,6 +64,17 @@ function readUnits() {
     if (unit && !isData(operation)) unit.beside.push(operation);
   }
   return found;
+}
+
+/** The variables that an operation of the forward graph reads, with the operands they are. */
+function weightsOf({ operands }) {
+  const read = operands.map(([operand, name]) => [operand, forward.makers.get(name)]);
+  return read.filter(([, maker]) => maker?.kind === "variable").map(([operand, maker]) => ({ operand, label: labelOf(maker) }));
+}
+
+/** The label of a variable, without its quotes. */
+function labelOf({ attributes }) {
+  return attributes.find(([key]) => key === "label")?.[1].slice(1, -1) || "";
 }
 
 /** The tree of folds; its leaves are units. */

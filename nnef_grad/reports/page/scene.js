@@ -64,7 +64,7 @@ function addUnit(unit, side, box, level) {
   const isInside = side === "backward" && unit.isOpen && hasInside(unit);
   if (isInside) addInside(unit, box, level);
   else {
-    const place = centered(box, CARD);
+    const place = centered(box, cardOf(unit, side));
     const drawCard = side === "forward" ? drawForward : drawDerivative;
     addItem(keyOf(side, unit), side, place, `family-${unit.operation.family}`, () => drawCard(unit, place, level));
   }

@@ -7,10 +7,13 @@ const hits = { found: [], at: -1 };
 function search() {
   const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
   const all = [...forward.operations, ...backward.operations];
-  hits.found = words.length ? all.filter(({ text }) => words.every((word) => text.toLowerCase().includes(word))) : [];
-  hits.at = -1;
-  markHits();
+  setHits(words.length ? all.filter(({ text }) => words.every((word) => text.toLowerCase().includes(word))) : []);
   document.getElementById("hits").textContent = words.length ? `${hits.found.length} found` : "";
+}
+
+function setHits(found) {
+  Object.assign(hits, { found, at: -1 });
+  markHits();
 }
 
 /** Marks what was found, or the fold that hides it. */
@@ -30,6 +33,14 @@ function nextHit(step) {
 function searchFor(text) {
   query.value = text;
   search();
+  showTab("graph");
+  nextHit(1);
+}
+
+/** Shows operations as if they had been searched for. */
+function showFound(operations) {
+  query.value = "";
+  setHits(operations);
   showTab("graph");
   nextHit(1);
 }

@@ -111,14 +111,21 @@ canvas.addEventListener("pointerdown", (down) => {
   window.addEventListener("pointerup", stop, { once: true });
 });
 
-// On paper everything is seen.
-window.addEventListener("beforeprint", () => {
+/** Draws everything, whatever is in sight: on paper, and for a file. */
+function showWhole() {
   world.removeAttribute("transform");
   paint({ area: EVERYTHING, isPlain: false });
   canvas.setAttribute("viewBox", `-24 -12 ${layout.width + 48} ${layout.height + 24}`);
-});
-window.addEventListener("afterprint", () => {
+}
+
+/** Draws again what is in sight. */
+function showPart() {
+  // First nothing: the size of the canvas would be that with all of it.
+  paint({ area: { x: 0, y: 0, width: 0, height: 0 }, isPlain: false });
   canvas.removeAttribute("viewBox");
   painted = null;
   showView();
-});
+}
+
+window.addEventListener("beforeprint", showWhole);
+window.addEventListener("afterprint", showPart);
