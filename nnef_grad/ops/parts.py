@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 
-from nnef_grad.graph.extents import may_exceed
+from nnef_grad.graph.extents import at_least, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.axes import Positions, check_axes, check_length
 from nnef_grad.ops.registry import Emit, require, shape, vjp
@@ -69,7 +69,7 @@ def place(
     for axis, offset in offsets.items():
         padding[axis] = (offset, shape[axis] - offset - x.shape[axis])
     kept = {
-        axis: (max(0, -before), x.shape[axis] - max(0, -after))
+        axis: (at_least(-before, 0), x.shape[axis] - at_least(-after, 0))
         for axis, (before, after) in enumerate(padding)
     }
     if not all(may_exceed(end, begin) for begin, end in kept.values()):
