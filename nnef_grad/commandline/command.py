@@ -170,6 +170,13 @@ class Deriving:
         return partial(function, **settings)
 
 
+def refuse_target(out: str, target: str) -> None:
+    """Refuses an ONNX file for what does not read such files."""
+    if is_onnx(out) and target not in ("nnef", "onnx", "openvino"):
+        what = "is for ONNX Runtime or OpenVINO"
+        raise UsageError(f"'{out}' {what}, and not for '{target}'")
+
+
 def refuse(out: str, model: str, force: bool) -> None:
     """Refuses an OUT that cannot be written, before anything is computed."""
     if out == console.PIPE:
@@ -223,10 +230,9 @@ def _lower(graph: nnef_grad.Graph, target: str, out: str, stored: Any) -> _Docum
 
 
 def _lowered(graph: nnef_grad.Graph, target: str, out: str) -> _Document:
-    if is_onnx(out):
+    refuse_target(out, target)
+    if is_onnx(out) and target != "openvino":
         # What writes the file lowers the graph.
-        if target not in ("nnef", "onnx"):
-            raise UsageError(f"'{out}' is for ONNX Runtime, and not for '{target}'")
         return _Document(graph, {})
     has_loops = any(fragment.registry for fragment in graph.fragments)
     if target == "nnef" and not has_loops:
@@ -269,7 +275,7 @@ def _write_all(
         for path, document in documents.items():
             result = made if path == out else document.graph
             if is_onnx(path):
-                data = known_arrays(graph, stored)
+                data = {**known_arrays(graph, stored), **document.data}
                 nnef_grad.interop.to_onnx(
                     result, path, data, overwrite=force, in_file=opened.in_file
                 )

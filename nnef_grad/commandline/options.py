@@ -207,7 +207,15 @@ OPTIONS: Groups = {
             "Write a form that these runtimes support and compute correctly: khronos is "
             "the PyTorch interpreter and nnef.Session, tract-standard is tract without "
             "operations of its own, portable is all of them.",
-            **one_of("nnef", "khronos", "tract", "tract-standard", "onnx", "portable"),
+            **one_of(
+                "nnef",
+                "khronos",
+                "tract",
+                "tract-standard",
+                "onnx",
+                "openvino",
+                "portable",
+            ),
         ),
         Option(
             "--force",
