@@ -408,7 +408,9 @@ def loop(draw: Draw) -> None:
     step = _step(draw, scanned, state, f"l{mark}_")
     row = step.pick(lambda shape: shape[:2] == (BATCH, 1))
     new = step.emit("tanh", dense(step, step.pick(), features))
-    last = step.emit("add", new, step.emit("mul", "h", 0.5))
+    # tract has no loop that reads nothing of what it scans.
+    scanned_mean = step.emit_as((BATCH, 1, 1), "mean_reduce", "xs", axes=[2])
+    last = step.emit("add", new, step.emit("mul", "h", scanned_mean))
     if row in ("xs", "h"):
         row = step.emit("copy", row)
     body = tuple(s for s in step.statements if isinstance(s, Statement))
