@@ -38,7 +38,10 @@ LOSSES = {
     ),
     "hinge": ("max(margin - y t, 0), for t of 1 or -1", ""),
     "binary_cross_entropy": ("-t log(y) - (1 - t) log(1 - y)", "BCELoss"),
-    "sigmoid_cross_entropy": ("`binary_cross_entropy` of sigmoid(y)", "BCEWithLogitsLoss"),
+    "sigmoid_cross_entropy": (
+        "`binary_cross_entropy` of sigmoid(y)",
+        "BCEWithLogitsLoss",
+    ),
     "categorical_cross_entropy": ("-Σ t log(y)", ""),
     "softmax_cross_entropy": ("-Σ t log(softmax(y))", "CrossEntropyLoss"),
     "softmax_cross_entropy_with_labels": (

@@ -79,24 +79,23 @@ def differentiate(
         graph: the forward graph.
         wrt: the tensors to differentiate with respect to: "inputs", "variables", "all"
             (both), or names of scalar tensors.
-        outputs: the outputs to differentiate; all scalar ones if not given.
-        stop: tensors to treat as constants: no gradient flows through them to what they
-            are computed from.
-        seed: "input" takes the gradient of each output as a further input, of the
-            output's shape; "ones" takes ones, so that the result is the gradient of the
-            sum of all output elements.
-        with_outputs: whether the backward graph returns the outputs of the forward
-            graph too, after the gradients.
-        rules: the rules, if not the standard ones alone.
+        outputs: the outputs to differentiate; by default, all scalar ones.
+        stop: tensors to treat as constants: no gradient flows through them.
+        seed: "input" takes the gradient of each output as an input of its shape; "ones"
+            uses ones, so that the result is the gradient of the sum of all output
+            elements.
+        with_outputs: whether the backward graph also returns the forward outputs, after
+            the gradients.
+        rules: your own rules, if any.
 
     Returns:
         The backward graph. A gradient has the shape of its tensor.
 
     Raises:
-        UsageError: a name is unknown, or names a tensor that has no gradient; or a rule
-            is for an operation that is not known.
-        NoDerivativeError: operations on the way have no derivative; the error names all
-            of them.
+        UsageError: a name is unknown or has no gradient, or a rule is for an unknown
+            operation.
+        NoDerivativeError: operations between outputs and `wrt` have no derivative; the
+            error names all of them.
     """
     rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
