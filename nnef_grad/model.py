@@ -311,8 +311,8 @@ def _text(graph: Graph) -> str:
             of gradients with a fixed learning rate has none.
     """
     if not graph.inputs:
-        message = f"graph '{graph.name}' has no input, and no graph of NNEF is so"
-        advice = "of a step that uses sums, the learning rate is one if none is given"
+        message = f"graph '{graph.name}' has no input, which NNEF requires"
+        advice = "without a fixed learning rate, a step that uses sums has one"
         raise UsageError(f"{message}: {advice}")
     if is_of_dialect(graph):
         # Importing the lowerings takes longer than compiling.
@@ -393,7 +393,7 @@ def from_source(
 
 def _refuse_symbols(symbols: Mapping[str, int] | None) -> None:
     for name in symbols or ():
-        message = f"a document of the standard has no symbols, and '{name}' is given"
+        message = f"a standard document has no symbols, but '{name}' is given"
         raise UsageError(message)
 
 

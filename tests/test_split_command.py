@@ -137,7 +137,7 @@ def test_the_check_is_of_the_whole() -> None:
     ("words", "message"),
     [
         (["--split", "-"], "--split writes FORWARD to a path"),
-        (["--split", "same", "-o", "same"], "'same' is FORWARD, and OUT as well"),
+        (["--split", "same", "-o", "same"], "FORWARD and OUT are both 'same'"),
         (
             ["--split", "model", "-o", "second", "--force"],
             "'model' is the model itself",

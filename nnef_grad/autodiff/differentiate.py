@@ -369,7 +369,7 @@ class _Sweep:
                 size = " x ".join(map(str, onehot.shape))
                 yield (
                     f"the gradient of '{graph.names[table]}' is a product with '{matrix}', {size} zeros"
-                    " and ones: no operation of the standard adds to the elements at some indices"
+                    " and ones: no standard operation adds to elements at indices"
                 )
 
 
@@ -408,6 +408,8 @@ def _step_name(emit: Emitter, operation: Operation, name: str) -> str:
 
 def _no_derivative(operation: Operation, limit: str) -> Problem:
     name = operation.name
-    advice = f"give a rule '{name}_vjp' for it, or leave it out of the way from wrt to outputs"
+    advice = (
+        f"write a rule '{name}_vjp', or choose wrt and outputs without it in between"
+    )
     what = f"'{name}' has no derivative{f' {limit}' if limit else ''}"
     return Problem(f"{what}: {advice}", operation.span)

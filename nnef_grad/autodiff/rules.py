@@ -202,7 +202,7 @@ def _enter(
     kind: str, table: dict[str, Any], name: Any
 ) -> Callable[[Function], Function]:
     if not isinstance(name, str):
-        message = "a rule is entered under the name of its operation"
+        message = "a rule needs the name of its operation"
         raise UsageError(f"{message}: @rules.{kind}('mul'), say")
 
     def enter(function: Function) -> Function:
@@ -216,7 +216,7 @@ def _no_operation(kind: str, name: str, known: Iterable[str]) -> str:
     advice = ": declare it in the rules or the document"
     near = suggestion(name, sorted(known)) or advice
     return (
-        f"the rules have the {kind} of '{name}', which is no operation of the standard,"
+        f"the rules have the {kind} of '{name}', which is not an operation of the standard,"
         f" of the rules or of the graph{near}"
     )
 

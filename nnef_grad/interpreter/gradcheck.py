@@ -211,7 +211,7 @@ def _comparison(
 ) -> _Comparison:
     """The gradients at a point, if they can be computed there; see `check`."""
     if backward.kind not in ("gradient", "jacobian"):
-        message = "central differences are compared with gradients and Jacobians alone"
+        message = "only gradients and Jacobians are compared with central differences"
         raise UsageError(message)
     rules.refuse_unknown(graph.custom_operations)
     numbers = at_numbers(graph, {n: np.shape(x) for n, x in inputs.items()})

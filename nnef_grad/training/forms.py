@@ -211,7 +211,7 @@ def _refuse_missing(step: Step) -> None:
     missing = [name for name in (*declared, *fed) if name not in step.data]
     if missing:
         names = ", ".join(f"'{name}'" for name in sorted(missing))
-        message = f"the model has no data for {names}, with which the step begins"
+        message = f"the model has no data for {names}, which the step starts from"
         raise UsageError(f"{message}: a file x.nnef is written without data")
 
 
@@ -312,7 +312,7 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
             if not np.array_equal(found[label], given, equal_nan=True):
                 longer.append(f"'{label}'")
             found[label] = given
-    what = f"files keep single precision of the data of {', '.join(longer)}"
+    what = f"files store in single precision the data of {', '.join(longer)}"
     return found, [what] if longer else []
 
 

@@ -69,9 +69,9 @@ def merge(
         items = read_header(part).items
         if items.is_quantized or items.is_blocks:
             message = (
-                f"'{label}' is stored in codes, into which no values can be merged"
+                f"'{label}' is stored as codes, which no values can be merged into"
             )
-            raise UsageError(f"{message}: keep what was trained beside it")
+            raise UsageError(f"{message}: keep the trained values separate")
         before = own[label]
         after = np.asarray(found).astype(before.dtype)
         if not np.array_equal(before, after, equal_nan=True):
@@ -125,7 +125,7 @@ class _Stores(NamedTuple):
             return found
         scale = self.find(label + SCALE, _as_name(name + SCALE))
         if scale is None:
-            message = f"the scale of the adapter of '{label}' is not there"
+            message = f"the scale of the adapter of '{label}' is missing"
             raise UsageError(f"{message}: name the folder of the step first")
         weight = own[label] if found is None else found
         return folded(weight, down, up, float(np.ravel(scale)[0]))

@@ -281,7 +281,7 @@ class _Part:
             found = np.asarray(value)
         except ValueError:
             raise UsageError(
-                f"'{name}' is no array: its rows have lengths of their own"
+                f"'{name}' is not an array: its rows have different lengths"
             ) from None
         if not np.can_cast(found.dtype, wanted, "same_kind"):
             message = f"'{name}' is a tensor<{tensor.dtype}>"

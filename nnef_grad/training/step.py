@@ -222,7 +222,7 @@ def training_step(
     ]
     if batch_statistics is None and statistics:
         warnings.append(
-            "batch normalization takes the statistics of the model, as in evaluation, and"
+            "batch normalization uses the statistics of the model, as in evaluation, and"
             " not those of the batch"
         )
     if batch_statistics is not None and not statistics:

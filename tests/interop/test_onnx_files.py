@@ -511,7 +511,7 @@ def test_extents_that_are_left_open_are_given(tmp_path: Path) -> None:
     [
         (
             [("Inverse", ("x",), "u", {}), ("Det", ("u",), "y", {})],
-            "has operations that are not read: 'Inverse', 'Det'",
+            "has unsupported operations: 'Inverse', 'Det'",
         ),
         ([("Relu", ("z",), "y", {})], "reads 'z', which nothing makes"),
         (
@@ -626,7 +626,7 @@ def test_initializers_without_axes_are_numbers(tmp_path: Path) -> None:
     graph, data = interop.from_onnx(tmp_path / "model.onnx")
     assert data == {}
     (warning,) = graph.warnings
-    assert warning.message == "'gain' is a number of the graph, and has no gradient"
+    assert warning.message == "'gain' becomes a number, which has no gradient"
 
 
 @needs_onnx

@@ -39,8 +39,8 @@ def _warn_of_padding(step: Step, x: Any, axis: int) -> None:
     if len(rows) == 1:
         what = f"row {rows[0]} of the table has only zeros"
         step.warn(
-            f"{what}: if it is a padding_idx, it has no gradient in PyTorch, but here"
-            " if a training step is not told"
+            f"{what}: if it is a padding_idx, it has no gradient in PyTorch, but has"
+            " one here, unless the training step is told"
         )
 
 
