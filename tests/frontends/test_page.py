@@ -38,8 +38,8 @@ NOTES = f"""## Approximations and bounds
 
 - `tract_core_erf`, which the standard lacks, becomes a rational function times an exponential. Its error is 6e-9, that of its derivative
   6e-7, as in single precision, and that of its second derivative 2e-5. The fragment `tract_gelu` becomes `gelu`, which is exact at any order.
-- `tract_core_scan` of up to {LONGEST:,} steps is unrolled: up to {SHORT} steps with `--target tract`, up to N with `--unroll N` (`unroll=N`
-  of `load`). Longer loops, and those with a symbolic number of steps, stay loops.
+- `tract_core_scan` is unrolled up to {LONGEST:,} steps, with `--target tract` up to {SHORT}, with `--unroll N` (`unroll=N` of `load`) up to N.
+  Longer loops, and those with a symbolic number of steps, stay loops.
 - Elements at computed indices are selected by comparing the indices with all positions along an axis, because the standard gathers rows and
   scatters nothing. The indices of `tract_core_scatter_elements` and `tract_core_scatter_nd` must differ if the reduction is `none`.
 - `tract_core_grid_sample` computes a weight of each element for each point, along each axis, so extents are multiplied by the number of
