@@ -519,7 +519,10 @@ def test_extents_that_are_left_open_are_given(tmp_path: Path) -> None:
             "not standard ONNX: 'com.own.Gelu'",
         ),
         ([("Pad", ("x", "p"), "y", {"mode": "wrap"})], "mode must not be wrap"),
-        ([("Dropout", ("x", "r", "t"), "y", {})], "'Dropout' is not .* must not be in training mode"),
+        (
+            [("Dropout", ("x", "r", "t"), "y", {})],
+            "'Dropout' is not .* must not be in training mode",
+        ),
         (
             [("ScatterElements", ("x", "j", "x"), "y", {"name": "write"})],
             r"'ScatterElements' \(node 'write'\) is not .* indices must differ",

@@ -304,7 +304,9 @@ class Own(nn.Linear):  # type: ignore[misc]
 
 
 def test_derivatives_of_the_module_are_named() -> None:
-    with pytest.raises(nnef_grad.UnsupportedError, match="'Clipped' has its own backward"):
+    with pytest.raises(
+        nnef_grad.UnsupportedError, match="'Clipped' has its own backward"
+    ):
         exported(Own(3, 2), [normal(2, 3)])
     module = Own(3, 2).eval()
     graph = interop.from_torch(module, [normal(2, 3)], allow_own_backward=True).graph
