@@ -147,7 +147,7 @@ def test_the_check_is_of_the_whole() -> None:
         (["--split", "first", "-o", "none/second.nnef"], "cannot write"),
         (
             ["--split", "p.html", "--report", "p.html", "-o", "second"],
-            "'p.html' is the report",
+            "the report 'p.html' is also",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
