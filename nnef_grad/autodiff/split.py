@@ -43,14 +43,12 @@ class Split:
     """A forward and a backward graph that compute everything once.
 
     Attributes:
-        forward: returns the outputs of the forward graph, then the saved tensors that are
-            not among them.
-        backward: takes the saved tensors, the inputs of the forward graph that it needs,
-            and the gradients of the outputs; returns the gradients. The variables that it
-            needs are variables of it too.
-        saved: the names of the saved tensors, which they have in both graphs, in the
-            order in which they are computed: `saved_<tensor>`, and its own name for an
-            output of the forward graph.
+        forward: returns the outputs of the forward graph, then the other saved tensors.
+        backward: takes the saved tensors, the needed inputs of the forward graph, and
+            the gradients of the outputs; returns the gradients. It declares the
+            variables that it needs.
+        saved: the names of the saved tensors in both graphs, in the order of
+            computation: `saved_<tensor>`, or the output's own name.
     """
 
     forward: Graph
@@ -61,15 +59,14 @@ class Split:
 @public
 @collector_paused()
 def split(graph: Graph, backward: Backward) -> Split:
-    """A backward graph, which by itself computes again what it needs of the forward graph,
-    as two graphs, of which the first saves that for the second.
+    """Splits a backward graph, which recomputes a part of the forward graph, in two:
+    the first graph saves what the second needs.
 
     Args:
         graph: the forward graph.
-        backward: what `differentiate` or `jacobian` made of it. Without inputs for the
-            gradients of the outputs, everything runs backward that is not in the forward
-            graph. Outputs of the forward graph that it returns too are left to the
-            forward half.
+        backward: its derivative, from `differentiate` or `jacobian`. Without seeds, the
+            backward half has everything that is not in the forward graph. Forward
+            outputs that it also returns are left to the forward half.
 
     Returns:
         The two graphs. Run one after the other, they give the outputs of the forward

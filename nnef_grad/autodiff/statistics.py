@@ -43,7 +43,7 @@ class OperationCost:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The static costs of a graph, from its shapes alone. Numbers take 4 bytes, truth
+    """The costs of a graph, computed from its shapes. Numbers take 4 bytes, truth
     values 1.
 
     Attributes:
@@ -55,10 +55,10 @@ class Statistics:
         input_bytes: the bytes of its inputs.
         variable_bytes: the bytes of its variables.
         activation_bytes: the bytes of all tensors that it computes.
-        peak_bytes: the most of them that are alive at a time, where each is dropped
-            after its last use, and the outputs are kept; see `nnef_grad.ops.liveness`.
+        peak_bytes: the most of them that are alive at a time, if each is dropped after
+            its last use and the outputs are kept; see `nnef_grad.ops.liveness`.
         by_operation: the operations that compute something, in order.
-        uncounted: the operations of the user's own, which count nothing.
+        uncounted: the user's own operations, which are not counted.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Statistics:
 
 @public
 def statistics(graph: Graph | Backward) -> Statistics:
-    """The static costs of a graph, or of the backward graph of one.
+    """The costs of a graph or a backward graph, computed from its shapes.
 
     Raises:
         InvalidGraphError: an extent has no number.
@@ -112,14 +112,15 @@ def statistics(graph: Graph | Backward) -> Statistics:
 
 @dataclass(frozen=True)
 class SplitCosts:
-    """What two halves of a derivative cost together, from shapes alone.
+    """The joint costs of two halves, computed from their shapes.
 
     Attributes:
-        saved_bytes: the bytes that the first half hands to the second, outputs of the
-            model included.
-        peak_bytes: the most bytes that are alive at a time in one of the halves, besides
-            inputs and variables; the second one drops what was saved after its last use.
-        multiply_adds_added: those of what the second half computes again.
+        saved_bytes: the bytes that the first half passes to the second, including
+            outputs.
+        peak_bytes: the most bytes that are alive at a time in either half, besides
+            inputs and variables; the second half drops a saved tensor after its last
+            use.
+        multiply_adds_added: those that the second half repeats.
     """
 
     saved_bytes: int
@@ -137,7 +138,7 @@ class SplitCosts:
 
 @public
 def split_costs(halves: Split) -> SplitCosts:
-    """What two halves cost together.
+    """The joint costs of two halves.
 
     Raises:
         InvalidGraphError: an extent has no number.

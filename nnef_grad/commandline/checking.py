@@ -48,7 +48,7 @@ class Checking:
 
         refuse_page(self.report, overwrite=force)
         if os.path.realpath(self.report) in map(os.path.realpath, others):
-            what = f"'{self.report}' is the report, and MODEL, OUT or FORWARD as well"
+            what = f"the report '{self.report}' is also MODEL, OUT or FORWARD"
             raise UsageError(what)
 
     def print_costs(

@@ -195,7 +195,7 @@ def _refuse_forward(forward: str, out: str, model: str, force: bool) -> None:
         raise UsageError("--split writes FORWARD to a path, and not to stdout")
     refuse(forward, model, force)
     if os.path.realpath(forward) == os.path.realpath(out):
-        raise UsageError(f"'{forward}' is FORWARD, and OUT as well")
+        raise UsageError(f"FORWARD and OUT are both '{forward}'")
 
 
 def _refuse_onnx(out: str, model: str, force: bool) -> None:

@@ -133,7 +133,7 @@ def _clamped(offset: int, extent: int) -> int:
 
 @vjp("slice")
 def slice_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """The gradient goes back to the positions that were taken, among zeros."""
+    """The gradient returns to its positions, among zeros."""
     (x,) = op.inputs
     positions = slice_positions(x.shape, **op.settings)
     if any(taken.count == 0 for taken in positions.values()):
@@ -182,8 +182,8 @@ def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shap
 
 @vjp("pad")
 def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """The padding is cut off, and zeros come where elements were cut off. An element
-    that was repeated first receives the gradients of its copies.
+    """Padding is cropped, and cropped elements become zeros. A repeated element first
+    receives the gradients of its copies.
     """
     (x,), fold = op.inputs, _FOLDS.get(op.attributes["border"])
     offsets: dict[int, int] = {}

@@ -96,7 +96,7 @@ class Lowered:
 
 @public
 def lower(graph: Graph, target: str) -> Lowered:
-    """The graph in a form that the runtimes of a target have.
+    """The graph in a form that the runtimes of a target support.
 
     Args:
         graph: a flat graph.
@@ -104,8 +104,8 @@ def lower(graph: Graph, target: str) -> Lowered:
             interpreter of nnef_tools and for nnef.Session; "tract", with operations of
             its own registry; "tract-standard" for tract without these; "onnx" for ONNX
             Runtime, as `interop.to_onnx` writes it; "openvino" for files of ONNX that
-            OpenVINO reads; "portable" for standard NNEF that all
-            of them run, ONNX Runtime by the converter of nnef_tools.
+            OpenVINO reads; "portable" for standard NNEF that all but OpenVINO run, ONNX
+            Runtime through the converter of nnef_tools.
 
     Raises:
         UsageError: there is no such target.
