@@ -202,6 +202,14 @@ OPTIONS: Groups = {
             type=PATH,
         ),
         Option(
+            "--recompute",
+            "nnef-grad model.nnef --recompute 0.5 -o model_bwd.nnef",
+            "Keep fewer tensors and compute them again, as NAME_again, so that at most LIMIT "
+            "is alive at a time besides inputs, variables and results: a share such as 0.5 of "
+            "what is alive without it, or bytes such as 512M.",
+            metavar="LIMIT",
+        ),
+        Option(
             "--target",
             "nnef-grad model/ --target tract -o model_bwd/",
             "Write a form that these runtimes support and compute correctly: khronos is "
@@ -318,7 +326,8 @@ OPTIONS: Groups = {
             "nnef-grad model.nnef --stats -o model_bwd.nnef",
             "Print the costs of MODEL and of the backward graph: operations, parameters, "
             "multiply-adds, and memory in the order as written; of --split also what is "
-            "between the two; with --stats full, those of each operation too.",
+            "between the two, and of --recompute what it adds; with --stats full, those of "
+            "each operation too.",
             type=click.Choice(STATISTICS),
             metavar="[full]",
         ),

@@ -168,6 +168,9 @@ STEP_OPTIONS: Groups = {
             "updates; or inputs and outputs, the default of other targets than nnef.",
             type=click.Choice(("variables", "inputs")),
         ),
+        _SHARED["recompute"].again(
+            "nnef-grad-step model/ -o step/ --loss huber --recompute 0.5"
+        ),
         _SHARED["target"].again(
             "nnef-grad-step model/ -o step/ --loss huber --target onnx"
         ),

@@ -84,6 +84,7 @@ def training_step(
     loss_scale: bool = False,
     batch_statistics: float | None = None,
     quantize: bool = False,
+    recompute: float | None = None,
     state: Form | None = None,
     target: str = "nnef",
     rules: Rules | None = None,
@@ -133,6 +134,8 @@ def training_step(
             towards these. If not given, it takes the running ones.
         quantize: whether tensors with quantization info are quantized in the forward
             pass; gradients pass straight through.
+        recompute: the most memory for what is alive at a time, as in
+            `nnef_grad.recompute`: tensors are computed again instead of kept.
         state: "variables": the document updates its own variables; "inputs": variables
             that are trained, and the state of optimizers, come in and go out. The
             default is the former for NNEF itself, and the latter for other targets, of
@@ -212,6 +215,7 @@ def training_step(
             data=values,
             form=form,
             target=target,
+            recompute=recompute,
         )
         for one in plans
         if one is not None
@@ -221,6 +225,7 @@ def training_step(
         *choice.warnings,
         *objective.warnings,
         *backward.warnings,
+        *(warning for step in found for warning in step.warnings),
     ]
     if batch_statistics is None and statistics:
         warnings.append(
