@@ -28,6 +28,7 @@ from nnef_grad.autodiff.backward import (
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.naming import GradientNames, Role
+from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.traces import Traces
 from nnef_grad.base.collector import collector_paused
@@ -71,6 +72,7 @@ def differentiate(
     stop: Sequence[str] = (),
     seed: Literal["input", "ones"] = "input",
     with_outputs: bool = False,
+    recompute: float | None = None,
     rules: Rules | None = None,
 ) -> Backward:
     """The vector-Jacobian product of a graph, as a graph.
@@ -86,6 +88,8 @@ def differentiate(
             elements.
         with_outputs: whether the backward graph also returns the forward outputs, after
             the gradients.
+        recompute: the most memory for what is alive at a time, as in
+            `nnef_grad.recompute`: tensors are computed again instead of kept.
         rules: your own rules, if any.
 
     Returns:
@@ -105,7 +109,8 @@ def differentiate(
         raise UsageError(f"the seed is 'input' or 'ones', not '{seed}'")
     stopped = scalars_named(graph, graph.tensors, stop, "tensor") if stop else ()
     sweep = _Sweep(graph, tensors_wrt, sources, stopped, rules)
-    return sweep.run(seed == "ones", with_outputs)
+    backward = sweep.run(seed == "ones", with_outputs)
+    return backward if recompute is None else within(backward, recompute)
 
 
 def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape) -> list[Tensor]:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.minimum_cut import minimum_cut
+from nnef_grad.autodiff.recompute import is_delay
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
@@ -174,7 +175,8 @@ def _late(added: Sequence[Operation], backward: Backward) -> set[Tensor]:
     late, names = set[Tensor](), backward.graph.names
     for op in added:
         is_gradient = any(names[tensor] in gradients for tensor in op.outputs)
-        if is_gradient or not backward.seeds or not late.isdisjoint(op.inputs):
+        starts = is_gradient or not backward.seeds or is_delay(op)
+        if starts or not late.isdisjoint(op.inputs):
             late.update(op.outputs)
     return late
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -14,7 +13,13 @@ from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.printer import print_operation
 from nnef_grad.graph.symbols import refuse_symbols
-from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
+from nnef_grad.ops.costs import (
+    byte_size,
+    byte_text,
+    bytes_moved,
+    count_text,
+    multiply_adds,
+)
 from nnef_grad.ops.liveness import memory_alive, memory_held, views_of
 from nnef_grad.ops.traits import FED
 
@@ -130,9 +135,9 @@ class SplitCosts:
     def __str__(self) -> str:
         """A line."""
         return (
-            f"between the halves: {_bytes(self.saved_bytes)}, peak of both:"
-            f" {_bytes(self.peak_bytes)}, multiply-adds added:"
-            f" {_count(self.multiply_adds_added)}"
+            f"between the halves: {byte_text(self.saved_bytes)}, peak of both:"
+            f" {byte_text(self.peak_bytes)}, multiply-adds added:"
+            f" {count_text(self.multiply_adds_added)}"
         )
 
 
@@ -187,34 +192,23 @@ def _cost(
 # ---- Tables ----
 
 
-def _scaled(factor: int, units: Sequence[str], number: int) -> str:
-    """Four digits of a number, in the unit that it has most ones of."""
-    power = 0
-    while number >= factor ** (power + 1) and power + 1 < len(units):
-        power += 1
-    return f"{number / factor**power:.4g} {units[power]}".rstrip()
-
-
-_count = partial(_scaled, 1000, ("", "K", "M", "G", "T"))
-_bytes = partial(_scaled, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
-
 _LINES: dict[str, Callable[[Statistics], str]] = {
     "": lambda s: s.name,
     "operations": lambda s: str(s.operations),
-    "parameters": lambda s: _count(s.parameters),
-    "multiply-adds": lambda s: _count(s.multiply_adds),
-    "inputs": lambda s: _bytes(s.input_bytes),
-    "variables": lambda s: _bytes(s.variable_bytes),
-    "activations": lambda s: _bytes(s.activation_bytes),
-    "peak of activations": lambda s: _bytes(s.peak_bytes),
+    "parameters": lambda s: count_text(s.parameters),
+    "multiply-adds": lambda s: count_text(s.multiply_adds),
+    "inputs": lambda s: byte_text(s.input_bytes),
+    "variables": lambda s: byte_text(s.variable_bytes),
+    "activations": lambda s: byte_text(s.activation_bytes),
+    "peak of activations": lambda s: byte_text(s.peak_bytes),
 }
 _COLUMNS: dict[str, Callable[[OperationCost], str]] = {
     "operation": lambda c: c.operation,
     "result": lambda c: c.result,
     "shape": lambda c: str(list(c.shape)),
-    "multiply-adds": lambda c: _count(c.multiply_adds),
-    "moved": lambda c: _bytes(c.bytes_moved),
-    "alive": lambda c: _bytes(c.bytes_alive),
+    "multiply-adds": lambda c: count_text(c.multiply_adds),
+    "moved": lambda c: byte_text(c.bytes_moved),
+    "alive": lambda c: byte_text(c.bytes_alive),
 }
 _WORDS = 3
 

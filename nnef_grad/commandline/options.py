@@ -200,6 +200,14 @@ OPTIONS: Groups = {
             type=PATH,
         ),
         Option(
+            "--recompute",
+            "nnef-grad model.nnef --recompute 0.5 -o model_bwd.nnef",
+            "Keep fewer tensors and compute them again, as NAME_again, so that at most LIMIT "
+            "is alive at a time besides inputs, variables and results: a share such as 0.5 of "
+            "what is alive without it, or bytes such as 512M.",
+            metavar="LIMIT",
+        ),
+        Option(
             "--target",
             "nnef-grad model/ --target tract -o model_bwd/",
             "Write a form that a runtime supports and computes correctly: khronos is the "
@@ -324,7 +332,8 @@ OPTIONS: Groups = {
             "nnef-grad model.nnef --stats -o model_bwd.nnef",
             "Print the costs of MODEL and the backward graph: operations, parameters, "
             "multiply-adds, and memory in the order as written; with --split, also the size of "
-            "saved tensors; with --stats full, also each operation.",
+            "saved tensors; with --recompute, also what it saves and adds; with --stats full, "
+            "also each operation.",
             type=click.Choice(STATISTICS),
             metavar="[full]",
         ),

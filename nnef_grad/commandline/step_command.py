@@ -12,6 +12,7 @@ from nnef_grad.commandline import console
 from nnef_grad.commandline.checking import Checking
 from nnef_grad.commandline.command import (
     known_arrays,
+    memory_limit,
     print_messages,
     refuse,
     refuse_target,
@@ -50,6 +51,7 @@ def make_step(
     batch_statistics: bool,
     statistics_momentum: float,
     quantize: bool,
+    recompute: str | None,
     state: Form | None,
     target: str,
     force: bool,
@@ -87,6 +89,7 @@ def make_step(
             loss_scale=loss_scale,
             batch_statistics=statistics_momentum if batch_statistics else None,
             quantize=quantize,
+            recompute=None if recompute is None else memory_limit(recompute),
             state=state,
             target=target,
             rules=opened.rules,

@@ -164,6 +164,9 @@ STEP_OPTIONS: Groups = {
             "updates, or as inputs and outputs, the default for targets other than nnef.",
             type=click.Choice(("variables", "inputs")),
         ),
+        _SHARED["recompute"].again(
+            "nnef-grad-step model/ -o step/ --loss huber --recompute 0.5"
+        ),
         _SHARED["target"].again(
             "nnef-grad-step model/ -o step/ --loss huber --target onnx"
         ),

@@ -57,6 +57,8 @@ class Module(nn.Module):  # type: ignore[misc]
             and inputs: `module.double()`.
         buffers: labels of scalar variables that are not parameters.
         data: an array for each variable of a `Graph`, by label.
+        recompute: how much of its memory the backward pass may take, as in
+            `nnef_grad.recompute`: what it computes again, the forward pass does not save.
 
     Raises:
         NnefGradError: the model cannot be read; data are missing, or do not fit; the
@@ -71,9 +73,11 @@ class Module(nn.Module):  # type: ignore[misc]
         *,
         buffers: Collection[str] = (),
         data: Data | None = None,
+        recompute: float | None = None,
     ) -> None:
         super().__init__()
         self._runtime = find_runtime(runtime).name
+        self._recompute = recompute
         given = read(model, data)
         self._source = given.source
         graph = self._source.graph()
@@ -236,7 +240,9 @@ class Module(nn.Module):  # type: ignore[misc]
         key = tuple(shapes.values())
         if key not in self._programs:
             graph = self._source.program(shapes)
-            self._programs[key] = Program(graph, find_runtime(self._runtime))
+            self._programs[key] = Program(
+                graph, find_runtime(self._runtime), self._recompute
+            )
         return self._programs[key]
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from nnef_grad.autodiff import recompute as recomputation
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
@@ -224,6 +225,7 @@ def as_step(
     data: Mapping[str, Array],
     form: Form,
     target: str,
+    recompute: float | None,
 ) -> Step:
     """The step of a plan, with its state in a form, for a target.
 
@@ -235,9 +237,12 @@ def as_step(
         data: the values of its variables, by label, as far as they are known.
         form: the form.
         target: the target that the graph is lowered for.
+        recompute: the most memory for what is alive at a time.
     """
     labels = plan.graph.labels
     graph, state = (_with_inputs if form == "inputs" else _with_updates)(plan)
+    spared = None if recompute is None else recomputation.recompute(graph, recompute)
+    graph = graph if spared is None else spared.graph
     lowered = lower_beside(labels.values(), graph, target)
     # A target may change names.
     inputs, outputs = lowered.graph.input_names, lowered.graph.output_names
@@ -255,6 +260,7 @@ def as_step(
         model,
         objective,
         backward,
+        warnings=() if spared is None else spared.warnings,
     )
 
 

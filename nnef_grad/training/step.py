@@ -84,6 +84,7 @@ def training_step(
     loss_scale: bool = False,
     batch_statistics: float | None = None,
     quantize: bool = False,
+    recompute: float | None = None,
     state: Form | None = None,
     target: str = "nnef",
     rules: Rules | None = None,
@@ -131,6 +132,8 @@ def training_step(
             these. By default, it uses the running ones.
         quantize: whether to quantize tensors with quantization info in the forward
             pass; gradients pass straight through.
+        recompute: the most memory for what is alive at a time, as in
+            `nnef_grad.recompute`: tensors are computed again instead of kept.
         state: "variables", which the document updates, or "inputs", for which trained
             variables and optimizer state are inputs and outputs. The default is
             "variables" for the target nnef, and "inputs" for others, whose runtimes
@@ -210,6 +213,7 @@ def training_step(
             data=values,
             form=form,
             target=target,
+            recompute=recompute,
         )
         for one in plans
         if one is not None
@@ -219,6 +223,7 @@ def training_step(
         *choice.warnings,
         *objective.warnings,
         *backward.warnings,
+        *(warning for step in found for warning in step.warnings),
     ]
     if batch_statistics is None and statistics:
         warnings.append(
