@@ -274,11 +274,12 @@ class _Repeats:
         key = (latest, tensor.rank)
         if key not in self._conditions:
             axes = list(range(latest.rank))
-            ends = {"begin": [0] * latest.rank, "end": [1] * latest.rank}
-            first = emit("slice", latest, axes=axes, **ends, hint=f"{name}_first")
+            begin, end = [0] * latest.rank, [1] * latest.rank
+            hint = f"{name}_first"
+            first = emit("slice", latest, axes=axes, begin=begin, end=end, hint=hint)
             if latest.rank != tensor.rank:
                 shape = [1] * tensor.rank
-                first = emit("reshape", first, shape=shape, hint=f"{name}_first")
+                first = emit("reshape", first, shape=shape, hint=hint)
             self._conditions[key] = emit("gt", first, 0.0, hint=f"after_{name}")
         condition = self._conditions[key]
         hint = f"{emit.called(tensor)}_later"

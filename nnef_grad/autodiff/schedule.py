@@ -353,7 +353,8 @@ class Schedule:
         """The price for the bytes and the time that dropping a memory frees."""
         after = self._memory.next_read(memory, index)
         time = max(1, (self._ends[memory] if after is None else after) - index)
-        return self._price(memory) / (self._memory.sizes[memory] * time**self._patience)
+        freed = self._memory.sizes[memory] * float(time) ** self._patience
+        return float(self._price(memory) / freed)
 
     def _price(self, memory: Tensor) -> float:
         """What computing a memory again costs, with what else is not there."""

@@ -94,8 +94,8 @@ def compile_model(
         whole = deriving.backward(opened)
         spared = None if limit is None else nnef_grad.recompute(whole.graph, limit)
         if spared is not None:
-            warnings = (*whole.warnings, *spared.warnings)
-            whole = replace(whole, graph=spared.graph, warnings=warnings)
+            told = (*whole.warnings, *spared.warnings)
+            whole = replace(whole, graph=spared.graph, warnings=told)
     with progress.stage("lowering"):
         halves = None if forward is None else nnef_grad.split(graph, whole)
         first = whole.graph if halves is None else halves.backward

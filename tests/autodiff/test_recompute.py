@@ -251,7 +251,11 @@ def test_in_halves() -> None:
 
 def test_a_training_step() -> None:
     """No variable is updated twice, and each new value is the same."""
-    settings = {"loss": "huber", "optimizer": "adam", "learning_rate": 0.1}
+    settings: dict[str, Any] = {
+        "loss": "huber",
+        "optimizer": "adam",
+        "learning_rate": 0.1,
+    }
     graph = nnef_grad.loads(CHAIN)
     step = nnef_grad.training_step(graph, **settings)
     spared = nnef_grad.training_step(graph, **settings, recompute=0.7)

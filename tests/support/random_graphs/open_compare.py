@@ -61,7 +61,8 @@ def examples(graph: OpenGraph, target: str, order: int) -> dict[str, Example]:
     Raises:
         WrongError: it is not what torch computes.
     """
-    backward, function = nnef_grad.loads(graph.text), graph.__call__
+    backward = nnef_grad.loads(graph.text)
+    function: Function = graph.__call__
     for _ in range(order):
         made = nnef_grad.differentiate(backward, with_outputs=True)
         backward, function = made.graph, gradients(function, made)

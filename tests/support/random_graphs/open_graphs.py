@@ -392,7 +392,8 @@ def one_step(draw: Draw) -> None:
 def repetition(draw: Draw) -> None:
     axis, symbol = draw.random.choice([(0, BATCH), (1, STEPS)])
     x = draw.pick(lambda shape: shape[axis] == 1)
-    shape, repeats = [*draw.shapes[x]], [1, 1, 1]
+    shape: list[Any] = [*draw.shapes[x]]
+    repeats: list[Any] = [1, 1, 1]
     shape[axis] = repeats[axis] = symbol
     draw.emit_as(tuple(shape), "tile", x, repeats=repeats)
 
