@@ -30,12 +30,12 @@ LANGUAGE = (
     Difference(
         "extension lines of tract",
         "extension tract_registry tract_core;",
-        "the dialect of the document; `tract_assert` is kept as a comment",
+        "the dialect; `tract_assert` becomes a comment",
     ),
     Difference(
         "symbols as extents",
         "extension tract_symbol B;",
-        "symbols, as far as no operation needs the number, or numbers that the caller gives",
+        "symbols, unless an operation needs a number or the caller gives one",
     ),
     Difference(
         "other extension lines", "extension vendor_thing;", "ignored, with a warning"
@@ -43,7 +43,7 @@ LANGUAGE = (
     Difference(
         "fragments and operator expressions without their extension lines",
         "y = 0.5 * x;",
-        "as with them",
+        "as with these lines",
     ),
     Difference(
         "metadata",
@@ -51,7 +51,7 @@ LANGUAGE = (
         "comments at the head of the graph",
     ),
     Difference(
-        "fragments named like operations of the standard",
+        "fragments named like standard operations",
         "fragment silu(input: tensor<scalar>) -> (...) {...}",
         "the operation of that name, for the document",
     ),
@@ -59,28 +59,28 @@ LANGUAGE = (
         "attributes without keyword", "y = leaky_relu(x, 0.1);", "in declared order"
     ),
     Difference(
-        "keywords that are no parameter",
+        "unknown keywords",
         "y = sigmoid(x, axes = [1]);",
         "ignored, with a warning",
     ),
     Difference(
-        "one value in the place of an array", "y = softmax(x, 1);", "an array of one"
+        "one value instead of an array", "y = softmax(x, 1);", "an array of one"
     ),
     Difference(
-        "arrays in the place of tuples",
+        "arrays instead of tuples",
         "y = pad(x, padding = [[0, 0], [1, 1]]);",
         "tuples",
     ),
     Difference(
-        "integers in the place of scalars", "y = add(x, 2);", "scalars of that value"
+        "integers instead of scalars", "y = add(x, 2);", "scalars of that value"
     ),
     Difference(
-        "literals in the place of tensors",
+        "literals instead of tensors",
         "y = unsqueeze(0.5, axes = [0]);",
         "a constant; operations on known values are computed",
     ),
     Difference(
-        "a name that is assigned twice",
+        "a name assigned twice",
         "y = relu(x); y = neg(y);",
         "the last value has the name",
     ),
@@ -92,17 +92,17 @@ LANGUAGE = (
     Difference(
         "variables of one number in double precision",
         "c = variable<scalar>(label = 'c', shape = []);",
-        "the number: torch-to-nnef writes those of Python so",
+        "the number: torch-to-nnef writes Python's numbers this way",
     ),
     Difference(
-        "axes that are counted from the end",
+        "negative axes",
         "y = sum_reduce(x, axes = [-1]);",
-        "as torch-to-nnef means them; tract stops",
+        "counted from the end, as torch-to-nnef means them; tract fails",
     ),
     Difference(
         "variables of integers and truth values",
         "i = variable<scalar>(label = 'i', shape = [3]);",
-        "constants, of the type that their data have",
+        "constants of the data's type",
     ),
     Difference(
         "integers in arithmetic",
@@ -118,20 +118,20 @@ LANGUAGE = (
 
 # What operations of the standard compute in tract, where that is something else.
 OPERATIONS = {
-    "conv": "A bias may have any axes of extent 1, or the channels alone.",
+    "conv": "A bias may have any axes of extent 1, or only the channels.",
     "deconv": "The filter is [out, in / groups, ...]: the standard's, with the first two axes exchanged.",
     "linear": "Operands of any rank; a bias of one row.",
-    "max_pool": "The border `constant` is what `ignore` is: a maximum over what is there.",
+    "max_pool": "The border `constant` means `ignore`.",
     "max_pool_with_index": "As for max_pool.",
-    "pad": "The border `replicated` is `replicate`.",
-    "slice": "From 0 to 0 there is nothing, written or computed; from elsewhere to 0 is to the end.",
-    "unsqueeze": "An axis that is named twice is two.",
-    "variable": "Its data type is that of its data.",
+    "pad": "The border `replicated` means `replicate`.",
+    "slice": "From 0 to 0 is empty, written or computed; from elsewhere to 0 is to the end.",
+    "unsqueeze": "An axis named twice is inserted twice.",
+    "variable": "It has the type of its data.",
 }
 
 _STATE = "it keeps state between runs; export the network without it"
 _QUANTIZED = "quantized products have no derivative; export the network in f32"
-_COMPLEX = "NNEF has no complex numbers; compute the parts of the result separately"
+_COMPLEX = "NNEF has no complex numbers; compute the parts separately"
 _VALUES = "the shape of its result depends on values; use a mask, or topk"
 _BITS = "bits of integers are not in NNEF; use comparisons and logic"
 
@@ -140,7 +140,7 @@ REFUSED = {
     "tract_core_einsum_q": _QUANTIZED,
     "tract_core_qconv": _QUANTIZED,
     "tract_core_qmatmul": _QUANTIZED,
-    "tract_core_matmul": "tract itself reads it otherwise than it wrote it; use tract_core_einsum",
+    "tract_core_matmul": "tract reads it differently than it writes it; use tract_core_einsum",
     "tract_shl": _BITS,
     "tract_shr": _BITS,
     "tract_core_fft": _COMPLEX,
@@ -148,16 +148,16 @@ REFUSED = {
     "tract_core_inner_dim_to_complex": _COMPLEX,
     "tract_core_complex_to_inner_dim": _COMPLEX,
     "tract_core_submodel": "it is another model; export both as one",
-    "tract_core_force_eval": "it is documented, and tract does not have it",
+    "tract_core_force_eval": "it is documented, but tract does not have it",
     "tract_core_load": _STATE,
     "tract_core_store": _STATE,
     "tract_resource_get": "its value is in another file; export it as a variable",
     "tract_extra_exp_unit_norm": _STATE,
     "tract_extra_exp_mean_norm": _STATE,
-    "tract_onnx_ml_direct_lookup": "it reads strings; encode them before",
-    "tract_onnx_ml_reverse_lookup": "it reads strings; encode them before",
+    "tract_onnx_ml_direct_lookup": "it reads strings; encode them first",
+    "tract_onnx_ml_reverse_lookup": "it reads strings; encode them first",
     "tract_onnx_ml_tree_ensemble_classifier": "trees have no derivative",
-    "tract_onnx_multinomial": "its result is random; draw it outside of the network",
+    "tract_onnx_multinomial": "its result is random; draw it outside the network",
     "tract_onnx_random": "its result is random; make it an input",
     "tract_onnx_non_max_suppression": _VALUES,
     "tract_onnx_non_zero": _VALUES,

@@ -164,7 +164,7 @@ def _functions(node: Node, kind: Kind, directions: int) -> Iterator[Function]:
     numbers = {n: _numbers(node, f"activation_{n}") for n in ("alpha", "beta")}
     for word in given:
         word = getattr(word, "decode", word.__str__)()
-        node.require(word in _ACTIVATIONS, f"the activation {word} is not read")
+        node.require(word in _ACTIVATIONS, f"the activation {word} is not supported")
         name, defaults = _ACTIVATIONS[word]
         settings = {n: next(numbers[n], value) for n, value in defaults.items()}
         yield _function(node, name, settings)
