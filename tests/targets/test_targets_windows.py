@@ -448,6 +448,22 @@ def test_infinity_is_a_number_in_blocks() -> None:
         np.testing.assert_array_equal(found, [[[[0.0, 2.0, np.inf, 0.0], [0.0] * 4]]])
 
 
+def test_infinity_is_a_number_next_to_a_border_that_is_ignored() -> None:
+    """It is less than what fills the border."""
+    settings = "size = [1, 1, 3, 3], stride = [1, 1, 2, 2], padding = [(0, 0), (0, 0), (1, 1), (1, 1)], border = 'ignore'"
+    graph = nnef_grad.differentiate(
+        nnef_grad.loads(model(f"max_pool(x, {settings})", x=[1, 1, 5, 5]))
+    ).graph
+    x = np.full((1, 1, 5, 5), -np.inf)
+    x[..., 3:] = np.arange(5.0)[:, None]
+    inputs = {"x": x, "grad_y": np.arange(1.0, 10.0).reshape(1, 1, 3, 3)}
+    expected = nnef_grad.evaluate(graph, inputs)["grad_x"]
+    for target in LOWERED:
+        lowered = nnef_grad.lower(graph, target)
+        found = nnef_grad.evaluate(reread(lowered), inputs, lowered.data)["grad_x"]
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_an_index_of_other_windows_is_looked_at() -> None:
     """It is as good as any other: the maxima are not those of the windows at hand."""
     text = document(
