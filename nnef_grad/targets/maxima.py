@@ -19,6 +19,7 @@ from math import prod
 from typing import NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.language.library import standard
 from nnef_grad.ops.axes import Positions
@@ -30,7 +31,9 @@ from nnef_grad.ops.windows import (
     basic_outside,
     windows_of,
 )
+from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.shape import MOST_AXES, take
+from nnef_grad.targets.tract_core import found_by
 from nnef_grad.targets.windows import (
     LOWEST,
     filling_of,
@@ -86,23 +89,27 @@ def _reads_index(reader: Operation, source: Operation) -> bool:
 
 
 class _Level(NamedTuple):
-    """An axis that windows move along, in lines: tensors with these axes first, and all
-    others as one, so that what is side by side stays so.
+    """An axis that windows move along.
 
     Attributes:
-        axis: the axis of the lines.
+        axis: the axis of tensors, or of lines: tensors with the axes first that windows
+            move along, and all others as one, so that what is side by side stays so.
+        in_lines: whether it is that of lines.
         column: the windows along it.
         outside: how many elements of the border are read before and after it.
         hits: for each place, whether its element is as large as the largest one.
     """
 
     axis: int
+    in_lines: bool
     column: AxisWindows
     outside: tuple[int, int]
     hits: list[Tensor]
 
 
 def _to_lines(emit: Emitter, x: Tensor, axes: Shape) -> Tensor:
+    if not axes:
+        return x
     others = [axis for axis in range(x.rank) if axis not in axes]
     moved = transposed(emit, x, [*axes, *others], "moved")
     extents = moved.shape[: len(axes)]
@@ -111,26 +118,29 @@ def _to_lines(emit: Emitter, x: Tensor, axes: Shape) -> Tensor:
 
 def _from_lines(emit: Emitter, lines: Tensor, axes: Shape, shape: Shape) -> Tensor:
     """The way back, to a shape with other extents of these axes."""
+    if not axes:
+        return lines
     order = [*axes, *(axis for axis in range(len(shape)) if axis not in axes)]
     extents = (*lines.shape[:-1], *(shape[axis] for axis in order[len(axes) :]))
     apart = reshaped(emit, lines, extents, "apart")
     return transposed(emit, apart, [order.index(axis) for axis in range(len(order))])
 
 
-def _levels(emit: Emitter, source: Operation) -> list[_Level]:
+def _levels(emit: Emitter, source: Operation, first: Shape = ()) -> list[_Level]:
     """The axes that the windows of a maximum move along, from the last one on, over the
-    maxima along those after it.
+    maxima along those after it; `first` are those that lines have, if there are lines.
     """
     (x,), windows, border = source.inputs, windows_of(source), source.settings["border"]
     value, axes = LOWEST if border == "ignore" else 0.0, moving_axes(windows)
-    lines, levels = _to_lines(emit, x, axes), list[_Level]()
+    lines, levels = _to_lines(emit, x, first), list[_Level]()
     for place, axis in reversed([*enumerate(axes)]):
-        level = _Level(place, windows.axes[axis], basic_outside(windows)[axis], [])
+        where = (place, True) if first else (axis, False)
+        level = _Level(*where, windows.axes[axis], basic_outside(windows)[axis], [])
         elements = [*_elements(emit, lines, level, border, value)]
         if place > 0 and not any(level.outside):
             lines = reduce(partial(emit, "max", hint="largest"), elements)
         else:
-            lines = _to_lines(emit, _largest(emit, source, axes[:place]), axes)
+            lines = _to_lines(emit, _largest(emit, source, axes[:place]), first)
         level.hits.extend(emit("eq", e, lines, hint="hit") for e in elements)
         levels.append(level)
     return levels
@@ -149,9 +159,17 @@ def _largest(emit: Emitter, source: Operation, still_along: Shape) -> Tensor:
 def _elements(
     emit: Emitter, lines: Tensor, level: _Level, border: str, value: float = 0.0
 ) -> Iterator[Tensor]:
-    """The elements at each place: of those that are a stride apart there are phases."""
+    """The elements at each place: in lines, of those that are a stride apart there are
+    phases.
+    """
     axis, column, (before, after) = level.axis, level.column, level.outside
     first = [before + column.begin + i * column.dilation for i in range(column.size)]
+    if not level.in_lines:
+        around = _padded(emit, lines, axis, level.outside, border, value)
+        for begin in first:
+            end = begin + (column.down - 1) * column.stride + 1
+            yield take(emit, around, {axis: Positions(begin, end, column.stride)})
+        return
     count = first[-1] // column.stride + column.down
     length = count * column.stride
     if border not in REPEATING:
@@ -192,29 +210,40 @@ def sample_maxima(emit: Emitter, x: Tensor, source: Operation, border: str) -> T
     """The elements of a tensor, with its own border, where the maxima of another one
     are.
     """
-    axes = moving_axes(windows_of(source))
-    lines = _to_lines(emit, x, axes)
     for level in _levels(emit, source):
-        elements = [*_elements(emit, lines, level, border)]
+        elements = [*_elements(emit, x, level, border)]
         sampled: Tensor | float = 0.0
         for hit, element in zip(level.hits[::-1], elements[::-1], strict=True):
             sampled = emit("select", hit, element, sampled, hint="sampled")
         assert isinstance(sampled, Tensor)
-        lines = sampled
-    return _from_lines(emit, lines, axes, x.shape)
+        x = sampled
+    return x
 
 
-def desample_maxima(emit: Emitter, x: Tensor, source: Operation) -> Tensor:
-    """The elements of a tensor, each where the maximum of its window is."""
-    axes = moving_axes(windows_of(source))
-    lines = _to_lines(emit, x, axes)
-    for level in reversed(_levels(emit, source)):
+def desample_maxima(
+    emit: Emitter, x: Tensor, source: Operation, first: Shape = ()
+) -> Tensor:
+    """The elements of a tensor, each where the maximum of its window is; in lines, if axes
+    are to be first.
+    """
+    lines = _to_lines(emit, x, first)
+    for level in reversed(_levels(emit, source, first)):
         left, kept = lines, list[Tensor]()
         for hit in level.hits:
             kept.append(emit("select", hit, left, 0.0, hint="kept"))
             left = emit("select", hit, 0.0, left, hint="left")
         lines = _joined(emit, kept, level)
-    return _from_lines(emit, lines, axes, x.shape)
+    return _from_lines(emit, lines, first, x.shape)
+
+
+@found_by("tract", name="desample")
+def _desampled_in_lines(op: Operation, near: Relations) -> Decompose | None:
+    """tract takes elements that are a stride apart one by one, and runs as a whole."""
+    source, windows = near.producer(op.operands[1]), windows_of(op)
+    if source is None or not (finds_maxima(source, windows) and are_small(source)):
+        return None
+    axes = moving_axes(windows)
+    return lambda emit, op: [desample_maxima(emit, op.inputs[0], source, axes)]
 
 
 def _joined(emit: Emitter, parts: Sequence[Tensor], level: _Level) -> Tensor:
