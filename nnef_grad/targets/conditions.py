@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from math import prod
 from operator import index
 
-from nnef_grad.graph.extents import symbols_of
+from nnef_grad.graph.extents import nominal, symbols_of
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import Way, loop_of
+from nnef_grad.ops.elementwise import LONG_RUN
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import (
     REPEATING,
@@ -149,6 +150,14 @@ splat = Condition(lambda op: len(op.attributes["value"]) == 1 < prod(_result(op)
 different_batches = Condition(lambda op: _operand(op)[:-2] != _operand(op, 1)[:-2])
 # A row is multiplied by a column.
 inner_product = Condition(lambda op: _result(op)[-2:] == (1, 1))
+
+
+@Condition
+def outer_product(op: Operation) -> bool:
+    """A column is multiplied by a long row."""
+    inner = _operand(op)[-1 - op.attributes["transposeA"]]
+    is_long = nominal(_result(op)[-1]) >= LONG_RUN
+    return inner == 1 and is_long and len(_result(op)) == 2
 
 
 @Condition

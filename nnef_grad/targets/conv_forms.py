@@ -4,8 +4,8 @@ The gradient of a filter is a convolution with few windows, each nearly as large
 input. Runtimes are made for the contrary. So the elements of a window are taken first:
 with [N, C, X...] and filters of depth D, the elements of one window of each group,
 
-    lines = slice(x, ...)                                 [N, D], for one place
-    patches = concat([lines, ...], axis = 1)              [N * places, D]
+    window = slice(x, ...)                                [N, D], for one place
+    patches = concat([window, ...], axis = 1)             [N * places, D]
     product = matmul(rows, patches, transposeB = true)    [filters, N * places]
 
 A deconvolution whose windows go step by step is a convolution with the filter turned.
@@ -83,10 +83,7 @@ def one_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     x, windows = _padded(emit, op)
     (_, w), count = op.inputs[:2], x.shape[0]
     filters, depth = w.shape[0], prod(w.shape[1:])
-    each = [
-        reshaped(emit, window, (count, 1, depth), "line")
-        for window in _windows(emit, x, windows, first=2)
-    ]
+    each = [*_windows(emit, x, windows, first=2)]
     lines = (count * len(each), depth)
     patches = reshaped(emit, _joined(emit, each, 1), lines, "patches")
     rows = reshaped(emit, w, (filters, depth), "rows")
@@ -135,12 +132,11 @@ def product_with_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     w, count = op.inputs[1], x.shape[0]
     filters, depth = w.shape[0], prod(w.shape[1:])
     last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
-    each = [
-        reshaped(emit, window, (depth, count), "columns")
-        for window in _windows(emit, last, windows, first=1)
-    ]
+    each = [*_windows(emit, last, windows, first=1)]
+    columns = (depth, len(each) * count)
+    patches = reshaped(emit, _joined(emit, each, x.rank - 1), columns, "patches")
     rows = reshaped(emit, w, (filters, depth), "rows")
-    found = emit("matmul", rows, _joined(emit, each, 1), hint="product")
+    found = emit("matmul", rows, patches, hint="product")
     apart = reshaped(emit, found, (filters, len(each), count), "by_place")
     return [_by_image(emit, transposed(emit, apart, [0, 2, 1], "turned"), op)]
 

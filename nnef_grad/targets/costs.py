@@ -18,6 +18,7 @@ from nnef_grad.ops.costs import bytes_moved, multiply_adds
 from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.traits import DATA, FED, PRODUCTS, RESHAPING
 from nnef_grad.ops.windows import windows_of
+from nnef_grad.targets.conditions import outer_product
 
 
 class Speeds(NamedTuple):
@@ -39,6 +40,7 @@ class Speeds(NamedTuple):
             them take as long as a transposition, and short runs as a shuffle.
         arithmetic: element by element, and sums.
         outer: an outer product over more than two axes.
+        column_by_row: a matrix that is the product of a column and a row.
         operation: the time to begin with it.
     """
 
@@ -56,16 +58,19 @@ class Speeds(NamedTuple):
     copies: float
     arithmetic: float
     outer: float
+    column_by_row: float
     operation: float
 
 
-_ONNX = Speeds(6, 10, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 5_000)
-_TRACT = Speeds(14, 60, 16, 200, 32, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 500)
+_ONNX = Speeds(6, 10, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 15, 5_000)
+_TRACT = Speeds(
+    14, 60, 16, 200, 32, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500
+)
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
     "interpreter": Speeds(
-        24, 24, 15, 400, 15, 26, 700, 19, 580, 100, 100, 70, 10, 460, 20_000
+        24, 24, 15, 400, 15, 26, 700, 19, 580, 100, 100, 70, 10, 460, 2, 20_000
     ),
     "tract": _TRACT,
     "tract-standard": _TRACT,
@@ -140,6 +145,8 @@ def _kind_of_memory(op: Operation) -> str:
         return "transposition" if _moves_one_axis(op) else "shuffle"
     if op.name == "slice" and max(op.attributes["stride"], default=1) > 1:
         return "shuffle" if _takes_short_runs(op) else "transposition"
+    if op.name == "matmul" and outer_product(op):
+        return "column_by_row"
     return _MEMORY.get(op.name, "outer" if outer_factors(op) else "arithmetic")
 
 

@@ -14,7 +14,12 @@ from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.shape import reshaped, transposed
-from nnef_grad.targets.conditions import Condition, inner_product, set_to
+from nnef_grad.targets.conditions import (
+    Condition,
+    inner_product,
+    outer_product,
+    set_to,
+)
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.registry import Relations, lowering
 from nnef_grad.targets.shape import fill
@@ -79,6 +84,18 @@ def _joined_rows(emit: Emitter, x: Tensor, *, inner_first: bool) -> Tensor:
     axes = [len(batch), *range(len(batch)), len(batch) + 1]
     moved = transposed(emit, x, axes, "moved")
     return reshaped(emit, moved, (first, prod(batch) * last), "lines")
+
+
+# ---- Products of a column and a row ----
+
+
+@form("matmul", outer_product)
+def column_times_row(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """Nothing is summed: the gradient of a matrix for a batch of one."""
+    m, n = op.outputs[0].shape
+    shapes = zip(op.inputs, ((m, 1), (1, n)), ("column", "row"), strict=True)
+    column, row = (reshaped(emit, x, shape, name) for x, shape, name in shapes)
+    return [emit("mul", column, row)]
 
 
 # ---- Sums of products ----

@@ -1,5 +1,6 @@
-"""Maxima of small windows, place by place: `sample` and `desample` at the index of a
-maximum. The first element of each window is looked at, then the second one, and so on:
+"""Maxima of small windows: `sample` and `desample` at the index of a maximum. A window is
+looked at along one axis after the other, the last one first: the first maximum of its first
+line that has it is the first maximum of all. Along an axis it is looked at place by place:
 
     hit = eq(element, largest)                  whether it is the maximum
     kept = select(hit, left, 0.0)               what it receives of the gradient
@@ -11,25 +12,39 @@ added, others lie between each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.language.library import standard
 from nnef_grad.ops.axes import Positions
-from nnef_grad.ops.shape import reshaped, with_extent
-from nnef_grad.ops.windows import AxisWindows, Windows, basic_outside, windows_of
+from nnef_grad.ops.shape import reshaped, transposed, with_extent
+from nnef_grad.ops.windows import (
+    REPEATING,
+    AxisWindows,
+    Windows,
+    basic_outside,
+    windows_of,
+)
+from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.shape import MOST_AXES, take
-from nnef_grad.targets.windows import LOWEST, surrounded
+from nnef_grad.targets.tract_core import found_by
+from nnef_grad.targets.windows import (
+    LOWEST,
+    filling_of,
+    moving_axes,
+    of_columns,
+    still,
+    window_attributes,
+)
 
-# As many as a cube of three has. There are about eight operations for each.
+# As many as a cube of three has.
 MOST_PLACES = 27
-
-Place = tuple[int, ...]
 
 
 def finds_maxima(source: Operation, windows: Windows) -> bool:
@@ -70,97 +85,182 @@ def _reads_index(reader: Operation, source: Operation) -> bool:
     return is_known and windows_of(reader) == windows_of(source)
 
 
+# ---- Lines ----
+
+
+class _Level(NamedTuple):
+    """An axis that windows move along.
+
+    Attributes:
+        axis: the axis of tensors, or of lines: tensors with the axes first that windows
+            move along, and all others as one, so that what is side by side stays so.
+        in_lines: whether it is that of lines.
+        column: the windows along it.
+        outside: how many elements of the border are read before and after it.
+        hits: for each place, whether its element is as large as the largest one.
+    """
+
+    axis: int
+    in_lines: bool
+    column: AxisWindows
+    outside: tuple[int, int]
+    hits: list[Tensor]
+
+
+def _to_lines(emit: Emitter, x: Tensor, axes: Shape) -> Tensor:
+    if not axes:
+        return x
+    others = [axis for axis in range(x.rank) if axis not in axes]
+    moved = transposed(emit, x, [*axes, *others], "moved")
+    extents = moved.shape[: len(axes)]
+    return reshaped(emit, moved, (*extents, prod(moved.shape[len(axes) :])), "lines")
+
+
+def _from_lines(emit: Emitter, lines: Tensor, axes: Shape, shape: Shape) -> Tensor:
+    """The way back, to a shape with other extents of these axes."""
+    if not axes:
+        return lines
+    order = [*axes, *(axis for axis in range(len(shape)) if axis not in axes)]
+    extents = (*lines.shape[:-1], *(shape[axis] for axis in order[len(axes) :]))
+    apart = reshaped(emit, lines, extents, "apart")
+    return transposed(emit, apart, [order.index(axis) for axis in range(len(order))])
+
+
+def _levels(emit: Emitter, source: Operation, first: Shape = ()) -> list[_Level]:
+    """The axes that the windows of a maximum move along, from the last one on, over the
+    maxima along those after it; `first` are those that lines have, if there are lines.
+    """
+    (x,), windows, border = source.inputs, windows_of(source), source.settings["border"]
+    value, axes = LOWEST if border == "ignore" else 0.0, moving_axes(windows)
+    lines, levels = _to_lines(emit, x, first), list[_Level]()
+    for place, axis in reversed([*enumerate(axes)]):
+        where = (place, True) if first else (axis, False)
+        level = _Level(*where, windows.axes[axis], basic_outside(windows)[axis], [])
+        elements = [*_elements(emit, lines, level, border, value)]
+        if place > 0 and not any(level.outside):
+            lines = reduce(partial(emit, "max", hint="largest"), elements)
+        else:
+            lines = _to_lines(emit, _largest(emit, source, axes[:place]), first)
+        level.hits.extend(emit("eq", e, lines, hint="hit") for e in elements)
+        levels.append(level)
+    return levels
+
+
+def _largest(emit: Emitter, source: Operation, still_along: Shape) -> Tensor:
+    """The maximum, as the network has it, but along some axes."""
+    windows, settings = windows_of(source), source.settings
+    if still_along:
+        columns = enumerate(windows.axes)
+        kept = [still(c.up) if axis in still_along else c for axis, c in columns]
+        settings = {**settings, **window_attributes(of_columns(kept))}
+    return emit("max_pool", *source.inputs, **settings, hint="largest")
+
+
+def _elements(
+    emit: Emitter, lines: Tensor, level: _Level, border: str, value: float = 0.0
+) -> Iterator[Tensor]:
+    """The elements at each place: in lines, of those that are a stride apart there are
+    phases.
+    """
+    axis, column, (before, after) = level.axis, level.column, level.outside
+    first = [before + column.begin + i * column.dilation for i in range(column.size)]
+    if not level.in_lines:
+        around = _padded(emit, lines, axis, level.outside, border, value)
+        for begin in first:
+            end = begin + (column.down - 1) * column.stride + 1
+            yield take(emit, around, {axis: Positions(begin, end, column.stride)})
+        return
+    count = first[-1] // column.stride + column.down
+    length = count * column.stride
+    if border not in REPEATING:
+        after = max(length - before - column.up, 0)
+    around = _padded(emit, lines, axis, (before, after), border, value)
+    inside = Positions(0, min(around.shape[axis], length))
+    kept = take(emit, around, {axis: inside})
+    whole = _padded(emit, kept, axis, (0, length - inside.count))
+    extents = with_extent(whole.shape, axis, count)
+    apart = (*extents[: axis + 1], column.stride, *extents[axis + 1 :])
+    phases = reshaped(emit, whole, apart, "phases")
+    for begin, phase in (divmod(i, column.stride) for i in first):
+        one = take(emit, phases, {axis + 1: Positions(phase, phase + 1)})
+        met = {axis: Positions(begin, begin + column.down)}
+        yield take(emit, reshaped(emit, one, extents, "phase"), met)
+
+
+def _padded(
+    emit: Emitter,
+    x: Tensor,
+    axis: int,
+    sides: tuple[int, int],
+    border: str = "constant",
+    value: float = 0.0,
+) -> Tensor:
+    """A tensor with so many elements before it and after it along an axis."""
+    if not any(sides):
+        return x
+    padding = [sides if i == axis else (0, 0) for i in range(x.rank)]
+    filling = filling_of(border, value)
+    return emit("pad", x, padding=padding, **filling, hint="padded")
+
+
+# ---- Where the maxima are ----
+
+
 def sample_maxima(emit: Emitter, x: Tensor, source: Operation, border: str) -> Tensor:
     """The elements of a tensor, with its own border, where the maxima of another one
     are.
     """
-    windows = windows_of(source)
-    around, over = surrounded(emit, x, windows, border)
-    hits = list(_hits(emit, source))
-    sampled: Tensor | float = 0.0
-    for place, hit in reversed(hits):
-        element = _elements(emit, around, over, place)
-        sampled = emit("select", hit, element, sampled, hint="sampled")
-    assert isinstance(sampled, Tensor)
-    return sampled
-
-
-def desample_maxima(emit: Emitter, x: Tensor, source: Operation) -> Tensor:
-    """The elements of a tensor, each where the maximum of its window is."""
-    left, kept = x, dict[Place, Tensor]()
-    for place, hit in _hits(emit, source):
-        kept[place] = emit("select", hit, left, 0.0, hint="kept")
-        left = emit("select", hit, 0.0, left, hint="left")
-    windows = windows_of(source)
-    outside = basic_outside(windows)
-    for axis, column in reversed([*enumerate(windows.axes)]):
-        kept = _joined_along(emit, kept, axis, column, sum(outside[axis]))
-    return kept[()]
-
-
-def _hits(emit: Emitter, source: Operation) -> Iterator[tuple[Place, Tensor]]:
-    """For each place in a window, in row-major order, whether its element is as large as
-    the largest one.
-    """
-    (x,), windows, settings = source.inputs, windows_of(source), source.settings
-    largest = emit("max_pool", x, **settings, hint="largest")
-    value = LOWEST if settings["border"] == "ignore" else 0.0
-    around, over = surrounded(emit, x, windows, settings["border"], value)
-    for place in product(*map(range, windows.size)):
-        element = _elements(emit, around, over, place)
-        yield place, emit("eq", element, largest, hint="hit")
-
-
-def _elements(emit: Emitter, x: Tensor, windows: Windows, place: Place) -> Tensor:
-    """The elements at a place of all windows. The slices along the last axes are shared."""
-    for axis, column in reversed([*enumerate(windows.axes)]):
-        first = column.begin + place[axis] * column.dilation
-        last = first + (column.down - 1) * column.stride
-        x = take(emit, x, {axis: Positions(first, last + 1, column.stride)})
+    for level in _levels(emit, source):
+        elements = [*_elements(emit, x, level, border)]
+        sampled: Tensor | float = 0.0
+        for hit, element in zip(level.hits[::-1], elements[::-1], strict=True):
+            sampled = emit("select", hit, element, sampled, hint="sampled")
+        assert isinstance(sampled, Tensor)
+        x = sampled
     return x
 
 
-# ---- The way back ----
-
-
-def _joined_along(
-    emit: Emitter,
-    parts: Mapping[Place, Tensor],
-    axis: int,
-    column: AxisWindows,
-    border: int,
-) -> dict[Place, Tensor]:
-    """The parts with the places along an axis put where they are in it: by the places
-    along the axes before. What lies in its border is left out.
-    """
-    lines: dict[Place, list[Tensor]] = {}
-    for place, part in sorted(parts.items(), key=lambda item: item[0]):
-        lines.setdefault(place[:axis], []).append(part)
-    count, first = -(-(column.up + border) // column.stride), max(-column.begin, 0)
-    inside = {axis: Positions(first, first + column.up)}
-    return {
-        key: take(emit, _line(emit, line, axis, column, count), inside)
-        for key, line in lines.items()
-    }
-
-
-def _line(
-    emit: Emitter, parts: Sequence[Tensor], axis: int, column: AxisWindows, count: int
+def desample_maxima(
+    emit: Emitter, x: Tensor, source: Operation, first: Shape = ()
 ) -> Tensor:
-    """The sum of all parts, each with its elements a stride apart: so many strides."""
-    shape = with_extent(parts[0].shape, axis, count)
+    """The elements of a tensor, each where the maximum of its window is; in lines, if axes
+    are to be first.
+    """
+    lines = _to_lines(emit, x, first)
+    for level in reversed(_levels(emit, source, first)):
+        left, kept = lines, list[Tensor]()
+        for hit in level.hits:
+            kept.append(emit("select", hit, left, 0.0, hint="kept"))
+            left = emit("select", hit, 0.0, left, hint="left")
+        lines = _joined(emit, kept, level)
+    return _from_lines(emit, lines, first, x.shape)
+
+
+@found_by("tract", name="desample")
+def _desampled_in_lines(op: Operation, near: Relations) -> Decompose | None:
+    """tract takes elements that are a stride apart one by one, and runs as a whole."""
+    source, windows = near.producer(op.operands[1]), windows_of(op)
+    if source is None or not (finds_maxima(source, windows) and are_small(source)):
+        return None
+    axes = moving_axes(windows)
+    return lambda emit, op: [desample_maxima(emit, op.inputs[0], source, axes)]
+
+
+def _joined(emit: Emitter, parts: Sequence[Tensor], level: _Level) -> Tensor:
+    """The sum of the places along an axis, each where its elements are, a stride apart. What
+    lies in the border is left out.
+    """
+    axis, column = level.axis, level.column
+    count = -(-(column.up + sum(level.outside)) // column.stride)
     phases: list[list[Tensor]] = [[] for _ in range(column.stride)]
     for place, part in enumerate(parts):
         before, phase = divmod(place * column.dilation, column.stride)
-        phases[phase].append(_shifted(emit, part, axis, before, count))
-    return interleaved(emit, [_sum(emit, phase, shape) for phase in phases], axis)
-
-
-def _shifted(emit: Emitter, x: Tensor, axis: int, before: int, count: int) -> Tensor:
-    """The elements along an axis after so many zeros, so many in all."""
-    padding = [(0, 0)] * x.rank
-    padding[axis] = (before, count - before - x.shape[axis])
-    return emit("pad", x, padding=padding, hint="shifted") if any(padding[axis]) else x
+        sides = before, count - before - part.shape[axis]
+        phases[phase].append(_padded(emit, part, axis, sides))
+    shape = with_extent(parts[0].shape, axis, count)
+    line = interleaved(emit, [_sum(emit, phase, shape) for phase in phases], axis)
+    first = max(-column.begin, 0)
+    return take(emit, line, {axis: Positions(first, first + column.up)})
 
 
 def _sum(emit: Emitter, parts: Sequence[Tensor], shape: Shape) -> Tensor:

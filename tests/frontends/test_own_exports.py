@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.exports.exporting import Export, export
+from support.exports.exporting import Export, export, export_open
 from support.exports.language import LANGUAGE
 from support.exports.layers import LAYERS
 from support.exports.networks import NETWORKS
@@ -84,6 +84,29 @@ def test_one_document_for_every_batch(name: str, tmp_path: Path) -> None:
         )
         verdict = compare(outcome, expected, TOLERANCE)
         assert verdict.word == "ok", f"batch {batch}: {verdict.detail}"
+
+
+@pytest.mark.parametrize("name", ["bert"])
+def test_one_document_for_every_batch_and_length(name: str, tmp_path: Path) -> None:
+    """In tract, next to torch in double precision."""
+    needs("tract")
+    pytest.importorskip("transformers", reason="install the extra 'models'")
+    sizes = (1, 1), (2, 7), (3, 10)
+    for own in export_open(MODULES[name], tmp_path, "BS", sizes):
+        folder = tmp_path / "backward"
+        if not folder.exists():
+            lowered = nnef_grad.lower(own.backward, "tract")
+            nnef_grad.save(lowered.graph, folder, data={**own.data, **lowered.data})
+        inputs = {
+            name: own.inputs[name].astype("f4" if t.dtype == "scalar" else "i8")
+            for name, t in zip(
+                own.backward.input_names, own.backward.inputs, strict=True
+            )
+        }
+        (outcome,) = run("tract", [Stored(folder, inputs)])
+        assert len(own.gradients) > 20
+        verdict = compare(outcome, own.gradients, TOLERANCE)
+        assert verdict.word == "ok", f"{inputs['x0'].shape}: {verdict.detail}"
 
 
 def compare_with_torch(own: Export) -> None:

@@ -18,7 +18,7 @@ from nnef_grad.emit.inline import inline
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.graph.passes import prune
 from nnef_grad.ops import conv
-from nnef_grad.targets import forms
+from nnef_grad.targets import forms, matrix
 from nnef_grad.targets.costs import SPEEDS
 from nnef_grad.targets.forms import FORMS, Form
 from nnef_grad.targets.matrix import _sums_of_products, join_products
@@ -140,6 +140,23 @@ OUTER = {
     )
 }
 
+# Products of a column and a row, whichever of them is transposed, and gradients of matrices
+# for a batch of one.
+COLUMNS = {
+    f"column {x} {w}": document(
+        f"x = external(shape = {x}); w = variable(shape = {w}, label = 'w');"
+        f"p = matmul(x, w, transposeA = {str(a).lower()}, transposeB = {str(b).lower()}); y = mul(p, p);"
+    )
+    for x, a in (([3, 1], False), ([1, 3], True))
+    for w, b in (([1, 70], False), ([70, 1], True))
+} | {
+    f"layer {filters}": document(
+        f"x = external(shape = [1, 70]); w = variable(shape = [{filters}, 70], label = 'w');"
+        f"y = linear(x, w, 0.0);"
+    )
+    for filters in (1, 5)
+}
+
 ALL_FORMS = [(name, form) for name, found in FORMS.items() for form in found]
 IDS = [form.build.__name__ for _, form in ALL_FORMS]
 
@@ -186,7 +203,7 @@ def test_each_form(name: str, form: Form) -> None:
     of strides, and one to three axes.
     """
     tried = set()
-    for setting, text in {**TEXTS, **PRODUCTS, **OUTER}.items():
+    for setting, text in {**TEXTS, **PRODUCTS, **OUTER, **COLUMNS}.items():
         backward = nnef_grad.differentiate(nnef_grad.loads(text))
         graph = forced(backward.graph, name, form)
         if graph is not backward.graph:
@@ -308,6 +325,45 @@ def test_each_runtime_has_the_form_that_it_is_fast_at() -> None:
     assert counts["onnx"]["conv"] == counts["tract"]["conv"] == 0
     assert counts["khronos"]["conv"] == 1
     assert counts["khronos"]["matmul"] == 0
+
+
+# A fully connected layer, for a batch.
+CONNECTED = """\
+x = external(shape = [{0}, 512]);
+w = variable(shape = [1000, 512], label = 'w');
+y = linear(x, w, 0.0);"""
+
+
+@pytest.mark.parametrize(
+    ("target", "batch", "multiplications"),
+    [("tract", 1, 1), ("tract-standard", 1, 1), ("tract", 2, 0), ("onnx", 1, 0)],
+)
+def test_a_column_times_a_row(target: str, batch: int, multiplications: int) -> None:
+    """It is no product of matrices where that takes longer."""
+    names = lowered_names(document(CONNECTED.format(batch)), target)
+    assert (names["mul"], names["matmul"]) == (multiplications, 2 - multiplications)
+
+
+def test_a_batch_that_is_open_is_no_column() -> None:
+    text = document(CONNECTED.format("B")).replace(
+        "version 1.0;",
+        "version 1.0;\nextension tract_registry tract_core;\nextension tract_symbol B;",
+    )
+    assert lowered_names(text, "tract")["mul"] == 0
+
+
+def test_a_column_times_a_row_is_exact() -> None:
+    """With numbers that are none, too."""
+    graph = nnef_grad.loads(COLUMNS["column [3, 1] [1, 70]"])
+    (form,) = (f for n, f in ALL_FORMS if f.build is matrix.column_times_row)
+    special = [np.inf, -np.inf, np.nan, 0.0, -0.0]
+    row = np.random.default_rng(0).normal(size=(1, 70))
+    row[0, :5] = special
+    feeds = {"x": np.array([[np.inf], [-0.0], [0.1]])}, {"w": row}
+    with np.errstate(invalid="ignore"):
+        expected = nnef_grad.evaluate(graph, *feeds)["y"]
+        found = nnef_grad.evaluate(forced(graph, "matmul", form), *feeds)["y"]
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_the_speeds_decide(monkeypatch: pytest.MonkeyPatch) -> None:

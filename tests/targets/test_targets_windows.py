@@ -448,6 +448,22 @@ def test_infinity_is_a_number_in_blocks() -> None:
         np.testing.assert_array_equal(found, [[[[0.0, 2.0, np.inf, 0.0], [0.0] * 4]]])
 
 
+def test_infinity_is_a_number_next_to_a_border_that_is_ignored() -> None:
+    """It is less than what fills the border."""
+    settings = "size = [1, 1, 3, 3], stride = [1, 1, 2, 2], padding = [(0, 0), (0, 0), (1, 1), (1, 1)], border = 'ignore'"
+    graph = nnef_grad.differentiate(
+        nnef_grad.loads(model(f"max_pool(x, {settings})", x=[1, 1, 5, 5]))
+    ).graph
+    x = np.full((1, 1, 5, 5), -np.inf)
+    x[..., 3:] = np.arange(5.0)[:, None]
+    inputs = {"x": x, "grad_y": np.arange(1.0, 10.0).reshape(1, 1, 3, 3)}
+    expected = nnef_grad.evaluate(graph, inputs)["grad_x"]
+    for target in LOWERED:
+        lowered = nnef_grad.lower(graph, target)
+        found = nnef_grad.evaluate(reread(lowered), inputs, lowered.data)["grad_x"]
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_an_index_of_other_windows_is_looked_at() -> None:
     """It is as good as any other: the maxima are not those of the windows at hand."""
     text = document(
@@ -602,36 +618,65 @@ def test_depthwise_deconvolutions_stay() -> None:
 
 
 def test_maxima_of_overlapping_windows() -> None:
+    """The axis along which windows move comes first: what is side by side stays so."""
     text = model(
         "max_pool(x, size = [1, 1, 1, 3], stride = [1, 1, 1, 2], border = 'ignore')",
         x=[2, 4, 8, 8],
     )
     assert (
-        written(text, "khronos", reverse=True)
+        written(text, "tract", reverse=True)
         == """\
+grad_x_moved = transpose(grad_y, axes = [3, 0, 1, 2]);
+grad_x_lines = reshape(grad_x_moved, shape = [4, 64]);
+grad_x_moved_1 = transpose(x, axes = [3, 0, 1, 2]);
+grad_x_lines_1 = reshape(grad_x_moved_1, shape = [8, 64]);
+grad_x_padded = pad(grad_x_lines_1, padding = [(0, 2), (0, 0)], value = -3e+38);
+grad_x_phases = reshape(grad_x_padded, shape = [5, 2, 64]);
+grad_x_slice = slice(grad_x_phases, axes = [1], begin = [0], end = [1]);
+grad_x_phase = reshape(grad_x_slice, shape = [5, 64]);
+grad_x_slice_1 = slice(grad_x_phase, axes = [0], begin = [0], end = [4]);
+grad_x_slice_2 = slice(grad_x_phases, axes = [1], begin = [1], end = [2]);
+grad_x_phase_1 = reshape(grad_x_slice_2, shape = [5, 64]);
+grad_x_slice_3 = slice(grad_x_phase_1, axes = [0], begin = [0], end = [4]);
+grad_x_slice_4 = slice(grad_x_phase, axes = [0], begin = [1], end = [5]);
 grad_x_largest = max_pool(x, size = [1, 1, 1, 3], border = 'ignore', padding = [(0, 0), (0, 0), (0, 0), (0, 1)], stride = [1, 1, 1, 2]);
-grad_x_padded = pad(x, padding = [(0, 0), (0, 0), (0, 0), (0, 1)], value = -3e+38);
-grad_x_slice = slice(grad_x_padded, axes = [3], begin = [0], end = [8], stride = [2]);
-grad_x_hit = eq(grad_x_slice, grad_x_largest);
-grad_x_kept = select(grad_x_hit, grad_y, 0.0);
-grad_x_left = select(grad_x_hit, 0.0, grad_y);
-grad_x_slice_1 = slice(grad_x_padded, axes = [3], begin = [1], end = [9], stride = [2]);
-grad_x_hit_1 = eq(grad_x_slice_1, grad_x_largest);
-grad_x_kept_1 = select(grad_x_hit_1, grad_x_left, 0.0);
-grad_x_left_1 = select(grad_x_hit_1, 0.0, grad_x_left);
-grad_x_slice_2 = slice(grad_x_padded, axes = [3], begin = [2], end = [9], stride = [2]);
-grad_x_hit_2 = eq(grad_x_slice_2, grad_x_largest);
-grad_x_kept_2 = select(grad_x_hit_2, grad_x_left_1, 0.0);
-grad_x_shifted = pad(grad_x_kept, padding = [(0, 0), (0, 0), (0, 0), (0, 1)]);
-grad_x_shifted_1 = pad(grad_x_kept_1, padding = [(0, 0), (0, 0), (0, 0), (0, 1)]);
-grad_x_shifted_2 = pad(grad_x_kept_2, padding = [(0, 0), (0, 0), (0, 0), (1, 0)]);
-grad_x_sum = add(grad_x_shifted, grad_x_shifted_2);
-grad_x_apart = reshape(grad_x_sum, shape = [2, 4, 8, 5, 1]);
-grad_x_apart_1 = reshape(grad_x_shifted_1, shape = [2, 4, 8, 5, 1]);
-grad_x_between = concat([grad_x_apart, grad_x_apart_1], axis = 4);
-grad_x_reshape = reshape(grad_x_between, shape = [2, 4, 8, 10]);
-grad_x = slice(grad_x_reshape, axes = [3], begin = [0], end = [8]);"""
+grad_x_moved_2 = transpose(grad_x_largest, axes = [3, 0, 1, 2]);
+grad_x_lines_2 = reshape(grad_x_moved_2, shape = [4, 64]);
+grad_x_hit = eq(grad_x_slice_1, grad_x_lines_2);
+grad_x_hit_1 = eq(grad_x_slice_3, grad_x_lines_2);
+grad_x_hit_2 = eq(grad_x_slice_4, grad_x_lines_2);
+grad_x_kept_filled = tract_core_broadcast(0.0, shape = [4, 64]);
+grad_x_kept = select(grad_x_hit, grad_x_lines, grad_x_kept_filled);
+grad_x_left = select(grad_x_hit, grad_x_kept_filled, grad_x_lines);
+grad_x_kept_1 = select(grad_x_hit_1, grad_x_left, grad_x_kept_filled);
+grad_x_left_1 = select(grad_x_hit_1, grad_x_kept_filled, grad_x_left);
+grad_x_kept_2 = select(grad_x_hit_2, grad_x_left_1, grad_x_kept_filled);
+grad_x_padded_1 = pad(grad_x_kept, padding = [(0, 1), (0, 0)]);
+grad_x_padded_2 = pad(grad_x_kept_1, padding = [(0, 1), (0, 0)]);
+grad_x_padded_3 = pad(grad_x_kept_2, padding = [(1, 0), (0, 0)]);
+grad_x_sum = add(grad_x_padded_1, grad_x_padded_3);
+grad_x_apart = reshape(grad_x_sum, shape = [5, 1, 64]);
+grad_x_apart_1 = reshape(grad_x_padded_2, shape = [5, 1, 64]);
+grad_x_between = concat([grad_x_apart, grad_x_apart_1], axis = 1);
+grad_x_reshape = reshape(grad_x_between, shape = [10, 64]);
+grad_x_slice_5 = slice(grad_x_reshape, axes = [0], begin = [0], end = [8]);
+grad_x_apart_2 = reshape(grad_x_slice_5, shape = [8, 2, 4, 8]);
+grad_x = transpose(grad_x_apart_2, axes = [1, 2, 3, 0]);"""
     )
+
+
+def test_maxima_along_one_axis_after_the_other() -> None:
+    """The maxima along the last axis are looked at along the one before it: six places in
+    place of nine.
+    """
+    settings = "size = [1, 1, 3, 3], stride = [1, 1, 2, 2], border = 'ignore'"
+    text = model(f"max_pool(x, {settings})", x=[2, 4, 8, 8])
+    lines = written(text, "tract", reverse=True).splitlines()
+    hits = [line for line in lines if " = eq(" in line]
+    pools = [line for line in lines if " = max_pool(" in line]
+    assert len(hits) == 6
+    assert "size = [1, 1, 1, 3]" in pools[0]
+    assert "size = [1, 1, 3, 3]" in pools[1]
 
 
 def test_maxima_of_large_windows_side_by_side() -> None:

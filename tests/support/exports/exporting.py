@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,13 +65,7 @@ def export(exported: Exported, folder: Path, batch: str = "") -> Export:
         batch: a symbol for the first extent of all inputs, which is then read as one
             more than it was when the module was exported.
     """
-    torch.manual_seed(0)
-    module = exported.make().eval()
-    _fill(module)
-    with warnings.catch_warnings():
-        # Of torch, about how it computes; each is said once.
-        warnings.simplefilter("ignore")
-        path = write_export(module, exported, folder, batch)
+    module, path = _exported(exported, folder, [batch] if batch else [])
     values = exported.values(more=1 if batch else 0)
     symbols = {batch: len(values[0])} if batch else None
     graph = nnef_grad.load(path, symbols=symbols)
@@ -79,8 +73,43 @@ def export(exported: Exported, folder: Path, batch: str = "") -> Export:
     return _beside_torch(path, graph, backward, module.double(), values)
 
 
+def export_open(
+    exported: Exported,
+    folder: Path,
+    symbols: Sequence[str],
+    extents: Iterable[Sequence[int]],
+) -> Iterator[Export]:
+    """Exports a module with random parameters, reads it with its symbols, and
+    differentiates it once.
+
+    Args:
+        exported: the module.
+        folder: where it is written.
+        symbols: the first extents of all inputs.
+        extents: numbers of the symbols, for each of which torch computes gradients.
+    """
+    module, path = _exported(exported, folder, symbols)
+    graph = nnef_grad.load(path)
+    backward = nnef_grad.differentiate(graph, wrt="all").graph
+    for numbers in extents:
+        values = exported.values_of(numbers)
+        yield _beside_torch(path, graph, backward, module.double(), values)
+
+
+def _exported(
+    exported: Exported, folder: Path, symbols: Sequence[str]
+) -> tuple[nn.Module, Path]:
+    torch.manual_seed(0)
+    module = exported.make().eval()
+    _fill(module)
+    with warnings.catch_warnings():
+        # Of torch, about how it computes; each is said once.
+        warnings.simplefilter("ignore")
+        return module, write_export(module, exported, folder, symbols)
+
+
 def write_export(
-    module: nn.Module, exported: Exported, folder: Path, batch: str = ""
+    module: nn.Module, exported: Exported, folder: Path, symbols: Sequence[str] = ()
 ) -> Path:
     """Exports a module, and returns the folder of the model. Where the program of tract would be, which torch-to-nnef
     downloads in order to check what it has written, is a script that knows its version.
@@ -98,7 +127,7 @@ def write_export(
         exported.target,
         check_io=False,
         specific_tract_binary_path=program,
-        dynamic_axes={name: {0: batch} for name in inputs} if batch else None,
+        dynamic_axes={n: dict(enumerate(symbols)) for n in inputs} if symbols else None,
     )
     written = t2n.export_model_to_nnef(
         deepcopy(module),  # whose parameters get names

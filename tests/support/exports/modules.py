@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -59,6 +59,13 @@ class Exported(NamedTuple):
         """A value for each input, whose first extents are greater by a number."""
         random = torch.Generator().manual_seed(1)
         return [_grown(one, more).value(random) for one in self.inputs]
+
+    def values_of(self, extents: Sequence[int]) -> list[Tensor]:
+        """A value for each input, whose first extents are these."""
+        random = torch.Generator().manual_seed(1)
+        shapes = ((*extents, *one.shape[len(extents) :]) for one in self.inputs)
+        pairs = zip(self.inputs, shapes, strict=True)
+        return [one._replace(shape=shape).value(random) for one, shape in pairs]
 
 
 def _grown(one: Input, more: int) -> Input:
