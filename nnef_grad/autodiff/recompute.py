@@ -28,9 +28,7 @@ from nnef_grad.autodiff.schedule import (
     Lifetimes,
     Run,
     Schedule,
-    delayed_operand,
     in_order_of_need,
-    that_enter,
     work_of,
 )
 from nnef_grad.base.collector import collector_paused
@@ -169,7 +167,7 @@ def _best(graph: Graph, allowed: int) -> _Candidate:
             schedule = Schedule(lifetimes, limit, strategy, most)
             if not schedule.is_complete:
                 continue
-            made = _rebuilt(order, schedule.runs)
+            made = _rebuilt(order, lifetimes, schedule.runs)
             candidate = _Candidate(made, _peak(made), schedule.work)
             if candidate.peak <= limit:
                 found, most = candidate, candidate.work
@@ -203,10 +201,10 @@ def _peak(graph: Graph) -> int:
 # ---- The graph ----
 
 
-def _rebuilt(graph: Graph, runs: Sequence[Run]) -> Graph:
+def _rebuilt(graph: Graph, lifetimes: Lifetimes, runs: Sequence[Run]) -> Graph:
     """The graph with its operations in the order of their runs."""
     emit = Emitter(OpSet().extended(graph.fragments), graph.names)
-    repeats = _Repeats(graph, emit)
+    repeats = _Repeats(graph, lifetimes, emit)
     for run in runs:
         repeats.add(run)
     names = emit.assigned_names(emit.operations, graph.tensors)
@@ -227,9 +225,8 @@ class _Repeats:
         versions: for each tensor of the graph that was computed again, the one to read.
     """
 
-    def __init__(self, graph: Graph, emit: Emitter) -> None:
-        self._graph, self._emit = graph, emit
-        self._moving = that_enter(graph.operations)
+    def __init__(self, graph: Graph, lifetimes: Lifetimes, emit: Emitter) -> None:
+        self._graph, self._lifetimes, self._emit = graph, lifetimes, emit
         self._latest: Tensor | None = None
         self._conditions: dict[tuple[Tensor, int], Tensor] = {}
         self._originals: dict[Tensor, Tensor] = {}
@@ -240,7 +237,7 @@ class _Repeats:
         op = self._graph.operations[run.operation]
         read, results = dict(self.versions), {}
         if run.again:
-            operand = delayed_operand(op)
+            operand = self._lifetimes.delayed[run.operation]
             if operand is not None and self.versions.keys().isdisjoint(op.inputs):
                 read[operand] = self._later(operand)
             results = {t: self._version(t) for t in op.outputs}
@@ -257,7 +254,11 @@ class _Repeats:
         self._emit.append(made)
         self.versions.update(results)
         for tensor in op.outputs:
-            if tensor in self._moving and tensor.rank and tensor.dtype == "scalar":
+            if (
+                tensor in self._lifetimes.moving
+                and tensor.rank
+                and tensor.dtype == "scalar"
+            ):
                 self._latest = results.get(tensor, tensor)
 
     def _version(self, tensor: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
 from nnef_grad.ops.liveness import memory_alive, views_of
-from nnef_grad.ops.traits import SOURCES, UNIQUE
+from nnef_grad.ops.traits import PRODUCTS, SOURCES, UNIQUE
 
 # How dear it is to move a byte, in multiply-adds.
 BYTE = 1 / 16
@@ -122,7 +122,7 @@ def _needed(
     return sorted(found)
 
 
-def that_enter(operations: Sequence[Operation]) -> set[Tensor]:
+def _that_enter(operations: Sequence[Operation]) -> set[Tensor]:
     """The tensors that depend on an input of the graph."""
     found: set[Tensor] = set()
     for op in operations:
@@ -138,10 +138,13 @@ class Lifetimes:
         operations, costs: the operations, and what each costs.
         makers: the operation that makes each tensor.
         made, read: the memory of each operation.
+        moving: the tensors that depend on an input of the graph.
         lasting: what is there anyway, or has an effect: it is never dropped.
         repeatable: what may be dropped. What depends on no input is left alone, as
             runtimes compute it when they load the graph; and so is what has no operand
             that can be made to be there later.
+        delayed: the operand of each operation that is made to be there later, where it
+            runs again, so that it runs then; None if there is none.
         sizes: the bytes of each memory that counts.
         reads: the operations that read each; for what is returned, the end too.
         turn: the operation at which the most is alive.
@@ -158,15 +161,16 @@ class Lifetimes:
             if op.name in SOURCES | UNIQUE
             for tensor in op.outputs
         }
-        moving = that_enter(graph.operations)
+        self.moving = _that_enter(graph.operations)
         self.repeatable = {
             tensor
             for op in graph.operations
             if op.name not in SOURCES | UNIQUE
             and any(operand.dtype == "scalar" for operand in op.inputs)
             for tensor in op.outputs
-            if tensor in moving
+            if tensor in self.moving
         }
+        self.delayed = [_delayed_operand(op, self.moving) for op in graph.operations]
         self.read = [self._all(op.inputs) for op in graph.operations]
         self.made = [self._all(op.outputs) for op in graph.operations]
         uncounted = self.lasting.union(self._all(graph.outputs))
@@ -255,6 +259,16 @@ class Lifetimes:
         return after is not None and after < self.turn
 
 
+def _delayed_operand(operation: Operation, moving: set[Tensor]) -> Tensor | None:
+    """The smallest scalar operand. Of a product, one that depends on an input: runtimes
+    arrange a constant filter for their kernels when they load the graph.
+    """
+    scalars = [tensor for tensor in operation.inputs if tensor.dtype == "scalar"]
+    if operation.name in PRODUCTS:
+        scalars = [tensor for tensor in scalars if tensor in moving] or scalars
+    return min(scalars, key=lambda t: nominal(byte_size(t)), default=None)
+
+
 class Schedule:
     """The runs of the operations of a graph, such that no more than some bytes are alive
     at a time, if that is possible; what enters and is returned does not count.
@@ -308,7 +322,8 @@ class Schedule:
         run, op = Run(operation, index), self._memory.operations[operation]
         made, read = self._memory.made[operation], self._memory.read[operation]
         new = sum(self._memory.sizes[m] for m in made if m not in self._present)
-        self._make_room(new + (_delay_bytes(op) if run.again else 0), index)
+        delay = self._memory.delayed[operation] if run.again else None
+        self._make_room(new + nominal(byte_size(delay)) if delay else new, index)
         self._alive += new
         for tensor in op.outputs:
             self._present.setdefault(self._memory.of(tensor), set()).add(tensor)
@@ -370,16 +385,3 @@ def work_of(graph: Graph) -> float:
 
 def _cost(operation: Operation) -> float:
     return nominal(multiply_adds(operation)) + BYTE * nominal(bytes_moved(operation))
-
-
-def delayed_operand(operation: Operation) -> Tensor | None:
-    """The smallest scalar operand: what is made to be there later, so that the operation
-    is. None if there is none.
-    """
-    scalars = [tensor for tensor in operation.inputs if tensor.dtype == "scalar"]
-    return min(scalars, key=lambda t: nominal(byte_size(t)), default=None)
-
-
-def _delay_bytes(operation: Operation) -> int:
-    operand = delayed_operand(operation)
-    return 0 if operand is None else nominal(byte_size(operand))

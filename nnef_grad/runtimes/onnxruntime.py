@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from nnef_grad.autodiff.recompute import is_delay
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.symbols import numbers_of, with_numbers
 from nnef_grad.interop import to_onnx
@@ -27,6 +28,9 @@ def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.log_severity_level = 3
+    if any(map(is_delay, graph.operations)):
+        # Its own order takes no less memory where tensors are computed again.
+        options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     with TemporaryDirectory() as folder, refusals("ONNX Runtime", "load", graph):
         path = Path(folder) / "graph.onnx"
         to_onnx(graph, path, data=data)

@@ -224,7 +224,7 @@ def test_the_work_is_near_the_least(seed: int) -> None:
         least = least_work(graph, spared.limit_bytes)
         if spared.peak_bytes <= spared.limit_bytes:
             assert least is not None
-            assert once + spared.multiply_adds <= 1.3 * least
+            assert once + spared.multiply_adds <= 1.8 * least
 
 
 # ---- Where it is offered ----
