@@ -10,7 +10,6 @@ from nnef_grad.base.errors import Problem
 from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
-from nnef_grad.frontends.library import Joined
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.values import (
     Array,
@@ -21,7 +20,7 @@ from nnef_grad.frontends.values import (
 )
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.names import NameSupply
-from nnef_grad.language.library import FragmentFile, extras, standard
+from nnef_grad.language.library import FragmentFile, Joined, extras, standard
 from nnef_grad.ops.opset import OpSet
 
 # Larger constants would make the text unreadable: they are variables.

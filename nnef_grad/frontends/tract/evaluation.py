@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -14,9 +14,14 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, Scope
 from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.reading import EXPANSIONS, Reading
-from nnef_grad.frontends.tract.library import builtin, idiom_of, own_library
-from nnef_grad.frontends.tract.tables import NUMBERS, REFUSED
-from nnef_grad.frontends.values import Array, as_array, is_known
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.tract.library import (
+    REFUSED,
+    builtin,
+    idiom_of,
+    own_library,
+)
+from nnef_grad.frontends.values import LARGEST, Array, as_array, is_known
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
@@ -74,8 +79,8 @@ class DocumentReading(Reading):
         if name in self.symbols:
             number = self.symbols[name]
             return symbol(name) if number is None else number
-        if name in NUMBERS:
-            return NUMBERS[name]
+        if name == "inf":  # which NNEF cannot write
+            return LARGEST
         near = suggestion(name, [*scope, *self.symbols])
         raise InvalidGraphError(f"'{name}' is not defined{near}", self.place(node.span))
 
@@ -170,3 +175,8 @@ class DocumentReading(Reading):
         made = self.emitter.producer(value) if isinstance(value, Tensor) else None
         is_variable = made is not None and made.name == "variable"
         return str(made.attributes["label"]) if made and is_variable else None
+
+
+def document(step: Step) -> DocumentReading:
+    """The reading of the document in which an operation stands."""
+    return cast("DocumentReading", step.reading)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.tract.operations.document import document
+from nnef_grad.frontends.tract.evaluation import document
 from nnef_grad.frontends.values import converted, is_known, is_open, simple
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.language.labels import label_steps

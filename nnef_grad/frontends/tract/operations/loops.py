@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.loops import emit_loop
 from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.tract.operations.document import document
+from nnef_grad.frontends.tract.evaluation import document
 from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Graph, Shape, Tensor
