@@ -141,6 +141,10 @@ class Step:
         count = self("box", ones, hint="count", size=shape, padding=before)
         return self("sub", count, 1.0, hint="positions")
 
+    def joined(self, parts: Sequence[Any], axis: int) -> Any:
+        """One value after the other along an axis; one alone stays as it is."""
+        return parts[0] if len(parts) == 1 else self("concat", list(parts), axis=axis)
+
     # ---- Axes from the end are those of the other operand ----
 
     def aligned(self, *values: Any, rank: int | None = None) -> list[Any]:

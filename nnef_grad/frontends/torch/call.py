@@ -2,7 +2,8 @@
 
 A function is called with the call and the arguments of the operation in the order of its
 schema, with the defaults of the schema. It may take fewer than there are: what it does not
-take must have its default. It returns the value of the result, or a tuple of them.
+take must have its default. One that takes any number (`*_`) looks at `Call.given`, which
+has them by name. It returns the value of the result, or a tuple of them.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class Call(Step):
         reading: the program that is read.
         node: the node of the graph of torch.
         fake: what torch knows of each result: data type and shape.
+        given: the arguments by their names in the schema, defaults too.
     """
 
     reading: ProgramValues
@@ -88,12 +90,14 @@ class Call(Step):
         super().__init__(reading, name_of(node.target), hint, span, None)
         self.node = node
         self.fake = node.meta.get("val")
+        self.given: dict[str, Any] = {}
 
     def run(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         """The results of the operation, by the function that reads it."""
         arguments = list(self._bound(args, kwargs))
+        self.given = {name: value for name, value, _ in arguments}
         taken = signature(function).parameters.values()
         takes_all = any(p.kind is Parameter.VAR_POSITIONAL for p in taken)
         are_places = [p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in taken]
@@ -152,6 +156,15 @@ class Call(Step):
             return x
         return self.reading.converted(x, dtype, self.hint, self.span)
 
+    def whole(self, x: Any, dtype: str | None = None) -> Any:
+        """Whole scalars as integers, if that is the data type of the result, or another
+        one that is given.
+        """
+        is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
+        if not is_scalar or (dtype or self.result_dtype) != "integer":
+            return x
+        return self.reading.cast(x, "integer", self.hint, self.span)
+
     def scalars(self, *values: Any) -> list[Any]:
         """Values as scalars."""
         return [self.typed(x, "scalar") for x in values]
@@ -179,6 +192,14 @@ class Call(Step):
         """Whether anything reads one of the results."""
         parts = (node for node in self.node.users if node.args[1] == place)
         return any(part.users for part in parts)
+
+    def alone(self, made: Any) -> list[Any]:
+        """A first result, if there is no need of others."""
+        others = range(1, len(self.fake))
+        self.require(
+            not any(map(self.uses, others)), "only the first result can be used"
+        )
+        return [made, *(None for _ in others)]
 
     def stopped(self, x: Any) -> Any:
         """A value that no gradient flows through."""

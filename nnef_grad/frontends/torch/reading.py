@@ -21,7 +21,6 @@ from nnef_grad.frontends.torch.call import (
 )
 from nnef_grad.frontends.torch.known import computed
 from nnef_grad.frontends.torch.marks import AUTOCAST, STOP
-from nnef_grad.frontends.torch.operations.integers import refuse_wrapping
 from nnef_grad.frontends.torch.places import span_of
 from nnef_grad.frontends.torch.program_values import ProgramValues
 from nnef_grad.frontends.torch.tensors import dtype_name, value_of
@@ -112,7 +111,7 @@ class ProgramReading(ProgramValues):
         result = computed(call, values)
         if result is not None:
             return result
-        refuse_wrapping(call)
+        _refuse_wrapping(call)
         function = function_of(target)
         if function is None:
             _refuse_complex(call.fake)
@@ -185,6 +184,38 @@ def _has_failed(node: Any) -> bool:
 def _refuse_complex(fake: Any) -> None:
     if isinstance(fake, torch.Tensor):
         dtype_name(fake.dtype)
+
+
+_NARROW = (torch.uint8, torch.int8, torch.int16)
+_GROWING = {
+    "add", "sub", "rsub", "mul", "neg", "bitwise_not", "pow", "square", "sum", "cumsum",
+    "bitwise_left_shift", "__lshift__", "addcmul", "abs",
+}  # fmt: skip
+_CASTS = {"to", "_to_copy", "type_as"}
+
+
+def _refuse_wrapping(call: Call) -> None:
+    """Refuses what may wrap around: a graph has integers of 64 bits alone."""
+    fake, target = call.fake, call.node.target
+    is_narrow = isinstance(fake, torch.Tensor) and fake.dtype in _NARROW
+    if not is_narrow or not isinstance(target, torch._ops.OpOverload):
+        return
+    # The complement of a byte is one.
+    is_growing = call.packet in _GROWING and 255 not in call.node.args
+    if call.packet in _CASTS:
+        is_growing = _is_wider(call.node.args[0].meta["val"].dtype, fake.dtype)
+    if is_growing:
+        call.refuse(f"{fake.dtype} wraps around: compute with torch.long")
+
+
+def _is_wider(given: Any, made: Any) -> bool:
+    """Whether one type of integers has values that another does not. What fractions become
+    that do not fit is not defined in PyTorch either.
+    """
+    if given is torch.bool or given.is_floating_point:
+        return False
+    mine, theirs = torch.iinfo(given), torch.iinfo(made)
+    return bool(mine.min < theirs.min or mine.max > theirs.max)
 
 
 def _check(call: Call, result: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -11,70 +12,53 @@ from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.tract.operations.inputs import DTYPES
 from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
 from nnef_grad.graph.ir import Tensor
+from nnef_grad.language.library import standard
 
-# Operations of the standard, or fragments, by the name in ONNX.
-_UNARY = {
-    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
-    "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh",
-    "Exp": "exp", "Floor": "floor", "Log": "log", "Neg": "neg", "Not": "not",
-    "Reciprocal": "rcp", "Relu": "relu", "Sigmoid": "sigmoid", "Sign": "sign",
-    "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Sqrt": "sqrt", "Tan": "tan",
-    "Tanh": "tanh",
-}  # fmt: skip
-
-
-@onnx_op(*_UNARY)
-def unary(node: Node, x: Any) -> Any:
-    """A function that the standard has."""
-    return node(_UNARY[node.kind], x)
-
-
-# Fragments, and their attributes with their defaults in ONNX.
-_FRAGMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+# Operations of the standard, or fragments, and their attributes with the defaults of ONNX.
+FUNCTIONS: dict[str, tuple[str, dict[str, float]]] = {
     "Celu": ("celu", {"alpha": 1.0}),
+    "Elu": ("elu", {"alpha": 1.0}),
     "Erf": ("erf", {}),
     "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
     "HardSwish": ("hard_swish", {}),
+    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
     "Mish": ("mish", {}),
+    "Reciprocal": ("rcp", {}),
     "Round": ("round_even", {}),
+    "Selu": ("scaled_elu", {"alpha": 1.67326319, "gamma": 1.05070102}),
     "Shrink": ("shrink", {"lambd": 0.5, "bias": 0.0}),
     "Softsign": ("softsign", {}),
     "Swish": ("swish", {"alpha": 1.0}),
     "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
 }
+# Those that NNEF calls the same, but in small letters.
+_SAME = (
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Exp",
+    "Floor", "Log", "Neg", "Not", "Relu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
+    "Sqrt", "Tan", "Tanh",
+)  # fmt: skip
+FUNCTIONS |= {kind: (kind.lower(), {}) for kind in _SAME}
 
 
-@onnx_op(*_FRAGMENTS)
-def fragment(node: Node, x: Any) -> Any:
-    """An activation or another function."""
-    name, defaults = _FRAGMENTS[node.kind]
-    return node.expand(name, x, **{k: node.get(k, v) for k, v in defaults.items()})
+@onnx_op(*FUNCTIONS)
+def function(node: Node, x: Any) -> Any:
+    """A function of one operand."""
+    defaults = FUNCTIONS[node.kind][1]
+    settings = {name: node.get(name, value) for name, value in defaults.items()}
+    return applied(node, node.kind, settings, x)
+
+
+def applied(node: Node, kind: str, settings: Mapping[str, float], x: Any) -> Any:
+    """A function of one operand, with its settings."""
+    name = FUNCTIONS[kind][0]
+    emit: Any = node if name in standard() else node.expand
+    return emit(name, x, **settings)
 
 
 @onnx_op("Identity")
 def identity(node: Node, x: Any) -> Any:
     """The value itself; of a sequence, too."""
     return [x] if isinstance(x, list) else x
-
-
-@onnx_op("Elu")
-def elu(node: Node, x: Any) -> Any:
-    """x, or alpha (exp(x) - 1) where it is negative."""
-    return node("elu", x, alpha=node.get("alpha", 1.0))
-
-
-@onnx_op("Selu")
-def selu(node: Node, x: Any) -> Any:
-    """gamma times that."""
-    alpha, gamma = node.get("alpha", 1.67326319), node.get("gamma", 1.05070102)
-    settings: dict[str, Any] = {"alpha": alpha, "lambda": gamma}
-    return node("selu", x, **settings)
-
-
-@onnx_op("LeakyRelu")
-def leaky_relu(node: Node, x: Any) -> Any:
-    """x, or alpha x where it is negative."""
-    return node("leaky_relu", x, alpha=node.get("alpha", 0.01))
 
 
 @onnx_op("PRelu")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.elementwise import whole
 from nnef_grad.frontends.values import converted, is_open, simple
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Tensor
@@ -19,7 +18,7 @@ def filled(call: Call, value: Any) -> Any:
     """A value, repeated to the shape of the result."""
     shape, dtype = call.result_shape, call.result_dtype
     if not isinstance(value, Tensor) and is_open(value):
-        value = whole(call, *call.scalars(value))
+        value = call.whole(*call.scalars(value))
     if isinstance(value, Tensor):
         return call.broadcast(value, shape)
     if not has_symbols(shape):
@@ -83,7 +82,7 @@ def numbers(call: Call, start: Any, end: Any, step: Any) -> Any:
     is_open_count = has_symbols(count)
     made = call.positions(count, 0, 1) if is_open_count else np.arange(count)
     made = made if step == 1 else call("mul", made, step, hint="steps")
-    return whole(call, made if start == 0 else call("add", made, start))
+    return call.whole(made if start == 0 else call("add", made, start))
 
 
 @aten("linspace", "logspace")

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.diagonals import on_diagonal
 from nnef_grad.frontends.torch.operations.shapes import (
     bounds,
     flat,
@@ -289,7 +288,7 @@ def _between(call: Call, x: Any, new: Any, axis: int, begin: Any, end: Any) -> A
     if end != extent:
         parts.append(section(call, x, axis, end, extent))
     typed = [call.typed(part, dtype_of(x)) for part in parts]
-    return call("concat", typed, axis=axis) if len(typed) > 1 else typed[0]
+    return call.joined(typed, axis)
 
 
 # ---- Indices along one axis ----
@@ -403,11 +402,9 @@ def nonzero(call: Call, x: Any) -> Any:
     return np.argwhere(call.known(x, "the shape"))
 
 
-@aten("_unique2", "unique_dim", "unique_consecutive", "masked_scatter")
-def refuse_of_data(
-    call: Call, _x: Any, _y: Any = 0, _z: Any = 0, _v: Any = 0, _w: Any = 0
-) -> Any:
-    """Operations whose results have as many elements as the data say."""
+@aten("masked_scatter")
+def refuse_of_data(call: Call, *_: Any) -> Any:
+    """Places that depend on the data."""
     call.refuse(_OF_DATA)
 
 
@@ -438,8 +435,23 @@ def diagonal_scatter(
 ) -> Any:
     """A row in place of a diagonal."""
     last = move_axes(call, x, [first, second], [-2, -1])
-    made = on_diagonal(call, new, last, shape_of(last), offset)
+    made = _on_diagonal(call, new, last, shape_of(last), offset)
     return move_axes(call, made, [-2, -1], [first, second])
+
+
+def _on_diagonal(call: Call, row: Any, other: Any, shape: Shape, offset: int) -> Any:
+    """Matrices with a row on a diagonal, and something else elsewhere."""
+    *outer, height, width = shape
+    before = max(-offset, 0)
+    after = height - before - shape_of(row)[-1]
+    rank = len(shape)
+    column = call("unsqueeze", row, hint="column", axes=[rank - 1])
+    if before or after:
+        sides = [*[(0, 0)] * len(outer), (before, after), (0, 0)]
+        column = call("pad", column, hint="column", padding=sides)
+    mask = np.eye(int(height), int(width), offset, bool)
+    inside = mask.reshape([*[1] * len(outer), *mask.shape])
+    return call("select", inside, column, other)
 
 
 @aten("as_strided_scatter")

@@ -31,6 +31,31 @@ def product(step: Step, x: Any, axes: list[int]) -> Any:
     return x
 
 
+def running_sums(
+    step: Step,
+    x: Any,
+    axis: int,
+    dtype: str,
+    *,
+    is_back: bool = False,
+    excludes: bool = False,
+) -> Any:
+    """The sums of scalars up to each one along an axis, or from each one on, which they may
+    leave out: those of windows that end there.
+    """
+    axes, before = range(len(shape_of(x))), shape_of(x)[axis] - 1
+    pair = (0, before) if is_back else (before, 0)
+    size = [before + 1 if a == axis else 1 for a in axes]
+    made = step(
+        "box", x, size=size, padding=[pair if a == axis else (0, 0) for a in axes]
+    )
+    made = step("sub", made, x) if excludes else made
+    if dtype == "scalar":
+        return made
+    # The runtime may compute it as a mean.
+    return step("cast", step("round", made, hint="rounded"), dtype="integer")
+
+
 def _part(step: Step, x: Any, axis: int, begin: int, end: int) -> Any:
     return step("slice", x, hint="part", axes=[axis], begin=[begin], end=[end])
 
