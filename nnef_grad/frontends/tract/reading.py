@@ -10,10 +10,9 @@ from nnef_grad.base.errors import (
     InvalidGraphError,
     NnefGradError,
     Problem,
-    UsageError,
     brief,
     nested_too_deeply,
-    suggestion,
+    refuse_unknown,
 )
 from nnef_grad.base.source import Source
 from nnef_grad.emit.emitter import Emitter
@@ -73,7 +72,7 @@ def read_graph(
     # tract takes a name in the shape of an input for a symbol too.
     opened = (symbol.name for *_, symbol in _open_extents(document.graph))
     symbols = header.symbols.union(opened)
-    _refuse_unknown(given.symbols, symbols)
+    refuse_unknown(given.symbols, symbols, "the document has no symbol")
     bodiless = [f for f in document.fragments if f.body is None]
     emitter = Emitter(opset.extended(bodiless))
     reading = DocumentReading(
@@ -89,13 +88,6 @@ def read_graph(
     graph = _GraphBody(document, reading).graph()
     notes = (*header.notes, *_properties(document))
     return replace(graph, notes=notes), document
-
-
-def _refuse_unknown(given: Mapping[str, int], symbols: Collection[str]) -> None:
-    for name in given:
-        if name not in symbols:
-            near = suggestion(name, [*symbols])
-            raise UsageError(f"the document has no symbol '{name}'{near}")
 
 
 def _ignored(document: syntax.Document) -> Iterator[Problem]:
