@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.base.errors import UsageError, suggestion
-from nnef_grad.frontends.onnx.model import Wanted
+from nnef_grad.frontends.onnx.entry import Wanted
 from nnef_grad.frontends.reading import valid_name
 from nnef_grad.frontends.values import Array, without_objects
 from nnef_grad.graph.extents import symbol

@@ -13,9 +13,9 @@ from onnx.shape_inference import infer_shapes
 
 from nnef_grad.base.errors import UnsupportedError, UsageError
 from nnef_grad.emit.evaluation import NoValueError
+from nnef_grad.frontends.onnx.entry import Array, InFile, Model, Wanted
 from nnef_grad.frontends.onnx.extents import input_shapes
 from nnef_grad.frontends.onnx.idioms import with_idioms
-from nnef_grad.frontends.onnx.model import Array, InFile, Model, Wanted
 from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings

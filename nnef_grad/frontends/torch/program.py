@@ -31,14 +31,10 @@ from nnef_grad.frontends.passes import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import function_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
+from nnef_grad.frontends.torch.entry import TorchModel
 from nnef_grad.frontends.torch.marks import mark_stops
-from nnef_grad.frontends.torch.model import TorchModel
-from nnef_grad.frontends.torch.open_axes import of_batch, symbols_of
-from nnef_grad.frontends.torch.reading import (
-    ProgramReading,
-    names_of,
-)
-from nnef_grad.frontends.torch.symbols import Symbols
+from nnef_grad.frontends.torch.reading import ProgramReading, names_of
+from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of
 from nnef_grad.frontends.torch.tensors import array_of, dtype_name, value_of
 from nnef_grad.frontends.values import is_known
 from nnef_grad.graph.ir import Graph, Tensor

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from nnef_grad.base.errors import NnefGradError, Problem, UnsupportedError, located
 from nnef_grad.emit.evaluation import NoValueError
@@ -19,14 +20,11 @@ from nnef_grad.frontends.torch.call import (
     function_of,
     name_of,
 )
-from nnef_grad.frontends.torch.known import computed
 from nnef_grad.frontends.torch.marks import AUTOCAST, STOP
 from nnef_grad.frontends.torch.places import span_of
 from nnef_grad.frontends.torch.program_values import ProgramValues
 from nnef_grad.frontends.torch.tensors import dtype_name, value_of
-from nnef_grad.frontends.values import (
-    shape_of,
-)
+from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.ir import Tensor
 
 # What computes with extents, and the operation for numbers that tensors have.
@@ -108,7 +106,7 @@ class ProgramReading(ProgramValues):
         if str(target) in HIGHER:
             return HIGHER[str(target)](call, *args, **kwargs)
         values = {n: self._arguments(known, n) for n in node.all_input_nodes}
-        result = computed(call, values)
+        result = _computed(call, values)
         if result is not None:
             return result
         _refuse_wrapping(call)
@@ -163,6 +161,48 @@ def _hint(node: Any) -> str:
         if path and is_layer:
             return valid_name(str(path))
     return valid_name(str(node.name))
+
+
+# ---- Operations on known values, which PyTorch itself computes ----
+
+
+def _computed(call: Call, known: Mapping[Any, Any]) -> Any:
+    """The results of an operation whose arguments are all known; None for another one, for
+    one that draws numbers or only reserves memory, and for one that gives no tensors.
+
+    Args:
+        known: the value of each node before it.
+    """
+    node = call.node
+    given = [known.get(argument) for argument in node.all_input_nodes]
+    fakes = call.fake if isinstance(call.fake, (list, tuple)) else [call.fake]
+    if not (
+        isinstance(node.target, torch._ops.OpOverload)
+        and all(isinstance(fake, torch.Tensor) for fake in fakes)
+        and all(is_known(value) and not _has_open(value) for value in given)
+        and torch.Tag.nondeterministic_seeded not in node.target.tags
+        and "empty" not in node.target.__name__
+    ):
+        return None
+    args, kwargs = torch.fx.node.map_arg(
+        (node.args, node.kwargs), lambda argument: _tensor(argument, known[argument])
+    )
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": "cpu"}
+    with torch.no_grad():
+        results = node.target(*args, **kwargs)
+    return pytree.tree_map_only(torch.Tensor, value_of, results)
+
+
+def _has_open(value: Any) -> bool:
+    return any(map(_has_open, value)) if isinstance(value, list) else is_open(value)
+
+
+def _tensor(node: Any, value: Any) -> Any:
+    """A known value with the data type that it has in PyTorch."""
+    fake = node.meta.get("val")
+    is_tensor = isinstance(fake, torch.Tensor)
+    return torch.as_tensor(value, dtype=fake.dtype) if is_tensor else value
 
 
 # ---- Checks ----

@@ -1,4 +1,4 @@
-"""New tensors. Those whose arguments are all known are computed by PyTorch: see known.py.
+"""New tensors. Those whose arguments are all known are computed by PyTorch: see reading.py.
 What is left has extents with symbols, or is like a tensor of the graph.
 """
 
