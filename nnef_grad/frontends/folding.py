@@ -97,9 +97,9 @@ def _of_extents(operation: Operation, arrays: list[Any]) -> Any:
     """
     evaluation = _QUOTIENTS.get(operation.name) or EVALUATIONS[operation.name]
     made = as_array(evaluation(*arrays, **operation.settings))
-    found = simple(made)
     has_symbols = any(isinstance(item, Extent) for item in made.flat)
-    return found if has_symbols else simple(made.astype(np.int64))
+    is_done = has_symbols or made.dtype.kind == "b"
+    return simple(made if is_done else made.astype(np.int64))
 
 
 # Extents are positive: rounding down is truncation.

@@ -1,18 +1,13 @@
-"""The extents of inputs, of which a file may leave some open, and what is computed of these
-when it is read.
-"""
+"""The extents of inputs, of which a file may leave some open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from nnef_grad.base.errors import UsageError, suggestion
 from nnef_grad.frontends.onnx.entry import Wanted
 from nnef_grad.frontends.reading import valid_name
-from nnef_grad.frontends.values import Array, without_objects
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Shape
 from nnef_grad.graph.names import NameSupply
@@ -67,37 +62,3 @@ def _given(name: str, shape: Shape, given: Mapping[str, Sequence[int]]) -> Shape
         ranks = f"has the rank {len(shape)}, and {list(wanted)} is given"
         raise UsageError(f"the input '{name}' {ranks}")
     return wanted
-
-
-# ---- What is computed of extents with symbols ----
-
-
-def compute(kind: str, operands: Sequence[Any]) -> Array | None:
-    """The result of a node of which some operand is an extent with a symbol, or has one,
-    and all are known; None for one that is not computed here.
-
-    Raises:
-        OpenExtentError: it depends on the number.
-    """
-    if kind not in _FUNCTIONS:
-        return None
-    return without_objects(_FUNCTIONS[kind](*(np.asarray(x, object) for x in operands)))
-
-
-# Extents are positive: rounding down is truncation.
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": np.floor_divide,
-    "Mod": np.remainder,
-    "Neg": np.negative,
-    "Max": np.maximum,
-    "Min": np.minimum,
-    "Equal": np.equal,
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-    "Where": lambda condition, x, y: np.where(condition.astype(bool), x, y),
-}

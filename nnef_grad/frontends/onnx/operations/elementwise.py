@@ -10,7 +10,13 @@ import numpy as np
 
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.tract.operations.inputs import DTYPES
-from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import (
+    broadcast_shapes,
+    dtype_of,
+    is_known,
+    shape_of,
+    without_objects,
+)
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language.library import standard
 
@@ -136,6 +142,9 @@ def power(node: Node, x: Any, y: Any) -> Any:
 @onnx_op("Mod")
 def modulo(node: Node, x: Any, y: Any) -> Any:
     """The remainder: with the sign of the divisor, or with `fmod` of the dividend."""
+    if all(map(is_known, (x, y))):
+        # Of extents with symbols, which are positive.
+        return without_objects(np.remainder(*(np.asarray(v, object) for v in (x, y))))
     is_whole = dtype_of(x) == "integer"
     name = "remainder" if node.get("fmod", 0) else "modulo"
     made = node.expand(name, *(node.scalars(v) for v in node.aligned(x, y)))
