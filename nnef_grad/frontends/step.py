@@ -22,6 +22,19 @@ from nnef_grad.graph.ir import Shape
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def entering(table: dict[str, Any]) -> Callable[..., Callable[[Function], Function]]:
+    """A decorator that enters a function into a table, under the names that it gets."""
+
+    def named(*names: str) -> Callable[[Function], Function]:
+        def enter(function: Function) -> Function:
+            table.update(dict.fromkeys(names, function))
+            return function
+
+        return enter
+
+    return named
+
+
 def expansion(*names: str) -> Callable[[Function], Function]:
     """Enters the function that expands the operations with these names."""
 

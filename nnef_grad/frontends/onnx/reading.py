@@ -16,7 +16,6 @@ from nnef_grad.frontends.onnx.model_values import ModelValues
 from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS, Node, described
 from nnef_grad.frontends.reading import valid_name
 from nnef_grad.frontends.values import (
-    Array,
     is_known,
     is_open,
     shape_of,

@@ -10,22 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter, signature
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.step import Step, entering
 from nnef_grad.frontends.torch.program_values import ProgramValues
 from nnef_grad.frontends.torch.tensors import dtype_name
 from nnef_grad.frontends.values import dtype_of, is_known
 from nnef_grad.graph.ir import Tensor
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
+# What reads operations: `add` all overloads of it, or `add.Tensor` one; and those that call
+# graphs.
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 HIGHER: dict[str, Callable[..., Any]] = {}
+aten, higher = entering(OPERATIONS), entering(HIGHER)
 
 # Where and how a tensor lies in memory, and what computes it: no graph says so.
 _OF_MEMORY = frozenset(
@@ -34,28 +35,6 @@ _OF_MEMORY = frozenset(
         "cudnn_enable", "cudnn_enabled",
     }
 )  # fmt: skip
-
-
-def aten(*names: str) -> Callable[[Function], Function]:
-    """Enters the function that reads the operations with these names: `add` for all
-    overloads of it, or `add.Tensor` for one.
-    """
-
-    def enter(function: Function) -> Function:
-        OPERATIONS.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
-
-
-def higher(name: str) -> Callable[[Function], Function]:
-    """Enters the function that reads an operation that calls graphs."""
-
-    def enter(function: Function) -> Function:
-        HIGHER[name] = function
-        return function
-
-    return enter
 
 
 def name_of(target: Any) -> str:
