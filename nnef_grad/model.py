@@ -363,7 +363,8 @@ def from_source(
         rules = rules if rules is not None else Rules()
         inputs = _Inputs(wanted, batch)
         if dialect_of(source, dialect) == TRACT:
-            from nnef_grad.frontends.tract.reading import Given, read_graph
+            from nnef_grad.frontends.tract.evaluation import Given
+            from nnef_grad.frontends.tract.reading import read_graph
 
             given = Given(
                 symbols or {},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from nnef_grad.base.errors import Problem
 from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
-from nnef_grad.frontends.reading import Reading
+from nnef_grad.frontends.reading import Reading, valid_name
 from nnef_grad.frontends.values import (
     Array,
     converted,
@@ -18,8 +19,9 @@ from nnef_grad.frontends.values import (
     is_open,
     simple,
 )
-from nnef_grad.graph.ir import Tensor
+from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.passes import prune
 from nnef_grad.language.library import FragmentFile, Joined, extras, standard
 from nnef_grad.ops.opset import OpSet
 
@@ -68,6 +70,26 @@ class Conversion(Reading):
         return self.emitter.emit_named(
             name, "variable", dtype, shape=list(array.shape), label=label
         )
+
+    def graph_of(
+        self, name: str, inputs: Iterable[Tensor], outputs: Iterable[Tensor]
+    ) -> Graph:
+        """The graph that was emitted, without operations that no output depends on."""
+        operations = tuple(self.emitter.operations)
+        names = self.emitter.assigned_names(operations, self.emitter.names.values())
+        warnings = tuple(self.warnings)
+        ends = tuple(inputs), tuple(outputs)
+        return prune(
+            Graph(valid_name(name), *ends, operations, names, warnings=warnings)
+        )
+
+    def data_of(self, graph: Graph) -> dict[str, Array]:
+        """The data of the variables that a graph has left; some have other shapes."""
+        tensors = graph.tensors
+        return {
+            label: self.data[label].reshape(tensors[name].shape)
+            for name, label in graph.labels.items()
+        }
 
     def _label(self, wish: str) -> str:
         """A valid label: a path inside the folder of a model. Labels that differ in case

@@ -21,9 +21,9 @@ from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
 from nnef_grad.frontends.onnx.reading import NodeReading
 from nnef_grad.frontends.passes import declare_as_read
-from nnef_grad.frontends.reading import Later, valid_name
+from nnef_grad.frontends.reading import Later
 from nnef_grad.graph.ir import Graph, Tensor
-from nnef_grad.graph.passes import prune, put_inputs_first
+from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.ops.traits import LAYERS
 
 # The domains of standard ONNX operations.
@@ -144,17 +144,10 @@ class _ModelGraph:
             raise UnsupportedError.collect(reading.problems)
         names = [value.name for value in graph.output]
         outputs = [self._output(*pair) for pair in zip(names, values, strict=True)]
-        emitter = reading.emitter
-        made = Graph(
-            valid_name(graph.name or "graph"),
-            tuple(inputs),
-            tuple(outputs),
-            tuple(emitter.operations),
-            emitter.assigned_names(emitter.operations, emitter.names.values()),
-            warnings=(*reading.warnings, *found),
-        )
-        made = declare_as_read(put_inputs_first(prune(made)), readers=_OF_ROWS)
-        return Model(made, self._data(made), self._in_file(made))
+        reading.warnings += found
+        made = reading.graph_of(graph.name or "graph", inputs, outputs)
+        made = declare_as_read(put_inputs_first(made), readers=_OF_ROWS)
+        return Model(made, reading.data_of(made), self._in_file(made))
 
     def _in_file(self, graph: Graph) -> InFile:
         """How the inputs, outputs and variables of the graph appear in the file."""
@@ -212,14 +205,6 @@ class _ModelGraph:
                 f"cannot convert '{reading.name}' to NNEF: {message}"
             )
         return reading.returned(value, reading.fresh(name))
-
-    def _data(self, graph: Graph) -> dict[str, Array]:
-        """The data of the variables that are left; some have other shapes."""
-        tensors = graph.tensors
-        return {
-            label: self.reading.data[label].reshape(tensors[name].shape)
-            for name, label in graph.labels.items()
-        }
 
 
 def _shape(kind: Any) -> tuple[int, ...] | None:

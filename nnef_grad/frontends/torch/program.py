@@ -38,7 +38,7 @@ from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of
 from nnef_grad.frontends.torch.tensors import array_of, dtype_name, value_of
 from nnef_grad.frontends.values import is_known
 from nnef_grad.graph.ir import Graph, Tensor
-from nnef_grad.graph.passes import prune, put_inputs_first
+from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.storage.files import PathLike, reading
 
 _NOWHERE = Span(Source("<module>", ""), 0, 0)
@@ -309,19 +309,14 @@ class _Program:
         ]
 
     def _finished(self, name: str, results: Sequence[_Result]) -> TorchModel:
-        reading, emitter = self.reading, self.reading.emitter
+        reading = self.reading
         outputs = [self._output(result) for result in results]
         if not outputs:
             raise UsageError("the module returns no tensor")
-        graph = Graph(
-            valid_name(name),
-            (*self.inputs.values(), *reading.drawn),
-            tuple(outputs),
-            tuple(emitter.operations),
-            emitter.assigned_names(emitter.operations, emitter.names.values()),
-            warnings=tuple(reading.warnings),
+        inputs = (*self.inputs.values(), *reading.drawn)
+        graph = put_inputs_first(
+            _without_unused(reading.graph_of(name, inputs, outputs))
         )
-        graph = put_inputs_first(_without_unused(prune(graph)))
         # The new value of a buffer has the shape that the buffer has in torch.
         updated = {self.reading.variables.get(name) for name in self.updates}
         graph = declare_as_read(graph, updated)
@@ -354,8 +349,6 @@ class _Program:
             if first in self.names and first in are_parameters:
                 tensor = self._stored(first)
                 trainable += [called] if tensor.requires_grad else []
-        labels = graph.labels
-        data = {label: self._data(graph, name) for name, label in labels.items()}
         updates = {name: result.name for name, result in self.updates.items()}
         random = {
             names[t]: drawn
@@ -368,7 +361,7 @@ class _Program:
         places = {name: order[name] for name in graph.input_names if name in order}
         return TorchModel(
             graph,
-            data,
+            self.reading.data_of(graph),
             parameters,
             buffers,
             tuple(trainable),
@@ -377,10 +370,6 @@ class _Program:
             updates,
             random,
         )
-
-    def _data(self, graph: Graph, name: str) -> Any:
-        array = self.reading.data[graph.labels[name]]
-        return array.reshape(graph.tensors[name].shape)
 
 
 def _sources(nodes: Sequence[Any]) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -36,14 +36,33 @@ class Stored(Protocol):
         """The type and shape of the data."""
 
 
+class Given(NamedTuple):
+    """The knowledge of a reader beside the text.
+
+    Attributes:
+        symbols: the numbers of symbols.
+        stored: the data of the variables, if there are any.
+        shapes: gives the shape of an external from its name and its declared shape.
+        extents: the extents that the caller gives an external, by its name and axis;
+            None where it gives none.
+        compounds: the standard operations whose bodies are put in their place.
+        unroll: how many steps a loop may have at most that is not kept as a loop.
+    """
+
+    symbols: Mapping[str, int]
+    stored: Stored | None
+    shapes: Callable[[str, Shape], Shape]
+    extents: Callable[[str, int], int | None]
+    compounds: Collection[str] = ()
+    unroll: int = LONGEST
+
+
 class DocumentReading(Reading):
     """Evaluates the expressions of a document.
 
     Attributes:
         symbols: the numbers of symbols; None for one that has none.
-        stored: the data of the variables, if there are any.
-        shapes: gives the shape of an external from its name and its declared shape.
-        unroll: how many steps a loop may have at most that is not kept as a loop.
+        given: what is known beside the text.
         is_in_loop: whether the body of a loop is read.
         numbers: the variables that were read as numbers.
         failed: the names whose statements have failed.
@@ -54,18 +73,13 @@ class DocumentReading(Reading):
         emitter: Emitter,
         document: syntax.Document,
         symbols: Mapping[str, int | None],
-        stored: Stored | None,
-        shapes: Callable[[str, Shape], Shape],
-        compounds: Collection[str] = (),
-        unroll: int = LONGEST,
+        given: Given,
     ) -> None:
-        super().__init__(emitter, builtin(), compounds)
+        super().__init__(emitter, builtin(), given.compounds)
         self.fragments = {f.name: f for f in document.fragments}
         self.scope_library = own_library(document.fragments, emitter.opset.declarations)
         self.symbols = symbols
-        self.stored = stored
-        self.shapes = shapes
-        self.unroll = unroll
+        self.given = given
         self.is_in_loop = False
         self.numbers: set[Tensor] = set()
         self.failed: set[str] = set()
@@ -146,7 +160,7 @@ class DocumentReading(Reading):
         if data is None:
             message = f"the data of variable '{label}' is needed to read the document"
             advice = "read the folder or the archive with its data"
-            found = advice if self.stored is None else "there is none"
+            found = advice if self.given.stored is None else "there is none"
             raise InvalidGraphError(f"{message}: {found}", span)
         return data.reshape(-1)
 
@@ -167,9 +181,9 @@ class DocumentReading(Reading):
 
     def _stored(self, value: Any) -> Array | None:
         label = self._label(value)
-        if label is None or self.stored is None or label not in self.stored:
+        if label is None or self.given.stored is None or label not in self.given.stored:
             return None
-        return as_array(self.stored[label])
+        return as_array(self.given.stored[label])
 
     def _label(self, value: Any) -> str | None:
         made = self.emitter.producer(value) if isinstance(value, Tensor) else None

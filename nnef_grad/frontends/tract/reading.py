@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from nnef_grad.base.errors import (
     InvalidGraphError,
@@ -17,12 +17,11 @@ from nnef_grad.base.errors import (
 from nnef_grad.base.source import Source
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, hint_of, unpack
-from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
-from nnef_grad.frontends.tract.evaluation import DocumentReading, Stored
+from nnef_grad.frontends.tract.evaluation import DocumentReading, Given
 from nnef_grad.frontends.tract.header import read_header
 from nnef_grad.frontends.values import described, dtype_of, is_known
-from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import EXTENSIONS, version_problems
 from nnef_grad.language.library import standard
@@ -32,27 +31,6 @@ from nnef_grad.ops.opset import OpSet
 
 PROPERTIES = "tract_core_properties"
 EXTERNALS = ("external", "tract_core_external")
-
-
-class Given(NamedTuple):
-    """The knowledge of a reader beside the text.
-
-    Attributes:
-        symbols: the numbers of symbols.
-        stored: the data of the variables, if there are any.
-        shapes: gives the shape of an external from its name and its declared shape.
-        extents: the extents that the caller gives an external, by its name and axis;
-            None where it gives none.
-        compounds: the standard operations whose bodies are put in their place.
-        unroll: how many steps a loop may have at most that is not kept as a loop.
-    """
-
-    symbols: Mapping[str, int]
-    stored: Stored | None
-    shapes: Callable[[str, Shape], Shape]
-    extents: Callable[[str, int], int | None]
-    compounds: Collection[str] = ()
-    unroll: int = LONGEST
 
 
 def read_graph(
@@ -79,10 +57,7 @@ def read_graph(
         emitter,
         document,
         {**dict.fromkeys(symbols), **_symbols(document, given)},
-        given.stored,
-        given.shapes,
-        given.compounds,
-        given.unroll,
+        given,
     )
     reading.warnings += _ignored(document)
     graph = _GraphBody(document, reading).graph()

@@ -44,7 +44,7 @@ def standard_external(step: Step, shape: list[int]) -> Any:
 
 
 def _input(step: Step, dtype: str, shape: list[int]) -> Any:
-    whole = document(step).shapes(step.hint, tuple(shape))
+    whole = document(step).given.shapes(step.hint, tuple(shape))
     return step("external", dtype=dtype, shape=list(whole))
 
 
@@ -59,7 +59,7 @@ def variable(step: Step, shape: list[int], label: str) -> Any:
     number of double precision: a number of the Python code, which torch-to-nnef writes
     as a variable.
     """
-    stored, dtype = document(step).stored, step.dtype or "scalar"
+    stored, dtype = document(step).given.stored, step.dtype or "scalar"
     _check_label(step, label)
     if stored is not None and label in stored:
         header = stored.header(label)

@@ -64,7 +64,7 @@ def scan(
     )
     _check(step, fragment, wanted)
     with document(step).in_loop():
-        if not may_exceed(count, document(step).unroll):
+        if not may_exceed(count, document(step).given.unroll):
             results = _unrolled(step, fragment, wanted, count)
         else:
             results = _Kept(step, fragment, wanted).results(count)
