@@ -17,8 +17,7 @@ import torch
 
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.frontends.step import Step, entering
-from nnef_grad.frontends.torch.program_values import ProgramValues
-from nnef_grad.frontends.torch.tensors import dtype_name
+from nnef_grad.frontends.torch.program_values import ProgramValues, dtype_name
 from nnef_grad.frontends.values import dtype_of, is_known
 from nnef_grad.graph.ir import Tensor
 

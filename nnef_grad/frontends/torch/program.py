@@ -27,15 +27,15 @@ from torch.utils import _pytree as pytree
 from nnef_grad.base.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.evaluation import NoValueError
-from nnef_grad.frontends.passes import declare_as_read
+from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import function_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
 from nnef_grad.frontends.torch.entry import TorchModel
 from nnef_grad.frontends.torch.marks import mark_stops
+from nnef_grad.frontends.torch.program_values import array_of, dtype_name, value_of
 from nnef_grad.frontends.torch.reading import ProgramReading, names_of
 from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of
-from nnef_grad.frontends.torch.tensors import array_of, dtype_name, value_of
 from nnef_grad.frontends.values import is_known
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import put_inputs_first

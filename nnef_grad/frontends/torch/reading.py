@@ -22,8 +22,7 @@ from nnef_grad.frontends.torch.call import (
 )
 from nnef_grad.frontends.torch.marks import AUTOCAST, STOP
 from nnef_grad.frontends.torch.places import span_of
-from nnef_grad.frontends.torch.program_values import ProgramValues
-from nnef_grad.frontends.torch.tensors import dtype_name, value_of
+from nnef_grad.frontends.torch.program_values import ProgramValues, dtype_name, value_of
 from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.ir import Tensor
 
