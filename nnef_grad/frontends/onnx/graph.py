@@ -20,7 +20,7 @@ from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
 from nnef_grad.frontends.onnx.reading import NodeReading
-from nnef_grad.frontends.reading import Later
+from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.graph.names import NameSupply
