@@ -78,8 +78,7 @@ def with_one_bias(step: Step, weights: Weights) -> Weights:
 def part(step: Step, x: Any, axis: int, place: int) -> Any:
     """An element of an axis, which is gone."""
     if shape_of(x)[axis] != 1:
-        window: Any = {"axes": [axis], "begin": [place], "end": [place + 1]}
-        x = step("slice", x, hint="part", **window)
+        x = step.piece(x, axis, place, place + 1, "part")
     return step("squeeze", x, axes=[axis])
 
 

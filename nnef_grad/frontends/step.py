@@ -154,6 +154,20 @@ class Step:
         count = self("box", ones, hint="count", size=shape, padding=before)
         return self("sub", count, 1.0, hint="positions")
 
+    def piece(
+        self,
+        x: Any,
+        axis: int,
+        begin: Any,
+        end: Any,
+        hint: str | None = None,
+        stride: int = 1,
+    ) -> Any:
+        """The elements between two places along an axis."""
+        strides: dict[str, Any] = {} if stride == 1 else {"stride": [stride]}
+        window = {"axes": [axis], "begin": [begin], "end": [end], **strides}
+        return self("slice", x, hint=hint, **window)
+
     def joined(self, parts: Sequence[Any], axis: int) -> Any:
         """One value after the other along an axis; one alone stays as it is."""
         return parts[0] if len(parts) == 1 else self("concat", list(parts), axis=axis)

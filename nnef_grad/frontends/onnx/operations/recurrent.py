@@ -82,8 +82,7 @@ def _gru(layer: Node, activations: list[Function]) -> Cell:
 def _gates(node: Node, weights: Any, first: int, last: int) -> Any:
     """The rows of some gates of a GRU."""
     rows = shape_of(weights)[0] // 3
-    window: Any = {"begin": [first * rows], "end": [last * rows]}
-    return node("slice", weights, hint="gates", axes=[0], **window)
+    return node.piece(weights, 0, first * rows, last * rows, "gates")
 
 
 def _rnn(layer: Node, activations: list[Function]) -> Cell:

@@ -82,8 +82,7 @@ def center(node: Node, x: Any, _: Any) -> Any:
         more, less = made - shape[axis], shape[axis] - made
         if less > 0:
             first = less // 2
-            window = {"begin": [first], "end": [first + made]}
-            x = node("slice", x, hint="middle", axes=[axis], **window)
+            x = node.piece(x, axis, first, first + made, "middle")
         else:
             padding[axis] = (more // 2, more - more // 2)
     return node("pad", x, padding=padding, value=0.0) if np.any(padding) else x

@@ -297,6 +297,6 @@ def reverse(node: Node, x: Any, lengths: Any) -> Any:
     ]
     parts = []
     for place, row in enumerate(rows):
-        part = node("slice", x, axes=[batch], begin=[place], end=[place + 1])
+        part = node.piece(x, batch, place, place + 1)
         parts.append(node("gather", part, np.array(row), axis=time))
     return node("concat", parts, axis=batch)

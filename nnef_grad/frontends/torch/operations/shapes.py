@@ -195,8 +195,7 @@ def section(
     made = call.reading.emitter.made_by(x, "slice")
     if made is not None and axis not in made.attributes["axes"]:
         return _both(call, made, axis, begin, end, stride)
-    strides: dict[str, Any] = {} if stride == 1 else {"stride": [stride]}
-    return call("slice", x, axes=[axis], begin=[begin], end=[end], **strides)
+    return call.piece(x, axis, begin, end, stride=stride)
 
 
 def _both(

@@ -147,8 +147,7 @@ def _part(step: Step, x: Any, axis: int, chunk: int, index: int, count: int) -> 
     place = index if chunk > 0 else count - 1 - index
     if count == 1:
         return x
-    begin, end = place * abs(chunk), (place + 1) * abs(chunk)
-    return step("slice", x, hint="part", axes=[axis], begin=[begin], end=[end])
+    return step.piece(x, axis, place * abs(chunk), (place + 1) * abs(chunk), "part")
 
 
 def _collected(
@@ -292,7 +291,5 @@ class _Kept:
         """The last part of a result."""
         axis, direction = self.gathered[name]
         place = count - 1 if direction > 0 else 0
-        part = self.step(
-            "slice", whole, hint="last", axes=[axis], begin=[place], end=[place + 1]
-        )
+        part = self.step.piece(whole, axis, place, place + 1, "last")
         return self.step.reshaped(part, self.parts[name])

@@ -21,11 +21,11 @@ def product(step: Step, x: Any, axes: list[int]) -> Any:
     for axis in axes:
         while (extent := shape_of(x)[axis]) > 1:
             half = extent // 2
-            first = _part(step, x, axis, 0, half)
-            second = _part(step, x, axis, half, 2 * half)
+            first = step.piece(x, axis, 0, half, "part")
+            second = step.piece(x, axis, half, 2 * half, "part")
             made = step("mul", first, second, hint="product")
             if extent % 2:
-                last = _part(step, x, axis, extent - 1, extent)
+                last = step.piece(x, axis, extent - 1, extent, "part")
                 made = step("concat", [made, last], axis=axis)
             x = made
     return x
@@ -56,10 +56,6 @@ def running_sums(
     return step("cast", step("round", made, hint="rounded"), dtype="integer")
 
 
-def _part(step: Step, x: Any, axis: int, begin: int, end: int) -> Any:
-    return step("slice", x, hint="part", axes=[axis], begin=[begin], end=[end])
-
-
 _FIRST = {
     "tract_core_argmax_reduce_last": "argmax_reduce",
     "tract_core_argmin_reduce_last": "argmin_reduce",
@@ -72,13 +68,7 @@ def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
     step.require(len(axes) == 1, "there must be one axis")
     axis = step.axis(axes[0], len(shape_of(x)))
     extent, far = shape_of(x)[axis], -(2**31) + 1
-    window: dict[str, Any] = {
-        "axes": axes,
-        "begin": [extent - 1],
-        "end": [far],
-        "stride": [-1],
-    }
-    turned = step("slice", x, **window)
+    turned = step.piece(x, axis, extent - 1, far, stride=-1)
     found = step(_FIRST[step.name], turned, axes=axes)
     number = step("sub", float(extent - 1), found)
     return step("cast", number, dtype="integer")

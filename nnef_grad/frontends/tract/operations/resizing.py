@@ -140,8 +140,7 @@ def samples(
     count = prod(points[1:-1])
     flat = step.reshaped(grid, [batch, count, rank], "points")
     for axis in reversed(range(rank)):
-        window: dict[str, Any] = {"begin": [rank - 1 - axis], "end": [rank - axis]}
-        given = step("slice", flat, hint="along", axes=[2], **window)
+        given = step.piece(flat, 2, rank - 1 - axis, rank - axis, "along")
         how = (extents[axis], mode, border, is_aligned)
         weights = _weights_at(step, given, *how)
         rows = channels * prod(extents[:axis])
