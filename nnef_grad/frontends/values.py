@@ -73,6 +73,11 @@ def without_objects(value: Any) -> Array:
     return np.array(array.tolist())
 
 
+def is_uniform(array: Array) -> bool:
+    """Whether all elements are equal, of which there is one at least."""
+    return bool(array.size) and bool((array == array.flat[0]).all())
+
+
 def simple(array: Array) -> Any:
     """The array, or its number where it has no axes."""
     return array if array.ndim else array.item()

@@ -15,7 +15,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.reading import valid_name
 from nnef_grad.frontends.torch.symbols import Symbols
-from nnef_grad.frontends.values import Array, converted, simple
+from nnef_grad.frontends.values import Array, converted, is_uniform, simple
 from nnef_grad.graph.ir import Tensor
 
 
@@ -78,11 +78,10 @@ class ProgramValues(Conversion):
         if not is_large or dtype != "scalar" or value.dtype.kind == "O":
             return super().materialize(value, dtype, hint, span)
         array = converted(value, dtype)
-        if (array == array.flat[0]).all():
+        if is_uniform(array):
             return super().materialize(value, dtype, hint, span)
-        return self.variable(
-            f"tables.{hint}", torch.from_numpy(array.astype(np.float32))
-        )
+        table = torch.from_numpy(array.astype(np.float32))
+        return self.variable(f"tables.{hint}", table)
 
 
 # ---- Tensors as arrays, and their data types ----

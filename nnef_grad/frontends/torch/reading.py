@@ -20,7 +20,7 @@ from nnef_grad.frontends.torch.call import (
     function_of,
     name_of,
 )
-from nnef_grad.frontends.torch.marks import AUTOCAST, STOP
+from nnef_grad.frontends.torch.marks import AUTOCAST, BLOCK, STOP
 from nnef_grad.frontends.torch.places import span_of
 from nnef_grad.frontends.torch.program_values import ProgramValues, dtype_name, value_of
 from nnef_grad.frontends.values import is_known, is_open, shape_of
@@ -37,7 +37,6 @@ _ARITHMETIC = {
 _CHECKS = (
     "aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym",
 )  # fmt: skip
-_BLOCK = torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
 class ProgramReading(ProgramValues):
@@ -93,7 +92,7 @@ class ProgramReading(ProgramValues):
             )
         if target in _ARITHMETIC or getattr(target, "__module__", "") == "math":
             return target(*args)
-        if target is _BLOCK:
+        if target is BLOCK:
             return self.run(args[1], args[2:])
         if target is AUTOCAST:
             return self.run(args[4], args[5:])
