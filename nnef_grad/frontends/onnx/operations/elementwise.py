@@ -132,11 +132,9 @@ def power(node: Node, x: Any, y: Any) -> Any:
     """Powers, of mixed types in ONNX: integers become scalars."""
     made = node("pow", *(node.scalars(v) for v in node.aligned(x, y)))
     is_whole = dtype_of(x) == "integer"
-    return (
-        node.reading.converted(made, "integer", node.hint, node.span)
-        if is_whole
-        else made
-    )
+    if not is_whole:
+        return made
+    return node.reading.converted(made, "integer", node.hint, node.span)
 
 
 @onnx_op("Mod")
@@ -195,9 +193,8 @@ def is_nan(node: Node, x: Any) -> Any:
     that are masked completely: it is not a number there, but here minus infinity is the
     smallest number.
     """
-    emitter = node.reading.emitter
-    made = emitter.producer(x)
-    if made is None or made.name != "softmax":
+    made = node.reading.emitter.made_by(x, "softmax")
+    if made is None:
         return node("ne", x, x)
     (given,), axes = made.inputs, list(made.attributes["axes"])
     if _has_open_rows(node, given, axes):
@@ -207,25 +204,17 @@ def is_nan(node: Node, x: Any) -> Any:
 
 def _has_open_rows(node: Node, x: Tensor, axes: list[int]) -> bool:
     """Whether no row is masked completely by a constant that is added."""
-    emitter = node.reading.emitter
-    made = emitter.producer(x)
-    if made is None or made.name != "add":
-        return False
-    constants = [
-        found
-        for operand in made.inputs
-        if (found := emitter.producer(operand)) is not None and found.name == "constant"
-    ]
+    made_by = node.reading.emitter.made_by
+    added = made_by(x, "add")
+    found = [made_by(operand, "constant") for operand in added.inputs] if added else []
+    constants = [made for made in found if made is not None]
     if len(constants) != 1:
         return False
-    (constant,) = constants
-    values = np.resize(
-        np.array(constant.attributes["value"]), constant.outputs[0].shape
-    )
-    rank = len(x.shape)
-    wide = np.broadcast_to(
-        values.reshape(values.shape + (1,) * (rank - values.ndim)), x.shape
-    )
+    (made,) = constants
+    shape = made.outputs[0].shape
+    values = np.resize(np.array(made.attributes["value"]), shape)
+    missing = (1,) * (len(x.shape) - len(shape))
+    wide = np.broadcast_to(values.reshape(shape + missing), x.shape)
     return bool((wide.max(axis=tuple(axes)) > -1e38).all())
 
 
