@@ -164,8 +164,9 @@ class Step:
         stride: int = 1,
     ) -> Any:
         """The elements between two places along an axis."""
-        strides: dict[str, Any] = {} if stride == 1 else {"stride": [stride]}
-        window = {"axes": [axis], "begin": [begin], "end": [end], **strides}
+        window: dict[str, Any] = {"axes": [axis], "begin": [begin], "end": [end]}
+        if stride != 1:
+            window["stride"] = [stride]
         return self("slice", x, hint=hint, **window)
 
     def joined(self, parts: Sequence[Any], axis: int) -> Any:

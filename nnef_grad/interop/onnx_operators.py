@@ -94,12 +94,14 @@ _ATTRIBUTES = {
 @writer(*_ATTRIBUTES)
 def _with_attributes(nodes: Nodes, op: Operation) -> None:
     kind, names = _ATTRIBUTES[op.name]
-    attributes = {name: op.attributes[own] for name, own in names.items()}
+    attributes: dict[str, Any] = {
+        name: op.attributes[own] for name, own in names.items()
+    }
     nodes.node(kind, [_first(nodes, op)], **attributes)
 
 
 # Operators along one axis, and their other attributes.
-_ALONG: dict[str, tuple[str, dict[str, int]]] = {
+_ALONG: dict[str, tuple[str, dict[str, Any]]] = {
     "softmax": ("Softmax", {}),
     "argmax_reduce": ("ArgMax", {"keepdims": 1}),
     "argmin_reduce": ("ArgMin", {"keepdims": 1}),
@@ -113,7 +115,7 @@ def _along(nodes: Nodes, op: Operation) -> None:
 
 
 # Operators with an operand that is a list of integers: the attribute, and others.
-_WITH_LISTS: dict[str, tuple[str, str, dict[str, int]]] = {
+_WITH_LISTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sum_reduce": ("ReduceSum", "axes", {"keepdims": 1}),
     "mean_reduce": ("ReduceMean", "axes", {"keepdims": 1}),
     "max_reduce": ("ReduceMax", "axes", {"keepdims": 1}),

@@ -103,8 +103,9 @@ def top(node: Node, x: Any, *_: Any) -> list[Any]:
 def cumulative_sum(node: Node, x: Any, _: Any) -> Any:
     """Sums of the elements up to each one, which it may leave out."""
     along = node.axis(node.items("axis", 1)[0], len(shape_of(x)))
-    ways = {"is_back": node.get("reverse", 0), "excludes": node.get("exclusive", 0)}
-    return running_sums(node, node.scalars(x), along, dtype_of(x), **ways)
+    is_back, excludes = (bool(node.get(n, 0)) for n in ("reverse", "exclusive"))
+    given, dtype = node.scalars(x), dtype_of(x)
+    return running_sums(node, given, along, dtype, is_back=is_back, excludes=excludes)
 
 
 @onnx_op("OneHot")

@@ -216,7 +216,7 @@ def cosine_similarity(
                            *shape_of(v)[along[0] + 1 :]))
         for v in (x, y)
     ]  # fmt: skip
-    settings = {"axes": along, "epsilon": epsilon}
+    settings: dict[str, Any] = {"axes": along, "epsilon": epsilon}
     normal = [
         call("l2_normalization", call.tensor(v), hint="normal", **settings)
         for v in wide
@@ -278,7 +278,8 @@ def sums(call: Call, x: Any, axis: int) -> Any:
     (along,) = axes_of(call, x, axis)
     if is_known(x):
         return simple(np.cumsum(np.asarray(x), along))
-    return running_sums(call, *call.scalars(x), along, call.result_dtype)
+    (given,) = call.scalars(x)
+    return running_sums(call, given, along, call.result_dtype)
 
 
 @aten("cumprod")
