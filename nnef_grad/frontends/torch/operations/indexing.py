@@ -324,10 +324,12 @@ def take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any
         x, numbers, axis = flat(call, x), flat(call, numbers), 0
     along = call.axis(axis, len(shape_of(x)))
 
-    shape = broadcast_shapes(shape_of(x), shape_of(numbers))
-    before, after = shape[:along], shape[along + 1 :]
+    sides = [
+        broadcast_shapes(*(shape_of(part)[axes] for part in (x, numbers)))
+        for axes in (slice(along), slice(along + 1, None))
+    ]
     x, numbers = (
-        call.broadcast(part, (*before, shape_of(part)[along], *after))
+        call.broadcast(part, (*sides[0], shape_of(part)[along], *sides[1]))
         for part in (x, numbers)
     )
     return gather_elements(call, x, numbers, along, from_end=False)

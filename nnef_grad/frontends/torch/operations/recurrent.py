@@ -1,4 +1,4 @@
-"""Recurrent layers, and single steps of them."""
+"""Recurrent layers; PyTorch decomposes single steps of them."""
 
 from __future__ import annotations
 
@@ -79,27 +79,3 @@ def _groups(
         biases = own[2:4] if has_biases else [None, None]
         rest = own[4:] if has_biases else own[2:]
         yield Weights(*own[:2], *biases, *rest)
-
-
-# ---- Cells ----
-
-
-@aten("lstm_cell")
-def lstm_cell(call: Call, x: Any, states: Sequence[Any], *parameters: Any) -> list[Any]:
-    """A step of an LSTM."""
-    return _cell(call, _lstm, x, list(states), parameters)
-
-
-@aten("gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
-def other_cells(call: Call, x: Any, state: Any, *parameters: Any) -> Any:
-    """A step of another recurrent layer."""
-    name = call.packet.removesuffix("_cell")
-    return _cell(call, _CELLS[name], x, [state], parameters)[0]
-
-
-def _cell(
-    call: Call, cell: Cell, x: Any, states: list[Any], parameters: Sequence[Any]
-) -> list[Any]:
-    weights = Weights(*parameters)
-    given = linear(call, x, weights.of_input, weights.input_bias)
-    return cell(call, states, given, weights)
