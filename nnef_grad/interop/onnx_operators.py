@@ -95,7 +95,7 @@ _ATTRIBUTES = {
 def _with_attributes(nodes: Nodes, op: Operation) -> None:
     kind, names = _ATTRIBUTES[op.name]
     attributes: dict[str, Any] = {
-        name: op.attributes[own] for name, own in names.items()
+        name: op.settings[own] for name, own in names.items()
     }
     nodes.node(kind, [_first(nodes, op)], **attributes)
 
@@ -129,7 +129,7 @@ _WITH_LISTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 @writer(*_WITH_LISTS)
 def _with_list(nodes: Nodes, op: Operation) -> None:
     kind, name, others = _WITH_LISTS[op.name]
-    items = nodes.extents(op.attributes[name], name)
+    items = nodes.extents(op.settings[name], name)
     nodes.node(kind, [_first(nodes, op), items], **others)
 
 
