@@ -17,7 +17,7 @@ from nnef_grad.storage.containers import open_container
 from nnef_grad.storage.output import is_onnx
 
 if TYPE_CHECKING:
-    from nnef_grad.frontends.onnx.entry import InFile
+    from nnef_grad.frontends.onnx.model import InFile
     from nnef_grad.interop import TorchModel
 
 Group = TypeVar("Group")

@@ -14,7 +14,7 @@ from nnef_grad.commandline.command import known_arrays, print_messages, refuse, 
 from nnef_grad.commandline.opening import Reading, split, taken
 from nnef_grad.commandline.progress import Progress
 from nnef_grad.emit.rule_results import counted
-from nnef_grad.frontends.onnx.entry import InFile
+from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
 from nnef_grad.storage.output import ModelFormat, format_of, is_onnx
 from nnef_grad.training.choice import listed

@@ -6,7 +6,8 @@ from typing import Any
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.base.public import public
-from nnef_grad.frontends.onnx.entry import InFile, require_onnx
+from nnef_grad.frontends.onnx.entry import require_onnx
+from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interop.khronos import Data
 from nnef_grad.storage.files import PathLike

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from nnef_grad.base.errors import UnsupportedError, UsageError
-from nnef_grad.frontends.onnx.entry import InFile
+from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.frontends.step import entering
 from nnef_grad.graph.extents import Dimension, Extent, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor

@@ -94,9 +94,7 @@ _ATTRIBUTES = {
 @writer(*_ATTRIBUTES)
 def _with_attributes(nodes: Nodes, op: Operation) -> None:
     kind, names = _ATTRIBUTES[op.name]
-    attributes: dict[str, Any] = {
-        name: op.settings[own] for name, own in names.items()
-    }
+    attributes: dict[str, Any] = {name: op.settings[own] for name, own in names.items()}
     nodes.node(kind, [_first(nodes, op)], **attributes)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from onnx import helper
 
 from nnef_grad.base.errors import UsageError
-from nnef_grad.frontends.onnx.entry import InFile
+from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interop import onnx_operators as _operators  # noqa: F401
 from nnef_grad.interop.khronos import Data

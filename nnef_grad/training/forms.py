@@ -15,7 +15,8 @@ import numpy as np
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
-from nnef_grad.frontends.onnx.entry import InFile, require_onnx
+from nnef_grad.frontends.onnx.entry import require_onnx
+from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first, verify

@@ -1,6 +1,7 @@
 """ONNX files.
 
-entry.py         the call that users make, and what it returns
+entry.py         the call that users make
+model.py         what it returns
 storage.py       files, an array at a time
 graph.py         a file to a graph: its inputs, its initializers, its results
 reading.py       the nodes of a graph, each by its function

@@ -1,68 +1,17 @@
-"""From the path of an ONNX file to its graph: the call, and what it returns."""
+"""From the path of an ONNX file to its graph."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy.typing as npt
+from typing import Any
 
 from nnef_grad.base.errors import UsageError
-from nnef_grad.base.frozen import FrozenDict
 from nnef_grad.base.public import public
-from nnef_grad.graph.ir import Graph, Shape
+from nnef_grad.frontends.onnx.model import Model, Shapes, Wanted
 from nnef_grad.storage.files import PathLike, reading
-
-Array = npt.NDArray[Any]
-Shapes = Mapping[str, Sequence[int]]
-
-
-class Wanted(NamedTuple):
-    """Numbers for the extents that a file leaves open.
-
-    Attributes:
-        shapes: whole shapes of inputs, by name.
-        batch: the first extent of all inputs, if it is given.
-        symbols: numbers of symbols, by name.
-    """
-
-    shapes: Shapes
-    batch: int | None
-    symbols: Mapping[str, int]
-
-
-class InFile(NamedTuple):
-    """How tensors of a graph appear in an ONNX file, where that is another way.
-
-    Attributes:
-        names: what they are called there, by their names in the graph.
-        shapes: the shapes that they have there, by the same names.
-    """
-
-    names: Mapping[str, str] = FrozenDict()
-    shapes: Mapping[str, Shape] = FrozenDict()
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model from an ONNX file: `graph, data = from_onnx(path)`.
-
-    Attributes:
-        graph: the graph.
-        data: the data of its variables, by label.
-        in_file: how its inputs, outputs and variables appear in the file.
-    """
-
-    graph: Graph
-    data: dict[str, Array]
-    in_file: InFile
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.graph, self.data))
 
 
 @public

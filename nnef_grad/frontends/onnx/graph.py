@@ -14,8 +14,8 @@ from onnx.shape_inference import infer_shapes
 from nnef_grad.base.errors import UnsupportedError, UsageError, suggestion
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import declare_as_read
-from nnef_grad.frontends.onnx.entry import Array, InFile, Model, Wanted
 from nnef_grad.frontends.onnx.idioms import with_idioms
+from nnef_grad.frontends.onnx.model import Array, InFile, Model, Wanted
 from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings

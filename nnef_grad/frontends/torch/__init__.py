@@ -1,6 +1,7 @@
 """Modules of PyTorch, by the programs that torch.export makes of them.
 
-entry.py           the call that users make, and what it returns
+entry.py           the call that users make
+model.py           what it returns
 program.py         from a module to its graph: the steps, and the interface of the graph
 capture.py         a module to a program of torch.export
 marks.py           places where gradients stop, marked before a program is made functional
@@ -12,6 +13,7 @@ operations/        a function for each operation of ATen that is read
 torch.nnef         operations of PyTorch, written in NNEF
 """
 
-from nnef_grad.frontends.torch.entry import Drawn, TorchModel, from_torch
+from nnef_grad.frontends.torch.entry import from_torch
+from nnef_grad.frontends.torch.model import Drawn, TorchModel
 
 __all__ = ["Drawn", "TorchModel", "from_torch"]

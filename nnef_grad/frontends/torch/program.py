@@ -31,8 +31,8 @@ from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import function_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
-from nnef_grad.frontends.torch.entry import TorchModel
 from nnef_grad.frontends.torch.marks import mark_stops
+from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.program_values import array_of, dtype_name, value_of
 from nnef_grad.frontends.torch.reading import ProgramReading, names_of
 from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of

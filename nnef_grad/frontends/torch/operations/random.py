@@ -7,7 +7,7 @@ from math import sqrt
 from typing import Any, NoReturn
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.entry import Drawn
+from nnef_grad.frontends.torch.model import Drawn
 from nnef_grad.frontends.values import shape_of
 
 # The least value of selu, negated: what alpha dropout puts in the place of an element.
