@@ -63,12 +63,19 @@ torchvision, timm and transformers; of GPT-2, with four layers and 64 tokens. Wh
 are larger than 32 MiB, much of the time goes into getting memory, which
 [a setting](tract.md#what-to-know) avoids.
 """,
-    "real": """## Networks of torchvision and timm
+    "real": """## Networks of torchvision, timm and transformers
 
-Networks are exported by torch to ONNX, read by `from_onnx`, differentiated with respect to
-all parameters, and written by `to_onnx`. `backward` is the result in ONNX Runtime; `torch`
-is a forward pass and autograd in eager mode. The weights are random; the networks are in
-evaluation mode, so normalizations have their statistics. The gradients are compared first.
+`from_torch` reads a network, gradients are taken with respect to all parameters, and `to_onnx`
+writes them. `backward` is the file in ONNX Runtime, or the one of target `openvino` in OpenVINO;
+`torch` is a forward pass and autograd in eager mode, `torch.compile` the same compiled. Each
+program has a process of its own, and they take turns. The weights are random; the networks are
+in evaluation mode, so normalizations have their statistics; language models are small ones, of
+four layers and 64 tokens. The gradients are compared first.
+
+Of a convolutional network with batch 8, the forward pass alone takes ONNX Runtime 0.3 to 0.6
+of torch's time, and the gradients 1.5 to 2.2 (on a processor of Intel with AVX-512): torch has
+kernels for the gradients of convolutions, and ONNX has no operators for them. There they are
+other convolutions and products, with copies in between.
 """,
     "compiler": """## The compiler itself
 

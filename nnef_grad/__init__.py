@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from nnef_grad.autodiff.compositions import saliency as saliency
     from nnef_grad.autodiff.differentiate import differentiate as differentiate
     from nnef_grad.autodiff.jacobian import jacobian as jacobian
+    from nnef_grad.autodiff.recompute import Recomputation as Recomputation
+    from nnef_grad.autodiff.recompute import recompute as recompute
     from nnef_grad.autodiff.rules import Rules as Rules
     from nnef_grad.autodiff.split import Split as Split
     from nnef_grad.autodiff.split import split as split
@@ -75,6 +77,7 @@ _NAMES = {
     ),
     "autodiff.differentiate": ("differentiate",),
     "autodiff.jacobian": ("jacobian",),
+    "autodiff.recompute": ("Recomputation", "recompute"),
     "autodiff.rules": ("Rules",),
     "autodiff.split": ("Split", "split"),
     "autodiff.statistics": (

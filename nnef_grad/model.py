@@ -63,25 +63,22 @@ def load(
     Args:
         path: a folder with a graph.nnef and optionally a graph.quant; an archive of
             such files, .tar or .tgz; or a text, x.nnef, optionally with an x.quant
-            beside it. The format is detected from the content, not from the name.
-        input_shapes: shapes for external tensors, by name, in place of the declared
+            beside it. The content, not the name, determines the format.
+        input_shapes: shapes for external tensors, by name, instead of the declared
             ones; of the same rank.
-        batch: the extent of dimension 0 of every external tensor, in place of the
-            declared one.
-        expand: compound operations of the standard to replace by their bodies; others
-            are kept.
-        rules: the user's own rules; they give the shapes of operations that the
-            document declares without a body.
-        lenient: whether known mistakes of exporters are repaired; the warnings of the
-            graph list the repairs.
-        dialect: 'nnef', the standard, or 'tract', what tract and torch-to-nnef write;
-            by default the one that the document's extension lines name. Documents of a
-            dialect become graphs of standard operations.
-        symbols: the numbers of the symbols that a document of tract's dialect has for
-            extents.
-        unroll: how many steps a loop of that dialect may have to be put as its steps, one
-            after the other: 1,000, if not given. A longer one stays a loop, which
-            `save` writes as one: only tract runs it.
+        batch: the extent of axis 0 of every external tensor, instead of the declared
+            one.
+        expand: standard compound operations to replace by their bodies.
+        rules: your own rules, with the shapes of operations that the document declares
+            without a body.
+        lenient: whether to repair exporters' known mistakes; the warnings of the graph
+            list the repairs.
+        dialect: 'nnef', the standard, or 'tract', the dialect of tract and
+            torch-to-nnef, which becomes standard operations; by default, as the
+            document's extension lines say.
+        symbols: numbers for symbolic extents in tract's dialect.
+        unroll: the most steps of a loop in tract's dialect to unroll. Longer loops stay
+            loops, which only tract runs.
 
     Returns:
         The flat graph, checked, with the shape of every tensor.
@@ -171,17 +168,17 @@ def save(
         path: an archive, by its suffix: .tgz, .tar.gz or .tar; a folder, if it exists
             as one, ends with a slash or has no suffix; otherwise a text.
         data: an array for each variable of the graph, by label, for a folder or an
-            archive. The files of `load_data` are shared or
-            copied without being read. None writes no data files.
+            archive. Files from `load_data` are shared, or copied without being read.
+            None writes no data files.
         partial: whether variables may have no data.
-        everything: whether data under other labels are written too, of a ChainMap those
-            of the first mapping; otherwise they are ignored.
+        everything: whether to write data under other labels too; of a ChainMap, only
+            those of the first mapping. Otherwise they are ignored.
         overwrite: whether to replace an existing file, or a folder that holds a model
             and nothing else.
 
     Raises:
-        NnefGradError: data are missing, or do not fit their variable; the output exists
-            and must not be replaced, or cannot be written.
+        NnefGradError: data are missing or do not fit their variable, or the output
+            exists and must not be replaced, or cannot be written.
     """
     graph = _graph(graph)
     if output.format_of(path) is ModelFormat.TEXT:
@@ -310,12 +307,12 @@ def _text(graph: Graph) -> str:
     """The text of a graph, which `load` reads as that graph.
 
     Raises:
-        UsageError: the graph has no input, as a step has none that uses sums of gradients
-            by a learning rate that is a number; no graph of NNEF is so.
+        UsageError: the graph has no input, which NNEF requires. A step that uses sums
+            of gradients with a fixed learning rate has none.
     """
     if not graph.inputs:
-        message = f"graph '{graph.name}' has no input, and no graph of NNEF is so"
-        advice = "of a step that uses sums, the learning rate is one if none is given"
+        message = f"graph '{graph.name}' has no input, which NNEF requires"
+        advice = "without a fixed learning rate, a step that uses sums has one"
         raise UsageError(f"{message}: {advice}")
     if is_of_dialect(graph):
         # Importing the lowerings takes longer than compiling.
@@ -397,7 +394,7 @@ def from_source(
 
 def _refuse_symbols(symbols: Mapping[str, int] | None) -> None:
     for name in symbols or ():
-        message = f"a document of the standard has no symbols, and '{name}' is given"
+        message = f"a standard document has no symbols, but '{name}' is given"
         raise UsageError(message)
 
 
@@ -451,9 +448,9 @@ class _Inputs(NamedTuple):
 def load_rules(path: PathLike) -> Rules:
     """The standard rules, and those of a file, which take precedence.
 
-    The file is a list of fragments: `<operation>_vjp` for an operation of the standard, or
-    for one that the file declares without a body; for the latter also
-    `<operation>_shape`, which returns tensors of the shapes of the operation's results.
+    The file is a list of fragments: `<operation>_vjp` for a standard operation, or for
+    one that the file declares without a body; for the latter also `<operation>_shape`,
+    which returns tensors of the result shapes.
 
     Raises:
         NnefGradError: the file cannot be read, is not a list of fragments, or a rule

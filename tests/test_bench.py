@@ -259,7 +259,7 @@ def test_saving_holds_memory_between_the_passes_and_computes_less() -> None:
 
 
 def test_the_figure_of_memory_is_on_its_page() -> None:
-    page = (bench.ROOT / "docs" / "interface.md").read_text("utf-8")
+    page = (bench.ROOT / "docs" / "memory.md").read_text("utf-8")
     assert "(plots/recomputation.svg)" in page
     drawn = recomputation.FIGURE.read_text("utf-8")
     assert all(f">{name}<" in drawn for name in recomputation.DRAWN)

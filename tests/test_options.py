@@ -28,16 +28,16 @@ HEAD = """# The command line
     nnef-grad MODEL [options]
 
 MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of NNEF 1.0
-text, an ONNX file (.onnx), a program of PyTorch (.pt2), or `-` for stdin. In the examples, `model.nnef` and
-other names stand for your files.
+text, an ONNX file (.onnx), a PyTorch program (.pt2), or `-` for stdin. In the examples, `model.nnef`
+and other names stand for your files.
 
 """
 STEP_HEAD = """## nnef-grad-step
 
     nnef-grad-step MODEL --loss LOSS [options]
 
-MODEL is the same as for nnef-grad. [Training](training.md) describes losses, optimizers and the
-result. Options without an entry here are the same as [above](#all-options).
+MODEL is as for nnef-grad. [Training](training.md) describes losses, optimizers and the result.
+Options without an entry here are described [above](#all-options).
 
 """
 TAIL = """## Exit codes
@@ -45,19 +45,19 @@ TAIL = """## Exit codes
 | code | meaning |
 |---|---|
 | 0 | the backward graph, or the step, was written |
-| 1 | `--check` found a wrong gradient; the reader of stdout went away; or a bug of nnef-grad |
-| 2 | a mistake in the model or on the command line, or OUT cannot be written; nothing was |
-| 130, 143 | Ctrl-C, or the process was terminated; nothing half-written is left |
+| 1 | `--check` found a wrong gradient; the reader of stdout closed it; or a bug in nnef-grad |
+| 2 | a mistake in the model or on the command line, or OUT cannot be written; nothing was written |
+| 130, 143 | Ctrl-C, or the process was terminated; no partial files are left |
 
 ## Completion in a shell
 
-Options, files, and the names of the tensors of MODEL are completed after one of
+Add one of these lines to complete options, files, and names of tensors:
 
     eval "$(_NNEF_GRAD_COMPLETE=bash_source nnef-grad)"     # in ~/.bashrc
     eval "$(_NNEF_GRAD_COMPLETE=zsh_source nnef-grad)"      # in ~/.zshrc
     _NNEF_GRAD_COMPLETE=fish_source nnef-grad | source      # in config.fish
 
-and those of nnef-grad-step after the same with `_NNEF_GRAD_STEP_COMPLETE`.
+For nnef-grad-step, use `_NNEF_GRAD_STEP_COMPLETE`.
 """
 MODEL = """version 1.0;
 

@@ -78,7 +78,7 @@ def mean_brightness(page: Any, src: str) -> float:
 def test_no_picture_is_a_white_box_in_the_dark(site: Path, page: Any) -> None:
     page.emulate_media(color_scheme="dark")
     bright, seen = {}, set()
-    for name in ("index", "speed", "interface", "report"):
+    for name in ("index", "speed", "memory", "report"):
         page.goto((site / f"{name}.html").as_uri())
         for src in page.evaluate(PICTURES):
             seen.add(src.partition("#")[0])

@@ -137,7 +137,7 @@ def test_the_check_is_of_the_whole() -> None:
     ("words", "message"),
     [
         (["--split", "-"], "--split writes FORWARD to a path"),
-        (["--split", "same", "-o", "same"], "'same' is FORWARD, and OUT as well"),
+        (["--split", "same", "-o", "same"], "FORWARD and OUT are both 'same'"),
         (
             ["--split", "model", "-o", "second", "--force"],
             "'model' is the model itself",
@@ -147,7 +147,7 @@ def test_the_check_is_of_the_whole() -> None:
         (["--split", "first", "-o", "none/second.nnef"], "cannot write"),
         (
             ["--split", "p.html", "--report", "p.html", "-o", "second"],
-            "'p.html' is the report",
+            "the report 'p.html' is also",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -29,7 +29,7 @@ LOSSES = {
     "mean_squared_error": ("(y - t)²", "MSELoss"),
     "mean_absolute_error": ("abs(y - t)", "L1Loss"),
     "huber": (
-        "(y - t)² / 2 for abs(y - t) up to delta, linear from there on",
+        "(y - t)² / 2 for abs(y - t) up to delta, then linear",
         "HuberLoss",
     ),
     "cosine_similarity": (
@@ -38,11 +38,14 @@ LOSSES = {
     ),
     "hinge": ("max(margin - y t, 0), for t of 1 or -1", ""),
     "binary_cross_entropy": ("-t log(y) - (1 - t) log(1 - y)", "BCELoss"),
-    "sigmoid_cross_entropy": ("that of sigmoid(y)", "BCEWithLogitsLoss"),
+    "sigmoid_cross_entropy": (
+        "`binary_cross_entropy` of sigmoid(y)",
+        "BCEWithLogitsLoss",
+    ),
     "categorical_cross_entropy": ("-Σ t log(y)", ""),
-    "softmax_cross_entropy": ("that of softmax(y)", "CrossEntropyLoss"),
+    "softmax_cross_entropy": ("-Σ t log(softmax(y))", "CrossEntropyLoss"),
     "softmax_cross_entropy_with_labels": (
-        "that of softmax(y), for the number of a class",
+        "-Σ t log(softmax(y)), with class numbers as targets",
         "CrossEntropyLoss",
     ),
     "kullback_leibler": ("t (log(t) - y), for the logarithm y", "KLDivLoss"),
@@ -144,11 +147,11 @@ def table(name: str) -> str:
 
 ROWS: dict[str, tuple[list[str], Callable[[], Iterator[Sequence[str]]]]] = {
     "losses": (
-        ["loss", "of each element or example", "target", "settings", "in torch"],
+        ["loss", "per element or example", "target", "settings", "in torch"],
         losses,
     ),
     "optimizers": (
-        ["optimizer", "settings", "state of each variable", "shared", "in torch"],
+        ["optimizer", "settings", "state per variable", "shared", "in torch"],
         optimizers,
     ),
 }

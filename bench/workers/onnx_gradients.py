@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,8 +22,8 @@ def prepare(request: dict[str, Any]) -> Program:
     """
     folder = request["folder"]
     fed = dict(np.load(f"{folder}/fed.npz"))
-    load = RUNTIMES[request["runtime"]]
-    return load(f"{folder}/gradients.onnx", fed, request["threads"])
+    target, load = RUNTIMES[request["runtime"]]
+    return load(f"{folder}/gradients.{target}.onnx", fed, request["threads"])
 
 
 def in_onnx_runtime(file: str, fed: Fed, threads: int) -> Callable[[], Any]:
@@ -34,9 +33,7 @@ def in_onnx_runtime(file: str, fed: Fed, threads: int) -> Callable[[], Any]:
 
 
 def in_openvino(file: str, fed: Fed, threads: int) -> Callable[[], Any]:
-    # ONNX Runtime has another file, as this one is changed.
-    own = shutil.copy(file, f"{file}.openvino.onnx")
-    made = compile_for_openvino(Path(own), threads)
+    made = compile_for_openvino(Path(file), threads)
     read = {name for node in made.inputs for name in node.names}
     given = {n: x for n, x in fed.items() if n in read}
     request, count = made.create_infer_request(), len(made.outputs)
@@ -48,7 +45,11 @@ def in_openvino(file: str, fed: Fed, threads: int) -> Callable[[], Any]:
     return run
 
 
-RUNTIMES = {"onnxruntime": in_onnx_runtime, "openvino": in_openvino}
+# The target whose file each reads, and what loads it.
+RUNTIMES = {
+    "onnxruntime": ("onnx", in_onnx_runtime),
+    "openvino": ("openvino", in_openvino),
+}
 
 if __name__ == "__main__":
     serve(prepare)

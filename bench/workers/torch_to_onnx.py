@@ -23,7 +23,12 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     found = {n: v for n, v in model.parameters.items() if v in model.trainable}
     made = nnef_grad.differentiate(model.graph, wrt=[*dict.fromkeys(found.values())])
     folder = Path(request["folder"])
-    to_onnx(made.graph, folder / "gradients.onnx", model.data, overwrite=True)
+    for target in ("onnx", "openvino"):
+        lowered = nnef_grad.lower(made.graph, target)
+        data = {**model.data, **lowered.data}
+        to_onnx(
+            lowered.graph, folder / f"gradients.{target}.onnx", data, overwrite=True
+        )
     ((output, seed),) = made.seeds.items()
     (y,) = (t for t in model.graph.outputs if model.graph.names[t] == output)
     (name,) = model.graph.input_names

@@ -50,14 +50,14 @@ class Backward:
         gradients: for each tensor differentiated with respect to, the output that holds
             its gradient.
         warnings: what the user should know, a sentence each.
-        reductions: how many broadcast operands were summed down to their shapes on the
-            way.
+        reductions: the number of broadcast operands that were summed down to their
+            shapes.
         outputs: the outputs that were differentiated.
         stopped: the tensors that were treated as constants.
-        loops: those of the forward graph that collect what their derivatives need; their
-            first results are those that they have there.
-        kind: the derivative that the results are: by default gradients, products of
-            Jacobians with seeds.
+        loops: the forward loops that collect what their derivatives need, after their
+            own results.
+        kind: the kind of derivative: by default gradients, products of Jacobians with
+            seeds.
         broadcasts: for each tensor that was summed or squeezed down to the shape of a
             broadcast operand, the broadcasts that it undoes.
     """

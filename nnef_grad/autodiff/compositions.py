@@ -55,8 +55,8 @@ def jvp(
         outputs: as for `differentiate`.
         stop: as for `differentiate`.
         with_outputs: as for `differentiate`.
-        rules: as for `differentiate`. Rules must be linear in the gradients that they get,
-            as derivatives are.
+        rules: as for `differentiate`. Rules must be linear in their gradients, as
+            derivatives are.
 
     Returns:
         The graph. Its `seeds` name the input `tangent_x` for each tensor x that moves, its
@@ -100,8 +100,7 @@ def hvp(
     stop: Sequence[str] = (),
     rules: Rules | None = None,
 ) -> Backward:
-    """The product of the Hessian of an output, or of the sum of the elements of several, with
-    a vector, as a graph.
+    """The Hessian of the sum of all output elements times a vector, as a graph.
 
     Args:
         graph: the forward graph.
@@ -112,7 +111,8 @@ def hvp(
 
     Returns:
         The graph. Its `seeds` name the input `vector_x` for each tensor x, its `gradients`
-        the output `hvp_x`: all second derivatives by x and every tensor, times its vector.
+        the output `hvp_x`: the second derivatives by x and each tensor, times its
+        vector.
 
     Raises:
         UsageError, NoDerivativeError: as for `differentiate`.
@@ -145,8 +145,8 @@ def hessian(
 
     Args:
         graph: the forward graph.
-        wrt: the tensor; it need not be named where there is one.
-        outputs: the one output; of several elements, of their sum.
+        wrt: the tensor; optional if there is only one.
+        outputs: the one output; if it has several elements, their sum.
         stop: as for `differentiate`.
         rules: as for `differentiate`.
 
@@ -185,21 +185,21 @@ def saliency(
 ) -> Backward:
     """The saliency of each element of a tensor: how much the largest score moves with it.
 
-    The absolute value of the gradient of the largest element of the output, for each item of
-    the batch; of an image the largest of its channels (Simonyan et al. 2013). Scores should
-    be those before a softmax.
+    It is the absolute value of the gradient of the largest output element, for each
+    item of the batch; for images, the largest over the channels (Simonyan et al. 2013).
+    Use the scores before a softmax.
 
     Args:
         graph: the forward graph.
         wrt: as for `differentiate`.
-        outputs: the outputs with scores, of shape [batch, ...]; all scalar ones, if not
-            given.
+        outputs: the outputs with scores, of shape [batch, ...]; by default, all scalar
+            ones.
         stop: as for `differentiate`.
         rules: as for `differentiate`.
 
     Returns:
-        The graph. Its outputs `saliency_x` have the shapes of the tensors, with one channel
-        in axis 1 where there are three axes or more.
+        The graph. Its outputs `saliency_x` have the shapes of the tensors, with one
+        channel in axis 1 if there are three axes or more.
 
     Raises:
         UsageError, NoDerivativeError: as for `differentiate`.
@@ -228,21 +228,22 @@ def gradient_penalty(
     norm: float = 1.0,
     rules: Rules | None = None,
 ) -> Backward:
-    """The penalty on gradients whose norm is another than a given one: the mean over the
-    batch of (|gradient| - norm)^2 (Gulrajani et al. 2017, WGAN-GP).
+    """A gradient penalty: the mean over the batch of (|gradient| - norm)^2 (Gulrajani
+    et al. 2017, WGAN-GP).
 
-    The graph can be differentiated with respect to variables, or be trained.
+    You can differentiate the graph with respect to variables, or train it.
 
     Args:
         graph: the forward graph.
         wrt: as for `differentiate`.
-        outputs: as for `differentiate`; the gradient is that of the sum of their elements.
+        outputs: as for `differentiate`; the gradient of the sum of their elements is
+            used.
         stop: as for `differentiate`.
-        norm: the norm that gradients should have.
+        norm: the wanted norm of the gradients.
         rules: as for `differentiate`.
 
     Returns:
-        The graph. Its outputs `penalty_x` have one element, and as many axes as x.
+        The graph. Its outputs `penalty_x` have one element and the rank of x.
 
     Raises:
         UsageError, NoDerivativeError: as for `differentiate`.

@@ -28,6 +28,7 @@ from nnef_grad.autodiff.backward import (
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.naming import GradientNames, Role
+from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.traces import Traces
 from nnef_grad.base.collector import collector_paused
@@ -71,6 +72,7 @@ def differentiate(
     stop: Sequence[str] = (),
     seed: Literal["input", "ones"] = "input",
     with_outputs: bool = False,
+    recompute: float | None = None,
     rules: Rules | None = None,
 ) -> Backward:
     """The vector-Jacobian product of a graph, as a graph.
@@ -79,24 +81,25 @@ def differentiate(
         graph: the forward graph.
         wrt: the tensors to differentiate with respect to: "inputs", "variables", "all"
             (both), or names of scalar tensors.
-        outputs: the outputs to differentiate; all scalar ones if not given.
-        stop: tensors to treat as constants: no gradient flows through them to what they
-            are computed from.
-        seed: "input" takes the gradient of each output as a further input, of the
-            output's shape; "ones" takes ones, so that the result is the gradient of the
-            sum of all output elements.
-        with_outputs: whether the backward graph returns the outputs of the forward
-            graph too, after the gradients.
-        rules: the rules, if not the standard ones alone.
+        outputs: the outputs to differentiate; by default, all scalar ones.
+        stop: tensors to treat as constants: no gradient flows through them.
+        seed: "input" takes the gradient of each output as an input of its shape; "ones"
+            uses ones, so that the result is the gradient of the sum of all output
+            elements.
+        with_outputs: whether the backward graph also returns the forward outputs, after
+            the gradients.
+        recompute: the most memory for what is alive at a time, as in
+            `nnef_grad.recompute`: tensors are computed again instead of kept.
+        rules: your own rules, if any.
 
     Returns:
         The backward graph. A gradient has the shape of its tensor.
 
     Raises:
-        UsageError: a name is unknown, or names a tensor that has no gradient; or a rule
-            is for an operation that is not known.
-        NoDerivativeError: operations on the way have no derivative; the error names all
-            of them.
+        UsageError: a name is unknown or has no gradient, or a rule is for an unknown
+            operation.
+        NoDerivativeError: operations between outputs and `wrt` have no derivative; the
+            error names all of them.
     """
     rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
@@ -106,7 +109,8 @@ def differentiate(
         raise UsageError(f"the seed is 'input' or 'ones', not '{seed}'")
     stopped = scalars_named(graph, graph.tensors, stop, "tensor") if stop else ()
     sweep = _Sweep(graph, tensors_wrt, sources, stopped, rules)
-    return sweep.run(seed == "ones", with_outputs)
+    backward = sweep.run(seed == "ones", with_outputs)
+    return backward if recompute is None else within(backward, recompute)
 
 
 def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape) -> list[Tensor]:
@@ -370,7 +374,7 @@ class _Sweep:
                 size = " x ".join(map(str, onehot.shape))
                 yield (
                     f"the gradient of '{graph.names[table]}' is a product with '{matrix}', {size} zeros"
-                    " and ones: no operation of the standard adds to the elements at some indices"
+                    " and ones: no standard operation adds to elements at indices"
                 )
 
 
@@ -409,6 +413,8 @@ def _step_name(emit: Emitter, operation: Operation, name: str) -> str:
 
 def _no_derivative(operation: Operation, limit: str) -> Problem:
     name = operation.name
-    advice = f"give a rule '{name}_vjp' for it, or leave it out of the way from wrt to outputs"
+    advice = (
+        f"write a rule '{name}_vjp', or choose wrt and outputs without it in between"
+    )
     what = f"'{name}' has no derivative{f' {limit}' if limit else ''}"
     return Problem(f"{what}: {advice}", operation.span)

@@ -51,7 +51,7 @@ def jacobian(
     Args:
         graph: the forward graph.
         wrt: as for `differentiate`.
-        outputs: the one output to differentiate; it may be left out where there is one.
+        outputs: the one output to differentiate; optional if there is only one.
         stop: as for `differentiate`.
         with_outputs: as for `differentiate`.
         rules: as for `differentiate`.
@@ -65,7 +65,7 @@ def jacobian(
         UsageError: a name is unknown, the graph has several outputs and none is named,
             or a Jacobian would have more than 100,000,000 elements or the output more
             than 10,000.
-        NoDerivativeError: operations on the way have no derivative.
+        NoDerivativeError: as for `differentiate`.
         InvalidGraphError: an extent has no number.
     """
     rules = rules if rules is not None else Rules()

@@ -54,6 +54,8 @@ class LoopDraft:
 
     Attributes:
         emit: emits the operations of its body.
+        scanned: the inputs of the body that are a part of a tensor at each step, with the
+            tensor, and the way through it.
     """
 
     def __init__(self, half: Graph, seeds: Collection[str], way: Way) -> None:
@@ -65,7 +67,7 @@ class LoopDraft:
         self._replaced: dict[Tensor, Tensor] = {}
         self._full: list[tuple[Tensor, Tensor]] = []
         self._states: list[_State] = []
-        self._scanned: list[tuple[Tensor, Tensor, Way]] = []
+        self.scanned: list[tuple[Tensor, Tensor, Way]] = []
         self._collected: dict[object, tuple[Tensor, Way]] = {}
 
     def tensor(self, wish: str, like: Tensor) -> Tensor:
@@ -85,7 +87,7 @@ class LoopDraft:
 
     def scan(self, inside: Tensor, whole: Tensor, way: Way) -> None:
         """Lets the body see a part of a tensor."""
-        self._scanned.append((self._input(inside), whole, way))
+        self.scanned.append((self._input(inside), whole, way))
 
     def scan_rows(self, inside: Tensor, whole: Tensor, way: Way) -> None:
         """Lets the body see a row of a tensor, without the axis of the rows."""
@@ -130,7 +132,7 @@ class LoopDraft:
         made = self.emit.producer(tensor)
         is_part = made is not None and made.name == "squeeze"
         row = made.inputs[0] if made is not None and is_part else tensor
-        for inside, whole, way in self._scanned:
+        for inside, whole, way in self.scanned:
             if inside in (tensor, row) and way.direction == self._way.direction:
                 return Stack(partial(_known, whole), way.axis)
         for key, (part, way) in self._collected.items():
@@ -162,7 +164,7 @@ class LoopDraft:
         inputs = [
             *(inside for inside, _ in self._full),
             *(state.inside for state in self._states),
-            *(inside for inside, *_ in self._scanned),
+            *(inside for inside, *_ in self.scanned),
         ]
         body = Graph(
             self._half.name,
@@ -176,7 +178,7 @@ class LoopDraft:
         loop = Loop(
             put_inputs_first(body),
             len(self._states),
-            tuple(way for *_, way in self._scanned),
+            tuple(way for *_, way in self.scanned),
             tuple(
                 Collected(place, way)
                 for place, way in enumerate(ways, len(self._states))
@@ -185,7 +187,7 @@ class LoopDraft:
         operands = [
             *(whole for _, whole in self._full),
             *(s.first or _zeros(emit, s.inside) for s in self._states),
-            *(whole for _, whole, _ in self._scanned),
+            *(whole for _, whole, _ in self.scanned),
         ]
         keys = [*(state.key for state in self._states), *self._collected]
         hints = tuple(map(self._hint, keys))

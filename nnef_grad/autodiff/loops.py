@@ -232,6 +232,11 @@ class _Reverse:
         draft = LoopDraft(self._half, seeds, self.loop.way.reversed)
         self._take_known(draft, operation)
         carried = self._take_seeds(draft, received)
+        if not draft.scanned:
+            # What is scanned tells the number of steps.
+            given = dict(zip(self.loop.body.inputs, operation.inputs, strict=True))
+            part, way = self.loop.parts[0], self.loop.scanned[0]
+            draft.scan(part, given[part], way.reversed)
         draft.append(op for op in self._half.operations if op.name != "external")
         gradients = self._gradients()
         for state, (inside, first) in carried.items():

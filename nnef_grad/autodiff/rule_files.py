@@ -46,7 +46,7 @@ def _no_operation(name: str) -> str:
     operation, suffix = _split(name)
     if not suffix:
         return f"'{name}' is not a rule: name it after an operation, with {' or '.join(SUFFIXES)} after it"
-    return f"'{operation}' is not an operation of the standard: declare it here, without a body"
+    return f"'{operation}' is not a standard operation: declare it here, without a body"
 
 
 def _split(name: str) -> tuple[str, str]:

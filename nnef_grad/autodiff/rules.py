@@ -60,20 +60,19 @@ class Derivation:
 
 
 class Rules:
-    """Rules of the user's own, and the lookup of derivatives.
+    """Your own rules, and the lookup of derivatives.
 
-    Rules in Python are entered by decorators:
+    Register rules in Python by decorators:
 
         rules = nnef_grad.Rules()  # or nnef_grad.load_rules(...)
 
         @rules.vjp("swish")
         def swish_vjp(emit, operation, dy): ...
 
-    The operation is one of the standard, or one that the rules or the graph declares.
-    Which graphs there will be is not known when a rule is entered: it is checked where
-    the rules meet a graph, in `load`, `differentiate`, `jacobian`, `evaluate` and
-    `check`. Rules may serve other graphs too: an operation that they know the shape of,
-    and the vjp or the evaluation, need not be in this one.
+    The operation is a standard one, or one that the rules or the graph declare. `load`,
+    `differentiate`, `jacobian`, `evaluate` and `check` verify this against their graph.
+    Rules may also serve other graphs: an operation with a shape and a vjp or an
+    evaluation need not be in this one.
 
     Attributes:
         declarations: the operations that the user's rules declare, by name.
@@ -94,14 +93,13 @@ class Rules:
         self.evaluations: dict[str, Evaluation] = {}
 
     def vjp(self, name: str) -> Callable[[Function], Function]:
-        """Enters the vector-Jacobian product of an operation, of the standard or declared
-        by a document or by the rules.
+        """Registers the vector-Jacobian product of an operation, which is standard or
+        declared by a document or the rules.
 
-        The function is called with the emitter (`Emit`), the operation, and the gradient
-        of each of its results; it returns a list of a gradient for each
-        operand: a tensor of the result's shape or the operand's, a number that stands for
-        a tensor that is full of it, or None where there is none. For an operand that is
-        an array of tensors it is a list of as many. What it returns is checked.
+        The function takes the emitter (`Emit`), the operation, and the gradient of each
+        result. It returns a list with a gradient for each operand: a tensor of the
+        result's or the operand's shape, a number for a tensor filled with it, or None.
+        For an array of tensors, the gradient is a list. The result is checked.
 
         Raises:
             UsageError: no operation is named.
@@ -109,20 +107,20 @@ class Rules:
         return _enter("vjp", self._functions, name)
 
     def shape(self, name: str) -> Callable[[Function], Function]:
-        """Enters the shape function of an operation.
+        """Registers the shape function of an operation.
 
-        The function is called with the shapes of the operands and the attributes by
-        keyword; it returns a shape, or a list of shapes for several results or a result
-        that is an array of tensors. What it returns is checked.
+        The function takes the shapes of the operands and the attributes by keyword. It
+        returns a shape, or a list of shapes for several results or an array of tensors.
+        The result is checked.
         """
         return _enter("shape", self.shapes, name)
 
     def evaluation(self, name: str) -> Callable[[Function], Function]:
-        """Enters the evaluation of an operation, for `evaluate` and `check`.
+        """Registers the evaluation of an operation, for `evaluate` and `check`.
 
-        The function is called with the operands, arrays of numpy, and the attributes by
-        keyword; it returns an array, or a list of arrays for several results or a result
-        that is an array of tensors. What it returns is checked.
+        The function takes the operands, as numpy arrays, and the attributes by keyword.
+        It returns an array, or a list of arrays for several results or an array of
+        tensors. The result is checked.
         """
         return _enter("evaluation", self.evaluations, name)
 
@@ -204,7 +202,7 @@ def _enter(
     kind: str, table: dict[str, Any], name: Any
 ) -> Callable[[Function], Function]:
     if not isinstance(name, str):
-        message = "a rule is entered under the name of its operation"
+        message = "a rule needs the name of its operation"
         raise UsageError(f"{message}: @rules.{kind}('mul'), say")
 
     def enter(function: Function) -> Function:
@@ -218,7 +216,7 @@ def _no_operation(kind: str, name: str, known: Iterable[str]) -> str:
     advice = ": declare it in the rules or the document"
     near = suggestion(name, sorted(known)) or advice
     return (
-        f"the rules have the {kind} of '{name}', which is no operation of the standard,"
+        f"the rules have the {kind} of '{name}', which is not an operation of the standard,"
         f" of the rules or of the graph{near}"
     )
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.minimum_cut import minimum_cut
+from nnef_grad.autodiff.recompute import is_delay
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
@@ -43,14 +44,12 @@ class Split:
     """A forward and a backward graph that compute everything once.
 
     Attributes:
-        forward: returns the outputs of the forward graph, then the saved tensors that are
-            not among them.
-        backward: takes the saved tensors, the inputs of the forward graph that it needs,
-            and the gradients of the outputs; returns the gradients. The variables that it
-            needs are variables of it too.
-        saved: the names of the saved tensors, which they have in both graphs, in the
-            order in which they are computed: `saved_<tensor>`, and its own name for an
-            output of the forward graph.
+        forward: returns the outputs of the forward graph, then the other saved tensors.
+        backward: takes the saved tensors, the needed inputs of the forward graph, and
+            the gradients of the outputs; returns the gradients. It declares the
+            variables that it needs.
+        saved: the names of the saved tensors in both graphs, in the order of
+            computation: `saved_<tensor>`, or the output's own name.
     """
 
     forward: Graph
@@ -61,15 +60,14 @@ class Split:
 @public
 @collector_paused()
 def split(graph: Graph, backward: Backward) -> Split:
-    """A backward graph, which by itself computes again what it needs of the forward graph,
-    as two graphs, of which the first saves that for the second.
+    """Splits a backward graph, which recomputes a part of the forward graph, in two:
+    the first graph saves what the second needs.
 
     Args:
         graph: the forward graph.
-        backward: what `differentiate` or `jacobian` made of it. Without inputs for the
-            gradients of the outputs, everything runs backward that is not in the forward
-            graph. Outputs of the forward graph that it returns too are left to the
-            forward half.
+        backward: its derivative, from `differentiate` or `jacobian`. Without seeds, the
+            backward half has everything that is not in the forward graph. Forward
+            outputs that it also returns are left to the forward half.
 
     Returns:
         The two graphs. Run one after the other, they give the outputs of the forward
@@ -177,7 +175,8 @@ def _late(added: Sequence[Operation], backward: Backward) -> set[Tensor]:
     late, names = set[Tensor](), backward.graph.names
     for op in added:
         is_gradient = any(names[tensor] in gradients for tensor in op.outputs)
-        if is_gradient or not backward.seeds or not late.isdisjoint(op.inputs):
+        starts = is_gradient or not backward.seeds or is_delay(op)
+        if starts or not late.isdisjoint(op.inputs):
             late.update(op.outputs)
     return late
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -14,7 +13,13 @@ from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.printer import print_operation
 from nnef_grad.graph.symbols import refuse_symbols
-from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
+from nnef_grad.ops.costs import (
+    byte_size,
+    byte_text,
+    bytes_moved,
+    count_text,
+    multiply_adds,
+)
 from nnef_grad.ops.liveness import memory_alive, memory_held, views_of
 from nnef_grad.ops.traits import FED
 
@@ -43,7 +48,7 @@ class OperationCost:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The static costs of a graph, from its shapes alone. Numbers take 4 bytes, truth
+    """The costs of a graph, computed from its shapes. Numbers take 4 bytes, truth
     values 1.
 
     Attributes:
@@ -55,10 +60,10 @@ class Statistics:
         input_bytes: the bytes of its inputs.
         variable_bytes: the bytes of its variables.
         activation_bytes: the bytes of all tensors that it computes.
-        peak_bytes: the most of them that are alive at a time, where each is dropped
-            after its last use, and the outputs are kept; see `nnef_grad.ops.liveness`.
+        peak_bytes: the most of them that are alive at a time, if each is dropped after
+            its last use and the outputs are kept; see `nnef_grad.ops.liveness`.
         by_operation: the operations that compute something, in order.
-        uncounted: the operations of the user's own, which count nothing.
+        uncounted: the user's own operations, which are not counted.
     """
 
     name: str
@@ -86,7 +91,7 @@ class Statistics:
 
 @public
 def statistics(graph: Graph | Backward) -> Statistics:
-    """The static costs of a graph, or of the backward graph of one.
+    """The costs of a graph or a backward graph, computed from its shapes.
 
     Raises:
         InvalidGraphError: an extent has no number.
@@ -112,14 +117,15 @@ def statistics(graph: Graph | Backward) -> Statistics:
 
 @dataclass(frozen=True)
 class SplitCosts:
-    """What two halves of a derivative cost together, from shapes alone.
+    """The joint costs of two halves, computed from their shapes.
 
     Attributes:
-        saved_bytes: the bytes that the first half hands to the second, outputs of the
-            model included.
-        peak_bytes: the most bytes that are alive at a time in one of the halves, besides
-            inputs and variables; the second one drops what was saved after its last use.
-        multiply_adds_added: those of what the second half computes again.
+        saved_bytes: the bytes that the first half passes to the second, including
+            outputs.
+        peak_bytes: the most bytes that are alive at a time in either half, besides
+            inputs and variables; the second half drops a saved tensor after its last
+            use.
+        multiply_adds_added: those that the second half repeats.
     """
 
     saved_bytes: int
@@ -129,15 +135,15 @@ class SplitCosts:
     def __str__(self) -> str:
         """A line."""
         return (
-            f"between the halves: {_bytes(self.saved_bytes)}, peak of both:"
-            f" {_bytes(self.peak_bytes)}, multiply-adds added:"
-            f" {_count(self.multiply_adds_added)}"
+            f"between the halves: {byte_text(self.saved_bytes)}, peak of both:"
+            f" {byte_text(self.peak_bytes)}, multiply-adds added:"
+            f" {count_text(self.multiply_adds_added)}"
         )
 
 
 @public
 def split_costs(halves: Split) -> SplitCosts:
-    """What two halves cost together.
+    """The joint costs of two halves.
 
     Raises:
         InvalidGraphError: an extent has no number.
@@ -186,34 +192,23 @@ def _cost(
 # ---- Tables ----
 
 
-def _scaled(factor: int, units: Sequence[str], number: int) -> str:
-    """Four digits of a number, in the unit that it has most ones of."""
-    power = 0
-    while number >= factor ** (power + 1) and power + 1 < len(units):
-        power += 1
-    return f"{number / factor**power:.4g} {units[power]}".rstrip()
-
-
-_count = partial(_scaled, 1000, ("", "K", "M", "G", "T"))
-_bytes = partial(_scaled, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
-
 _LINES: dict[str, Callable[[Statistics], str]] = {
     "": lambda s: s.name,
     "operations": lambda s: str(s.operations),
-    "parameters": lambda s: _count(s.parameters),
-    "multiply-adds": lambda s: _count(s.multiply_adds),
-    "inputs": lambda s: _bytes(s.input_bytes),
-    "variables": lambda s: _bytes(s.variable_bytes),
-    "activations": lambda s: _bytes(s.activation_bytes),
-    "peak of activations": lambda s: _bytes(s.peak_bytes),
+    "parameters": lambda s: count_text(s.parameters),
+    "multiply-adds": lambda s: count_text(s.multiply_adds),
+    "inputs": lambda s: byte_text(s.input_bytes),
+    "variables": lambda s: byte_text(s.variable_bytes),
+    "activations": lambda s: byte_text(s.activation_bytes),
+    "peak of activations": lambda s: byte_text(s.peak_bytes),
 }
 _COLUMNS: dict[str, Callable[[OperationCost], str]] = {
     "operation": lambda c: c.operation,
     "result": lambda c: c.result,
     "shape": lambda c: str(list(c.shape)),
-    "multiply-adds": lambda c: _count(c.multiply_adds),
-    "moved": lambda c: _bytes(c.bytes_moved),
-    "alive": lambda c: _bytes(c.bytes_alive),
+    "multiply-adds": lambda c: count_text(c.multiply_adds),
+    "moved": lambda c: byte_text(c.bytes_moved),
+    "alive": lambda c: byte_text(c.bytes_alive),
 }
 _WORDS = 3
 

@@ -38,7 +38,7 @@ Remedy = Literal["lenient", "overwrite", "smaller", "symbol", "unroll"]
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, and where.
+    """A problem and its place.
 
     Attributes:
         message: what is wrong, and what to do about it where that is known.

@@ -48,7 +48,7 @@ class Checking:
 
         refuse_page(self.report, overwrite=force)
         if os.path.realpath(self.report) in map(os.path.realpath, others):
-            what = f"'{self.report}' is the report, and MODEL, OUT or FORWARD as well"
+            what = f"the report '{self.report}' is also MODEL, OUT or FORWARD"
             raise UsageError(what)
 
     def print_costs(
@@ -57,8 +57,11 @@ class Checking:
         *,
         as_json: bool,
         halves: nnef_grad.Split | None = None,
+        spared: nnef_grad.Recomputation | None = None,
     ) -> None:
-        """Prints what graphs cost, and two halves together, if that is wanted."""
+        """Prints what graphs cost, and two halves together, and what computing tensors
+        again adds, if that is wanted.
+        """
         if self.stats is None:
             return
         from nnef_grad.autodiff.statistics import (
@@ -74,6 +77,8 @@ class Checking:
             data = {n: c.as_data(by_operation=by_operation) for n, c in costs.items()}
             if together is not None:
                 data["together"] = asdict(together)
+            if spared is not None:
+                data["recompute"] = spared.as_data()
             print_data("statistics", data)
             return
         for found in costs.values() if by_operation else ():
@@ -81,6 +86,8 @@ class Checking:
         console.print_message(side_by_side([*costs.values()]))
         if together is not None:
             console.print_message(str(together))
+        if spared is not None:
+            console.print_message(str(spared))
 
     @contextmanager
     def examined(

@@ -21,11 +21,10 @@ def main(**options: Any) -> None:
     """Compile the NNEF graph MODEL to its backward graph.
 
     MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of
-    NNEF 1.0 text, an ONNX file (.onnx), a program of PyTorch (.pt2), or '-' for stdin.
-    The backward graph is standard NNEF 1.0: its inputs
-    are those of MODEL and the gradient of each output, its outputs the gradient of each
-    input and variable. A folder or an archive also gets the data of its variables. For
-    ONNX Runtime, OUT is an ONNX file.
+    NNEF 1.0 text, an ONNX file (.onnx), a PyTorch program (.pt2), or '-' for stdin.
+    The backward graph is standard NNEF 1.0. It takes the inputs of MODEL and the gradient
+    of each output, and returns the gradient of each input and variable. A folder, an
+    archive or an ONNX file also gets the data of its variables.
 
     \b
     Examples:

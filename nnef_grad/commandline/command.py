@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,9 +74,11 @@ def compile_model(
     format: str,
     force: bool,
     quiet: bool,
+    recompute: str | None,
     **options: Any,
 ) -> None:
     """Compiles a model, as the options say; see `nnef-grad --help`."""
+    limit = None if recompute is None else memory_limit(recompute)
     reading, deriving = taken(Reading, options), taken(Deriving, options)
     checking = Checking(**options)
     refuse(out, model, force)
@@ -89,6 +92,10 @@ def compile_model(
         graph, stored = opened.graph, opened.stored
     with progress.stage("differentiating"):
         whole = deriving.backward(opened)
+        spared = None if limit is None else nnef_grad.recompute(whole.graph, limit)
+        if spared is not None:
+            told = (*whole.warnings, *spared.warnings)
+            whole = replace(whole, graph=spared.graph, warnings=told)
     with progress.stage("lowering"):
         halves = None if forward is None else nnef_grad.split(graph, whole)
         first = whole.graph if halves is None else halves.backward
@@ -107,6 +114,7 @@ def compile_model(
         },
         as_json=as_json,
         halves=halves,
+        spared=spared,
     )
     is_untrained = _is_untrained(graph, stored)
     # The halves are checked and shown as the whole that they are halves of.
@@ -170,6 +178,13 @@ class Deriving:
         return partial(function, **settings)
 
 
+def refuse_target(out: str, target: str) -> None:
+    """Refuses an ONNX file for what does not read such files."""
+    if is_onnx(out) and target not in ("nnef", "onnx", "openvino"):
+        what = "is for ONNX Runtime or OpenVINO"
+        raise UsageError(f"'{out}' {what}, and not for '{target}'")
+
+
 def refuse(out: str, model: str, force: bool) -> None:
     """Refuses an OUT that cannot be written, before anything is computed."""
     if out == console.PIPE:
@@ -188,7 +203,7 @@ def _refuse_forward(forward: str, out: str, model: str, force: bool) -> None:
         raise UsageError("--split writes FORWARD to a path, and not to stdout")
     refuse(forward, model, force)
     if os.path.realpath(forward) == os.path.realpath(out):
-        raise UsageError(f"'{forward}' is FORWARD, and OUT as well")
+        raise UsageError(f"FORWARD and OUT are both '{forward}'")
 
 
 def _refuse_onnx(out: str, model: str, force: bool) -> None:
@@ -223,10 +238,9 @@ def _lower(graph: nnef_grad.Graph, target: str, out: str, stored: Any) -> _Docum
 
 
 def _lowered(graph: nnef_grad.Graph, target: str, out: str) -> _Document:
-    if is_onnx(out):
+    refuse_target(out, target)
+    if is_onnx(out) and target != "openvino":
         # What writes the file lowers the graph.
-        if target not in ("nnef", "onnx"):
-            raise UsageError(f"'{out}' is for ONNX Runtime, and not for '{target}'")
         return _Document(graph, {})
     has_loops = any(fragment.registry for fragment in graph.fragments)
     if target == "nnef" and not has_loops:
@@ -244,6 +258,22 @@ def known_arrays(graph: nnef_grad.Graph, stored: Any) -> Mapping[str, Any]:
     if isinstance(stored, nnef_grad.VariableData):
         return arrays_of(declared_variables(graph), stored)
     return stored or {}
+
+
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def memory_limit(text: str) -> float:
+    """The value of --recompute: a share, or bytes."""
+    unit = _UNITS.get(text[-1:].upper(), 0)
+    try:
+        limit = float(text[:-1] if unit else text) * (unit or 1)
+    except ValueError:
+        limit = 0.0
+    if not 0 < limit < inf:
+        message = "--recompute expects a share such as 0.5, or bytes such as 512M"
+        raise UsageError(f"{message}, and got '{text}'")
+    return limit
 
 
 def _is_untrained(graph: nnef_grad.Graph, stored: Any) -> bool:
@@ -269,7 +299,7 @@ def _write_all(
         for path, document in documents.items():
             result = made if path == out else document.graph
             if is_onnx(path):
-                data = known_arrays(graph, stored)
+                data = {**known_arrays(graph, stored), **document.data}
                 nnef_grad.interop.to_onnx(
                     result, path, data, overwrite=force, in_file=opened.in_file
                 )

@@ -20,11 +20,11 @@ from nnef_grad.commandline.options import PATH
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad-merge")
 @console.command_line(lambda error, **_: str(error))
 def main(model: str, trained: tuple[str, ...], out: str, force: bool) -> None:
-    """Write MODEL with the values that were TRAINED.
+    """Write MODEL with TRAINED values.
 
     TRAINED is the folder of a step, a checkpoint, or a folder with the files of some
-    variables, under their labels or names; of several, the last goes first. Adapters are
-    added to the variables that they are beside. Everything else of MODEL stays as it is.
+    variables, named after their labels or names; the last of several has priority.
+    Adapters are added to their variables. Everything else in MODEL stays as it is.
 
     \b
     Examples:

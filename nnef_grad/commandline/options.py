@@ -119,13 +119,12 @@ DERIVATIVES = {
     ),
     "jvp": (
         "nnef-grad model.nnef --jvp --wrt inputs",
-        "Compute how the outputs move, for inputs that say how the tensors of --wrt move: "
+        "Compute how the outputs move when the tensors of --wrt move along given vectors: "
         "forward mode.",
     ),
     "hvp": (
         "nnef-grad model.nnef --hvp --wrt inputs",
-        "Compute the product of the Hessian of the sum of the outputs and a vector, which "
-        "is an input.",
+        "Compute the Hessian of the sum of the outputs times a vector, which is an input.",
     ),
     "hessian": (
         "nnef-grad model.nnef --hessian --wrt x",
@@ -137,8 +136,7 @@ DERIVATIVES = {
     ),
     "gradient-penalty": (
         "nnef-grad model.nnef --gradient-penalty --wrt inputs",
-        "Compute the mean of (|gradient| - 1)^2 over the batch, to be trained or "
-        "differentiated again.",
+        "Compute the mean of (|gradient| - 1)^2 over the batch, to train or differentiate.",
     ),
 }
 
@@ -171,14 +169,14 @@ OPTIONS: Groups = {
         Option(
             "--seed",
             "nnef-grad model.nnef --wrt inputs --seed ones",
-            "Take the gradient of each output as an input, or use ones, for the gradient "
-            "of the sum of all output elements.",
+            "Take the gradient of each output as an input, or use ones, to differentiate the "
+            "sum of all output elements.",
             **one_of("input", "ones"),
         ),
         Option(
             "--with-outputs",
             "nnef-grad model.nnef --with-outputs",
-            "Return the outputs of the forward graph too.",
+            "Also return the outputs of the forward graph.",
             **FLAG,
         ),
     ],
@@ -195,19 +193,35 @@ OPTIONS: Groups = {
         Option(
             "--split forward",
             "nnef-grad model.nnef --split forward.nnef -o backward.nnef",
-            "Write two graphs that compute no layer twice: to FORWARD, in the formats of OUT, "
-            "MODEL that also returns what gradients need, as saved_NAME; to OUT the backward "
-            "graph, which takes that.",
+            "Write two graphs that compute no layer twice: to FORWARD, a MODEL that also "
+            "returns the tensors that gradients need, as saved_NAME; to OUT, the backward "
+            "graph that takes them. FORWARD has the formats of OUT.",
             metavar="FORWARD",
             type=PATH,
         ),
         Option(
+            "--recompute",
+            "nnef-grad model.nnef --recompute 0.5 -o model_bwd.nnef",
+            "Keep fewer tensors and compute them again, as NAME_again, so that at most LIMIT "
+            "is alive at a time besides inputs, variables and results: a share such as 0.5 of "
+            "what is alive without it, or bytes such as 512M.",
+            metavar="LIMIT",
+        ),
+        Option(
             "--target",
             "nnef-grad model/ --target tract -o model_bwd/",
-            "Write a form that these runtimes support and compute correctly: khronos is "
-            "the PyTorch interpreter and nnef.Session, tract-standard is tract without "
-            "operations of its own, portable is all of them.",
-            **one_of("nnef", "khronos", "tract", "tract-standard", "onnx", "portable"),
+            "Write a form that a runtime supports and computes correctly: khronos is the "
+            "PyTorch interpreter and nnef.Session; tract-standard is tract with standard "
+            "operations only; portable is all of them but OpenVINO.",
+            **one_of(
+                "nnef",
+                "khronos",
+                "tract",
+                "tract-standard",
+                "onnx",
+                "openvino",
+                "portable",
+            ),
         ),
         Option(
             "--force",
@@ -234,8 +248,8 @@ OPTIONS: Groups = {
         Option(
             "--dialect",
             "nnef-grad dynamic.nnef --dialect tract --batch 8",
-            "The dialect of MODEL: nnef is the standard, tract is the output of torch-to-nnef; "
-            "by default the one that its extension lines name.",
+            "The dialect of MODEL: nnef, the standard, or tract, the output of torch-to-nnef; "
+            "by default, as its extension lines say.",
             type=click.Choice(("nnef", "tract")),
         ),
         Option(
@@ -276,7 +290,7 @@ OPTIONS: Groups = {
         Option(
             "--lenient",
             "nnef-grad exported.nnef --lenient -o model_bwd.nnef",
-            "Repair known mistakes of exporters, with a warning for each repair.",
+            "Repair exporters' known mistakes, with a warning for each.",
             **FLAG,
         ),
     ],
@@ -284,8 +298,8 @@ OPTIONS: Groups = {
         Option(
             "--check",
             "nnef-grad model/ --check -o model_bwd/",
-            "Compare each gradient with central differences of MODEL. If one is wrong, "
-            "write nothing but the page of --report, and exit with 1.",
+            "Compare each gradient with central differences of MODEL. If one is wrong, write "
+            "only the page of --report, and exit with 1.",
             **FLAG,
         ),
         Option(
@@ -300,34 +314,34 @@ OPTIONS: Groups = {
         Option(
             "--check-memory",
             "nnef-grad model/ --check --check-memory 4 -o model_bwd/",
-            "The most memory that --check may take, in GiB; by default that of the machine.",
+            "The most memory that --check may take, in GiB; by default, all of the machine's.",
             type=click.FloatRange(min=0, min_open=True),
             metavar="GIB",
         ),
         Option(
             "--inputs",
             "nnef-grad model/ --inputs batch.npz --report report.html -o model_bwd/",
-            "What to evaluate gradients at: arrays that numpy.savez has written, by the "
-            "names of inputs, or random, the default of --check. The page of --report then "
-            "shows norms and histograms.",
+            "Evaluate gradients at arrays from numpy.savez, named after the inputs, or at random "
+            "numbers, the default of --check. The page of --report then shows norms and "
+            "histograms.",
             metavar="FILE.npz|random",
             type=PATH,
         ),
         Option(
             "--stats",
             "nnef-grad model.nnef --stats -o model_bwd.nnef",
-            "Print the costs of MODEL and of the backward graph: operations, parameters, "
-            "multiply-adds, and memory in the order as written; of --split also what is "
-            "between the two; with --stats full, those of each operation too.",
+            "Print the costs of MODEL and the backward graph: operations, parameters, "
+            "multiply-adds, and memory in the order as written; with --split, also the size of "
+            "saved tensors; with --recompute, also what it saves and adds; with --stats full, "
+            "also each operation.",
             type=click.Choice(STATISTICS),
             metavar="[full]",
         ),
         Option(
             "--report",
             "nnef-grad model.nnef --report report.html -o model_bwd.nnef",
-            "Write a page that shows MODEL and the backward graph side by side, with their "
-            "rules and costs, and what --check has found. A browser opens it without a "
-            "network.",
+            "Write a page that shows MODEL and the backward graph side by side, with rules, "
+            "costs and the results of --check. Any browser opens it offline.",
             metavar="FILE.html",
             type=PATH,
         ),
@@ -342,7 +356,7 @@ OPTIONS: Groups = {
         Option(
             "-q --quiet",
             "nnef-grad model.nnef -q | less",
-            "Print errors and warnings only.",
+            "Print only errors and warnings.",
             **FLAG,
         ),
     ],

@@ -19,13 +19,12 @@ from nnef_grad.commandline.step_options import STEP_OPTIONS
 )
 @click.version_option(nnef_grad.__version__, prog_name="nnef-grad-step")
 def main(**options: Any) -> None:
-    """Compile the NNEF model MODEL to a step of training, with a loss and an optimizer.
+    """Compile the NNEF model MODEL to a training step, with a loss and an optimizer.
 
     MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of
-    NNEF 1.0 text, an ONNX file (.onnx), a program of PyTorch (.pt2), or '-' for stdin.
-    The step is standard NNEF 1.0: its inputs are those
-    of MODEL, a target for each loss, and the learning rate; it updates its variables, or
-    gets them and returns them.
+    NNEF 1.0 text, an ONNX file (.onnx), a PyTorch program (.pt2), or '-' for stdin.
+    The step is standard NNEF 1.0. It takes the inputs of MODEL, a target for each loss,
+    and the learning rate. It updates its variables, or takes and returns them.
 
     \b
     Examples:

@@ -10,7 +10,14 @@ import nnef_grad
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.commandline import console
 from nnef_grad.commandline.checking import Checking
-from nnef_grad.commandline.command import known_arrays, print_messages, refuse, render
+from nnef_grad.commandline.command import (
+    known_arrays,
+    memory_limit,
+    print_messages,
+    refuse,
+    refuse_target,
+    render,
+)
 from nnef_grad.commandline.opening import Reading, split, taken
 from nnef_grad.commandline.progress import Progress
 from nnef_grad.emit.rule_results import counted
@@ -44,6 +51,7 @@ def make_step(
     batch_statistics: bool,
     statistics_momentum: float,
     quantize: bool,
+    recompute: str | None,
     state: Form | None,
     target: str,
     force: bool,
@@ -81,6 +89,7 @@ def make_step(
             loss_scale=loss_scale,
             batch_statistics=statistics_momentum if batch_statistics else None,
             quantize=quantize,
+            recompute=None if recompute is None else memory_limit(recompute),
             state=state,
             target=target,
             rules=opened.rules,
@@ -125,9 +134,8 @@ def _for_output(path: str, target: str, state: Form | None) -> tuple[str, Form |
     """The target and the form of the state: those of an ONNX file follow from it."""
     if not is_onnx(path):
         return target, state
-    if target not in ("nnef", "onnx"):
-        raise UsageError(f"'{path}' is for ONNX Runtime, and not for '{target}'")
-    return "onnx", state or "inputs"
+    refuse_target(path, target)
+    return "onnx" if target == "nnef" else target, state or "inputs"
 
 
 def _is_text(path: str) -> bool:

@@ -18,8 +18,8 @@ STEP_OPTIONS: Groups = {
             "The loss of the output: mean_squared_error, mean_absolute_error, huber, hinge, "
             "binary_cross_entropy, sigmoid_cross_entropy, categorical_cross_entropy, "
             "softmax_cross_entropy, softmax_cross_entropy_with_labels, kullback_leibler, "
-            "cosine_similarity, or FILE.nnef:NAME, one of your own. Every loss has the "
-            "settings reduction and weight. Of several outputs: OUTPUT=LOSS, for each.",
+            "cosine_similarity, or your own FILE.nnef:NAME. Every loss has the settings "
+            "reduction and weight. For several outputs, repeat OUTPUT=LOSS.",
             metavar="[OUTPUT=]LOSS",
             multiple=True,
             required=True,
@@ -33,7 +33,7 @@ STEP_OPTIONS: Groups = {
         Option(
             "--l2",
             "nnef-grad-step model/ -o step/ --loss huber --l2 1e-4",
-            "Add half the sum of the squares of filters and matrices, times X, or of the "
+            "Add X times half the sum of the squares of filters and matrices, or of the "
             "variables that match PATTERN.",
             metavar="[PATTERN=]X",
             multiple=True,
@@ -42,8 +42,7 @@ STEP_OPTIONS: Groups = {
             "--loss-scale",
             "nnef-grad-step model/ -o step/ --loss huber --loss-scale",
             "Multiply the loss by the input loss_scale, and divide gradients by it. If one "
-            "is infinite or not a number, the step changes nothing, and its output "
-            "is_finite is 0.",
+            "is infinite or NaN, the step changes nothing, and its output is_finite is 0.",
             **FLAG,
         ),
     ],
@@ -52,7 +51,7 @@ STEP_OPTIONS: Groups = {
             "--train",
             "nnef-grad-step model/ -o step/ --loss huber --train 'layer2/*'",
             "Train only these variables: labels or names, separated by commas, with "
-            "wildcards. By default all scalar ones except masks, position encodings, and "
+            "wildcards. By default, all scalar ones except masks, position encodings and "
             "others that are not parameters.",
             **_PATTERNS,
         ),
@@ -68,8 +67,8 @@ STEP_OPTIONS: Groups = {
         Option(
             "--optimizer",
             "nnef-grad-step model/ -o step/ --loss huber --optimizer 'adam(beta1 = 0.8)'",
-            "sgd, momentum, adagrad, rmsprop, adam or adamw, with settings after torch.optim; "
-            "or FILE.nnef:NAME, one of your own.",
+            "sgd, momentum, adagrad, rmsprop, adam or adamw, with torch's settings; or your own "
+            "FILE.nnef:NAME.",
             metavar="OPTIMIZER",
             default="sgd",
             show_default=True,
@@ -77,30 +76,29 @@ STEP_OPTIONS: Groups = {
         Option(
             "--learning-rate",
             "nnef-grad-step model/ -o step/ --loss huber --learning-rate 0.01",
-            "The learning rate; by default an input of the step.",
+            "The learning rate; by default, an input of the step.",
             **_POSITIVE,
         ),
         Option(
             "--group",
             "nnef-grad-step model/ -o step/ --loss huber --group 'layer2/*:learning_rate=0.1'",
-            "Other settings of the optimizer for the variables that match PATTERN. May be "
-            "repeated.",
+            "Optimizer settings for the variables that match PATTERN. May be repeated.",
             metavar="PATTERN:SETTINGS",
             multiple=True,
         ),
         Option(
             "--adapters",
             "nnef-grad-step model/ -o step/ --loss huber --adapters 'layer1/*:rank=2'",
-            "Train adapters (LoRA) beside the matrices and filters that match PATTERN, and "
-            "of the variables of MODEL only those of --train. nnef-grad-merge adds them to "
-            "the model. May be repeated.",
+            "Train adapters (LoRA) beside the matrices and filters that match PATTERN, and no "
+            "other variables but those of --train. nnef-grad-merge adds them to the model. May "
+            "be repeated.",
             metavar="PATTERN:rank=N[,alpha=X]",
             multiple=True,
         ),
         Option(
             "--padding-row",
             "nnef-grad-step words.nnef --loss huber --padding-row words.weight=0",
-            "Let no gradient reach this row of a table in a lookup: the padding_idx of an "
+            "Let no gradient reach this row of a table in a lookup, like the padding_idx of an "
             "embedding, which exports lose. May be repeated.",
             metavar="TABLE=ROW",
             multiple=True,
@@ -108,7 +106,7 @@ STEP_OPTIONS: Groups = {
         Option(
             "--clip-norm",
             "nnef-grad-step model/ -o step/ --loss huber --clip-norm 1.0",
-            "Scale all gradients together so that their norm is at most X.",
+            "Scale all gradients together, to a norm of at most X.",
             **_POSITIVE,
         ),
         Option(
@@ -120,8 +118,7 @@ STEP_OPTIONS: Groups = {
         Option(
             "--accumulate",
             "nnef-grad-step model/ -o step/ --loss huber --accumulate 4",
-            "Use the mean of the gradients of N batches: OUT adds them up, and OUT/apply uses "
-            "them.",
+            "Average the gradients of N batches: OUT adds them up, and OUT/apply uses them.",
             type=click.IntRange(min=1),
             default=1,
             metavar="N",
@@ -129,7 +126,7 @@ STEP_OPTIONS: Groups = {
         Option(
             "--batch-statistics",
             "nnef-grad-step model/ -o step/ --loss huber --batch-statistics",
-            "Normalize by the mean and the variance of the batch, and move the running ones "
+            "Normalize by the mean and variance of the batch, and move the running ones "
             "towards them.",
             **FLAG,
         ),
@@ -137,7 +134,7 @@ STEP_OPTIONS: Groups = {
             "--statistics-momentum",
             "nnef-grad-step model/ -o step/ --loss huber --batch-statistics "
             "--statistics-momentum 0.01",
-            "How much of the new running statistics is that of the batch.",
+            "The share of the batch in the new running statistics.",
             type=click.FloatRange(min=0, max=1, min_open=True),
             default=0.1,
             show_default=True,
@@ -146,8 +143,7 @@ STEP_OPTIONS: Groups = {
         Option(
             "--quantize",
             "nnef-grad-step quantized/ -o step/ --loss huber --quantize",
-            "Compute with quantized tensors, as graph.quant says; gradients pass straight "
-            "through.",
+            "Quantize tensors as graph.quant says; gradients pass straight through.",
             **FLAG,
         ),
     ],
@@ -164,9 +160,12 @@ STEP_OPTIONS: Groups = {
         Option(
             "--state",
             "nnef-grad-step model/ -o step/ --loss huber --state inputs",
-            "Where variables and the state of optimizers are: variables, which the document "
-            "updates; or inputs and outputs, the default of other targets than nnef.",
+            "Keep trained variables and optimizer state as variables, which the document "
+            "updates, or as inputs and outputs, the default for targets other than nnef.",
             type=click.Choice(("variables", "inputs")),
+        ),
+        _SHARED["recompute"].again(
+            "nnef-grad-step model/ -o step/ --loss huber --recompute 0.5"
         ),
         _SHARED["target"].again(
             "nnef-grad-step model/ -o step/ --loss huber --target onnx"
@@ -188,9 +187,9 @@ STEP_OPTIONS: Groups = {
     "Checking": [
         _SHARED["check"].again(
             "nnef-grad-step model/ -o step/ --loss huber --check",
-            help="Compare the gradient of the loss with respect to each variable that is "
-            "trained with central differences, before it is clipped and used. If one is "
-            "wrong, write nothing but the page of --report, and exit with 1.",
+            help="Compare the gradient of the loss for each trained variable with central "
+            "differences, before clipping. If one is wrong, write only the page of --report, "
+            "and exit with 1.",
         ),
         *(
             _SHARED[name].again(

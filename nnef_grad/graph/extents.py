@@ -233,6 +233,18 @@ def may_exceed(extent: Dimension, bound: Dimension) -> bool:
     return most is None or most > 0
 
 
+def at_least(extent: Dimension, bound: Dimension) -> Any:
+    """The larger one of two, if it is the same one for all numbers. `max` also asks
+    whether they may be equal.
+    """
+    least, most = _bounds(extent - bound)
+    if least is not None and least >= 0:
+        return extent
+    if most is not None and most <= 0:
+        return bound
+    raise OpenExtentError(f"whether {extent} is less than {bound} is not known")
+
+
 # A usual extent of a batch, where numbers must only be compared.
 _NOMINAL = 8
 

@@ -252,7 +252,7 @@ class Graph:
     @property
     def labels(self) -> dict[str, str]:
         """The label of each variable, by its name. In what torch-to-nnef has exported,
-        labels are the names that PyTorch has: `fc1_weight` is `fc1.weight`.
+        labels are PyTorch's names: `fc1_weight` is `fc1.weight`.
         """
         return {
             self.names[op.outputs[0]]: op.attributes["label"]

@@ -24,11 +24,11 @@ def to_onnx(
 ) -> None:
     """Writes a graph to an ONNX file, lowered for ONNX Runtime. Writing is atomic.
 
-    Symbols become named dimensions, loops become Scan. Data that need more than 2 GB are
-    in a second file, whose name ends in `.onnx.data`. The metadata of a backward graph,
-    `nnef_grad.gradients` and `nnef_grad.seeds`, name the gradient of each tensor and the
-    seed of each output. Nodes say in their doc strings which operation they are the
-    derivative of.
+    Symbols become named dimensions, loops become Scan. Data beyond 2 GB are in a second
+    file, whose name ends in `.onnx.data`. The metadata of a backward graph,
+    `nnef_grad.gradients` and `nnef_grad.seeds`, name the gradient of each tensor and
+    the seed of each output. The doc string of a node names the operation that it
+    differentiates.
 
     Needs the package `onnx`.
 
@@ -36,14 +36,13 @@ def to_onnx(
         graph: the graph, or a backward graph.
         path: the file.
         data: the data of its variables, by label.
-        overwrite: whether an existing file is replaced.
-        in_file: how tensors appear in the file that they are from, as `from_onnx` says:
-            inputs, outputs and initializers are as there, and gradients are called after
-            them.
+        overwrite: whether to replace an existing file.
+        in_file: the names and shapes in an original file, from `from_onnx`, to use for
+            inputs, outputs, initializers and gradients.
 
     Raises:
         UnsupportedError: ONNX does not have an operation.
-        UsageError: the data of a variable are missing, or do not fit; the file exists
+        UsageError: the data of a variable are missing or do not fit, or the file exists
             and must not be replaced.
     """
     require_onnx()

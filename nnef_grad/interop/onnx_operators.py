@@ -382,6 +382,7 @@ def _loop(nodes: Nodes, op: Operation) -> None:
     loop = loop_of(op)
     read = op.inputs[len(loop.full) :]
     inputs, outputs = loop.scanned, [one.way for one in loop.collected]
+    # A list without elements has no type: what has none is left out.
     nodes.nodes(
         "Scan",
         [nodes.operand(x, x.dtype) for x in read],
@@ -389,6 +390,6 @@ def _loop(nodes: Nodes, op: Operation) -> None:
         num_scan_inputs=len(inputs),
         scan_input_axes=[way.axis for way in inputs],
         scan_input_directions=[int(way.direction < 0) for way in inputs],
-        scan_output_axes=[way.axis for way in outputs],
-        scan_output_directions=[int(way.direction < 0) for way in outputs],
+        scan_output_axes=[way.axis for way in outputs] or None,
+        scan_output_directions=[int(way.direction < 0) for way in outputs] or None,
     )

@@ -99,11 +99,11 @@ def evaluate(
 
     Args:
         graph: a flat graph, or the backward graph of one.
-        inputs: an array for each input, by name: of its shape, and of floats or integers
-            for a scalar tensor, integers for an integer one, bools for a logical one.
-            Symbols in the shape have the numbers that the array has.
-        variables: the same for each variable, by its label, ignoring case; labels that
-            the graph does not have are ignored.
+        inputs: an array for each input, by name, of its shape: floats or integers for a
+            scalar tensor, integers for an integer one, bools for a logical one. The
+            array gives symbols in the shape their numbers.
+        variables: the same for each variable, by its label, ignoring case; unknown
+            labels are ignored.
         dtype: float64 or float32, the type of scalar tensors. Integer tensors are
             int64, logical ones bool.
         rules: the evaluations of the user's own operations.
@@ -115,8 +115,8 @@ def evaluate(
 
     Raises:
         UsageError: data are missing or do not fit; an operation has no evaluation, or
-            none for the values of its operands, such as an index out of range; an
-            evaluation returns wrong results, or is for an unknown operation.
+            no result, as for an index out of range; an evaluation returns wrong
+            results, or is for an unknown operation.
     """
     dtype = _scalar_type(dtype)
     rules = rules if rules is not None else Rules()

@@ -90,7 +90,7 @@ def execute(
     evaluation = find_evaluation(operation.name, operations)
     if evaluation is None:
         message = f"'{operation.name}' has no evaluation"
-        advice = "give it a body, or enter one with @rules.evaluation in Python"
+        advice = "give it a body, or register one with @rules.evaluation in Python"
         raise UsageError(f"{message}: {advice}", operation.span)
     attributes = {**operation.attributes, **_generic_type(operation, dtype)}
     if operation.name == SCAN:

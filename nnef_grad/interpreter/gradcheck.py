@@ -163,20 +163,20 @@ def check(
     Args:
         graph: the forward graph.
         backward: its derivative, from `differentiate` or `jacobian`.
-        inputs: values for some inputs, by name; the others are random. Symbols in the
-            shapes have the numbers that these have, or 8.
+        inputs: values for some inputs, by name; the others are random. These values
+            give symbols in the shapes their numbers; other symbols are 8.
         variables: values for some variables, by label; the others are random.
         seed: the seed of the random numbers.
         rules: the evaluations of the user's own operations.
-        memory: the most bytes of memory that it may take, by an estimate from the
-            shapes; by default those of the machine.
-        report: called with each gradient as soon as it is compared, the number of those
-            compared, and of all.
+        memory: the most bytes of memory to use, by an estimate from the shapes; by
+            default, all of the machine's.
+        report: called for each compared gradient with it, the number compared, and the
+            total.
 
     Raises:
-        UsageError: it is another derivative, a value does not fit its tensor, an
-            operation cannot be evaluated, the outputs are not finite at the values, or it
-            takes too much memory.
+        UsageError: `backward` is another derivative, a value does not fit its tensor,
+            an operation cannot be evaluated, the outputs are not finite, or memory does
+            not suffice.
     """
     return _comparison(
         graph, backward, inputs or {}, variables or {}, seed, rules or Rules(), memory
@@ -211,7 +211,7 @@ def _comparison(
 ) -> _Comparison:
     """The gradients at a point, if they can be computed there; see `check`."""
     if backward.kind not in ("gradient", "jacobian"):
-        message = "central differences are compared with gradients and Jacobians alone"
+        message = "only gradients and Jacobians are compared with central differences"
         raise UsageError(message)
     rules.refuse_unknown(graph.custom_operations)
     numbers = at_numbers(graph, {n: np.shape(x) for n, x in inputs.items()})

@@ -16,7 +16,7 @@ an operation of the user's own, of which nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
@@ -171,3 +171,18 @@ READ: dict[str, Count] = dict.fromkeys(
 
 def _elements(op: Operation) -> int:
     return prod(op.outputs[0].shape)
+
+
+# ---- For people ----
+
+
+def _scaled(factor: int, units: Sequence[str], number: int) -> str:
+    """Four digits of a number, in the unit that it has most ones of."""
+    power = 0
+    while number >= factor ** (power + 1) and power + 1 < len(units):
+        power += 1
+    return f"{number / factor**power:.4g} {units[power]}".rstrip()
+
+
+count_text = partial(_scaled, 1000, ("", "K", "M", "G", "T"))
+byte_text = partial(_scaled, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 
-from nnef_grad.graph.extents import may_exceed
+from nnef_grad.graph.extents import at_least, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.axes import Positions, check_axes, check_length
 from nnef_grad.ops.registry import Emit, require, shape, vjp
@@ -69,7 +69,7 @@ def place(
     for axis, offset in offsets.items():
         padding[axis] = (offset, shape[axis] - offset - x.shape[axis])
     kept = {
-        axis: (max(0, -before), x.shape[axis] - max(0, -after))
+        axis: (at_least(-before, 0), x.shape[axis] - at_least(-after, 0))
         for axis, (before, after) in enumerate(padding)
     }
     if not all(may_exceed(end, begin) for begin, end in kept.values()):
@@ -133,7 +133,7 @@ def _clamped(offset: int, extent: int) -> int:
 
 @vjp("slice")
 def slice_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """The gradient goes back to the positions that were taken, among zeros."""
+    """The gradient returns to its positions, among zeros."""
     (x,) = op.inputs
     positions = slice_positions(x.shape, **op.settings)
     if any(taken.count == 0 for taken in positions.values()):
@@ -182,8 +182,8 @@ def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shap
 
 @vjp("pad")
 def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """The padding is cut off, and zeros come where elements were cut off. An element
-    that was repeated first receives the gradients of its copies.
+    """Padding is cropped, and cropped elements become zeros. A repeated element first
+    receives the gradients of its copies.
     """
     (x,), fold = op.inputs, _FOLDS.get(op.attributes["border"])
     offsets: dict[int, int] = {}

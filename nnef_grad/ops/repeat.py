@@ -29,8 +29,8 @@ def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
 
 @vjp("tile")
 def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """The sum over the repeats. Where more than a single element is repeated, the
-    repeats get an axis of their own first.
+    """The sum over the repeats, which first get an axis of their own if more than a
+    single element is repeated.
     """
     (x,), repeats = op.inputs, op.attributes["repeats"]
     groups = [

@@ -75,7 +75,7 @@ def roi_align_shape(
 
 @decomposition("roi_resample")
 def roi_resample_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
-    """Along each axis a product with weights of interpolation."""
+    """A product with interpolation weights along each axis."""
     rois, method, axes = op.inputs[1], op.attributes["method"], _axes(op)
     matrices = [_interpolation(emit, axis, rois, method) for axis in axes]
     return [_product(emit, op, axes, matrices)]
@@ -83,7 +83,7 @@ def roi_resample_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
 
 @decomposition("avg_roi_pool")
 def avg_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
-    """Along each axis a product with the shares that elements have in a mean."""
+    """A product with the shares of elements in a mean, along each axis."""
     corners, axes = emit("round", op.inputs[1], hint="corners"), _axes(op)
     matrices = [_shares(emit, axis, corners) for axis in axes]
     return [_product(emit, op, axes, matrices)]
@@ -91,11 +91,11 @@ def avg_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
 
 @decomposition("max_roi_pool")
 def max_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
-    """Along each axis, from the last to the first, the maxima of the cells: so the first
-    of equal maxima wins, row by row, as in max_pool.
+    """The maxima of the cells along each axis, from the last to the first, so that the
+    first of equal maxima wins, row by row, as in max_pool.
 
-    Which elements a cell has is not known before the run. It is held against all that
-    there are along the axis, which takes p times the memory of N feature maps.
+    The elements of a cell are not known before the run. They are found among all
+    elements of the axis, which takes p times the memory of N feature maps.
     """
     corners, shape = emit("round", op.inputs[1], hint="corners"), _shape_of_items(op)
     values = _items(emit, op)

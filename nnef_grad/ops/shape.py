@@ -78,7 +78,7 @@ def _resolve(items: tuple[int, ...], input: Shape) -> Shape:
 
 @vjp("reshape")
 def reshape_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """The elements go back to where they were."""
+    """The elements return to their places."""
     return [reshaped(emit, dy, op.inputs[0].shape)]
 
 
@@ -104,7 +104,7 @@ def unsqueeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
 
 @vjp("squeeze", "unsqueeze")
 def squeeze_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """The axes come back, or go again."""
+    """The axes are inserted, or removed, again."""
     inverse = "unsqueeze" if op.name == "squeeze" else "squeeze"
     axes = sorted(op.attributes["axes"])
     return [emit(inverse, dy, axes=axes) if axes else dy]

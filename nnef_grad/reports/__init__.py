@@ -53,20 +53,19 @@ def report(
     values: Mapping[str, npt.ArrayLike | Spread] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Writes a page that shows a graph and its backward graph side by side, with what
-    they cost. A browser opens it without a network. Writing is atomic.
+    """Writes a page that shows a graph and its backward graph side by side, with their
+    costs. Any browser opens it offline. Writing is atomic.
 
     Args:
         graph: the forward graph.
         backward: its backward graph, from `differentiate` or `jacobian`; its graph may be
             a lowered one.
         path: the file to write, x.html.
-        rules: the rules that the graph was differentiated with, if not the standard ones
-            alone: the page shows their texts.
-        checked: what `check` has found of the gradients: the verdict stands beside each,
-            with its norm and a histogram.
+        rules: your own rules, if any, whose texts the page shows.
+        checked: the result of `check`, to show the verdict, norm and histogram of each
+            gradient.
         values: the gradients by their names, from `evaluate`, for norms and histograms
-            without a check, or at another point than that of the check.
+            without a check or at another point.
         overwrite: whether to replace an existing file.
 
     Raises:

@@ -19,6 +19,7 @@ from nnef_grad.runtimes.runtime import (
     Run,
     refusals,
 )
+from nnef_grad.targets import lower
 from nnef_grad.targets.tensors import DTYPES
 
 
@@ -48,7 +49,8 @@ _SIZES = 8
 def _of_size(graph: Graph, data: Data, threads: int | None) -> Run:
     with TemporaryDirectory() as folder, refusals("OpenVINO", "load", graph):
         path = Path(folder) / "graph.onnx"
-        to_onnx(graph, path, data=data)
+        lowered = lower(graph, "openvino")
+        to_onnx(lowered.graph, path, data={**data, **lowered.data})
         model = compile_for_openvino(path, threads)
     read = {name: place for place, x in enumerate(model.inputs) for name in x.names}
     request = model.create_infer_request()

@@ -59,7 +59,7 @@ class Declared(NamedTuple):
 
 @public
 def load_data(path: PathLike) -> VariableData:
-    """The data of a model's variables, which are read on demand.
+    """The data of a model's variables, read on demand.
 
     Args:
         path: a folder, an archive, or a text with the data files beside it.

@@ -74,6 +74,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tract": ("tract",),
     "tract-standard": ("tract-standard",),
     "onnx": ("onnx",),
+    "openvino": ("openvino",),
     "portable": ("session", "interpreter", "tract-standard", "converter"),
 }
 # What else reads what is made for a target.
@@ -95,15 +96,16 @@ class Lowered:
 
 @public
 def lower(graph: Graph, target: str) -> Lowered:
-    """The graph in a form that the runtimes of a target have.
+    """The graph in a form that the runtimes of a target support.
 
     Args:
         graph: a flat graph.
         target: one of TARGETS: "nnef" for the graph as it is; "khronos" for the PyTorch
             interpreter of nnef_tools and for nnef.Session; "tract", with operations of
             its own registry; "tract-standard" for tract without these; "onnx" for ONNX
-            Runtime, as `interop.to_onnx` writes it; "portable" for standard NNEF that all
-            of them run, ONNX Runtime by the converter of nnef_tools.
+            Runtime, as `interop.to_onnx` writes it; "openvino" for files of ONNX that
+            OpenVINO reads; "portable" for standard NNEF that all but OpenVINO run, ONNX
+            Runtime through the converter of nnef_tools.
 
     Raises:
         UsageError: there is no such target.

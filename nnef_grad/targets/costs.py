@@ -70,11 +70,12 @@ SPEEDS: dict[str, Speeds] = {
     "tract": _TRACT,
     "tract-standard": _TRACT,
     "onnx": _ONNX,
+    "openvino": _ONNX,
     "converter": _ONNX,
 }
 
 # What depends on data alone, they compute when a model is loaded.
-FOLDING = {"tract", "tract-standard", "onnx", "converter"}
+FOLDING = {"tract", "tract-standard", "onnx", "openvino", "converter"}
 # They collect the elements of the windows of a convolution, and multiply matrices.
 COLLECTING = FOLDING
 # A deconvolution is a convolution for them, with zeros between the elements.

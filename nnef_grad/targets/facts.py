@@ -61,12 +61,16 @@ ONNX_OWN = frozenset(
     f"{REGISTRY}_{name}" for name in ("broadcast", "erf", "scan", "scatter_nd", "trilu")
 )
 
+_ONNX = Runtime("onnx", "ONNX Runtime", frozenset({REGISTRY}), ONNX_OWN, True)
+
 RUNTIMES: dict[str, Runtime] = {
     "session": KHRONOS,
     "interpreter": KHRONOS,
     "tract": Runtime("tract", "tract", frozenset({REGISTRY})),
     "tract-standard": Runtime("tract", "tract"),
-    "onnx": Runtime("onnx", "ONNX Runtime", frozenset({REGISTRY}), ONNX_OWN, True),
+    "onnx": _ONNX,
+    # It reads the same files. What scatters elements to an index is slow there.
+    "openvino": _ONNX._replace(title="OpenVINO", has_indices=False),
     "converter": Runtime("converter", "the converter of nnef_tools to ONNX"),
 }
 

@@ -30,31 +30,35 @@ class Module(nn.Module):  # type: ignore[misc]
     """An NNEF model as a PyTorch module, computed by a runtime on the CPU.
 
     The scalar variables of the model are its parameters, others its buffers. They are
-    inputs of the graphs that the runtime gets, so that a changed parameter counts from
-    the next call on. Gradients are those of `nnef_grad.differentiate`, with respect to
-    what requires them; they are graphs too, so that there are gradients of any order.
+    inputs of the graphs that the runtime gets, so a changed parameter takes effect at
+    the next call. Gradients come from `nnef_grad.differentiate`, as graphs, so there
+    are gradients of any order.
 
     The name of a parameter, in `state_dict()` and in `named_parameters()`, is the label
-    of its variable. A dot in it is what a dot is everywhere in torch: 'layer1.0.weight'
-    is the parameter `weight` of a submodule `0` of a submodule `layer1`, which only
-    holds it. A slash is a character like any other.
+    of its variable. As usual in torch, 'layer1.0.weight' is the parameter `weight` of a
+    submodule `0` of a submodule `layer1`; these submodules only hold parameters. A
+    slash has no special meaning.
 
-    Graphs are compiled when they are needed, once for the shapes of the inputs and for
-    what requires gradients, and then kept. Where something requires gradients, the forward
-    pass keeps what the backward pass needs, until that has used it; `torch.no_grad()` keeps
-    nothing. Gradients that are to be differentiated again (`create_graph=True`, and those
-    of `torch.func`) compute the forward pass again. `train()` and `eval()` change nothing,
-    and no call changes a buffer: what `update` operations compute are outputs, if anything.
+    Graphs are compiled when needed, once for each combination of input shapes and
+    tensors that require gradients, and then kept. If something requires gradients, the
+    forward pass saves tensors until the backward pass has used them; under
+    `torch.no_grad()` it saves nothing. Gradients to be differentiated again
+    (`create_graph=True`, `torch.func`) recompute the forward pass. `train()` and
+    `eval()` have no effect, and no call changes a buffer: results of `update`
+    operations are at most outputs.
 
     Args:
-        model: a folder, an archive, or a text with data beside it; a `Graph`; or what
-            `interop.from_torch` returns, of which the parameters require gradients that
-            do in torch, and everything else is a buffer.
-        runtime: "onnxruntime", "openvino", "tract", "khronos" (that of nnef_tools, in PyTorch), or
-            "numpy" (that of this package, which is slow). The first two compute in single
-            precision; the others in that of the parameters and inputs: `module.double()`.
-        buffers: labels of scalar variables that are no parameters.
+        model: a folder, an archive, or a text with data beside it; a `Graph`; or the
+            result of `interop.from_torch`, with torch's parameters and their
+            `requires_grad`; everything else is a buffer.
+        runtime: "onnxruntime", "openvino", "tract", "khronos" (the PyTorch interpreter
+            of nnef_tools), or "numpy" (nnef-grad's evaluator, which is slow). The first
+            two compute in single precision; the others in the precision of parameters
+            and inputs: `module.double()`.
+        buffers: labels of scalar variables that are not parameters.
         data: an array for each variable of a `Graph`, by label.
+        recompute: how much of its memory the backward pass may take, as in
+            `nnef_grad.recompute`: what it computes again, the forward pass does not save.
 
     Raises:
         NnefGradError: the model cannot be read; data are missing, or do not fit; the
@@ -69,9 +73,11 @@ class Module(nn.Module):  # type: ignore[misc]
         *,
         buffers: Collection[str] = (),
         data: Data | None = None,
+        recompute: float | None = None,
     ) -> None:
         super().__init__()
         self._runtime = find_runtime(runtime).name
+        self._recompute = recompute
         given = read(model, data)
         self._source = given.source
         graph = self._source.graph()
@@ -90,10 +96,10 @@ class Module(nn.Module):  # type: ignore[misc]
         """The output of the graph, or a tuple of its outputs.
 
         Args:
-            args: the inputs of the graph, in order, or by name: tensors of the rank of the
-                input, of the precision of the parameters for scalar ones, int64 for
-                integer and bool for logical ones. Extents may differ from the declared
-                ones, such as the batch, where the graph is valid for them.
+            args: the inputs of the graph, in order or by name, with the declared rank:
+                in the precision of the parameters for scalar inputs, int64 for integer
+                and bool for logical ones. Extents, such as the batch, may differ from
+                the declared ones if the graph allows it.
 
         Raises:
             NnefGradError: inputs are missing, unknown, or do not fit; the runtime
@@ -107,16 +113,16 @@ class Module(nn.Module):  # type: ignore[misc]
         return found if len(found) > 1 else found[0]
 
     def save(self, path: PathLike, *, overwrite: bool = False) -> None:
-        """Writes the model, with the text of its graph as it was read, and the values that
-        parameters and buffers have now. Writing is atomic.
+        """Writes the model, with the original text of its graph and the current values
+        of parameters and buffers. Writing is atomic.
 
         Args:
             path: a folder, or an archive, as in `nnef_grad.save`.
             overwrite: whether to replace what is there.
 
         Raises:
-            NnefGradError: the path is that of a text, exists, or cannot be written; or
-                values are not on the CPU, or are in several processes.
+            NnefGradError: the path names a text, exists, or cannot be written; or
+                values are not on the CPU, or are spread over several processes.
         """
         held = {label: attrgetter(label)(self) for label in self._variables}
         for label, value in held.items():
@@ -228,7 +234,9 @@ class Module(nn.Module):  # type: ignore[misc]
         key = tuple(shapes.values())
         if key not in self._programs:
             graph = self._source.program(shapes)
-            self._programs[key] = Program(graph, find_runtime(self._runtime))
+            self._programs[key] = Program(
+                graph, find_runtime(self._runtime), self._recompute
+            )
         return self._programs[key]
 
 

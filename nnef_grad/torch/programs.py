@@ -32,9 +32,12 @@ class Program:
     a runtime runs is compiled when it is first needed.
     """
 
-    def __init__(self, graph: Graph, runtime: Runtime) -> None:
+    def __init__(
+        self, graph: Graph, runtime: Runtime, recompute: float | None = None
+    ) -> None:
         self.graph = graph
         self._runtime = runtime
+        self._recompute = recompute
         self._gradients: dict[Names, Program] = {}
         self._halves: dict[Names, Halves | None] = {}
 
@@ -57,7 +60,9 @@ class Program:
         """
         if wrt not in self._gradients:
             backward = differentiate(self.graph, wrt=wrt)
-            self._gradients[wrt] = Program(backward.graph, self._runtime)
+            self._gradients[wrt] = Program(
+                backward.graph, self._runtime, self._recompute
+            )
         return self._gradients[wrt]
 
     def halves(self, wrt: Names) -> Halves | None:
@@ -66,7 +71,9 @@ class Program:
         """
         if wrt not in self._halves:
             try:
-                self._halves[wrt] = Halves(self.graph, wrt, self._runtime)
+                self._halves[wrt] = Halves(
+                    self.graph, wrt, self._runtime, self._recompute
+                )
             except NnefGradError:
                 self._halves[wrt] = None
         return self._halves[wrt]
@@ -81,8 +88,10 @@ class Halves:
         saved: where among these everything is that is saved.
     """
 
-    def __init__(self, graph: Graph, wrt: Names, runtime: Runtime) -> None:
-        halves = split(graph, differentiate(graph, wrt=wrt))
+    def __init__(
+        self, graph: Graph, wrt: Names, runtime: Runtime, recompute: float | None
+    ) -> None:
+        halves = split(graph, differentiate(graph, wrt=wrt, recompute=recompute))
         results, needed = halves.forward.output_names, halves.backward.input_names
         self.wrt = wrt
         self.forward = _compiled(halves.forward, runtime)

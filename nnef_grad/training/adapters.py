@@ -76,7 +76,7 @@ def with_adapters(graph: Graph, adapters: Adapters, opset: OpSet) -> Adapted:
     for weight, own in weights.items():
         if weight not in making.factors:
             raise UsageError(
-                f"nothing reads '{own.label}', which is to have an adapter"
+                f"nothing reads '{own.label}', so it cannot have an adapter"
             )
     labels = [label for label in making.data if not label.endswith(SCALE)]
     return Adapted(found, making.data, tuple(labels))
@@ -227,7 +227,7 @@ class _Making:
             self.factors[weight] = self._new(emit, own, shapes, sizes)
         down, up = self.factors[weight]
         if (down.shape, up.shape) != shapes:
-            message = f"'{own.label}' is read in two ways, and has one adapter"
+            message = f"'{own.label}' is used in two ways, but has one adapter"
             raise UsageError(message, operation.span)
         hints = (emit.naming("frozen"),)
         (frozen,) = emit.emit_again(operation, operation.operands, hints=hints)

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from nnef_grad.autodiff import recompute as recomputation
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
@@ -67,27 +68,27 @@ class Step:
     """A training step, as a graph.
 
     Attributes:
-        graph: the graph. Its inputs are those of the model in order, `target_<output>` for
-            each output with a loss, `learning_rate` if it is no number, `loss_scale` if
-            there is one; then, where state is in inputs, each trained variable under its
-            own name, and the state. Its outputs are the loss; then, where state is in
-            inputs, the new value of each trained variable and of the state, in the same
-            order; then `is_finite`, 1.0 or 0.0, if the loss has a scale.
+        graph: the graph. Its inputs are those of the model in order, `target_<output>`
+            for each output with a loss, `learning_rate` if it is not fixed,
+            `loss_scale` if there is one; then, if state is in inputs, each trained
+            variable under its own name, and the state. Its outputs are the loss; then,
+            if state is in inputs, the new values in the same order; then `is_finite`,
+            1.0 or 0.0, if the loss has a scale.
         inputs: the names of the inputs, in order.
         outputs: the names of the outputs, in order.
-        state: for each variable that changes, its new value: the input and the output
-            where state is in inputs, or else the variable and the result of its update.
-        data: the values to begin with, as far as they are known: of variables of the
-            graph by their label, of inputs by their name.
-        labels: the label of each variable that is trained, or is state, by its name.
+        state: the new value of each variable that changes: an output for each input if
+            state is in inputs, otherwise the result of an update for each variable.
+        data: the known initial values: of variables by label, of inputs by name.
+        labels: the label of each trained variable and each tensor of state, by its
+            name.
         model: the graph that is trained.
         objective: the graph of the loss: the model, the losses and the penalties.
-        backward: its backward graph: the gradients before they are clipped and used.
-        apply: the step that uses the gradients that this one adds up, if it does.
-        accumulate: of how many batches they are.
-        trained: the labels of the variables that are trained.
-        stored: the files of the model, if its values came from there: what the step leaves
-            as it is shares them.
+        backward: its backward graph, with the gradients before clipping.
+        apply: the step that uses the gradients, if this one only adds them up.
+        accumulate: the number of batches whose gradients are averaged.
+        trained: the labels of the trained variables.
+        stored: the files of the model, if its values came from there; unchanged values
+            share them.
         warnings: what the user should know, a sentence each.
     """
 
@@ -108,7 +109,7 @@ class Step:
 
     @property
     def shown(self) -> Backward:
-        """The step in the place of the backward graph, for `nnef_grad.report`."""
+        """The step as a backward graph, for `nnef_grad.report`."""
         return replace(self.backward, graph=self.graph)
 
     @property
@@ -128,18 +129,18 @@ def save_step(
     overwrite: bool = False,
     in_file: InFile | None = None,
 ) -> None:
-    """Writes a step with the values that it begins with; of one that adds gradients up,
-    the one that uses them is the subfolder `apply`. Writing is atomic.
+    """Writes a step with its initial values. If it accumulates gradients, the step that
+    uses them is in the subfolder `apply`. Writing is atomic.
 
     Args:
         step: the step.
         path: a folder, an archive, or a text, as in `nnef_grad.save`; a text has no
-            values. Those of inputs are files after the names of these. In an ONNX file,
-            x.onnx, they are the values of inputs that need not be fed; its metadata
-            `nnef_grad.state` has the new value of each, by name.
+            values. Values of inputs are in files named after them. In an ONNX file,
+            x.onnx, these inputs are optional, and the metadata `nnef_grad.state` name
+            the new value of each.
         overwrite: whether to replace what is there.
-        in_file: how tensors appear in the ONNX file that the model is from, for an ONNX
-            file: see `interop.to_onnx`.
+        in_file: for an ONNX file, the names and shapes in the original file: see
+            `interop.to_onnx`.
 
     Raises:
         NnefGradError: values are missing, the path is a text and the step two documents,
@@ -211,7 +212,7 @@ def _refuse_missing(step: Step) -> None:
     missing = [name for name in (*declared, *fed) if name not in step.data]
     if missing:
         names = ", ".join(f"'{name}'" for name in sorted(missing))
-        message = f"the model has no data for {names}, with which the step begins"
+        message = f"the model has no data for {names}, which the step starts from"
         raise UsageError(f"{message}: a file x.nnef is written without data")
 
 
@@ -224,6 +225,7 @@ def as_step(
     data: Mapping[str, Array],
     form: Form,
     target: str,
+    recompute: float | None,
 ) -> Step:
     """The step of a plan, with its state in a form, for a target.
 
@@ -235,9 +237,12 @@ def as_step(
         data: the values of its variables, by label, as far as they are known.
         form: the form.
         target: the target that the graph is lowered for.
+        recompute: the most memory for what is alive at a time.
     """
     labels = plan.graph.labels
     graph, state = (_with_inputs if form == "inputs" else _with_updates)(plan)
+    spared = None if recompute is None else recomputation.recompute(graph, recompute)
+    graph = graph if spared is None else spared.graph
     lowered = lower_beside(labels.values(), graph, target)
     # A target may change names.
     inputs, outputs = lowered.graph.input_names, lowered.graph.output_names
@@ -255,6 +260,7 @@ def as_step(
         model,
         objective,
         backward,
+        warnings=() if spared is None else spared.warnings,
     )
 
 
@@ -312,7 +318,7 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
             if not np.array_equal(found[label], given, equal_nan=True):
                 longer.append(f"'{label}'")
             found[label] = given
-    what = f"files keep single precision of the data of {', '.join(longer)}"
+    what = f"files store in single precision the data of {', '.join(longer)}"
     return found, [what] if longer else []
 
 

@@ -31,24 +31,24 @@ def merge(
     *,
     overwrite: bool = False,
 ) -> list[str]:
-    """Writes a model with the values that were trained, in place of its own. Everything else
-    of it stays: its text, its other files, and the data types of its files.
+    """Writes a model with trained values. Everything else stays: its text, its other
+    files, and the data types of its files.
 
     Args:
         model: a folder or an archive.
-        trained: where values are: the folders of steps, checkpoints, or folders with a file
-            for each of some variables, under their labels or under their names, which
-            inputs of a step have. What comes later goes first. Adapters are added to the
-            variables that they are beside.
+        trained: folders of steps, checkpoints, or folders with the files of some
+            variables, named after their labels or after the inputs of a step. Later
+            ones have priority. Adapters are added to their variables.
         path: the folder or the archive to write; its data may share the files of the model.
         overwrite: whether to replace what is there.
 
     Returns:
-        The labels of the variables whose values have changed.
+        The labels of the changed variables.
 
     Raises:
-        NnefGradError: something cannot be read or written, nothing of it belongs to the
-            model, a value does not fit its variable, or a variable has no plain numbers.
+        NnefGradError: something cannot be read or written, no value belongs to the
+            model, a value does not fit its variable, or a variable has no plain
+            numbers.
     """
     if format_of(path) is ModelFormat.TEXT:
         message = f"'{path}' is a text, which cannot hold data"
@@ -69,9 +69,9 @@ def merge(
         items = read_header(part).items
         if items.is_quantized or items.is_blocks:
             message = (
-                f"'{label}' is stored in codes, into which no values can be merged"
+                f"'{label}' is stored as codes, which no values can be merged into"
             )
-            raise UsageError(f"{message}: keep what was trained beside it")
+            raise UsageError(f"{message}: keep the trained values separate")
         before = own[label]
         after = np.asarray(found).astype(before.dtype)
         if not np.array_equal(before, after, equal_nan=True):
@@ -125,7 +125,7 @@ class _Stores(NamedTuple):
             return found
         scale = self.find(label + SCALE, _as_name(name + SCALE))
         if scale is None:
-            message = f"the scale of the adapter of '{label}' is not there"
+            message = f"the scale of the adapter of '{label}' is missing"
             raise UsageError(f"{message}: name the folder of the step first")
         weight = own[label] if found is None else found
         return folded(weight, down, up, float(np.ravel(scale)[0]))

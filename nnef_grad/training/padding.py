@@ -26,7 +26,7 @@ def with_padding(graph: Graph, rows: Mapping[str, int], opset: OpSet) -> Graph:
         opset: the operations of the graph.
 
     Raises:
-        UsageError: a variable is unknown, is no table that rows are looked up in, or has
+        UsageError: a variable is unknown, is not a lookup table, or has
             no such row.
     """
     tensors = graph.tensors
@@ -52,7 +52,7 @@ def _looks_up(operation: Operation) -> bool:
 def _row(graph: Graph, table: Tensor, row: int, is_read: bool) -> int:
     label = graph.labels[graph.names[table]]
     if not is_read:
-        raise UsageError(f"'{label}' is no table that rows are looked up in")
+        raise UsageError(f"'{label}' is not a lookup table")
     count = table.shape[0]
     if not -count <= row < count:
         raise UsageError(f"'{label}' has {count} rows, and no row {row}")

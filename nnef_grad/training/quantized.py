@@ -37,7 +37,7 @@ def with_quantization(graph: Graph, opset: OpSet) -> Quantized:
     """
     if not graph.quantization:
         message = f"there is no quantization info for graph '{graph.name}'"
-        raise UsageError(f"{message}: it stands in a file graph.quant beside it")
+        raise UsageError(f"{message}: write it to graph.quant beside the graph")
     emitter = Emitter(opset.extended(graph.fragments), graph.names)
     found: dict[Tensor, Tensor] = {}
     for operation in graph.operations:
@@ -60,7 +60,7 @@ def _quantized(emitter: Emitter, tensor: Tensor, entry: Quantization) -> Tensor:
     """A tensor as its quantization rounds it."""
     definition, subject = entry.operation, emitter.names[tensor]
     if definition.name not in emitter.opset.declarations:
-        message = f"'{definition.name}' is not an operation of the standard"
+        message = f"'{definition.name}' is not a standard operation"
         raise UsageError(message, entry.span)
     first, *others = definition.parameters
     values: dict[str, Any] = {first.name: tensor}

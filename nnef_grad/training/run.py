@@ -49,7 +49,7 @@ def run(
     resume: PathLike | None = None,
     progress: bool | None = None,
 ) -> Training:
-    """Trains: an iterator over the losses, a step for each.
+    """Trains, as an iterator over the losses, one for each step.
 
         training = nnef_grad.training.run(step, batches, learning_rate=1e-3)
         for loss in training:
@@ -57,29 +57,30 @@ def run(
         training.save("trained/")
 
     Args:
-        step: what `training_step` returns.
+        step: the result of `training_step`.
         batches: for each step, an array for each input of the model and each target, by
             name, or in the order of the inputs of the step.
-        runtime: "onnxruntime", "openvino", "tract", "khronos" (that of nnef_tools, in PyTorch),
-            or "numpy" (that of this package). The first two compute in single precision.
-        learning_rate: the learning rate, or a function of the number of steps that have
-            been made; if it is an input of the step.
+        runtime: "onnxruntime", "openvino", "tract", "khronos" (the PyTorch interpreter
+            of nnef_tools), or "numpy" (nnef-grad's evaluator). The first two compute in
+            single precision.
+        learning_rate: the learning rate, or a function of the number of steps so far,
+            if it is an input of the step.
         loss_scale: the same for the scale of the loss.
         dtype: float32 or float64.
-        threads: how many threads compute, where the runtime lets one choose.
-        checkpoint: a folder or an archive that is written from time to time and at the
-            end, over the one before: the model with the values that it has, and the state
-            of the optimizer beside them. It appears whole or not at all: whatever ends
-            the process, the last one is there.
-        every: after how many steps a checkpoint is written.
-        resume: a checkpoint to go on from. With the remaining batches, the result is
-            that of a run without a break, to the same bits.
-        progress: whether a bar is shown; if not given, where a person looks on.
+        threads: the number of threads, if the runtime allows a choice.
+        checkpoint: a folder or an archive, written regularly and at the end in place of
+            the previous one: the model with its current values, and the state of the
+            optimizer. Writing is atomic: whatever ends the process, the last checkpoint
+            remains.
+        every: the number of steps between checkpoints.
+        resume: a checkpoint to continue from. With the remaining batches, the result
+            equals that of an uninterrupted run, bit for bit.
+        progress: whether to show a bar; by default, if stderr is a terminal.
 
     Raises:
         NnefGradError: data are missing or do not fit; the runtime is unknown, is not
-            installed, or cannot run the step; a checkpoint cannot be read or written. What
-            concerns a batch is raised when its loss is asked for.
+            installed, or cannot run the step; a checkpoint cannot be read or written. A
+            mistake in a batch is raised when its loss is requested.
     """
     found = find_runtime(runtime)
     precision = _precision(dtype)
@@ -105,12 +106,12 @@ def run(
 
 
 class Training(Iterator[float]):
-    """A training on its way: an iterator over the losses; see `run`.
+    """A training run: an iterator over the losses; see `run`.
 
     Attributes:
-        steps: how many steps have been made, with those before a checkpoint.
-        is_finite: whether the gradients of the last step were numbers, if the step
-            looks at them.
+        steps: the number of steps so far, including those before a checkpoint.
+        is_finite: whether the gradients of the last step were finite, if the step
+            checks it.
     """
 
     def __init__(
@@ -160,14 +161,14 @@ class Training(Iterator[float]):
 
     @property
     def data(self) -> dict[str, Array]:
-        """The values that the variables of the model have now, and the state of the
-        optimizer, by label.
+        """The current values of the variables of the model and of the optimizer state,
+        by label.
         """
         return dict(self._values)
 
     def save(self, path: PathLike, *, overwrite: bool = False) -> None:
-        """Writes the model with the values that it has now, adapters among them: a folder
-        or an archive, as `nnef_grad.save` does.
+        """Writes the model with its current values, including adapters, to a folder or
+        an archive, as `nnef_grad.save` does.
         """
         values = with_adapters_folded(self._values)
         save(self._step.model, path, data=values, overwrite=overwrite)
@@ -277,7 +278,7 @@ class _Part:
             found = np.asarray(value)
         except ValueError:
             raise UsageError(
-                f"'{name}' is no array: its rows have lengths of their own"
+                f"'{name}' is not an array: its rows have different lengths"
             ) from None
         if not np.can_cast(found.dtype, wanted, "same_kind"):
             message = f"'{name}' is a tensor<{tensor.dtype}>"

@@ -84,65 +84,66 @@ def training_step(
     loss_scale: bool = False,
     batch_statistics: float | None = None,
     quantize: bool = False,
+    recompute: float | None = None,
     state: Form | None = None,
     target: str = "nnef",
     rules: Rules | None = None,
 ) -> Step:
-    """One step of training as a graph: the loss of a batch, its gradients, and the new
-    value of each variable.
+    """A training step as a graph: the loss of a batch, its gradients, and the new value
+    of each variable.
 
     Args:
-        model: the forward graph; or what `interop.from_torch` returns, with its data,
-            of which those parameters are trained that are in torch.
+        model: the forward graph; or the result of `interop.from_torch`, with its data,
+            whose parameters with `requires_grad` are trained.
         loss: the loss of the one output, such as "huber(delta = 0.5)"; or one for each
-            of several tensors, by name, whose sum is made smaller. Every loss also has the
+            of several tensors, by name, whose sum is minimized. Every loss also has the
             settings `reduction` ('mean', 'sum', or 'batchmean', the sum divided by the
-            extent of axis 0) and `weight`, a factor. A loss of the user's own is a fragment
-            in a file: "mine.nnef:focal".
+            extent of axis 0) and `weight`, a factor. Your own loss is a fragment in a
+            file: "mine.nnef:focal".
         optimizer: the optimizer, such as "adam(beta1 = 0.8)", or "mine.nnef:lion".
         data: the values of the variables, by label.
-        learning_rate: the learning rate; an input of the step, if not given.
-        train: the variables to train, by label or name, with wildcards; all scalar ones
-            that the loss depends on, if not given, without those whose values or uses
-            tell that they are no parameters: masks, sines and cosines of positions, the
-            zeros that a recurrent layer begins with; a warning names these. The running
-            statistics of batch normalization are never among them.
+        learning_rate: the learning rate; by default, an input of the step.
+        train: the variables to train, by label or name, with wildcards. By default, all
+            scalar ones that the loss depends on, except those whose values or uses show
+            that they are not parameters: masks, sines and cosines of positions, the
+            initial zeros of a recurrent layer; a warning names these. Running
+            statistics are never trained.
         freeze: variables not to train, in the same way.
-        groups: other settings of the optimizer for some variables, by label or name with
-            wildcards: a mapping such as {"learning_rate": 0.1}, or a text. Its
-            `learning_rate_factor` multiplies whatever the learning rate is.
-        adapters: the rank of an adapter (LoRA) beside each of some matrices and filters, by
+        groups: optimizer settings for some variables, by label or name with wildcards:
+            a mapping such as {"learning_rate": 0.1}, or a text. A
+            `learning_rate_factor` multiplies the learning rate.
+        adapters: the rank of an adapter (LoRA) beside some matrices and filters, by
             label or name with wildcards; or a mapping such as {"rank": 8, "alpha": 16}.
-            Adapters are trained, and of the variables of the model those that `train`
-            names. Their labels are those of the variable and `.lora_A` or `.lora_B`.
-        padding_rows: the row of a table that no gradient reaches where it is looked up, by
-            the label or name of the table; torch calls it `padding_idx`, and exports of
-            other formats have lost it.
-        l2: the factor of half the sum of squares that is added to the loss, of filters and
-            matrices; or factors by label or name with wildcards.
+            Only adapters, and variables that `train` names, are trained. Their labels
+            are that of the variable plus `.lora_A` or `.lora_B`.
+        padding_rows: the row of a table that no gradient reaches in a lookup, by the
+            label or name of the table: torch's `padding_idx`, which exports lose.
+        l2: the factor of half the sum of squares of filters and matrices, which is
+            added to the loss; or factors by label or name with wildcards.
         clip_norm: the largest norm of all gradients together.
         clip_value: the largest absolute value of an element of a gradient.
-        accumulate: of how many batches gradients are added before they are used. If more
-            than 1, the step adds them, and its attribute `apply` is the one that uses
-            them.
-        loss_scale: whether the loss is multiplied by a further input before it is
-            differentiated, and gradients are divided by it, so that small ones are
-            not lost in half precision. If one is not a number, everything stays as it was.
+        accumulate: the number of batches whose gradients are averaged. If more than 1,
+            the step adds them up, and its attribute `apply` is the step that uses them.
+        loss_scale: whether to multiply the loss by an input before differentiation, and
+            divide the gradients by it, so that small ones are not lost in half
+            precision. If a gradient is not finite, the step changes nothing.
         batch_statistics: the momentum of running statistics. Batch normalization then
-            takes the mean and the variance of the batch, and the running ones move
-            towards these. If not given, it takes the running ones.
-        quantize: whether tensors with quantization info are quantized in the forward
+            uses the mean and variance of the batch, and the running ones move towards
+            these. By default, it uses the running ones.
+        quantize: whether to quantize tensors with quantization info in the forward
             pass; gradients pass straight through.
-        state: "variables": the document updates its own variables; "inputs": variables
-            that are trained, and the state of optimizers, come in and go out. The
-            default is the former for NNEF itself, and the latter for other targets, of
-            which the runtimes keep nothing.
-        target: the runtimes that the graph is lowered for, as in `lower`.
-        rules: the rules of the user's own operations.
+        recompute: the most memory for what is alive at a time, as in
+            `nnef_grad.recompute`: tensors are computed again instead of kept.
+        state: "variables", which the document updates, or "inputs", for which trained
+            variables and optimizer state are inputs and outputs. The default is
+            "variables" for the target nnef, and "inputs" for others, whose runtimes
+            keep nothing.
+        target: the runtimes to lower the graph for, as in `lower`.
+        rules: your own rules, if any.
 
     Raises:
         UsageError: a name is unknown, a value does not fit, nothing is trained, or the
-            target does not know the form of the state.
+            target does not support the form of the state.
         NnefGradError: a loss or an optimizer has a mistake, or does not fit the model; an
             operation has no derivative.
     """
@@ -212,6 +213,7 @@ def training_step(
             data=values,
             form=form,
             target=target,
+            recompute=recompute,
         )
         for one in plans
         if one is not None
@@ -221,10 +223,11 @@ def training_step(
         *choice.warnings,
         *objective.warnings,
         *backward.warnings,
+        *(warning for step in found for warning in step.warnings),
     ]
     if batch_statistics is None and statistics:
         warnings.append(
-            "batch normalization takes the statistics of the model, as in evaluation, and"
+            "batch normalization uses the statistics of the model, as in evaluation, and"
             " not those of the batch"
         )
     if batch_statistics is not None and not statistics:

@@ -316,7 +316,7 @@ def test_each_is_an_option(tmp_path: Path, option: str, output: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--jvp --check", "central differences are compared with gradients"),
+        ("--jvp --check", "only gradients and Jacobians are compared"),
         ("--hvp --with-outputs", "--hvp returns no other outputs"),
         ("--hessian --seed ones", "--hessian takes no seed"),
         ("--hessian", "a Hessian is that of one tensor"),

@@ -327,7 +327,7 @@ def test_all_operations_without_derivative_are_named_at_once() -> None:
     assert lines == [5, 7]
     assert (
         "'multilinear_upsample' has no derivative with more than 100000 weights along an axis:"
-        " give a rule 'multilinear_upsample_vjp' for it"
+        " write a rule 'multilinear_upsample_vjp'"
     ) in caught.value.message
 
 

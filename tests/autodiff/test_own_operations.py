@@ -114,7 +114,7 @@ def test_the_document_and_the_rules_must_mean_the_same_operation() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("swish_shape( x", "swich_shape( x", "'swich' is not an operation of the standard: declare it here, without a body"),
+        ("swish_shape( x", "swich_shape( x", "'swich' is not a standard operation: declare it here, without a body"),
         ("_shape( x: tensor<scalar>, beta", "_shape( z: tensor<scalar>, beta", "must be (x, beta)"),
         ("y = copy(x);", "y = copi(x);", "there is no operation 'copi'"),
     ],

@@ -315,7 +315,7 @@ def test_a_rule_for_an_operation_that_there_is_not(kind: str, meeting: str) -> N
     with pytest.raises(nnef_grad.UsageError) as caught:
         MEETINGS[meeting](nnef_grad.loads(PRODUCT), rules)
     assert caught.value.message.startswith(
-        f"the rules have the {kind} of 'mull', which is no operation of the standard,"
+        f"the rules have the {kind} of 'mull', which is not an operation of the standard,"
         " of the rules or of the graph; did you mean 'mul'?"
     )
 
@@ -367,5 +367,5 @@ def test_a_rule_is_entered_under_a_name(kind: str) -> None:
     with pytest.raises(nnef_grad.UsageError) as caught:
         getattr(nnef_grad.Rules(), kind)(lambda emit, op, dz: [dz, dz])
     assert caught.value.message == (
-        f"a rule is entered under the name of its operation: @rules.{kind}('mul'), say"
+        f"a rule needs the name of its operation: @rules.{kind}('mul'), say"
     )

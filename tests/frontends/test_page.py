@@ -17,64 +17,60 @@ from nnef_grad.frontends.tract.library import IDIOMS, REFUSED, idioms, tract_lib
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
 HEAD = """# Dialects
 
-nnef-grad reads one dialect of NNEF, which [tract](https://github.com/sonos/tract) reads and
-[torch-to-nnef](https://github.com/sonos/torch-to-nnef) writes. A document is in the dialect if it has a line such as
-`extension tract_registry tract_core;`, or if you say so (`--dialect tract`, `dialect="tract"`); `--dialect nnef` reads any document
-strictly. The graph that comes out has operations of the standard only, so that everything else works as ever: every option, every target,
-derivatives of any order. The one exception is a long loop. Documents without a dialect are read strictly.
+nnef-grad reads one dialect of NNEF: that of [tract](https://github.com/sonos/tract), which
+[torch-to-nnef](https://github.com/sonos/torch-to-nnef) writes. [From PyTorch to tract](tract.md) shows how to differentiate and train such
+exports.
 
-A document of the dialect is evaluated: its declarations do not say what types its values have. Values that follow from shapes and numbers are
-computed while it is read; those that follow from tensors become operations. `nnef_grad.load` reads the data of the model as well, because
-some attributes are in data files.
+A document is in the dialect if it has a line such as `extension tract_registry tract_core;`, or if you say so (`--dialect tract`,
+`dialect="tract"`). `--dialect nnef` reads any document strictly. The graph has only standard operations, except long loops, so every option,
+every target and derivatives of any order work as usual.
 
-Extents with symbols, such as `B` or `2 * S + 1`, stay symbols, through derivatives of any order: one backward graph serves every
-batch, and `--target tract` writes it. A symbol stands for any number from 1 on. Where an operation needs the number (to split a batch in two,
-say), the message names it; other targets need it always. `--symbol B=8` gives it, and so do `--batch` and `--input-shape`, for the symbols in
-the shapes of inputs.
+Declarations of the dialect do not give the types of values, so nnef-grad evaluates the document: it computes values that depend only on
+shapes and numbers, and turns the others into operations. `nnef_grad.load` also reads the data of the model, because some attributes are in
+data files.
 
-[tract.md](tract.md) goes from a PyTorch module to gradients and training steps that tract runs.
-
-A test makes this page from the tables of the dialect in [`nnef_grad/frontends/tract/`](../nnef_grad/frontends/tract). Other tests compare every
-operation with tract itself.
+Symbolic extents, such as `B` or `2 * S + 1`, stay symbols through derivatives of any order: one backward graph serves every batch size.
+`--target tract` writes them; other targets need numbers, and so do some operations, such as splitting a batch in two. `--symbol B=8` gives a
+number, as do `--batch` and `--input-shape` for the symbols of inputs. A symbol stands for any number from 1 on.
 
 """
 NOTES = f"""## Approximations and bounds
 
-- `tract_core_erf`, which the standard lacks, is a rational function times an exponential. Its error is 6e-9, that of its derivative 6e-7, as in
-  single precision, and that of its second derivative 2e-5. The fragment `tract_gelu` becomes `gelu`, which is exact at any order.
-- `tract_core_scan` of up to {LONGEST:,} steps becomes these steps, one after the other: up to {SHORT} with `--target tract`, up to N with
-  `--unroll N` (`unroll=N` of `load`). Longer loops, and those with a symbolic number of steps, stay loops.
-- Elements at computed indices are compared with all positions along an axis: the standard gathers rows, and scatters nothing. The
-  indices of `tract_core_scatter_elements` and `tract_core_scatter_nd` must differ where the reduction is `none`.
-- `tract_core_grid_sample` has a weight of each element for each point, along each axis: extents are multiplied by the number of points. It
-  is bicubic where there are zeros around the image.
-- Numbers of half and of double precision are scalars: a runtime computes with its own precision. Documents do not contain
-  PyTorch's `detach`: gradients go through it.
-- `tract_core_topk` has up to 128 elements.
+- `tract_core_erf`, which the standard lacks, becomes a rational function times an exponential. Its error is 6e-9, that of its derivative
+  6e-7, as in single precision, and that of its second derivative 2e-5. The fragment `tract_gelu` becomes `gelu`, which is exact at any order.
+- `tract_core_scan` is unrolled up to {LONGEST:,} steps, with `--target tract` up to {SHORT}, with `--unroll N` (`unroll=N` of `load`) up to N.
+  Longer loops, and those with a symbolic number of steps, stay loops.
+- Elements at computed indices are selected by comparing the indices with all positions along an axis, because the standard gathers rows and
+  scatters nothing. The indices of `tract_core_scatter_elements` and `tract_core_scatter_nd` must differ if the reduction is `none`.
+- `tract_core_grid_sample` computes a weight of each element for each point, along each axis, so extents are multiplied by the number of
+  points. Bicubic sampling requires zeros around the image.
+- Numbers in half and double precision are scalars: a runtime computes in its own precision. Documents do not contain PyTorch's `detach`, so
+  gradients pass through it.
+- `tract_core_topk` returns up to 128 elements.
 
 ## Loops
 
-A loop that stays one is an operation of the graph, with a graph for its body. Its derivative is another loop, from the last step to the
-first: its body is the second half of the derivative of the body, and the first loop collects the fewest values that it needs. Gradients of weights are sums over all steps: of products they are one product after the loop. The derivative has a derivative again,
-and so on. Computations that are the same at each step move before the loop; those that no result needs, states too, are left out.
+A loop that is not unrolled is an operation of the graph, with a graph as its body. Its derivative is another loop, from the last step to the
+first, whose body is the second half of the derivative of the body; the first loop collects the fewest values that it needs. The gradient of
+a weight is a sum over all steps, computed for products as one product after the loop. The derivative can be differentiated again.
+Computations that are the same at each step move before the loop; results and states that nothing needs are removed.
 
-A choice after a loop is not known in its body: where the choice makes a gradient zero, and a slope in the body is infinite, the
-gradient of the loop is NaN. Choose in the body, or unroll the loop.
+The body does not see a selection after the loop: if the selection makes a gradient zero and a slope in the body is infinite, the gradient
+of the loop is NaN. Select in the body, or unroll the loop.
 
-`dumps` and `save` write a loop as `tract_core_scan`, and its body as a fragment, which is read again. Only `--target tract` keeps it. For
-all other targets, for Jacobians, and where tract computes something else, it becomes its steps, up to {LONGEST:,} of them:
+`dumps` and `save` write a loop as `tract_core_scan` and its body as a fragment, which can be read again. Only `--target tract` keeps loops.
+For other targets, for Jacobians, and where tract computes something else, loops of up to {LONGEST:,} steps are unrolled:
 
-- tract moves a computation on a collected part out of the loop, but not its direction: parts collected from both ends,
-  in one loop, come in a wrong order.
-- It takes states in the order of the results, whatever their names are: a document with another order is refused.
-- A loop in the body of another one keeps its states from turn to turn, unless it has `reset_every_turn = true`: without that it is
-  refused.
+- tract moves a computation on a collected part out of the loop, but not its direction: parts collected from both ends
+  in one loop come in the wrong order.
+- tract takes states in the order of the results, whatever their names: a document with another order is refused.
+- A loop in the body of another keeps its states from turn to turn; without `reset_every_turn = true` it is refused.
 
 """
 
 
 def page() -> str:
-    return HEAD + "\n".join([*language(), *standard(), *own(), ""]) + NOTES + refused()
+    return HEAD + NOTES + "\n".join([*language(), *standard(), *own(), ""]) + refused()
 
 
 def language() -> Iterator[str]:
@@ -85,10 +81,10 @@ def language() -> Iterator[str]:
 
 
 def standard() -> Iterator[str]:
-    yield "## Operations of the standard that differ\n"
+    yield "## Standard operations that differ\n"
     yield "| operation | in tract |\n|---|---|"
     yield from (f"| `{name}` | {text} |" for name, text in OPERATIONS.items())
-    yield "\nFragments of torch-to-nnef that are operations of the standard, to the letter, are these:"
+    yield "\nThese fragments of torch-to-nnef become standard operations:"
     pairs = (
         f"`{name}` is `{IDIOMS.get(name, name)}`"
         for name in idioms()
@@ -131,17 +127,17 @@ COVERED = {
     "other extension lines": "test_what_is_ignored_is_a_warning",
     "fragments and operator expressions without their extension lines": "fragments",
     "metadata": "test_metadata_are_comments",
-    "fragments named like operations of the standard": "redefined",
+    "fragments named like standard operations": "redefined",
     "attributes without keyword": "positional_attributes",
-    "keywords that are no parameter": "ignored_keyword",
-    "one value in the place of an array": "positional_attributes",
-    "arrays in the place of tuples": "lists_for_tuples",
-    "integers in the place of scalars": "test_integers_in_the_place_of_scalars",
-    "literals in the place of tensors": "literal_as_tensor",
-    "a name that is assigned twice": "name_twice",
+    "unknown keywords": "ignored_keyword",
+    "one value instead of an array": "positional_attributes",
+    "arrays instead of tuples": "lists_for_tuples",
+    "integers instead of scalars": "test_integers_in_the_place_of_scalars",
+    "literals instead of tensors": "literal_as_tensor",
+    "a name assigned twice": "name_twice",
     "variables as attributes": "number_from_data",
     "variables of one number in double precision": "test_a_number_of_python_is_no_variable",
-    "axes that are counted from the end": "test_axes_that_are_counted_from_the_end",
+    "negative axes": "test_axes_that_are_counted_from_the_end",
     "variables of integers and truth values": "integer_variable",
     "integers in arithmetic": "integer_division",
     "infinity": "infinity",

@@ -163,6 +163,45 @@ def test_copies_that_are_collected(axis: int) -> None:
     agree_in_runtimes(numbers, backward, data, partial(nnef_grad.evaluate, backward))
 
 
+UNREAD = """version 1.0;
+extension tract_registry tract_core;
+extension tract_symbol T;
+fragment step( s: tensor<scalar>, x: tensor<scalar>, w: tensor<scalar> ) -> ( n: tensor<scalar>, y: tensor<scalar> )
+{
+    n = 0.5 * s + w;
+    y = copy(s);
+}
+graph net( x, s ) -> ( ys, last )
+{
+    x = tract_core_external(shape = [2, T, 3], datum_type = 'f32');
+    s = tract_core_external(shape = [2, 1, 3], datum_type = 'f32');
+    w = variable(label = 'w', shape = [1, 1, 3]);
+    ys, last = tract_core_scan(body = 'step', scan = [('x', x, 1, 1)], full = [('w', w)],
+        state = [('s', s, 'n')], output = [('y', 'full', 1, 1), ('n', 'last', 0, 1)]);
+}
+"""
+
+
+@pytest.mark.parametrize("outputs", [["ys", "last"], ["last"]])
+def test_a_loop_that_only_counts_its_steps(outputs: list[str]) -> None:
+    """What it scans tells how many there are, in its derivatives too."""
+    first = nnef_grad.differentiate(
+        nnef_grad.loads(UNREAD), wrt=["s", "w"], outputs=outputs
+    )
+    second = nnef_grad.differentiate(first.graph, wrt="inputs").graph
+    data = data_of(second)
+    run = find_runtime("onnxruntime").compile(second, data)
+    for numbers in ({"T": 2}, {"T": 5}):
+        sized = nnef_grad.loads(UNREAD, symbols=numbers)
+        once = nnef_grad.differentiate(sized, wrt=["s", "w"], outputs=outputs)
+        twice = nnef_grad.differentiate(once.graph, wrt="inputs")
+        fed = drawn(second, numbers)
+        wanted = nnef_grad.evaluate(twice, fed, data)
+        agree(nnef_grad.evaluate(second, fed, data), wanted, 1e-10)
+        arrays = [fed[name].astype(np.float32) for name in second.input_names]
+        agree(dict(zip(second.output_names, run(arrays), strict=True)), wanted, 1e-4)
+
+
 @pytest.mark.parametrize("target", ["nnef", "portable"])
 def test_steps_that_are_not_known(target: str) -> None:
     graph = nnef_grad.loads(document(CELLS["rnn"], "T", batch="3"))

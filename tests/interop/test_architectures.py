@@ -53,4 +53,4 @@ def test_what_is_refused(name: str) -> None:
 
 def test_the_page_lists_the_architectures() -> None:
     listed = re.findall(r"^\| `(\w+/\w+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert listed == [*ARRIVING, *REFUSED]
+    assert listed == [*REFUSED, *ARRIVING]

@@ -22,11 +22,11 @@ onnx = pytest.importorskip("onnx")
 
 # Tests that compare what NNEF or ONNX Runtime has otherwise, and what that is.
 OTHERWISE = {
-    "resize_downsample_scales_linear_align_corners": "extents are rounded before",
-    "resize_downsample_scales_cubic_align_corners": "extents are rounded before",
-    "qk_matmul_bias_3d_mask_causal": "minus infinity is the smallest number",
-    "qk_matmul_bias_4d_mask_causal": "minus infinity is the smallest number",
-    "mod_float_edge_cases_fmod_0": "a remainder by an infinite number is no number",
+    "resize_downsample_scales_linear_align_corners": "extents are rounded first",
+    "resize_downsample_scales_cubic_align_corners": "extents are rounded first",
+    "qk_matmul_bias_3d_mask_causal": "minus infinity becomes the smallest number",
+    "qk_matmul_bias_4d_mask_causal": "minus infinity becomes the smallest number",
+    "mod_float_edge_cases_fmod_0": "the remainder by an infinite number is NaN",
 }
 
 
@@ -135,14 +135,14 @@ def page(found: list[tuple[Any, str]]) -> str:
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "onnx-operators.md"
-HEAD = """# The operators of ONNX, one by one
+HEAD = """# ONNX operators, one by one
 
-The backend tests of the package onnx are models of a node or a few, with inputs and what they
-compute. Of {count} with arrays, {right} are right, {refused} are refused, and {otherwise} compute
-something else for a reason that is given. The table has those of one node. A test writes it, and
-runs all of them.
+The backend tests of the package onnx are models of one or a few nodes, with inputs and
+results. Of {count} with arrays, {right} are right, {refused} are refused, and {otherwise}
+differ: they show infinite numbers in a mask, take a remainder by infinity, or round extents
+before resizing. The table counts the models of one node; a test runs them all and writes it.
 
-| operator | right | refused | otherwise | why the last of them is not right |
+| operator | right | refused | different | why the last one is not right |
 |---|---|---|---|---|"""
 
 

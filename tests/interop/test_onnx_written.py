@@ -106,7 +106,7 @@ def test_data_beside_the_file(
     )
     np.testing.assert_array_equal(again.data["w"], DATA["w"])
     (tmp_path / "two.onnx.data").write_bytes(b"short")
-    with pytest.raises(UsageError, match="are cut off"):
+    with pytest.raises(UsageError, match="are truncated"):
         interop.from_onnx(tmp_path / "two.onnx")
 
 

@@ -212,12 +212,12 @@ ONE = {"w": HALF.reshape(1, 3).repeat(3, 0)}
         (
             [("BatchNormalization", "x g b m v", "y")],
             {"g": scalars([1, 2, 3]), "b": HALF, "m": -HALF, "v": HALF * 3},
-            ["no parameters, but statistics or masks: 'm', 'v'; wrt leaves out"],
+            ["statistics or masks, not parameters: 'm', 'v'; use wrt to leave out"],
         ),
         (
             [("Add", "x mask", "y")],
             {"mask": scalars([[0, -np.inf, 0]])},
-            ["no parameters, but statistics or masks: 'mask'"],
+            ["statistics or masks, not parameters: 'mask'"],
         ),
     ],
     ids=["kinds", "uniform", "shared", "matrix", "statistics", "mask"],

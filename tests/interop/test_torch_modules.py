@@ -304,12 +304,14 @@ class Own(nn.Linear):  # type: ignore[misc]
 
 
 def test_derivatives_of_the_module_are_named() -> None:
-    with pytest.raises(nnef_grad.UnsupportedError, match="'Clipped' has a backward"):
+    with pytest.raises(
+        nnef_grad.UnsupportedError, match="'Clipped' has its own backward"
+    ):
         exported(Own(3, 2), [normal(2, 3)])
     module = Own(3, 2).eval()
     graph = interop.from_torch(module, [normal(2, 3)], allow_own_backward=True).graph
     assert [warning.message for warning in graph.warnings] == [
-        "the derivative of what 'Clipped' computes is taken, not its own backward function"
+        "the forward computation of 'Clipped' is differentiated, not its backward function"
     ]
     assert not exported(nn.Linear(3, 2), [normal(2, 3)]).graph.warnings
 
@@ -319,10 +321,7 @@ def test_other_precisions_are_converted() -> None:
     model = interop.from_torch(module, [normal(2, 3).double()])
     assert {array.dtype for array in model.data.values()} == {np.dtype(np.float32)}
     (warning,) = model.graph.warnings
-    assert (
-        warning.message
-        == "what is of torch.float64 is of single precision in the graph"
-    )
+    assert warning.message == "torch.float64 becomes single precision in the graph"
 
 
 def test_a_tensor_that_is_given_twice_is_two_inputs() -> None:

@@ -23,12 +23,12 @@ LANGUAGE = (
     Difference(
         "extension lines of tract",
         "extension tract_registry tract_core;",
-        "the dialect of the document; `tract_assert` is kept as a comment",
+        "the dialect; `tract_assert` becomes a comment",
     ),
     Difference(
         "symbols as extents",
         "extension tract_symbol B;",
-        "symbols, as far as no operation needs the number, or numbers that the caller gives",
+        "symbols, unless an operation needs a number or the caller gives one",
     ),
     Difference(
         "other extension lines", "extension vendor_thing;", "ignored, with a warning"
@@ -36,7 +36,7 @@ LANGUAGE = (
     Difference(
         "fragments and operator expressions without their extension lines",
         "y = 0.5 * x;",
-        "as with them",
+        "as with these lines",
     ),
     Difference(
         "metadata",
@@ -44,7 +44,7 @@ LANGUAGE = (
         "comments at the head of the graph",
     ),
     Difference(
-        "fragments named like operations of the standard",
+        "fragments named like standard operations",
         "fragment silu(input: tensor<scalar>) -> (...) {...}",
         "the operation of that name, for the document",
     ),
@@ -52,28 +52,28 @@ LANGUAGE = (
         "attributes without keyword", "y = leaky_relu(x, 0.1);", "in declared order"
     ),
     Difference(
-        "keywords that are no parameter",
+        "unknown keywords",
         "y = sigmoid(x, axes = [1]);",
         "ignored, with a warning",
     ),
     Difference(
-        "one value in the place of an array", "y = softmax(x, 1);", "an array of one"
+        "one value instead of an array", "y = softmax(x, 1);", "an array of one"
     ),
     Difference(
-        "arrays in the place of tuples",
+        "arrays instead of tuples",
         "y = pad(x, padding = [[0, 0], [1, 1]]);",
         "tuples",
     ),
     Difference(
-        "integers in the place of scalars", "y = add(x, 2);", "scalars of that value"
+        "integers instead of scalars", "y = add(x, 2);", "scalars of that value"
     ),
     Difference(
-        "literals in the place of tensors",
+        "literals instead of tensors",
         "y = unsqueeze(0.5, axes = [0]);",
         "a constant; operations on known values are computed",
     ),
     Difference(
-        "a name that is assigned twice",
+        "a name assigned twice",
         "y = relu(x); y = neg(y);",
         "the last value has the name",
     ),
@@ -85,17 +85,17 @@ LANGUAGE = (
     Difference(
         "variables of one number in double precision",
         "c = variable<scalar>(label = 'c', shape = []);",
-        "the number: torch-to-nnef writes those of Python so",
+        "the number: torch-to-nnef writes Python's numbers this way",
     ),
     Difference(
-        "axes that are counted from the end",
+        "negative axes",
         "y = sum_reduce(x, axes = [-1]);",
-        "as torch-to-nnef means them; tract stops",
+        "counted from the end, as torch-to-nnef means them; tract fails",
     ),
     Difference(
         "variables of integers and truth values",
         "i = variable<scalar>(label = 'i', shape = [3]);",
-        "constants, of the type that their data have",
+        "constants of the data's type",
     ),
     Difference(
         "integers in arithmetic",
@@ -111,13 +111,13 @@ LANGUAGE = (
 
 # What operations of the standard compute in tract, where that is something else.
 OPERATIONS = {
-    "conv": "A bias may have any axes of extent 1, or the channels alone.",
+    "conv": "A bias may have any axes of extent 1, or only the channels.",
     "deconv": "The filter is [out, in / groups, ...]: the standard's, with the first two axes exchanged.",
     "linear": "Operands of any rank; a bias of one row.",
-    "max_pool": "The border `constant` is what `ignore` is: a maximum over what is there.",
+    "max_pool": "The border `constant` means `ignore`.",
     "max_pool_with_index": "As for max_pool.",
-    "pad": "The border `replicated` is `replicate`.",
-    "slice": "From 0 to 0 there is nothing, written or computed; from elsewhere to 0 is to the end.",
-    "unsqueeze": "An axis that is named twice is two.",
-    "variable": "Its data type is that of its data.",
+    "pad": "The border `replicated` means `replicate`.",
+    "slice": "From 0 to 0 is empty, written or computed; from elsewhere to 0 is to the end.",
+    "unsqueeze": "An axis named twice is inserted twice.",
+    "variable": "It has the type of its data.",
 }

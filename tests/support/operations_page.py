@@ -18,24 +18,24 @@ from support.operation_models import models
 
 HEAD = """# How each operation is differentiated
 
-All {count} operations of the NNEF 1.0.5 standard library. The page is made of the rules, and
-a test fails where it does not agree with them.
+This table covers all {count} operations of the NNEF 1.0.5 standard library. A test generates the page
+from the rules.
 
-- **rule**: a derivative of its own, written in NNEF in
-  [`derivatives.nnef`](../nnef_grad/autodiff/derivatives.nnef), or in Python beside the
-  operation's shape function where it needs shapes.
-- **body**: its definition is differentiated, from the standard library or, where it needs
-  shapes, in Python.
-- **zero**: a step function. The derivative is zero wherever there is one.
+- **rule**: the operation has its own rule, in NNEF in
+  [`derivatives.nnef`](../nnef_grad/autodiff/derivatives.nnef) or, if it needs shapes, in Python
+  beside the operation's shape function.
+- **body**: its definition is differentiated, from the standard library or, if it needs
+  shapes, from Python.
+- **zero**: a step function, whose derivative is zero wherever it exists.
 - **none**: there is nothing to differentiate. `SOURCES` have no operands; the results of
   `DECISIONS` are truth values and indices.
 
-What has no derivative is listed by name in [`ops/traits.py`](../nnef_grad/ops/traits.py):
-no rule is missing.
+Operations without a derivative are listed by name in
+[`ops/traits.py`](../nnef_grad/ops/traits.py); no rule is missing.
 
-Every operation that a rule or a body uses is in the table, so every backward graph can be
-differentiated again. Where the derivative is a choice, [the conventions](conventions.md) say
-which.
+Every operation that a rule or a body uses is in the table, so you can differentiate
+every backward graph again. [Conventions](conventions.md) lists the choices where a derivative is
+not unique.
 
 | operation | how | where |
 |---|---|---|
@@ -43,11 +43,10 @@ which.
 EACH = """
 ## Formulas and rules
 
-A bar marks a gradient: $\\bar{x}$ is what the rules call `dx`, the derivative of the outputs of
-the graph with respect to $x$. A dot is a product of elements; matrices side by side, in
-`matmul` and `linear`, are multiplied as matrices. A rule knows nothing of broadcasting: where an operand was broadcast,
-its gradient is summed afterwards. Where a rule is written in Python, an example shows what it
-emits.
+A bar marks a gradient: $\\bar{x}$, `dx` in the rules, is the derivative of the outputs of the
+graph with respect to $x$. A dot is an element-wise product; adjacent matrices, in `matmul` and
+`linear`, are matrix products. Rules ignore broadcasting: the gradient of a broadcast operand is
+summed afterwards. For a rule in Python, an example shows what it emits.
 """
 
 # Of the rules in Python, and where the text of a rule says less than a formula.
@@ -99,13 +98,13 @@ FORMULAS = {
 }
 FORMULAS["min_reduce"] = FORMULAS["max_reduce"]
 NOTES = {
-    "matmul": "Where neither factor is transposed; the rule has the other three cases.",
+    "matmul": "If neither factor is transposed; the rule has the other three cases.",
     "sum_reduce": "Each element receives the gradient of its sum.",
     "mean_reduce": "$n$ is the number of elements of each mean.",
     "max_reduce": "$k$ is the number of elements that share the maximum.",
     "min_reduce": "$k$ is the number of elements that share the minimum.",
     "moments": "$n$ is the number of elements of each mean.",
-    "box": "Of a mean, the gradient is first divided by the volume of the window.",
+    "box": "For a mean, the gradient is first divided by the volume of the window.",
     "debox": "The result is divided by the volume of the window if the operation is.",
     "max_pool": "A maximum that lies in the border receives nothing.",
     "avg_pool": "$n$ is the number of elements of each window.",
@@ -208,7 +207,7 @@ def remarks(name: str) -> Iterator[str]:
     if name in DECOMPOSITIONS and how(name) == "body":
         yield prose_of(DECOMPOSITIONS[name].build)
     if how(name) == "body":
-        yield "It is differentiated through its body."
+        yield "Its body is differentiated."
 
 
 def prose_of(function: Callable[..., object]) -> str:

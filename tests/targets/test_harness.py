@@ -368,7 +368,7 @@ def test_the_page() -> None:
     results = {"nnef": {"backward": plain}, "khronos": {"backward": lowered}}
     networks = {"resnet": {"session": Verdict("ok", error=2.6e-6)}}
     text = page(results, promised={"khronos": ["session"]}, networks=networks)
-    assert text.startswith("# Where the graphs of each operation run\n")
+    assert text.startswith("# Where each operation runs\n")
     assert "| session, backward | 1 | 2 |\n" in text
     assert "| resnet | 3e-06 |\n" in text
     assert text[text.index("## Backward") :] == (
@@ -377,7 +377,7 @@ def test_the_page() -> None:
         "|---|---|---|\n"
         "| `max_pool` | · · | · · |\n"
         "| `exp` | S T | S T |\n"
-        "\nOf the consumers of a target, these do not run its graphs:\n\n"
+        "\nThese consumers of a target fail on its graphs:\n\n"
         "- khronos: `max_pool` (graph 2), session: crashed\n"
     )
 

@@ -5,6 +5,8 @@ wrong there is found and made small.
 from __future__ import annotations
 
 import pytest
+from support import reference
+from support.random_graphs import open_compare
 from support.random_graphs.runtimes import failures
 from support.runtimes import consumers_of, needs
 
@@ -23,6 +25,27 @@ SEED = 11
 def test_backward_graphs(target: str, numbers: range) -> None:
     needs(*consumers_of(target))
     assert list(failures(SEED, numbers, target)) == []
+
+
+@pytest.mark.parametrize("target", ["onnx", "tract"])
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize(
+    "numbers",
+    [range(6), pytest.param(range(6, 40), marks=pytest.mark.thorough)],
+    ids=str,
+)
+def test_symbols_and_loops(target: str, order: int, numbers: range) -> None:
+    """One document for all numbers of the batch and of the steps."""
+    needs(*consumers_of(target))
+    assert list(open_compare.failures(SEED, numbers, target, order)) == []
+
+
+def test_a_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sine = reference._OPERATIONS["sin"]
+    monkeypatch.setitem(reference._OPERATIONS, "sin", lambda x: sine(1.001 * x))
+    first = next(open_compare.failures(SEED, range(60), "onnx"))
+    assert "relative error" in first
+    assert "sin(" in first
 
 
 def test_what_a_runtime_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

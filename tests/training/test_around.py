@@ -286,7 +286,7 @@ def test_a_step_without_inputs_is_run_and_not_written(tmp_path: Path) -> None:
     step = trained(accumulate=2)
     assert step.apply is not None
     assert step.apply.inputs == ()
-    with pytest.raises(nnef_grad.UsageError, match="the learning rate is one if none"):
+    with pytest.raises(nnef_grad.UsageError, match="without a fixed learning rate"):
         nnef_grad.training.save_step(step, tmp_path / "step")
     assert not (tmp_path / "step").exists()
     text = nnef_grad.dumps(replace(step.apply.graph, inputs=GRAPH.inputs))

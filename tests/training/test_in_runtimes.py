@@ -294,7 +294,7 @@ def test_data_in_double_precision_beside_a_frozen_variable(
         freeze=frozen, target=target,
     )  # fmt: skip
     (warning,) = step.warnings
-    assert warning.startswith("files keep single precision of the data of")
+    assert warning.startswith("files store in single precision the data of")
     found, wanted = (
         list(nnef_grad.training.run(step, batches(3), runtime=name))
         for name in ("tract", "numpy")

@@ -22,15 +22,14 @@ def from_onnx(
     batch: int | None = None,
     symbols: Mapping[str, int] | None = None,
 ) -> Model:
-    """The graph of an ONNX file. Inputs, outputs and variables keep their names, in the
-    characters of NNEF; the labels of variables are their names in the file.
+    """The graph of an ONNX file. Inputs, outputs and variables keep their names, as far
+    as NNEF allows; labels of variables are their names in the file.
 
-    Needs the package `onnx`. Extents that the file leaves open become symbols of the graph,
-    called as in the file, or after the input and its axis. Computations on shapes and
-    constants are folded, branches are taken, and loops are unrolled. Initializers without
-    axes become numbers of the graph, which have no gradients. Warnings of the graph name
-    them, and variables that are no parameters, or several ones of equal values that an
-    exporter has merged.
+    Needs the package `onnx`. Open extents become symbols with their names in the file,
+    or named after the input and its axis. Computations on shapes and constants are
+    folded, branches are taken, and short loops are unrolled. Initializers without axes
+    become numbers without gradients. Warnings of the graph name these, variables that
+    look like statistics or masks, and parameters that an exporter may have merged.
 
     Args:
         path: the file.
@@ -40,7 +39,7 @@ def from_onnx(
 
     Raises:
         UsageError: the file cannot be read, or shapes or symbols do not fit.
-        UnsupportedError: an operation, or a setting of one, cannot be converted.
+        UnsupportedError: an operation or a setting cannot be converted.
     """
     require_onnx()
     from nnef_grad.frontends.onnx import graph

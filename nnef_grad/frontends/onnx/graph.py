@@ -87,7 +87,7 @@ def _refuse_operations(graph: Any, name: str) -> None:
     kinds = dict.fromkeys(node.op_type for node in found)
     missing = ", ".join(f"'{kind}'" for kind in kinds if kind not in _KNOWN)
     if missing:
-        message = f"'{name}' has operations that are not read: {missing}"
+        message = f"'{name}' has unsupported operations: {missing}"
         raise UnsupportedError(message)
 
 

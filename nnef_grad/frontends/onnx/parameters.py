@@ -58,7 +58,7 @@ def _uses(nodes: Iterable[Any]) -> dict[str, list[Use]]:
 def _numbers(scalars: Iterable[Any]) -> Iterator[str]:
     for scalar in scalars:
         if not scalar.dims:
-            yield f"'{scalar.name}' is a number of the graph, and has no gradient"
+            yield f"'{scalar.name}' becomes a number, which has no gradient"
 
 
 def _merged(
@@ -76,7 +76,7 @@ def _merged(
             yield (
                 f"'{vector.name}' is read {len(found)} times, by {named}: if an exporter has"
                 " merged parameters of equal values, its gradient is the sum of theirs;"
-                " export the network with values that differ"
+                " export the network with different values"
             )
 
 
@@ -91,7 +91,7 @@ def _no_parameters(
         shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
         counted = f"{shown} and {more} more" if more > 0 else shown
         yield (
-            f"no parameters, but statistics or masks: {counted}; wrt leaves out their"
+            f"statistics or masks, not parameters: {counted}; use wrt to leave out their"
             " gradients"
         )
 

@@ -86,7 +86,7 @@ def _beside(initializer: Any, folder: Path) -> Array:
     count = int(np.prod(shape))
     array = np.fromfile(place, kind.newbyteorder("<"), count, offset=info.offset or 0)
     if array.size != count:
-        raise ValueError(f"the data of '{initializer.name}' are cut off")
+        raise ValueError(f"the data of '{initializer.name}' are truncated")
     return array.astype(kind, copy=False).reshape(shape)
 
 

@@ -63,12 +63,10 @@ def capture(
         path = f"{paths.get(part, '')}.{name}".lstrip(".")
         if path in program.constants:
             # The program has the first one for good.
-            message = (
-                f"forward reads the attribute '{path}', and gives it another tensor"
-            )
+            message = f"forward reads and replaces the tensor in the attribute '{path}'"
             raise UnsupportedError(f"{message}: make it a buffer, by register_buffer")
     named = ", ".join(map(repr, sorted({*seen.own})))
-    what = f"the derivative of what {named} computes is taken, not its own backward function"
+    what = f"the forward computation of {named} is differentiated, not its backward function"
     return program, [what] if seen.own else []
 
 
@@ -99,8 +97,8 @@ def _message(error: Exception, seen: _Seen) -> str:
     """Why a module cannot be exported, and what to write."""
     why, place = reason(error), _place(error)
     if seen.derivatives:
-        message = f"torch cannot export a derivative inside of the module, at {seen.derivatives[0]}"
-        return f"{message}: write it out, or take it of the graph; {why}"
+        message = f"torch cannot export a derivative inside the module, at {seen.derivatives[0]}"
+        return f"{message}: write it out, or differentiate the graph; {why}"
     advice = next((text for words, text in _ADVICE.items() if words in why), None)
     what = f"torch cannot export the module: {advice or why}{place}"
     return f"{what}; {why}" if advice else what
@@ -179,7 +177,7 @@ def plain(module: nn.Module) -> nn.Module:
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             what = f"'{name}' is a ScriptModule" if name else "this is a ScriptModule"
-            raise UsageError(f"{what}: give the module that it was made of")
+            raise UsageError(f"{what}: pass the module that it was made from")
     lazy = [
         name
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]
@@ -252,10 +250,8 @@ def _exporting(seen: _Seen, allow_own_backward: bool) -> Iterator[None]:
             function, _, *operands = args
             return function(*operands)
         if not allow_own_backward:
-            message = (
-                f"'{cls.__name__}' has a backward function of its own, at {_caller()}"
-            )
-            advice = "allow_own_backward=True takes the derivative of what it computes"
+            message = f"'{cls.__name__}' has its own backward function, at {_caller()}"
+            advice = "allow_own_backward=True differentiates its forward computation"
             raise UnsupportedError(f"{message}: {advice}")
         seen.own.append(cls.__name__)
         return apply(cls, *args, **kwargs)

@@ -25,35 +25,34 @@ def from_torch(
     dynamic_shapes: Any = None,
     allow_own_backward: bool = False,
 ) -> TorchModel:
-    """The graph of a PyTorch module as it is: in evaluation mode after `module.eval()`.
+    """The graph of a PyTorch module in its current mode; call `module.eval()` for
+    evaluation.
 
-    Needs the package `torch`, whose `torch.export` gives the program of the module. What
-    depends on the values of tensors in Python, such as a condition on one, is an error
-    there, and one here.
+    Needs the package `torch`, whose `torch.export` traces the module. Python code that
+    depends on the values of tensors, such as a condition, is an error.
 
     Args:
-        module: a module; or a program that `torch.export.export` made of one, or the
-            .pt2 file of one.
+        module: a module, a program from `torch.export.export`, or its .pt2 file.
         example_inputs: the arguments of `forward`, by position or by name; none for a
-            program. Tensors are the inputs of the graph, with their shapes; other values
+            program. Tensors become inputs of the graph, with their shapes; other values
             are constants.
-        batch: the extent of the first axis of all inputs, if it is another.
-        dynamic_shapes: the axes whose extents stay open, as for `torch.export.export`: they
-            become symbols of the graph, named after their `torch.export.Dim`.
-        allow_own_backward: whether the derivative of what a `torch.autograd.Function`
-            computes is taken in place of its own backward function. Otherwise a module
-            with one is refused.
+        batch: another extent for the first axis of all inputs.
+        dynamic_shapes: the axes with open extents, as for `torch.export.export`, which
+            become symbols named after their `torch.export.Dim`.
+        allow_own_backward: whether to differentiate the forward computation of a
+            `torch.autograd.Function` instead of using its backward function. Otherwise
+            a module with one is refused.
 
     Returns:
-        The graph, whose outputs are the tensors in what the module returns, in order, called
-        after their paths there: `output`, `output_0`, `logits`. An argument that no output
-        depends on is no input. A module in training mode has an input for what each dropout
-        keeps, and an output for the new value of each buffer that it changes.
+        The graph. Its outputs are the tensors that the module returns, in order, named
+        after their paths: `output`, `output_0`, `logits`. Arguments that no output
+        depends on are not inputs. In training mode, each dropout mask is an input, and
+        the new value of each changed buffer an output.
 
     Raises:
         UsageError: torch is missing, or the inputs do not fit the module.
-        UnsupportedError: torch cannot export the module, or operations of it cannot be
-            read; all of these are named, with their lines.
+        UnsupportedError: torch cannot export the module, or operations cannot be read;
+            the error names all of them, with their lines.
     """
     if find_spec("torch") is None:
         raise UsageError("modules of PyTorch need torch: pip install nnef-grad[torch]")

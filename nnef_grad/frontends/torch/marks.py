@@ -70,7 +70,7 @@ def _refuse_hidden(node: Any) -> None:
     if views[-1].op == "placeholder" and _is_buffer(views[-1]):
         return
     if any(view.target is _DETACH for view in views):
-        message = "a tensor is written by its 'data', or by what is detached from it"
+        message = "a tensor is written by its 'data' or a detached tensor"
         advice = "write into a clone, or make a new tensor"
         raise UnsupportedError(f"{message}: {advice}", span_of(node))
 

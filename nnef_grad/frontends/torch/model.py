@@ -49,11 +49,11 @@ class TorchModel:
             no output depends on has none.
         buffers: the same for buffers.
         trainable: the names of the variables of parameters that require gradients.
-        shapes: the shapes that parameters and buffers have in torch, by their names there:
-            a variable may have further axes of extent 1.
+        shapes: the shapes of parameters and buffers in torch, by their names there; a
+            variable may have additional axes of extent 1.
         places: the place of each input among the tensors in the arguments of the module.
-        updates: the output that is the new value of a buffer, by its name in torch, where
-            the module changes it.
+        updates: the output with the new value of each changed buffer, by its name in
+            torch.
         random: the inputs that stand for random numbers, by name.
     """
 

@@ -63,7 +63,7 @@ def read(
         program = module
     elif not isinstance(module, nn.Module):
         what = f"it is of type {type(module).__name__}"
-        raise UsageError(f"a module, a program or the file of one is read: {what}")
+        raise UsageError(f"from_torch takes a module, a program or its file: {what}")
     else:
         module = plain(module)
         name, own = type(module).__name__, _identities(module)
@@ -156,7 +156,7 @@ def _conversions(program: ExportedProgram) -> list[str]:
     kinds = {t.dtype for t in [*program.state_dict.values(), *program.constants.values()]
              if isinstance(t, torch.Tensor) and t.dtype in _LOW}  # fmt: skip
     named = ", ".join(sorted(map(str, kinds)))
-    return [f"what is of {named} is of single precision in the graph"] if kinds else []
+    return [f"{named} becomes single precision in the graph"] if kinds else []
 
 
 # ---- The graph ----
@@ -219,7 +219,7 @@ class _Program:
                 continue
             others = [node for other, node in pairs if other is not spec]
             if places[spec.target] in _sources(others):
-                message = f"the buffer '{spec.target}' of integers is changed, and read"
+                message = f"the integer buffer '{spec.target}' is both changed and read"
                 raise UnsupportedError(f"{message}: make it an input")
 
     def _value(self, spec: InputSpec, fakes: Any, made: dict[str, Any]) -> Any:

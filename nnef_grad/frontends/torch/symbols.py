@@ -60,7 +60,7 @@ class Symbols:
             if expression in self.extents:
                 return self.extents[expression]
             if str(expression).startswith("u"):
-                message = "an extent depends on what the module is fed"
+                message = "an extent depends on input values"
                 raise UnsupportedError(message)
             return self.extents.setdefault(expression, symbol(str(expression)))
         parts = [self._of(part) for part in expression.args]

@@ -101,7 +101,7 @@ class DocumentReading(Reading):
     def _declaration(self, node: syntax.Invocation) -> syntax.Fragment:
         name = node.name
         if name in REFUSED and name not in self.scope_library:
-            message = f"'{name}' is not read: {REFUSED[name]}"
+            message = f"'{name}' is not supported: {REFUSED[name]}"
             raise InvalidGraphError(message, self.place(node.span))
         return super()._declaration(node)
 

@@ -61,7 +61,7 @@ def own_library(fragments: Iterable[Fragment], known: Library) -> Library:
 
 _STATE = "it keeps state between runs; export the network without it"
 _QUANTIZED = "quantized products have no derivative; export the network in f32"
-_COMPLEX = "NNEF has no complex numbers; compute the parts of the result separately"
+_COMPLEX = "NNEF has no complex numbers; compute the parts separately"
 _VALUES = "the shape of its result depends on values; use a mask, or topk"
 _BITS = "bits of integers are not in NNEF; use comparisons and logic"
 
@@ -70,7 +70,7 @@ REFUSED = {
     "tract_core_einsum_q": _QUANTIZED,
     "tract_core_qconv": _QUANTIZED,
     "tract_core_qmatmul": _QUANTIZED,
-    "tract_core_matmul": "tract itself reads it otherwise than it wrote it; use tract_core_einsum",
+    "tract_core_matmul": "tract reads it differently than it writes it; use tract_core_einsum",
     "tract_shl": _BITS,
     "tract_shr": _BITS,
     "tract_core_fft": _COMPLEX,
@@ -78,16 +78,16 @@ REFUSED = {
     "tract_core_inner_dim_to_complex": _COMPLEX,
     "tract_core_complex_to_inner_dim": _COMPLEX,
     "tract_core_submodel": "it is another model; export both as one",
-    "tract_core_force_eval": "it is documented, and tract does not have it",
+    "tract_core_force_eval": "it is documented, but tract does not have it",
     "tract_core_load": _STATE,
     "tract_core_store": _STATE,
     "tract_resource_get": "its value is in another file; export it as a variable",
     "tract_extra_exp_unit_norm": _STATE,
     "tract_extra_exp_mean_norm": _STATE,
-    "tract_onnx_ml_direct_lookup": "it reads strings; encode them before",
-    "tract_onnx_ml_reverse_lookup": "it reads strings; encode them before",
+    "tract_onnx_ml_direct_lookup": "it reads strings; encode them first",
+    "tract_onnx_ml_reverse_lookup": "it reads strings; encode them first",
     "tract_onnx_ml_tree_ensemble_classifier": "trees have no derivative",
-    "tract_onnx_multinomial": "its result is random; draw it outside of the network",
+    "tract_onnx_multinomial": "its result is random; draw it outside the network",
     "tract_onnx_random": "its result is random; make it an input",
     "tract_onnx_non_max_suppression": _VALUES,
     "tract_onnx_non_zero": _VALUES,

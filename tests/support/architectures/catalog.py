@@ -19,15 +19,15 @@ _SOURCES: dict[str, tuple[Callable[[str], Any], Mapping[str, Any]]] = {
 
 # Those that are refused: why, and what to write instead.
 REFUSED = {
-    "transformers/encodec": "computes with numbers that it keeps in buffers, in Python",
-    "transformers/fnet": "NNEF has no complex numbers, which the Fourier transform needs",
-    "transformers/gpt_oss": "its experts are an operation of its own: `model.set_experts_implementation('batched_mm')`",
-    "transformers/jamba": "its experts are an operation of its own: `model.set_experts_implementation('batched_mm')`",
+    "transformers/encodec": "computes in Python with numbers from buffers",
+    "transformers/fnet": "the Fourier transform needs complex numbers, which NNEF lacks",
+    "transformers/gpt_oss": "its experts are a custom operation: `model.set_experts_implementation('batched_mm')`",
+    "transformers/jamba": "its experts are a custom operation: `model.set_experts_implementation('batched_mm')`",
     "transformers/led": "whether attention is global depends on the values of a mask",
     "transformers/longformer": "whether attention is global depends on the values of a mask",
-    "transformers/mixtral": "its experts are an operation of its own: `model.set_experts_implementation('batched_mm')`",
-    "transformers/qwen2_moe": "its experts are an operation of its own: `model.set_experts_implementation('batched_mm')`",
-    "transformers/vilt": "which patches there are depends on the values of a mask",
+    "transformers/mixtral": "its experts are a custom operation: `model.set_experts_implementation('batched_mm')`",
+    "transformers/qwen2_moe": "its experts are a custom operation: `model.set_experts_implementation('batched_mm')`",
+    "transformers/vilt": "the number of patches depends on the values of a mask",
 }
 
 NAMES = [f"{package}/{net}" for package, (_, nets) in _SOURCES.items() for net in nets]

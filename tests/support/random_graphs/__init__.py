@@ -18,4 +18,6 @@ with the tests on the path, makes graphs and compares; what fails is made small 
     minimise.py     a graph that fails to a small one
     run.py          many graphs, and what was seen of them
     runtimes.py     their backward graphs in real runtimes
+    open_graphs.py  graphs with symbols and loops, and the same in torch
+    open_compare.py their gradients against torch's, and in real runtimes
 """

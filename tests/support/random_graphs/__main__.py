@@ -2,7 +2,8 @@
 of that many graphs against torch's; the exit code is 1 where some are wrong.
 
 `--target portable` runs their backward graphs in the runtimes of a target instead, those of
-`--order 2` as well.
+`--order 2` as well. With `--open`, their batch and their number of steps are symbols, and they
+have loops: `--open --target onnx`.
 `--replay 1:42` runs graph 42 of seed 1 alone, twice, and `--show 1:42` prints it.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 
 from .compare import compare
 from .generate import make_graph
+from .open_compare import run_open
 from .run import report, run
 from .runtimes import run_in_runtimes
 
@@ -27,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--target", help="run them in the runtimes of a target")
+    parser.add_argument("--open", action="store_true", help="with symbols and loops")
     parser.add_argument("--order", type=int, default=1, help="of gradients in runtimes")
     parser.add_argument("--show", metavar="SEED:NUMBER", help="print a graph")
     parser.add_argument("--replay", metavar="SEED:NUMBER", help="run a graph alone")
@@ -37,9 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.replay:
         return _replay(*_numbers(options.replay))
     if options.target:
-        failed = run_in_runtimes(
-            options.seed, options.graphs, options.target, options.order
-        )
+        compared = run_open if options.open else run_in_runtimes
+        failed = compared(options.seed, options.graphs, options.target, options.order)
         return 1 if failed else 0
     twice = options.graphs // 10 if options.twice is None else options.twice
     found = run(options.seed, options.graphs, twice, options.jobs)

@@ -16,34 +16,32 @@ LETTERS = {
     "openvino": "V",
     "converter": "C",
 }
-HEAD = """# Where the graphs of each operation run
+HEAD = """# Where each operation runs
 
-Each standard operation in its main settings, in consumers of NNEF. The page is made by
-running the graphs on random values, and a test fails where it does not agree.
+A test runs each standard operation, in its main settings, in these consumers of NNEF, on
+random values, and writes this page.
 
 - **K**: the Khronos parser and its shape inference
 - **S**: the Khronos C++ runtime, `nnef.Session`
 - **I**: the Khronos PyTorch interpreter, `NNEFModule` of `nnef_tools`
 - **T**: tract
-- **O**: ONNX Runtime, by `to_onnx`: with its own options, and without optimisations
-- **V**: OpenVINO, by the same file
-- **C**: ONNX Runtime, by the converter of `nnef_tools`
+- **O**: ONNX Runtime, through `to_onnx`, with its default options and without optimisations
+- **V**: OpenVINO, with the same file
+- **C**: ONNX Runtime, through the converter of `nnef_tools`
 
-In the tables of operations, a letter says that the consumer accepts all graphs of the
-operation, and that its results are right; a dot, that it does not, for one of them at
-least. The columns are targets: `nnef` are graphs as they are, in the others they are
-lowered.
+In the tables of operations, a letter means that the consumer computes all graphs of the
+operation correctly; a dot, that it fails for at least one. The columns are values of
+`--target`; `nnef` is the default.
 """
 COUNTS = """## How many graphs run
 
-A cell is the number of the graphs that the consumer runs, with the right numbers, of
-{number}.
+A cell is the number of graphs, of {number}, that the consumer computes correctly.
 """
 NETWORKS = """## Networks
 
-The backward graphs of networks that Khronos has published, for a small image, with random
-weights: as `--target portable` writes them. A cell is the largest error of any gradient,
-relative to the largest number in it, against torch in double precision.
+The backward graphs of networks that Khronos publishes, written with `--target portable`, for
+a small image and random weights. A cell is the largest error of any gradient, relative to
+its largest number, compared with torch in double precision.
 """
 
 # By target, then by direction: forward or backward.
@@ -137,7 +135,7 @@ def _section(
     ]
     if failures:
         yield ""
-        yield "Of the consumers of a target, these do not run its graphs:"
+        yield "These consumers of a target fail on its graphs:"
         yield ""
         yield from failures
 

@@ -316,7 +316,7 @@ CASES: Cases = {
     "moving average by copy": Case(Copied, lambda r: [r(4, 3)]),
     "codebook": Case(Codebook, lambda r: [r(3, 4)]),
     "actor and critic": Case(ActorCritic, lambda r: [r(5, 4), r.ints(3, 5), r(5)]),
-    "own backward": of(lambda x: Clipped.apply(x) * x, lambda r: [r(3)], refused="'Clipped' has a backward function of its own, at .*stops.py"),
+    "own backward": of(lambda x: Clipped.apply(x) * x, lambda r: [r(3)], refused="'Clipped' has its own backward function, at .*stops.py"),
     "own backward, allowed": of(lambda x: Exact.apply(x) * x, lambda r: [r(3)], options={"allow_own_backward": True}),
     "hook of a tensor": of(hooked, lambda r: [r(3)], refused="a hook that changes gradients"),
     "hook of a module": Case(Hooked, lambda r: [r(2, 3)], refused="module 'linear' has a hook"),

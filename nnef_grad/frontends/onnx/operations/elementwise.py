@@ -238,6 +238,8 @@ DATA_TYPES = {**{number: DTYPES[name] for number, name in _NAMES.items()}, 16: "
 @onnx_op("Dropout")
 def dropout(node: Node, x: Any, *_: Any) -> Any:
     """The identity: dropout has no effect in inference."""
-    node.require(not any(node.items("training_mode", 2, 0)), "it must not train")
+    node.require(
+        not any(node.items("training_mode", 2, 0)), "it must not be in training mode"
+    )
     node.require(not node.uses(1), "the mask must not be used")
     return x

@@ -55,13 +55,15 @@ def dequantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
 
 
 def _refuse_blocks(node: Node) -> None:
-    node.require(not node.get("block_size", 0), "scales of blocks are not read")
+    node.require(not node.get("block_size", 0), "block scales are not supported")
 
 
 def _codes(node: Node, zero: Any) -> Array:
     """The zero point, whose data type is that of codes."""
     array = np.asarray(node.known(zero, "its zero point"))
-    node.require(array.dtype.kind in "iu", f"codes of type {array.dtype} are not read")
+    node.require(
+        array.dtype.kind in "iu", f"codes of type {array.dtype} are not supported"
+    )
     return array
 
 

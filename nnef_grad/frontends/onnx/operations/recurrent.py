@@ -152,7 +152,7 @@ def _functions(node: Node, kind: Kind, directions: int) -> Iterator[Function]:
     }
     for word in given:
         word = getattr(word, "decode", word.__str__)()
-        node.require(word in _ACTIVATIONS, f"the activation {word} is not read")
+        node.require(word in _ACTIVATIONS, f"the activation {word} is not supported")
         defaults = FUNCTIONS[word][1]
         settings = {n: next(numbers[n], value) for n, value in defaults.items()}
         yield partial(applied, node, word, settings)

@@ -61,7 +61,7 @@ def softmax(node: Node, x: Any) -> Any:
     is_one = node.version >= 13
     axes = _from(node, x, node.get("axis", -1 if is_one else 1))
     axes = axes[:1] if is_one else axes
-    node.require(node.kind != "Hardmax", "it is not read")
+    node.require(node.kind != "Hardmax", "it is not supported")
     if node.kind == "LogSoftmax":
         return node.expand("log_softmax", x, axes=axes)
     return node("softmax", x, axes=axes)

@@ -102,7 +102,7 @@ def _refuse_infinite(call: Call) -> None:
         waiting += node.all_input_nodes
         has_infinity = any(isinstance(a, float) and np.isinf(a) for a in node.args)
     if has_infinity:
-        advice = "choose by torch.where where all of a row is masked"
+        advice = "use torch.where for completely masked rows"
         call.refuse(f"infinity is the largest number here: {advice}")
 
 

@@ -336,5 +336,5 @@ def missing(call: Call, x: Any, y: Any = None) -> Any:
     """Refused: no formula in elementary functions of real numbers is exact enough."""
     call.refuse(
         f"{_MISSING[call.packet]}: NNEF has none, nor a formula for it; compute it with "
-        "other functions of real numbers, or outside of the module"
+        "other functions of real numbers, or outside the module"
     )

@@ -39,7 +39,7 @@ from nnef_grad.frontends.values import (
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape
 
-_OF_DATA = "the shape would depend on what the module is fed: use where, or a product"
+_OF_DATA = "the shape would depend on input values: use where, or a product"
 
 _ORDER = "one place is written several times, in no order: use indices that differ"
 

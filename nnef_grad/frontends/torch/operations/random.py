@@ -76,4 +76,4 @@ def bernoulli(call: Call, x: Any, p: float = 0.5) -> Any:
 )  # fmt: skip
 def drawn(call: Call, *_: Any) -> NoReturn:
     """Numbers that a module draws itself."""
-    call.refuse("what is random is drawn inside of the module: make it an input")
+    call.refuse("random numbers are drawn inside the module: make them an input")

@@ -21,7 +21,7 @@ def attention(
     acc_datum_type: str,
     is_causal: bool,
 ) -> Any:
-    """softmax(q k^T scale + mask) v. Several heads of q may share one of k and v."""
+    """softmax(q k^T scale + mask) v. Several heads of q may share a head of k and v."""
     shape = shape_of(q)
     step.require(not (is_causal and mask is not False), "a causal one has no mask")
     if len(shape) >= 4:
@@ -76,7 +76,7 @@ def _masked(step: Step, scores: Any, mask: Any) -> Any:
 def masked_softmax(
     step: Step, x: Any, mask: Any, scale: float, post_softmax_mask: bool
 ) -> Any:
-    """softmax(x scale + mask), with zeros where nothing is seen if that is wanted."""
+    """softmax(x scale + mask), optionally with zeros where everything is masked."""
     rank = len(shape_of(x))
     scores = step("mul", x, scale, hint="scores")
     made = step("softmax", _masked(step, scores, mask), axes=[rank - 1])

@@ -34,7 +34,7 @@ def data_type(step: Step, name: str) -> str:
 
 @expansion("tract_core_external")
 def external(step: Step, datum_type: str, shape: list[int]) -> Any:
-    """An input of a data type of tract."""
+    """An input with a data type of tract."""
     return _input(step, data_type(step, datum_type), shape)
 
 
@@ -77,7 +77,7 @@ def _check_label(step: Step, label: str) -> None:
 
 @expansion("tract_core_cast")
 def cast(step: Step, x: Any, to: str) -> Any:
-    """A conversion; scalars are truncated to integers."""
+    """Converts types; scalars are truncated to integers."""
     dtype = data_type(step, to)
     if is_known(x) and is_open(x):
         if dtype == "integer":

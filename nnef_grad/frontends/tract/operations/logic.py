@@ -16,14 +16,14 @@ _LOGIC = {
 
 @expansion(*_LOGIC)
 def logic(step: Step, *operands: Any) -> Any:
-    """The logic of truth values; bits of integers are refused."""
+    """Logic on truth values; integers are refused."""
     _require_logical(step, operands)
     return step(_LOGIC[step.name], *operands)
 
 
 @expansion("tract_core_bitxor", "tract_core_xor")
 def either(step: Step, x: Any, y: Any) -> Any:
-    """Whether just one of two truth values holds; bits of integers are refused."""
+    """Exclusive or of truth values; integers are refused."""
     _require_logical(step, [x, y])
     both = step("and", x, y, hint="both")
     return step("and", step("or", x, y), step("not", both))

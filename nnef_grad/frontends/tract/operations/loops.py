@@ -48,7 +48,7 @@ def scan(
     reset_every_turn: bool,
     external_state: bool,
 ) -> Any:
-    """Its steps, one after the other, if they are few; a loop, otherwise"""
+    """Its steps, one after the other, if there are few; otherwise a loop."""
     step.require(skip == 0, "no steps can be skipped: it is read as a whole")
     message = "in a loop it keeps its states from turn to turn, unless reset_every_turn"
     step.require(reset_every_turn or not document(step).is_in_loop, message)

@@ -50,7 +50,7 @@ class Term(NamedTuple):
 def einsum(
     step: Step, operands: Sequence[Any], expr: str, acc: str, output: str
 ) -> Any:
-    """Operands are multiplied from left to right, as batches of matrices."""
+    """Multiplies the operands from left to right, as batches of matrices."""
     return contract(step, operands, expr)
 
 

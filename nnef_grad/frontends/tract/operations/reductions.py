@@ -13,7 +13,7 @@ from nnef_grad.frontends.values import is_known, shape_of, simple
 @expansion("tract_core_product_reduce")
 def product(step: Step, x: Any, axes: list[int]) -> Any:
     """The product along axes, by halves: the derivative of a factor is the product of the
-    others, also where one is zero.
+    others, even if one is zero.
     """
     axes = [step.axis(axis, len(shape_of(x))) for axis in axes]
     if is_known(x):
@@ -64,7 +64,7 @@ _FIRST = {
 
 @expansion(*_FIRST)
 def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
-    """The first one in the other order, counted from the end."""
+    """The first in reverse order, counted from the end."""
     step.require(len(axes) == 1, "there must be one axis")
     axis = step.axis(axes[0], len(shape_of(x)))
     extent, far = shape_of(x)[axis], -(2**31) + 1

@@ -26,8 +26,8 @@ def resize(
     mode: str,
     rounding: str,
 ) -> Any:
-    """Upsampling or downsampling of the standard where it is one of these, otherwise a
-    product with a known matrix for each axis.
+    """Standard upsampling or downsampling if possible, otherwise a product with a known
+    matrix for each axis.
     """
     how = Resizing(places, mode, rounding)
     _check(step, how)
@@ -58,7 +58,7 @@ def resized(step: Step, x: Any, axes: list[Axis], how: Resizing) -> Any:
 def onnx_resize(
     step: Step, x: Any, scales: list[float], roi: list[float], *settings: Any
 ) -> Any:
-    """The older name, which cannot give extents."""
+    """The older name, without extents."""
     step.require(not roi, "the coordinates must not be cropped")
     return resize(step, x, scales, [], *settings)
 

@@ -39,8 +39,8 @@ def _warn_of_padding(step: Step, x: Any, axis: int) -> None:
     if len(rows) == 1:
         what = f"row {rows[0]} of the table has only zeros"
         step.warn(
-            f"{what}: if it is a padding_idx, it has no gradient in PyTorch, but here"
-            " if a training step is not told"
+            f"{what}: if it is a padding_idx, it has no gradient in PyTorch, but has"
+            " one here, unless the training step is told"
         )
 
 
@@ -48,8 +48,8 @@ def _warn_of_padding(step: Step, x: Any, axis: int) -> None:
 def gather_elements(
     step: Step, x: Any, indices: Any, axis: int, *, from_end: bool = True
 ) -> Any:
-    """The element of a row that an index names. Only as many rows as there are indices
-    are read.
+    """The element of each row at an index. Reads only as many rows as there are
+    indices.
     """
     shape = shape_of(x)
     rank = len(shape)
@@ -88,7 +88,7 @@ def scatter_elements(
     *,
     from_end: bool = True,
 ) -> Any:
-    """Updates in place of the elements that their indices name, or added to them."""
+    """Replaces the elements at indices with updates, or adds these."""
     # One update may be for all indices, which may be equal then.
     is_one = reduction == "none" and not shape_of(updates)
     name = _put(step, reduction, "put_one" if is_one else "put", "put_sums")
@@ -128,7 +128,7 @@ def scatter_elements(
 
 @expansion("tract_core_gather_nd")
 def gather_blocks(step: Step, x: Any, indices: Any, batch_dims: int) -> Any:
-    """The blocks at positions in the first axes, each a row of indices."""
+    """The blocks at positions in the first axes; a row of indices is a position."""
     shape, (*outer, depth) = shape_of(x), shape_of(indices)
     first = batch_dims + depth
     step.require(first <= len(shape), f"the operand has no {first} axes")
@@ -150,7 +150,7 @@ def gather_blocks(step: Step, x: Any, indices: Any, batch_dims: int) -> Any:
 def scatter_blocks(
     step: Step, x: Any, indices: Any, updates: Any, reduction: str
 ) -> Any:
-    """Updates in place of the blocks at positions in the first axes, or added to them."""
+    """Replaces blocks at positions in the first axes with updates, or adds these."""
     depth = shape_of(indices)[-1]
     number = _block_numbers(step, indices, shape_of(x)[:depth])
     return put_blocks(step, x, number, updates, depth, reduction)
@@ -212,7 +212,7 @@ def _numbers(step: Step, extents: Sequence[Any], shape: Sequence[int]) -> Any:
 
 @expansion("tract_core_topk")
 def largest(step: Step, x: Any, k: int, axis: int, is_largest: bool) -> Any:
-    """The largest elements, or the smallest, one after the other, and their indices."""
+    """The largest or smallest elements, one after the other, and their indices."""
     step.require(k <= MOST, f"k must be at most {MOST}")
     shape = shape_of(x)
     along = step.axis(axis, len(shape))

@@ -18,7 +18,7 @@ _BORDERS = {"replicated": "replicate"}
 
 @expansion("tract_core_range")
 def numbers(step: Step, start: Any, end: Any, increment: int) -> Any:
-    """Integers from one number to another, without it."""
+    """Integers from one number to another, which is excluded."""
     step.require(increment != 0, "the step must not be zero")
     if has_symbols((start, end)):
         is_counted = (start, increment) == (0, 1)
@@ -43,7 +43,7 @@ def broadcast(step: Step, x: Any, shape: list[int]) -> Any:
 
 @expansion("tract_core_downsample")
 def downsample(step: Step, x: Any, axis: int, stride: int, modulo: int) -> Any:
-    """Every element at a distance along an axis."""
+    """Every n-th element along an axis."""
     step.require(stride > 0, "the stride must be positive")
     axis = step.axis(axis, len(shape_of(x)))
     end = shape_of(x)[axis]
@@ -103,7 +103,7 @@ def _ends(step: Step, begin: Any, end: Any, extent: Any) -> tuple[Any, Any]:
 def dynamic_slice(
     step: Step, x: Any, start: int, end: int, length: int, axis: int
 ) -> Any:
-    """A part of known bounds."""
+    """A slice with known bounds."""
     axis = step.axis(axis, len(shape_of(x)))
     extent = shape_of(x)[axis]
     begin, last = (n + extent if n < 0 else n for n in (start, end))
@@ -134,7 +134,7 @@ def pad(
 
 @expansion("tract_core_trilu")
 def triangle(step: Step, x: Any, k: int, upper: bool) -> Any:
-    """A triangle of matrices, with zeros elsewhere: a choice, as the others may be
+    """A triangle of matrices, and zeros elsewhere, by selection: other elements may be
     infinite.
     """
     shape = shape_of(x)
@@ -157,7 +157,7 @@ def triangle(step: Step, x: Any, k: int, upper: bool) -> Any:
 def one_hot(
     step: Step, indices: Any, axis: int, extent: int, off: float, on: float
 ) -> Any:
-    """A number at each index along a new axis, and another one elsewhere."""
+    """One number at each index along a new axis, and another elsewhere."""
     rank = len(shape_of(indices)) + 1
     along = step.axis(axis, rank)
     wide = step("unsqueeze", indices, axes=[along])

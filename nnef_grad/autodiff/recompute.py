@@ -1,0 +1,297 @@
+"""Computes tensors again instead of keeping them, so that a graph needs less memory.
+
+    a = conv(x, f);                a = conv(x, f);
+    b = conv(a, g);                b = conv(a, g);
+    ...                     to     ...
+                                   after_grad_b = gt(grad_b_first, 0.0);
+                                   f_later = select(after_grad_b, f, f);
+                                   a_again = conv(x, f_later);
+    grad_g = ... a ...             grad_g = ... a_again ...
+
+schedule.py chooses what.
+
+Runtimes merge operations that are equal, and run what is ready: `a_again` would be `a`,
+kept. So it reads an operand that only exists once the latest tensor does, and that no
+compiler sees through, though it is the same to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import NamedTuple
+
+from nnef_grad.autodiff.backward import Backward
+from nnef_grad.autodiff.schedule import (
+    STRATEGIES,
+    Lifetimes,
+    Run,
+    Schedule,
+    delayed_operand,
+    in_order_of_need,
+    that_enter,
+    work_of,
+)
+from nnef_grad.base.collector import collector_paused
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.graph.extents import nominal
+from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor, map_tensors
+from nnef_grad.graph.passes import verify
+from nnef_grad.ops.costs import byte_size, byte_text, count_text, multiply_adds
+from nnef_grad.ops.liveness import memory_alive, views_of
+from nnef_grad.ops.opset import OpSet
+
+# Limits between one that cannot be kept and the peak itself that are tried.
+TRIALS = 12
+# How often everything may be computed.
+MOST_WORK = 2.0
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """A graph that computes tensors again, and what that costs.
+
+    Attributes:
+        graph: the graph.
+        limit_bytes: the limit.
+        peak_bytes: the most bytes that are alive at a time, besides inputs, variables and
+            what the graph returns; above the limit, if no order was found that keeps it.
+        peak_bytes_before: the same of the graph that computes everything once.
+        multiply_adds: how many more it takes.
+    """
+
+    graph: Graph
+    limit_bytes: int
+    peak_bytes: int
+    peak_bytes_before: int
+    multiply_adds: int
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence, if the limit is not kept."""
+        if self.peak_bytes <= self.limit_bytes:
+            return ()
+        peak, limit = map(byte_text, (self.peak_bytes, self.limit_bytes))
+        what = "besides inputs, variables and results"
+        return (
+            f"{peak} are alive at a time {what}, and not {limit}: no order was found"
+            " that needs less",
+        )
+
+    def as_data(self) -> dict[str, int]:
+        """The costs as plain data, for programs."""
+        return {
+            "limit_bytes": self.limit_bytes,
+            "peak_bytes": self.peak_bytes,
+            "peak_bytes_before": self.peak_bytes_before,
+            "multiply_adds_added": self.multiply_adds,
+        }
+
+    def __str__(self) -> str:
+        """A line."""
+        peak, before = map(byte_text, (self.peak_bytes, self.peak_bytes_before))
+        return (
+            f"alive besides results: {peak} instead of {before},"
+            f" multiply-adds added: {count_text(self.multiply_adds)}"
+        )
+
+
+@public
+@collector_paused()
+def recompute(graph: Graph, limit: float) -> Recomputation:
+    """A graph with the same results that needs less memory and computes some tensors
+    again.
+
+    Args:
+        graph: any flat graph, as a rule a backward graph or a training step.
+        limit: the most memory for what is alive at a time, besides inputs, variables and
+            what the graph returns: bytes, or, below 1, a share of what the graph takes.
+
+    Returns:
+        The graph, with its costs. Where the limit cannot be kept, it is the one that
+        takes the least memory of those that were found.
+
+    Raises:
+        UsageError: the limit is not positive.
+    """
+    if not limit > 0:
+        raise UsageError(f"the limit of memory is positive, and not {limit}")
+    before = _peak(graph)
+    allowed = int(limit * before if limit < 1 else limit)
+    best = _best(graph, allowed)
+    added = _multiply_adds(best.graph) - _multiply_adds(graph)
+    return Recomputation(best.graph, allowed, best.peak, before, added)
+
+
+def _multiply_adds(graph: Graph) -> int:
+    return nominal(sum(map(multiply_adds, graph.operations)))
+
+
+def within(backward: Backward, limit: float) -> Backward:
+    """A derivative whose graph keeps a limit, or a warning that it does not."""
+    spared = recompute(backward.graph, limit)
+    warnings = (*backward.warnings, *spared.warnings)
+    return replace(backward, graph=spared.graph, warnings=warnings)
+
+
+class _Candidate(NamedTuple):
+    """A graph with the same results.
+
+    Attributes:
+        graph: the graph.
+        peak: the most bytes that are alive at a time.
+        work: what all operations cost, as schedule.py counts it.
+    """
+
+    graph: Graph
+    peak: int
+    work: float
+
+
+def _best(graph: Graph, allowed: int) -> _Candidate:
+    """The graph that keeps the limit with the least work; the one of the least memory, if
+    none was found that keeps it.
+    """
+    best = _Candidate(graph, _peak(graph), work_of(graph))
+    if best.peak <= allowed:
+        return best
+    ordered = best._replace(graph=in_order_of_need(graph))
+    orders = [ordered._replace(peak=_peak(ordered.graph)), best]
+    known = [(order.graph, Lifetimes(order.graph)) for order in orders]
+    best = min(orders, key=lambda candidate: candidate.peak)
+    for limit in _limits(allowed, best.peak):
+        found: _Candidate | None = None
+        most = MOST_WORK * orders[0].work
+        for (order, lifetimes), strategy in product(known, STRATEGIES):
+            schedule = Schedule(lifetimes, limit, strategy, most)
+            if not schedule.is_complete:
+                continue
+            made = _rebuilt(order, schedule.runs)
+            candidate = _Candidate(made, _peak(made), schedule.work)
+            if candidate.peak <= limit:
+                found, most = candidate, candidate.work
+            elif candidate.peak < best.peak:
+                best = candidate
+        if found is not None and limit == allowed:
+            return found
+        if found is not None:
+            return min((best, found), key=lambda candidate: candidate.peak)
+    return best
+
+
+def _limits(allowed: int, before: int) -> Iterator[int]:
+    """The limit, and, for where it cannot be kept, others up to what is needed anyway."""
+    if before > allowed:
+        room = before - allowed
+        yield from (allowed + room * step // TRIALS for step in range(TRIALS))
+
+
+def _peak(graph: Graph) -> int:
+    """The most bytes that are alive at a time, besides what enters and is returned."""
+    views = views_of(graph)
+    results = {views.get(tensor, tensor) for tensor in graph.outputs}
+
+    def size(tensor: Tensor) -> int:
+        return 0 if tensor in results else nominal(byte_size(tensor))
+
+    return max(memory_alive(graph, size), default=0)
+
+
+# ---- The graph ----
+
+
+def _rebuilt(graph: Graph, runs: Sequence[Run]) -> Graph:
+    """The graph with its operations in the order of their runs."""
+    emit = Emitter(OpSet().extended(graph.fragments), graph.names)
+    repeats = _Repeats(graph, emit)
+    for run in runs:
+        repeats.add(run)
+    names = emit.assigned_names(emit.operations, graph.tensors)
+    made = replace(graph, operations=tuple(emit.operations), names=names)
+    verify(made)
+    return replace(made, quantization=repeats.quantization(names))
+
+
+def is_delay(operation: Operation) -> bool:
+    """Whether an operation only makes its operand available later."""
+    return operation.name == "select" and operation.operands[1] is operation.operands[2]
+
+
+class _Repeats:
+    """Operations in the order of their runs, so far.
+
+    Attributes:
+        versions: for each tensor of the graph that was computed again, the one to read.
+    """
+
+    def __init__(self, graph: Graph, emit: Emitter) -> None:
+        self._graph, self._emit = graph, emit
+        self._moving = that_enter(graph.operations)
+        self._latest: Tensor | None = None
+        self._conditions: dict[tuple[Tensor, int], Tensor] = {}
+        self._originals: dict[Tensor, Tensor] = {}
+        self.versions: dict[Tensor, Tensor] = {}
+
+    def add(self, run: Run) -> None:
+        """Adds an operation, or a repetition of it."""
+        op = self._graph.operations[run.operation]
+        read, results = dict(self.versions), {}
+        if run.again:
+            operand = delayed_operand(op)
+            if operand is not None and self.versions.keys().isdisjoint(op.inputs):
+                read[operand] = self._later(operand)
+            results = {t: self._version(t) for t in op.outputs}
+        origin = self._graph.operations[run.for_operation].origin
+        made = Operation(
+            op.definition,
+            map_tensors(lambda t: read.get(t, t), op.operands),
+            op.attributes,
+            map_tensors(lambda t: results.get(t, t), op.results),
+            op.dtype,
+            op.span,
+            origin,
+        )
+        self._emit.append(made)
+        self.versions.update(results)
+        for tensor in op.outputs:
+            if tensor in self._moving and tensor.rank and tensor.dtype == "scalar":
+                self._latest = results.get(tensor, tensor)
+
+    def _version(self, tensor: Tensor) -> Tensor:
+        hint = f"{self._graph.names[tensor]}_again"
+        made = self._emit.tensor(tensor.dtype, tensor.shape, hint)
+        self._originals[made] = tensor
+        return made
+
+    def _later(self, tensor: Tensor) -> Tensor:
+        """A tensor, once the latest one is there."""
+        latest = self._latest
+        assert latest is not None, "something is kept before anything is computed"
+        emit, name = self._emit, self._emit.called(latest)
+        key = (latest, tensor.rank)
+        if key not in self._conditions:
+            axes = list(range(latest.rank))
+            begin, end = [0] * latest.rank, [1] * latest.rank
+            hint = f"{name}_first"
+            first = emit("slice", latest, axes=axes, begin=begin, end=end, hint=hint)
+            if latest.rank != tensor.rank:
+                shape = [1] * tensor.rank
+                first = emit("reshape", first, shape=shape, hint=hint)
+            self._conditions[key] = emit("gt", first, 0.0, hint=f"after_{name}")
+        condition = self._conditions[key]
+        hint = f"{emit.called(tensor)}_later"
+        return emit("select", condition, tensor, tensor, hint=hint)
+
+    def quantization(self, names: Mapping[Tensor, str]) -> dict[str, Quantization]:
+        """That of the graph, and of what is computed again."""
+        known = self._graph.quantization
+        pairs = ((names[t], names[o]) for t, o in self._originals.items())
+        again = {
+            name: replace(known[original], tensor=name)
+            for name, original in pairs
+            if original in known
+        }
+        return {**known, **again}

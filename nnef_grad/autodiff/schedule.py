@@ -1,0 +1,385 @@
+"""Orders in which the operations of a graph run, some of them more than once, so that
+little is alive at a time.
+
+The operations run in their order, in thought. What an operation reads and is not there any
+more is computed again. What is dropped is chosen in two ways:
+
+    by loss      where more would be alive than allowed, the tensor goes that is cheapest to
+                 compute again for the bytes and the time that it frees. That is dynamic
+                 tensor rematerialization (Kirisame et al. 2021), with what that guesses
+                 known: when each tensor is read next
+    segments     of the first part, in which memory grows, only what crosses the narrowest
+                 places between some segments is kept (Chen et al. 2016); each segment is
+                 computed again when its end is needed. Where that is too much, tensors go
+                 by loss
+
+What is dropped or kept is memory: a tensor, with its views. It is called by the tensor.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, product, starmap
+from typing import NamedTuple
+
+from nnef_grad.graph.extents import nominal
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
+from nnef_grad.ops.liveness import memory_alive, views_of
+from nnef_grad.ops.traits import SOURCES, UNIQUE
+
+# How dear it is to move a byte, in multiply-adds.
+BYTE = 1 / 16
+
+
+class Run(NamedTuple):
+    """One run of an operation: the index of it, and of the operation that needs it now,
+    which is another one where it runs again.
+    """
+
+    operation: int
+    for_operation: int
+
+    @property
+    def again(self) -> bool:
+        """Whether it has run before."""
+        return self.operation != self.for_operation
+
+
+class Strategy(NamedTuple):
+    """How to choose what is dropped.
+
+    Attributes:
+        patience: what a tensor frees is its bytes times this power of how long it is not
+            read.
+        keeps_sources: whether tensors are worth keeping that are read no more themselves,
+            but make what is read.
+        segments: how many there are; 0 for dropping by loss alone.
+    """
+
+    patience: float = 1.0
+    keeps_sources: bool = True
+    segments: int = 0
+
+
+STRATEGIES = (
+    *starmap(Strategy, product((2.0, 1.0, 0.5, 0.0), (False, True))),
+    *(Strategy(segments=count) for count in (2, 3, 4, 6, 8, 12, 16, 24, 32)),
+)
+
+
+def in_order_of_need(graph: Graph) -> Graph:
+    """The graph with each operation just before the first that reads its result. Results
+    that need less come first: a layer's own gradients before that of the layer below, and
+    a variable is updated as soon as its gradient is there.
+    """
+    makers = _makers(graph)
+    there, order = set[Tensor](), list[int]()
+    for index in _by_need(graph, makers):
+        if there.isdisjoint(graph.operations[index].outputs):
+            needed = _needed(graph.operations, makers, index, there.__contains__)
+            order += needed
+            there.update(t for i in needed for t in graph.operations[i].outputs)
+    operations = tuple(graph.operations[index] for index in order)
+    return replace(graph, operations=operations)
+
+
+def _by_need(graph: Graph, makers: Mapping[Tensor, int]) -> list[int]:
+    """The operations that make results or have an effect, by how many others they need."""
+    # A bit for each operation.
+    needs = list[int]()
+    for index, operation in enumerate(graph.operations):
+        need = 1 << index
+        for tensor in operation.inputs:
+            need |= needs[makers[tensor]]
+        needs.append(need)
+    ends = {makers[tensor] for tensor in graph.outputs}
+    ends |= {i for i, op in enumerate(graph.operations) if op.name in UNIQUE}
+    return sorted(ends, key=lambda index: (needs[index].bit_count(), index))
+
+
+def _makers(graph: Graph) -> dict[Tensor, int]:
+    return {t: i for i, op in enumerate(graph.operations) for t in op.outputs}
+
+
+def _needed(
+    operations: Sequence[Operation],
+    makers: Mapping[Tensor, int],
+    index: int,
+    is_there: Callable[[Tensor], bool],
+) -> list[int]:
+    """The operations that must run for one to run, in their order, it itself the last."""
+    found, waiting = {index}, [index]
+    while waiting:
+        for tensor in operations[waiting.pop()].inputs:
+            maker = makers[tensor]
+            if not is_there(tensor) and maker not in found:
+                found.add(maker)
+                waiting.append(maker)
+    return sorted(found)
+
+
+def that_enter(operations: Sequence[Operation]) -> set[Tensor]:
+    """The tensors that depend on an input of the graph."""
+    found: set[Tensor] = set()
+    for op in operations:
+        if op.name == "external" or not found.isdisjoint(op.inputs):
+            found.update(op.outputs)
+    return found
+
+
+class Lifetimes:
+    """The operations of a graph, what they make, and when that is read.
+
+    Attributes:
+        operations, costs: the operations, and what each costs.
+        makers: the operation that makes each tensor.
+        made, read: the memory of each operation.
+        lasting: what is there anyway, or has an effect: it is never dropped.
+        repeatable: what may be dropped. What depends on no input is left alone, as
+            runtimes compute it when they load the graph; and so is what has no operand
+            that can be made to be there later.
+        sizes: the bytes of each memory that counts.
+        reads: the operations that read each; for what is returned, the end too.
+        turn: the operation at which the most is alive.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.operations = graph.operations
+        self.costs = [_cost(op) for op in graph.operations]
+        self.makers = _makers(graph)
+        self._views = views_of(graph)
+        self.lasting = {
+            tensor
+            for op in graph.operations
+            if op.name in SOURCES | UNIQUE
+            for tensor in op.outputs
+        }
+        moving = that_enter(graph.operations)
+        self.repeatable = {
+            tensor
+            for op in graph.operations
+            if op.name not in SOURCES | UNIQUE
+            and any(operand.dtype == "scalar" for operand in op.inputs)
+            for tensor in op.outputs
+            if tensor in moving
+        }
+        self.read = [self._all(op.inputs) for op in graph.operations]
+        self.made = [self._all(op.outputs) for op in graph.operations]
+        uncounted = self.lasting.union(self._all(graph.outputs))
+        self.sizes = {
+            memory: 0 if memory in uncounted else nominal(byte_size(memory))
+            for made in self.made
+            for memory in made
+        }
+        self.reads = defaultdict[Tensor, list[int]](list)
+        for index, read in enumerate(self.read):
+            for memory in read:
+                self.reads[memory].append(index)
+        for memory in self._all(graph.outputs):
+            self.reads[memory].append(len(graph.operations))
+        alive = memory_alive(graph, lambda tensor: self.sizes.get(tensor, 0))
+        self.turn = alive.index(max(alive)) if alive else 0
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The memory of a tensor."""
+        return self._views.get(tensor, tensor)
+
+    def _all(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Each once, in an order that is always the same."""
+        return tuple(dict.fromkeys(map(self.of, tensors)))
+
+    def next_read(self, memory: Tensor, index: int) -> int | None:
+        """The next operation that reads a memory, after one."""
+        reads = self.reads.get(memory, [])
+        place = bisect_right(reads, index)
+        return reads[place] if place < len(reads) else None
+
+    # ---- Until when memory is worth keeping ----
+
+    def ends(self, strategy: Strategy) -> dict[Tensor, int]:
+        """Until which operation each memory is kept, if there is room. What is dropped
+        before the turn and read after it is computed again then.
+        """
+        last = {memory: reads[-1] for memory, reads in self.reads.items()}
+        if strategy.segments:
+            kept = self._checkpoints(strategy.segments)
+            sources = self._ends_as_sources(last, kept)
+            dropped = self.repeatable - kept
+            before = {
+                m: max((r for r in self.reads[m] if r < self.turn), default=-1)
+                for m in dropped & last.keys()
+            }
+            return {m: before.get(m, sources[m]) for m in last}
+        return self._ends_as_sources(last, set()) if strategy.keeps_sources else last
+
+    def _ends_as_sources(
+        self, last: Mapping[Tensor, int], kept: set[Tensor]
+    ) -> dict[Tensor, int]:
+        """When each memory is last read, or what is computed from it before the turn; what
+        is kept is not computed from anything again.
+        """
+        ends = dict(last)
+        for index in reversed(range(self.turn)):
+            made = [ends.get(m, -1) for m in self.made[index] if m not in kept]
+            for memory in self.read[index]:
+                ends[memory] = max(ends[memory], *made, -1)
+        return ends
+
+    def _checkpoints(self, segments: int) -> set[Tensor]:
+        """What crosses the narrowest places between some segments of the same size of
+        what is computed before the turn.
+        """
+        made, crossing = list[int](), list[set[Tensor]]()
+        alive = set[Tensor]()
+        for index in range(self.turn):
+            new = {*self.made[index]} - self.lasting - alive
+            made.append(sum(self.sizes[memory] for memory in new))
+            alive = {m for m in alive | new if self._is_read_before_turn(m, index)}
+            crossing.append(alive)
+        total, kept = [*accumulate(made)], set[Tensor]()
+        for place in range(1, segments if total else 0):
+            low, high = (
+                bisect_left(total, total[-1] * (place + half) / segments)
+                for half in (-0.5, 0.5)
+            )
+            around = crossing[low : max(high, low + 1)]
+            kept |= min(around, key=lambda c: sum(self.sizes[m] for m in c))
+        return kept
+
+    def _is_read_before_turn(self, memory: Tensor, index: int) -> bool:
+        after = self.next_read(memory, index)
+        return after is not None and after < self.turn
+
+
+class Schedule:
+    """The runs of the operations of a graph, such that no more than some bytes are alive
+    at a time, if that is possible; what enters and is returned does not count.
+
+    Attributes:
+        runs: the runs, in their order.
+        work: what they cost.
+        is_complete: whether these are all, or would have cost more than the most.
+    """
+
+    def __init__(
+        self, lifetimes: Lifetimes, limit: int, strategy: Strategy, most: float
+    ) -> None:
+        self._memory = lifetimes
+        self._limit, self._patience = limit, strategy.patience
+        self._ends = lifetimes.ends(strategy)
+        # What there is of each memory: a tensor, and those of its views that were made.
+        self._present: dict[Tensor, set[Tensor]] = {}
+        self._alive = 0
+        self._pins: Counter[Tensor] = Counter()
+        # Of what was dropped, what it cost to compute it again.
+        self._prices: dict[Tensor, float] = {}
+        self.runs: list[Run] = []
+        self.work = 0.0
+        self.is_complete = self._fill(most)
+
+    def _fill(self, most: float) -> bool:
+        for index in range(len(self._memory.operations)):
+            for operation in self._prepare(index):
+                self.work += self._memory.costs[operation]
+                self._run(operation, index)
+            if self.work >= most:
+                return False
+        return True
+
+    def _prepare(self, index: int) -> list[int]:
+        """The operations that must run for one to run; what they read stays until they
+        did.
+        """
+        plan = _needed(
+            self._memory.operations, self._memory.makers, index, self._is_present
+        )
+        self._pins = Counter(m for i in plan for m in self._memory.read[i])
+        return plan
+
+    def _is_present(self, tensor: Tensor) -> bool:
+        return tensor in self._present.get(self._memory.of(tensor), ())
+
+    def _run(self, operation: int, index: int) -> None:
+        """Runs an operation for another one, or for itself."""
+        run, op = Run(operation, index), self._memory.operations[operation]
+        made, read = self._memory.made[operation], self._memory.read[operation]
+        new = sum(self._memory.sizes[m] for m in made if m not in self._present)
+        self._make_room(new + (_delay_bytes(op) if run.again else 0), index)
+        self._alive += new
+        for tensor in op.outputs:
+            self._present.setdefault(self._memory.of(tensor), set()).add(tensor)
+        self.runs.append(run)
+        self._pins.subtract(read)
+        for memory in (*made, *read):
+            if self._is_over(memory, index):
+                self._drop(memory)
+
+    def _is_over(self, memory: Tensor, index: int) -> bool:
+        """Whether a memory is not kept after an operation."""
+        if self._pins[memory] > 0 or memory in self._memory.lasting:
+            return False
+        if self._ends.get(memory, -1) > index:
+            return False
+        is_read = self._memory.next_read(memory, index) is not None
+        return index < self._memory.turn or not is_read
+
+    def _drop(self, memory: Tensor) -> None:
+        if memory in self._present:
+            self._prices[memory] = self._price(memory)
+            self._alive -= self._memory.sizes[memory]
+            del self._present[memory]
+
+    def _make_room(self, needed: int, index: int) -> None:
+        """Drops what is the least loss, until there is room or nothing is left to drop."""
+        if self._alive + needed <= self._limit:
+            return
+        droppable = (
+            memory
+            for memory in self._present
+            if self._memory.sizes[memory]
+            and self._pins[memory] <= 0
+            and memory in self._memory.repeatable
+        )
+        for memory in sorted(droppable, key=lambda m: self._loss(m, index)):
+            if self._alive + needed <= self._limit:
+                return
+            self._drop(memory)
+
+    def _loss(self, memory: Tensor, index: int) -> float:
+        """The price for the bytes and the time that dropping a memory frees."""
+        after = self._memory.next_read(memory, index)
+        time = max(1, (self._ends[memory] if after is None else after) - index)
+        freed = self._memory.sizes[memory] * float(time) ** self._patience
+        return float(self._price(memory) / freed)
+
+    def _price(self, memory: Tensor) -> float:
+        """What computing a memory again costs, with what else is not there."""
+        maker = self._memory.makers[memory]
+        absent = (m for m in self._memory.read[maker] if m not in self._present)
+        return self._memory.costs[maker] + sum(self._prices.get(m, 0.0) for m in absent)
+
+
+def work_of(graph: Graph) -> float:
+    """What all operations of a graph cost."""
+    return sum(map(_cost, graph.operations))
+
+
+def _cost(operation: Operation) -> float:
+    return nominal(multiply_adds(operation)) + BYTE * nominal(bytes_moved(operation))
+
+
+def delayed_operand(operation: Operation) -> Tensor | None:
+    """The smallest scalar operand: what is made to be there later, so that the operation
+    is. None if there is none.
+    """
+    scalars = [tensor for tensor in operation.inputs if tensor.dtype == "scalar"]
+    return min(scalars, key=lambda t: nominal(byte_size(t)), default=None)
+
+
+def _delay_bytes(operation: Operation) -> int:
+    operand = delayed_operand(operation)
+    return 0 if operand is None else nominal(byte_size(operand))
