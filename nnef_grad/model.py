@@ -16,7 +16,7 @@ from nnef_grad.base.errors import (
     InvalidGraphError,
     UsageError,
     bounded_nesting,
-    suggestion,
+    refuse_unknown,
 )
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Source, Span
@@ -360,7 +360,8 @@ def from_source(
         rules = rules if rules is not None else Rules()
         inputs = _Inputs(wanted, batch)
         if dialect_of(source, dialect) == TRACT:
-            from nnef_grad.frontends.tract.reading import Given, read_graph
+            from nnef_grad.frontends.tract.evaluation import Given
+            from nnef_grad.frontends.tract.reading import read_graph
 
             given = Given(
                 symbols or {},
@@ -399,17 +400,12 @@ def _refuse_symbols(symbols: Mapping[str, int] | None) -> None:
 
 def _refuse_unknown(document: Document, wanted: Mapping[str, Shape]) -> None:
     inputs = [p.name for p in document.graph.parameters]
-    for name in wanted:
-        if name not in inputs:
-            near = suggestion(name, inputs)
-            raise UsageError(f"the graph has no input '{name}'{near}")
+    refuse_unknown(wanted, inputs, "the graph has no input")
 
 
 def _refuse_primitive(expand: Sequence[str]) -> None:
     for name in expand:
-        if name not in standard():
-            near = suggestion(name, list(standard()))
-            raise UsageError(f"the standard has no operation '{name}'{near}")
+        refuse_unknown([name], standard(), "the standard has no operation")
         if standard()[name].body is None:
             raise UsageError(f"'{name}' is a primitive operation: it has no body")
 

@@ -6,7 +6,7 @@ support. Any other exception is a bug in the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -144,6 +144,13 @@ class UnsupportedError(NnefGradError):
 
 class UsageError(NnefGradError):
     """A request does not fit the model: an unknown name, an option out of range."""
+
+
+def refuse_unknown(names: Iterable[str], known: Collection[str], what: str) -> None:
+    """Raises `UsageError` for a name that is not known: `what` says who has none."""
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{what} '{name}'{suggestion(name, [*known])}")
 
 
 class located:  # noqa: N801

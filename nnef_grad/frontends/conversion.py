@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Container, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,7 @@ from nnef_grad.base.errors import Problem
 from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
-from nnef_grad.frontends.library import Joined
-from nnef_grad.frontends.reading import Reading
+from nnef_grad.frontends.reading import Reading, valid_name
 from nnef_grad.frontends.values import (
     Array,
     converted,
@@ -19,10 +21,12 @@ from nnef_grad.frontends.values import (
     is_open,
     simple,
 )
-from nnef_grad.graph.ir import Tensor
-from nnef_grad.graph.names import NameSupply
-from nnef_grad.language.library import FragmentFile, extras, standard
+from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.names import NameSupply, substitute
+from nnef_grad.graph.passes import prune
+from nnef_grad.language.library import FragmentFile, Joined, extras, standard
 from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.traits import RESHAPING
 
 # Larger constants would make the text unreadable: they are variables.
 MOST_ELEMENTS = 10_000
@@ -70,6 +74,26 @@ class Conversion(Reading):
             name, "variable", dtype, shape=list(array.shape), label=label
         )
 
+    def graph_of(
+        self, name: str, inputs: Iterable[Tensor], outputs: Iterable[Tensor]
+    ) -> Graph:
+        """The graph that was emitted, without operations that no output depends on."""
+        operations = tuple(self.emitter.operations)
+        names = self.emitter.assigned_names(operations, self.emitter.names.values())
+        warnings = tuple(self.warnings)
+        ends = tuple(inputs), tuple(outputs)
+        return prune(
+            Graph(valid_name(name), *ends, operations, names, warnings=warnings)
+        )
+
+    def data_of(self, graph: Graph) -> dict[str, Array]:
+        """The data of the variables that a graph has left; some have other shapes."""
+        tensors = graph.tensors
+        return {
+            label: self.data[label].reshape(tensors[name].shape)
+            for name, label in graph.labels.items()
+        }
+
     def _label(self, wish: str) -> str:
         """A valid label: a path inside the folder of a model. Labels that differ in case
         only would be the same file.
@@ -77,3 +101,44 @@ class Conversion(Reading):
         steps = re.sub(r"[^\w./-]+", "_", wish, flags=re.ASCII).split("/")
         label = "/".join(step for step in steps if step.strip(".")) or "variable"
         return f"{label}{self._labels.fresh(label.lower())[len(label) :]}"
+
+
+def declare_as_read(
+    graph: Graph,
+    kept: Container[Tensor | None] = (),
+    readers: Container[str] | None = None,
+) -> Graph:
+    """The graph with variables that are only read in another shape declared in this shape,
+    such as a bias of [C] that is read as [1, C].
+
+    Args:
+        graph: a graph.
+        kept: variables that keep their shapes.
+        readers: the operations that must read the other shape, if not all may.
+    """
+    read_by: dict[Tensor, list[Operation]] = defaultdict(list)
+    for op in graph.operations:
+        for tensor in op.inputs:
+            read_by[tensor].append(op)
+    declared: dict[Tensor, Tensor] = {}
+    reshaped: dict[Tensor, Tensor] = {}
+    for variable in graph.variables:
+        found = [op.outputs[0] for op in read_by[variable] if op.name in RESHAPING]
+        is_one = len({y.shape for y in found}) == 1 and len(found) == len(
+            read_by[variable]
+        )
+        is_free = variable not in kept and {variable, *found}.isdisjoint(graph.outputs)
+        names = {op.name for y in found for op in read_by[y]}
+        if is_one and is_free and (readers is None or all(n in readers for n in names)):
+            declared[variable] = Tensor(variable.dtype, found[0].shape)
+            reshaped.update(dict.fromkeys(found, declared[variable]))
+    operations = []
+    for op in graph.operations:
+        if op.outputs[0] in declared:
+            made = declared[op.outputs[0]]
+            attributes: Any = {**op.attributes, "shape": made.shape}
+            operations.append(replace(op, results=(made,), attributes=attributes))
+        elif op.outputs[0] not in reshaped:
+            operations.append(substitute(op, reshaped))
+    called = {**graph.names, **{new: graph.names[old] for old, new in declared.items()}}
+    return replace(graph, operations=tuple(operations), names=called)

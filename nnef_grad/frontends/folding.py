@@ -95,15 +95,15 @@ def _of_extents(operation: Operation, arrays: list[Any]) -> Any:
     """The result of an operation on extents with symbols, of which numpy does not know
     that they are integers.
     """
-    evaluation = _QUOTIENTS.get(operation.name) or EVALUATIONS[operation.name]
+    evaluation = _OF_EXTENTS.get(operation.name) or EVALUATIONS[operation.name]
     made = as_array(evaluation(*arrays, **operation.settings))
-    found = simple(made)
     has_symbols = any(isinstance(item, Extent) for item in made.flat)
-    return found if has_symbols else simple(made.astype(np.int64))
+    is_done = has_symbols or made.dtype.kind == "b"
+    return simple(made if is_done else made.astype(np.int64))
 
 
-# Extents are positive: rounding down is truncation.
-_QUOTIENTS = {"div": np.floor_divide}
+# Extents are positive: rounding down is truncation, and none is less than 1.
+_OF_EXTENTS = {"div": np.floor_divide, "max": np.maximum, "min": np.minimum}
 
 
 def _stand_ins(scratch: Emitter, arrays: Any) -> Any:

@@ -27,6 +27,7 @@ from nnef_grad.frontends.values import (
     dtype_of,
     is_known,
     is_open,
+    is_uniform,
     items_of,
     shape_of,
     simple,
@@ -297,8 +298,7 @@ class Reading(Evaluator):
         array = converted(value, dtype)
         if not array.ndim:
             return simple(array)
-        is_uniform = bool((array == array.flat[0]).all()) if array.size else False
-        items = array.reshape(-1)[: 1 if is_uniform else None].tolist()
+        items = array.reshape(-1)[: 1 if is_uniform(array) else None].tolist()
         attributes = {"shape": list(array.shape), "value": items}
         return self._emit(standard()["constant"], attributes, dtype, hint, span)
 

@@ -4,18 +4,17 @@ products of the input are those of all steps at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.loops import LONGEST, emit_loop
+from nnef_grad.emit.loops import LONGEST
+from nnef_grad.frontends.loops import loop
 from nnef_grad.frontends.products import linear
 from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import may_exceed
-from nnef_grad.graph.ir import Graph
-from nnef_grad.graph.loops import Collected, Loop, Way
-from nnef_grad.ops.shape import with_extent
+from nnef_grad.graph.ir import Tensor
+from nnef_grad.graph.loops import Way
 
 
 class Weights(NamedTuple):
@@ -79,8 +78,7 @@ def with_one_bias(step: Step, weights: Weights) -> Weights:
 def part(step: Step, x: Any, axis: int, place: int) -> Any:
     """An element of an axis, which is gone."""
     if shape_of(x)[axis] != 1:
-        window: Any = {"axes": [axis], "begin": [place], "end": [place + 1]}
-        x = step("slice", x, hint="part", **window)
+        x = step.piece(x, axis, place, place + 1, "part")
     return step("squeeze", x, axes=[axis])
 
 
@@ -90,24 +88,17 @@ def _loop(
     """The same as a loop."""
     used = {n: x for n, x in weights._asdict().items() if x is not None}
     full = {n: x for n, x in used.items() if n not in ("of_input", "input_bias")}
-    tensors = [*map(step.tensor, full.values()), *map(step.tensor, states), given]
-    shapes = [*(tensor.shape for tensor in tensors[:-1])]
-    shapes.append(with_extent(given.shape, way.axis, 1))
-    names = [*full, *(f"state_{n}" for n in range(len(states))), "part"]
-    emitter = Emitter(step.reading.emitter.opset)
-    with step.reading.emitting(emitter):
-        inputs = tuple(
-            emitter.emit_named(name, "external", "scalar", shape=shape)
-            for name, shape in zip(names, shapes, strict=True)
-        )
+    started = {f"state_{n}": x for n, x in enumerate(states)}
+    operands = {n: step.tensor(x) for n, x in {**full, **started}.items()}
+
+    def body(inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
         own = weights._replace(**dict(zip(full, inputs, strict=False)))
         element = step("squeeze", inputs[-1], axes=[way.axis])
         made = cell(step, list(inputs[len(full) : -1]), element, own)
         row = step("unsqueeze", made[0], axes=[way.axis], hint="row")
-    operations = tuple(emitter.operations)
-    called = emitter.assigned_names(operations, emitter.names.values())
-    body = Graph(f"{step.hint}_step", inputs, (*made, row), operations, called)
-    loop = Loop(body, len(made), (way,), (Collected(len(made), way),))
-    hints = (*(f"{step.hint}_last" for _ in made), step.hint)
-    *last, rows = emit_loop(step.reading.emitter, loop, tensors, hints, step.span)
+        return made, [(row, way)]
+
+    hints = (*(f"{step.hint}_last" for _ in states), step.hint)
+    operands["part"] = given
+    *last, rows = loop(step, f"{step.hint}_step", operands, [way], body, hints)
     return rows, last

@@ -22,6 +22,19 @@ from nnef_grad.graph.ir import Shape
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def entering(table: dict[str, Any]) -> Callable[..., Callable[[Function], Function]]:
+    """A decorator that enters a function into a table, under the names that it gets."""
+
+    def named(*names: str) -> Callable[[Function], Function]:
+        def enter(function: Function) -> Function:
+            table.update(dict.fromkeys(names, function))
+            return function
+
+        return enter
+
+    return named
+
+
 def expansion(*names: str) -> Callable[[Function], Function]:
     """Enters the function that expands the operations with these names."""
 
@@ -140,6 +153,25 @@ class Step:
         ones = self("constant", hint="ones", dtype="scalar", shape=shape, value=[1.0])
         count = self("box", ones, hint="count", size=shape, padding=before)
         return self("sub", count, 1.0, hint="positions")
+
+    def piece(
+        self,
+        x: Any,
+        axis: int,
+        begin: Any,
+        end: Any,
+        hint: str | None = None,
+        stride: int = 1,
+    ) -> Any:
+        """The elements between two places along an axis."""
+        window: dict[str, Any] = {"axes": [axis], "begin": [begin], "end": [end]}
+        if stride != 1:
+            window["stride"] = [stride]
+        return self("slice", x, hint=hint, **window)
+
+    def joined(self, parts: Sequence[Any], axis: int) -> Any:
+        """One value after the other along an axis; one alone stays as it is."""
+        return parts[0] if len(parts) == 1 else self("concat", list(parts), axis=axis)
 
     # ---- Axes from the end are those of the other operand ----
 

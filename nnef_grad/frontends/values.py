@@ -25,8 +25,8 @@ Array = npt.NDArray[Any]
 # NNEF cannot write what is infinite.
 LARGEST = float(np.finfo(np.float32).max)
 
-# Objects are extents with symbols, beside numbers perhaps.
-_DTYPES = {
+# By the kinds of numpy; objects are extents with symbols, beside numbers perhaps.
+DTYPES = {
     "b": "logical",
     "i": "integer",
     "u": "integer",
@@ -73,6 +73,11 @@ def without_objects(value: Any) -> Array:
     return np.array(array.tolist())
 
 
+def is_uniform(array: Array) -> bool:
+    """Whether all elements are equal, of which there is one at least."""
+    return bool(array.size) and bool((array == array.flat[0]).all())
+
+
 def simple(array: Array) -> Any:
     """The array, or its number where it has no axes."""
     return array if array.ndim else array.item()
@@ -93,7 +98,7 @@ def dtype_of(value: Any) -> str:
     """The data type of a tensor or of a known value."""
     if isinstance(value, Tensor):
         return value.dtype
-    return _DTYPES[as_array(value).dtype.kind]
+    return DTYPES[as_array(value).dtype.kind]
 
 
 def common_dtype(values: Iterable[Any]) -> str:

@@ -21,6 +21,7 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Source
 from nnef_grad.emit.arguments import thaw
+from nnef_grad.frontends.values import DTYPES, LARGEST
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.language.library import Library, with_fragments
 from nnef_grad.language.parser import parse_fragments
@@ -30,9 +31,6 @@ Array = npt.NDArray[Any]
 Data = Mapping[str, Array]
 # What tensors are called.
 Names = Mapping[Tensor, str]
-
-# The largest number of single precision.
-_LARGEST = float(np.finfo(np.float32).max)
 
 _EXTENSIONS = """\
 extension KHR_enable_fragment_definitions;
@@ -133,7 +131,9 @@ def from_nnef_tools(graph: ToolsGraph, *, fragments: str = "") -> Model:
     if unnamed:
         raise UsageError(f"'{unnamed[0]}' is not a standard operation of NNEF")
     found = {
-        t.name: nnef.Tensor(t.name, dtype_name(t.dtype), t.shape, t.data, t.quant)
+        t.name: nnef.Tensor(
+            t.name, DTYPES[np.dtype(t.dtype).kind], t.shape, t.data, t.quant
+        )
         for t in graph.tensors
         if t.name is not None
     }
@@ -164,7 +164,7 @@ def _from_tools(operation: Any, library: Library) -> Any:
         OrderedDict(attributes),
         _parameters(definition.operands, operation.inputs),
         _parameters(definition.results, operation.outputs),
-        dtype_name(dtype) if dtype is not None else None,
+        DTYPES[np.dtype(dtype).kind] if dtype is not None else None,
     )
 
 
@@ -180,25 +180,18 @@ def _reference(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_reference(item) for item in value]
     if value.producer is None:
-        return finite(np.asarray(value.data).item())
+        return _finite(np.asarray(value.data).item())
     return nnef.Identifier(value.name)
 
 
-def finite(number: Any) -> Any:
+def _finite(number: Any) -> Any:
     """The number, or the largest finite one for an infinity, which NNEF cannot write."""
     if not isinstance(number, float) or number != number:
         return number
-    return min(max(number, -_LARGEST), _LARGEST)
+    return min(max(number, -LARGEST), LARGEST)
 
 
-# ---- Types, data, quantization ----
-
-_DTYPES = {"f": "scalar", "i": "integer", "u": "integer", "b": "logical"}
-
-
-def dtype_name(dtype: Any) -> str:
-    """The data type of NNEF for one of numpy."""
-    return _DTYPES[np.dtype(dtype).kind]
+# ---- Data, quantization ----
 
 
 def _with_data(graph: Graph, data: Data) -> Iterator[tuple[str, Tensor, Array | None]]:

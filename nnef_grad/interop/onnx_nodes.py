@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 from nnef_grad.base.errors import UnsupportedError, UsageError
 from nnef_grad.frontends.onnx.model import InFile
+from nnef_grad.frontends.step import entering
 from nnef_grad.graph.extents import Dimension, Extent, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
 from nnef_grad.graph.loops import SCAN, Loop
@@ -25,18 +26,9 @@ OPSET = 21
 TYPES = {"scalar": np.float32, "integer": np.int64, "logical": np.bool_}
 
 
-Writer = Callable[["Nodes", Operation], None]
-WRITERS: dict[str, Writer] = {}
-
-
-def writer(*names: str) -> Callable[[Writer], Writer]:
-    """Registers how operations are written."""
-
-    def enter(function: Writer) -> Writer:
-        WRITERS.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
+# What writes operations.
+WRITERS: dict[str, Callable[[Nodes, Operation], None]] = {}
+writer = entering(WRITERS)
 
 
 def _declared(name: str, dtype: str, shape: Shape) -> Any:

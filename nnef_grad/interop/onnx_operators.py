@@ -38,7 +38,7 @@ _SAME = {
     "asin": "Asin", "acos": "Acos", "atan": "Atan", "asinh": "Asinh", "acosh": "Acosh",
     "atanh": "Atanh", "abs": "Abs", "sign": "Sign", "not": "Not", "floor": "Floor",
     "ceil": "Ceil", "sqrt": "Sqrt", "rcp": "Reciprocal", "relu": "Relu",
-    "sigmoid": "Sigmoid", "softplus": "Softplus",
+    "sigmoid": "Sigmoid", "softplus": "Softplus", "tract_core_erf": "Erf",
 }  # fmt: skip
 _BINARY = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "pow": "Pow", "min": "Min",
@@ -82,16 +82,63 @@ def _square(nodes: Nodes, op: Operation) -> None:
     nodes.node("Mul", [_first(nodes, op)] * 2)
 
 
-@writer("leaky_relu", "elu")
-def _with_slope(nodes: Nodes, op: Operation) -> None:
-    kind = {"leaky_relu": "LeakyRelu", "elu": "Elu"}[op.name]
-    nodes.node(kind, [_first(nodes, op)], alpha=op.attributes["alpha"])
+# Operators of one operand, and their attributes by those of the operation.
+_ATTRIBUTES = {
+    "leaky_relu": ("LeakyRelu", {"alpha": "alpha"}),
+    "elu": ("Elu", {"alpha": "alpha"}),
+    "selu": ("Selu", {"alpha": "alpha", "gamma": "lambda"}),
+    "transpose": ("Transpose", {"perm": "axes"}),
+}
 
 
-@writer("selu")
-def _selu(nodes: Nodes, op: Operation) -> None:
-    alpha, gamma = op.attributes["alpha"], op.attributes["lambda"]
-    nodes.node("Selu", [_first(nodes, op)], alpha=alpha, gamma=gamma)
+@writer(*_ATTRIBUTES)
+def _with_attributes(nodes: Nodes, op: Operation) -> None:
+    kind, names = _ATTRIBUTES[op.name]
+    attributes: dict[str, Any] = {name: op.settings[own] for name, own in names.items()}
+    nodes.node(kind, [_first(nodes, op)], **attributes)
+
+
+# Operators along one axis, and their other attributes.
+_ALONG: dict[str, tuple[str, dict[str, Any]]] = {
+    "softmax": ("Softmax", {}),
+    "argmax_reduce": ("ArgMax", {"keepdims": 1}),
+    "argmin_reduce": ("ArgMin", {"keepdims": 1}),
+}
+
+
+@writer(*_ALONG)
+def _along(nodes: Nodes, op: Operation) -> None:
+    (axis,), (kind, others) = op.attributes["axes"], _ALONG[op.name]
+    nodes.node(kind, [_first(nodes, op)], axis=axis, **others)
+
+
+# Operators with an operand that is a list of integers: the attribute, and others.
+_WITH_LISTS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "sum_reduce": ("ReduceSum", "axes", {"keepdims": 1}),
+    "mean_reduce": ("ReduceMean", "axes", {"keepdims": 1}),
+    "max_reduce": ("ReduceMax", "axes", {"keepdims": 1}),
+    "min_reduce": ("ReduceMin", "axes", {"keepdims": 1}),
+    "squeeze": ("Squeeze", "axes", {}),
+    "unsqueeze": ("Unsqueeze", "axes", {}),
+    "tile": ("Tile", "repeats", {}),
+}
+
+
+@writer(*_WITH_LISTS)
+def _with_list(nodes: Nodes, op: Operation) -> None:
+    kind, name, others = _WITH_LISTS[op.name]
+    items = nodes.extents(op.settings[name], name)
+    nodes.node(kind, [_first(nodes, op), items], **others)
+
+
+_RESHAPES = {"reshape": "Reshape", "tract_core_broadcast": "Expand"}
+
+
+@writer(*_RESHAPES)
+def _reshape(nodes: Nodes, op: Operation) -> None:
+    (y,) = op.outputs
+    x, shape = nodes.operand(op.operands[0], y.dtype), nodes.extents(y.shape)
+    nodes.node(_RESHAPES[op.name], [x, shape])
 
 
 @writer("cast")
@@ -100,31 +147,7 @@ def _cast(nodes: Nodes, op: Operation) -> None:
     nodes.node("Cast", [_first(nodes, op)], to=to)
 
 
-@writer("softmax")
-def _softmax(nodes: Nodes, op: Operation) -> None:
-    (axis,) = op.attributes["axes"]
-    nodes.node("Softmax", [_first(nodes, op)], axis=axis)
-
-
-# ---- Reductions, normalization ----
-
-_REDUCTIONS = {
-    "sum_reduce": "ReduceSum", "mean_reduce": "ReduceMean", "max_reduce": "ReduceMax",
-    "min_reduce": "ReduceMin",
-}  # fmt: skip
-_PLACES = {"argmax_reduce": "ArgMax", "argmin_reduce": "ArgMin"}
-
-
-@writer(*_REDUCTIONS)
-def _reduction(nodes: Nodes, op: Operation) -> None:
-    axes = nodes.extents(op.attributes["axes"], "axes")
-    nodes.node(_REDUCTIONS[op.name], [_first(nodes, op), axes], keepdims=1)
-
-
-@writer(*_PLACES)
-def _place(nodes: Nodes, op: Operation) -> None:
-    (axis,) = op.attributes["axes"]
-    nodes.node(_PLACES[op.name], [_first(nodes, op)], axis=axis, keepdims=1)
+# ---- Normalization ----
 
 
 @writer("batch_normalization")
@@ -267,23 +290,6 @@ def _inner(windows: Windows) -> Windows:
 # ---- Shapes ----
 
 
-@writer("reshape")
-def _reshape(nodes: Nodes, op: Operation) -> None:
-    shape = nodes.extents(op.outputs[0].shape)
-    nodes.node("Reshape", [_first(nodes, op), shape])
-
-
-@writer("squeeze", "unsqueeze")
-def _axes(nodes: Nodes, op: Operation) -> None:
-    axes = nodes.extents(op.attributes["axes"], "axes")
-    nodes.node(op.name.capitalize(), [_first(nodes, op), axes])
-
-
-@writer("transpose")
-def _transpose(nodes: Nodes, op: Operation) -> None:
-    nodes.node("Transpose", [_first(nodes, op)], perm=op.attributes["axes"])
-
-
 @writer("concat")
 def _concat(nodes: Nodes, op: Operation) -> None:
     (values,) = op.operands
@@ -329,12 +335,6 @@ def _pad(nodes: Nodes, op: Operation) -> None:
     nodes.node("Pad", operands, mode=mode)
 
 
-@writer("tile")
-def _tile(nodes: Nodes, op: Operation) -> None:
-    repeats = nodes.extents(op.attributes["repeats"], "repeats")
-    nodes.node("Tile", [_first(nodes, op), repeats])
-
-
 @writer("gather")
 def _gather(nodes: Nodes, op: Operation) -> None:
     x, indices = op.operands
@@ -361,22 +361,10 @@ def _upsample(nodes: Nodes, op: Operation) -> None:
 # ---- Operations beyond the standard ----
 
 
-@writer("tract_core_broadcast")
-def _expand(nodes: Nodes, op: Operation) -> None:
-    shape = nodes.extents(op.outputs[0].shape)
-    nodes.node("Expand", [nodes.operand(op.operands[0], op.outputs[0].dtype), shape])
-
-
 @writer("tract_core_trilu")
 def _triangle(nodes: Nodes, op: Operation) -> None:
-    found = op.settings
-    place = nodes.constant(found["k"], np.int64, "diagonal")
-    nodes.node("Trilu", [_first(nodes, op), place], upper=int(found["upper"]))
-
-
-@writer("tract_core_erf")
-def _erf(nodes: Nodes, op: Operation) -> None:
-    nodes.node("Erf", [_first(nodes, op)])
+    place = nodes.constant(op.settings["k"], np.int64, "diagonal")
+    nodes.node("Trilu", [_first(nodes, op), place], upper=int(op.settings["upper"]))
 
 
 @writer("tract_core_scatter_nd")

@@ -100,6 +100,28 @@ class Extended(Library):
         return len(list(iter(self)))
 
 
+class Joined(Library):
+    """Several libraries, of which the first goes first."""
+
+    def __init__(self, *libraries: Library) -> None:
+        self._libraries = libraries
+
+    def __getitem__(self, name: str) -> Fragment:
+        for library in self._libraries:
+            if name in library:
+                return library[name]
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in library for library in self._libraries)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for lib in self._libraries for name in lib))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
 def with_fragments(fragments: Iterable[Fragment]) -> Library:
     """The standard operations and further ones."""
     return Extended(fragments, standard())

@@ -10,7 +10,7 @@ from typing import Any, Union
 import torch
 from torch import nn
 
-from nnef_grad.base.errors import UsageError, suggestion
+from nnef_grad.base.errors import UsageError, refuse_unknown
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.model import declared_variables
@@ -147,10 +147,7 @@ class Module(nn.Module):  # type: ignore[misc]
         self, given: Given, buffers: Collection[str], names: Names
     ) -> set[str]:
         """The labels of the variables that are no parameters."""
-        for label in buffers:
-            if label not in self._variables:
-                near = suggestion(label, list(self._variables))
-                raise UsageError(f"no variable has the label '{label}'{near}")
+        refuse_unknown(buffers, self._variables, "no variable has the label")
         return {
             label
             for label, tensor in self._variables.items()
@@ -193,12 +190,9 @@ class Module(nn.Module):  # type: ignore[misc]
             message = f"the graph has {len(names)} inputs, and {len(args)} are given"
             raise UsageError(message)
         given = dict(zip(names, args, strict=False))
-        for name in kwargs:
-            if name not in names:
-                near = suggestion(name, names)
-                raise UsageError(f"the graph has no input '{name}'{near}")
-            if name in given:
-                raise UsageError(f"input '{name}' is given twice")
+        refuse_unknown(kwargs, names, "the graph has no input")
+        for name in filter(given.__contains__, kwargs):
+            raise UsageError(f"input '{name}' is given twice")
         given.update(kwargs)
         missing = ", ".join(f"'{name}'" for name in names if name not in given)
         if missing:

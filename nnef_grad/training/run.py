@@ -12,7 +12,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.base.errors import UsageError, suggestion
+from nnef_grad.base.errors import UsageError, refuse_unknown
 from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Shape
 from nnef_grad.graph.symbols import numbers_of, with_extents
@@ -264,10 +264,7 @@ class _Part:
                 )
                 raise UsageError(message)
             return dict(zip(names, batch, strict=True))
-        for name in batch:
-            if name not in names:
-                near = suggestion(name, names)
-                raise UsageError(f"the step has no input '{name}'{near}")
+        refuse_unknown(batch, names, "the step has no input")
         for name in names:
             if name not in batch:
                 raise UsageError(f"the batch has no '{name}'")

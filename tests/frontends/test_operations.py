@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 
 import pytest
+from support.dialect_differences import OPERATIONS
 from support.dialect_models import Model, backward_in_tract, models, stored_values
 from support.runtimes import Stored, compare, needs, run
 
 import nnef_grad
-from nnef_grad.frontends.tract.library import tract_library
-from nnef_grad.frontends.tract.tables import OPERATIONS, REFUSED
+from nnef_grad.frontends.tract.library import REFUSED, tract_library
 
 MODELS = models()
 _ids = [model.name for model in MODELS]

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.dialect_differences import LANGUAGE, OPERATIONS
 from support.dialect_models import models
 
 from nnef_grad.emit.loops import LONGEST, SHORT
 from nnef_grad.frontends.reading import EXPANSIONS
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
-from nnef_grad.frontends.tract.library import IDIOMS, idioms, tract_library
-from nnef_grad.frontends.tract.tables import LANGUAGE, OPERATIONS, REFUSED
+from nnef_grad.frontends.tract.library import IDIOMS, REFUSED, idioms, tract_library
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
 HEAD = """# Dialects

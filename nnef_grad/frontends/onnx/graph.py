@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,19 +11,20 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 from onnx.numpy_helper import to_array
 from onnx.shape_inference import infer_shapes
 
-from nnef_grad.base.errors import UnsupportedError, UsageError
+from nnef_grad.base.errors import UnsupportedError, UsageError, suggestion
 from nnef_grad.emit.evaluation import NoValueError
-from nnef_grad.frontends.onnx.extents import input_shapes
+from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.onnx.idioms import with_idioms
 from nnef_grad.frontends.onnx.model import Array, InFile, Model, Wanted
 from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
 from nnef_grad.frontends.onnx.reading import NodeReading
-from nnef_grad.frontends.passes import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
-from nnef_grad.graph.ir import Graph, Tensor
-from nnef_grad.graph.passes import prune, put_inputs_first
+from nnef_grad.graph.extents import symbol
+from nnef_grad.graph.ir import Graph, Shape, Tensor
+from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.ops.traits import LAYERS
 
 # The domains of standard ONNX operations.
@@ -120,7 +121,7 @@ class _ModelGraph:
         self.reading = NodeReading(name, model.opset_import, version, shapes)
         self.stored = {i.name: i for i in graph.initializer}
         self.inputs = [v for v in graph.input if v.name not in self.stored]
-        self.shapes = input_shapes(self.inputs, wanted)
+        self.shapes = _input_shapes(self.inputs, wanted)
 
     def model(self) -> Model:
         """The graph, and its data."""
@@ -144,17 +145,10 @@ class _ModelGraph:
             raise UnsupportedError.collect(reading.problems)
         names = [value.name for value in graph.output]
         outputs = [self._output(*pair) for pair in zip(names, values, strict=True)]
-        emitter = reading.emitter
-        made = Graph(
-            valid_name(graph.name or "graph"),
-            tuple(inputs),
-            tuple(outputs),
-            tuple(emitter.operations),
-            emitter.assigned_names(emitter.operations, emitter.names.values()),
-            warnings=(*reading.warnings, *found),
-        )
-        made = declare_as_read(put_inputs_first(prune(made)), readers=_OF_ROWS)
-        return Model(made, self._data(made), self._in_file(made))
+        reading.warnings += found
+        made = reading.graph_of(graph.name or "graph", inputs, outputs)
+        made = declare_as_read(put_inputs_first(made), readers=_OF_ROWS)
+        return Model(made, reading.data_of(made), self._in_file(made))
 
     def _in_file(self, graph: Graph) -> InFile:
         """How the inputs, outputs and variables of the graph appear in the file."""
@@ -213,14 +207,6 @@ class _ModelGraph:
             )
         return reading.returned(value, reading.fresh(name))
 
-    def _data(self, graph: Graph) -> dict[str, Array]:
-        """The data of the variables that are left; some have other shapes."""
-        tensors = graph.tensors
-        return {
-            label: self.reading.data[label].reshape(tensors[name].shape)
-            for name, label in graph.labels.items()
-        }
-
 
 def _shape(kind: Any) -> tuple[int, ...] | None:
     """The shape of an ONNX type, if it is completely known."""
@@ -234,3 +220,57 @@ def _shape(kind: Any) -> tuple[int, ...] | None:
 def _is_tensor(constant: Any) -> bool:
     """Whether a constant is given as a tensor; that of a definition may have no value."""
     return [attribute.name for attribute in constant.attribute] == ["value"]
+
+
+# ---- The extents of inputs, of which a file may leave some open ----
+
+
+def _input_shapes(inputs: Sequence[Any], wanted: Wanted) -> dict[str, Shape]:
+    """The shape of each input, by name. What the file leaves open, and nobody gives, is a
+    symbol, called as in the file.
+
+    Raises:
+        UsageError: there is no such input or symbol, or a rank is another one.
+    """
+    _refuse_unknown("input", wanted.shapes, [value.name for value in inputs])
+    supply, named = NameSupply(), dict[str, str]()
+
+    def extent(value: Any, axis: int, dimension: Any) -> Any:
+        if dimension.HasField("dim_value") and dimension.dim_value >= 0:
+            return int(dimension.dim_value)
+        word = dimension.dim_param or f"{value.name}_{axis}"
+        if word not in named:
+            named[word] = supply.fresh(valid_name(word))
+        return wanted.symbols.get(named[word], symbol(named[word]))
+
+    found = {}
+    for value in inputs:
+        own = enumerate(value.type.tensor_type.shape.dim)
+        shape: Shape = tuple(extent(value, *dimension) for dimension in own)
+        if wanted.batch is not None and shape:
+            shape = (wanted.batch, *shape[1:])
+        found[value.name] = _given(value.name, shape, wanted.shapes)
+    _refuse_unknown("symbol", wanted.symbols, [*named.values()])
+    return found
+
+
+def _refuse_unknown(
+    kind: str, given: Mapping[str, object], known: Sequence[str]
+) -> None:
+    for name in given:
+        if name not in known:
+            names = ", ".join(map(repr, known))
+            there = f"the {kind}s are {names}" if known else f"there are no {kind}s"
+            message = f"there is no {kind} '{name}'{suggestion(name, list(known))}"
+            raise UsageError(f"{message}; {there}")
+
+
+def _given(name: str, shape: Shape, given: Mapping[str, Sequence[int]]) -> Shape:
+    """The shape that is given for an input, or its own."""
+    if name not in given:
+        return shape
+    wanted = tuple(given[name])
+    if len(shape) != len(wanted):
+        ranks = f"has the rank {len(shape)}, and {list(wanted)} is given"
+        raise UsageError(f"the input '{name}' {ranks}")
+    return wanted

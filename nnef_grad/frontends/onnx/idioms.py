@@ -6,10 +6,9 @@ and NNEF has. Its derivative is shorter than that of the chain, and exact.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from math import isclose, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 from onnx.helper import make_node
 
@@ -26,8 +25,7 @@ def with_idioms(nodes: Sequence[Any], constants: Mapping[str, Array]) -> list[An
         nodes: each after those that it reads.
         constants: the values of tensors that are constants, by name.
     """
-    chains = _Chains(nodes, constants)
-    ends = {end.output[0]: x for end, x in chains.gelus()}
+    ends = dict(_Chains(nodes, constants).gelus())
     return [
         make_node("Gelu", [ends[name]], [name], name=node.name)
         if (name := node.output[0]) in ends
@@ -36,61 +34,48 @@ def with_idioms(nodes: Sequence[Any], constants: Mapping[str, Array]) -> list[An
     ]
 
 
-class _Gelu(NamedTuple):
-    """The last node of a chain, and the name of its operand."""
-
-    end: Any
-    x: str
+# A factor of 0.5, or a division by 2: no tensor has an empty name.
+_HALF = ""
 
 
 class _Chains:
-    """Which node made a tensor, and which ones read it."""
+    """Which node made a tensor, and which tensors are constants."""
 
     def __init__(self, nodes: Sequence[Any], constants: Mapping[str, Array]) -> None:
         self._nodes = nodes
         self._constants = constants
         self._producers = {name: node for node in nodes for name in node.output}
-        self._readers: dict[str, list[Any]] = defaultdict(list)
-        for node in nodes:
-            for name in dict.fromkeys(node.input):
-                self._readers[name].append(node)
 
-    def gelus(self) -> Iterable[_Gelu]:
-        for erf in self._nodes:
-            if erf.op_type != "Erf":
-                continue
-            x = self._divided(self._producers.get(erf.input[0]), sqrt(2.0))
-            if x is not None:
-                yield from self._above(erf, x)
+    def gelus(self) -> Iterator[tuple[str, str]]:
+        """The results of chains, and their operands."""
+        products = [node for node in self._nodes if node.op_type in ("Mul", "Div")]
+        for x, total in self._sums():
+            wanted = sorted([x, total, _HALF])
+            for node in products:
+                (name,) = node.output
+                if sorted(self._factors(name, wanted, 2)) == wanted:
+                    yield name, x
 
-    def _above(self, erf: Any, x: str) -> Iterable[_Gelu]:
-        """The chains from an error function of x / sqrt(2) on."""
-        for node in self._readers[erf.output[0]]:
-            if self._beside(node, "Add", 1.0) == erf.output[0]:
-                yield from self._products(node, x, frozenset({"x", "half"}))
+    def _sums(self) -> Iterator[tuple[str, str]]:
+        """Each x whose 1 + Erf(x / sqrt(2)) there is, and this."""
+        for node in self._nodes:
+            erf = self._producers.get(self._beside(node, "Add", 1.0))
+            if erf is not None and erf.op_type == "Erf":
+                x = self._divided(self._producers.get(erf.input[0]), sqrt(2.0))
+                if x is not None:
+                    yield x, node.output[0]
 
-    def _products(self, node: Any, x: str, missing: frozenset[str]) -> Iterable[_Gelu]:
-        """The last products, of which the result of a node has all factors but some."""
-        if not missing:
-            yield _Gelu(node, x)
-            return
-        for product in self._readers[node.output[0]]:
-            factors = self._factors(product, node.output[0], x)
-            if factors and factors <= missing:
-                yield from self._products(product, x, missing - factors)
-
-    def _factors(self, product: Any, name: str, x: str) -> frozenset[str]:
-        """Which factors a product has beside the named one; none if it has others."""
-        if self._divided(product, 2.0) == name:
-            return frozenset({"half"})
-        if product.op_type != "Mul" or name not in product.input:
-            return frozenset()
-        (other,) = [n for n in product.input if n != name] or [name]
-        if other == x:
-            return frozenset({"x"})
-        if self._divided(self._producers.get(other), 2.0) == x:
-            return frozenset({"x", "half"})
-        return frozenset()
+    def _factors(self, name: str, known: Container[str], depth: int) -> list[str]:
+        """The factors of a tensor that is a product, or a product of products."""
+        node = self._producers.get(name)
+        if name in known or node is None or not depth:
+            return [name]
+        whole = self._divided(node, 2.0)
+        if whole is not None:
+            return [*self._factors(whole, known, depth - 1), _HALF]
+        factors = node.input if node.op_type == "Mul" else []
+        parts = [f for n in factors for f in self._factors(n, known, depth - 1)]
+        return parts or [name]
 
     def _divided(self, node: Any, divisor: float) -> str | None:
         """The operand that a node divides by a number, or multiplies by its inverse."""

@@ -12,7 +12,7 @@ from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.reading import Later, valid_name
-from nnef_grad.frontends.values import Array, converted, is_open
+from nnef_grad.frontends.values import Array, converted, is_open, is_uniform
 from nnef_grad.graph.ir import Shape, Tensor
 
 
@@ -93,12 +93,8 @@ class ModelValues(Conversion):
         """Whether a known value becomes a variable: a constant of the file, or a large
         table, of different numbers.
         """
-        if not isinstance(value, np.ndarray) or is_open(value):
+        if not isinstance(value, np.ndarray) or not value.ndim or is_open(value):
             return False
-        if not value.size or not value.ndim:
-            return False
-        is_uniform = bool((value == value.flat[0]).all())
-        is_variable = (
-            id(value) in self._named and dtype == "scalar"
-        ) or value.size > MOST_ELEMENTS
-        return is_variable and not is_uniform
+        is_constant = id(value) in self._named and dtype == "scalar"
+        is_wanted = is_constant or value.size > MOST_ELEMENTS
+        return is_wanted and value.size > 0 and not is_uniform(value)

@@ -18,40 +18,20 @@ from onnx.helper import get_attribute_value
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.base.source import Span
 from nnef_grad.frontends.onnx.model_values import ModelValues
-from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.step import Step, entering
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.graph.ir import Tensor
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 T = TypeVar("T")
 
+# What reads operations; where these have graphs of their own, it gets what is known outside
+# of them, too.
 OPERATIONS: dict[str, Callable[..., Any]] = {}
+WITH_GRAPHS: dict[str, Callable[..., Any]] = {}
+onnx_op, with_graphs = entering(OPERATIONS), entering(WITH_GRAPHS)
 
 # The operator set whose attributes are known.
 NEWEST = 21
-
-# Operations with graphs of their own: a function gets what is known outside of them, too.
-WITH_GRAPHS: dict[str, Callable[..., Any]] = {}
-
-
-def onnx_op(*kinds: str) -> Callable[[Function], Function]:
-    """Enters the function that reads the operations with these names."""
-
-    def enter(function: Function) -> Function:
-        OPERATIONS.update(dict.fromkeys(kinds, function))
-        return function
-
-    return enter
-
-
-def with_graphs(kind: str) -> Callable[[Function], Function]:
-    """Enters the function that reads an operation with graphs of its own."""
-
-    def enter(function: Function) -> Function:
-        WITH_GRAPHS[kind] = function
-        return function
-
-    return enter
 
 
 @cache

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
 
 from nnef_grad.base.errors import Problem
-from nnef_grad.frontends.values import Array
+from nnef_grad.frontends.values import Array, is_uniform
 
 # Operands that are measured, not learned: the moments of a batch normalization.
 _MEASURED = {("BatchNormalization", 3), ("BatchNormalization", 4)}
@@ -22,11 +22,8 @@ _MASKED = -1e30
 _SHOWN = 3
 
 
-class Use(NamedTuple):
-    """A node that reads a tensor, and the place of the operand."""
-
-    kind: str
-    place: int
+# A node that reads a tensor: its operation, and the place of the operand.
+Use = tuple[str, int]
 
 
 def warnings(graph: Any, value: Callable[[Any], Array]) -> list[Problem]:
@@ -54,9 +51,7 @@ def _uses(nodes: Iterable[Any]) -> dict[str, list[Use]]:
     for node in reversed(list(nodes)):
         for place, name in enumerate(node.input):
             is_copy = node.op_type == "Identity"
-            uses[name] += (
-                uses[node.output[0]] if is_copy else [Use(node.op_type, place)]
-            )
+            uses[name] += uses[node.output[0]] if is_copy else [(node.op_type, place)]
     return uses
 
 
@@ -75,19 +70,14 @@ def _merged(
         if len(vector.dims) != 1 or len(found) < 2 or _MEASURED.issuperset(found):
             continue
         array = value(vector)
-        if len(set(found)) > 1 or _is_uniform(array):
-            kinds = " and ".join(
-                f"'{kind}'" for kind in sorted({u.kind for u in found})
-            )
+        if len(set(found)) > 1 or is_uniform(array):
+            kinds = sorted({kind for kind, _ in found})
+            named = " and ".join(f"'{kind}'" for kind in kinds)
             yield (
-                f"'{vector.name}' is read {len(found)} times, by {kinds}: if an exporter has"
+                f"'{vector.name}' is read {len(found)} times, by {named}: if an exporter has"
                 " merged parameters of equal values, its gradient is the sum of theirs;"
                 " export the network with different values"
             )
-
-
-def _is_uniform(array: Array) -> bool:
-    return bool((array == array.flat[0]).all()) if array.size else False
 
 
 def _no_parameters(

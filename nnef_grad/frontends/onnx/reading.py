@@ -12,12 +12,10 @@ from nnef_grad.base.errors import NnefGradError, Problem, Remedy, UnsupportedErr
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.onnx import operations as _operations  # noqa: F401
 from nnef_grad.frontends.onnx.evaluation import evaluate
-from nnef_grad.frontends.onnx.extents import compute
 from nnef_grad.frontends.onnx.model_values import ModelValues
 from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS, Node, described
 from nnef_grad.frontends.reading import valid_name
 from nnef_grad.frontends.values import (
-    Array,
     is_known,
     is_open,
     shape_of,
@@ -68,8 +66,6 @@ class NodeReading(ModelValues):
     ) -> dict[str, Any]:
         if self._is_computed(proto, operands):
             found = self._evaluated(proto, operands)
-        elif (extents := self._of_extents(proto, operands)) is not None:
-            found = [extents]
         else:
             node = Node(self, proto, operands, valid_name(proto.output[0]), self.span)
             if proto.op_type in WITH_GRAPHS:
@@ -94,13 +90,6 @@ class NodeReading(ModelValues):
         is_plain = proto.op_type not in WITH_GRAPHS and proto.op_type in OPERATIONS
         is_random = proto.op_type.startswith((*_RANDOM, "Dropout"))
         return bool(given) and are_known and is_plain and not is_random
-
-    @staticmethod
-    def _of_extents(proto: Any, operands: Sequence[Any]) -> Array | None:
-        """The result of a node that computes with extents alone, some with symbols."""
-        if not all(map(is_known, operands)) or not any(map(is_open, operands)):
-            return None
-        return compute(proto.op_type, operands)
 
     def _evaluated(self, proto: Any, operands: Sequence[Any]) -> list[Any]:
         arrays = [None if x is None else np.asarray(x) for x in operands]

@@ -2,29 +2,30 @@
 
 A function is called with the call and the arguments of the operation in the order of its
 schema, with the defaults of the schema. It may take fewer than there are: what it does not
-take must have its default. It returns the value of the result, or a tuple of them.
+take must have its default. One that takes any number (`*_`) looks at `Call.given`, which
+has them by name. It returns the value of the result, or a tuple of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter, signature
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.frontends.step import Step
-from nnef_grad.frontends.torch.program_values import ProgramValues
-from nnef_grad.frontends.torch.tensors import dtype_name
+from nnef_grad.frontends.step import Step, entering
+from nnef_grad.frontends.torch.program_values import ProgramValues, dtype_name
 from nnef_grad.frontends.values import dtype_of, is_known
 from nnef_grad.graph.ir import Tensor
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
+# What reads operations: `add` all overloads of it, or `add.Tensor` one; and those that call
+# graphs.
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 HIGHER: dict[str, Callable[..., Any]] = {}
+aten, higher = entering(OPERATIONS), entering(HIGHER)
 
 # Where and how a tensor lies in memory, and what computes it: no graph says so.
 _OF_MEMORY = frozenset(
@@ -33,28 +34,6 @@ _OF_MEMORY = frozenset(
         "cudnn_enable", "cudnn_enabled",
     }
 )  # fmt: skip
-
-
-def aten(*names: str) -> Callable[[Function], Function]:
-    """Enters the function that reads the operations with these names: `add` for all
-    overloads of it, or `add.Tensor` for one.
-    """
-
-    def enter(function: Function) -> Function:
-        OPERATIONS.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
-
-
-def higher(name: str) -> Callable[[Function], Function]:
-    """Enters the function that reads an operation that calls graphs."""
-
-    def enter(function: Function) -> Function:
-        HIGHER[name] = function
-        return function
-
-    return enter
 
 
 def name_of(target: Any) -> str:
@@ -80,6 +59,7 @@ class Call(Step):
         reading: the program that is read.
         node: the node of the graph of torch.
         fake: what torch knows of each result: data type and shape.
+        given: the arguments by their names in the schema, defaults too.
     """
 
     reading: ProgramValues
@@ -88,12 +68,14 @@ class Call(Step):
         super().__init__(reading, name_of(node.target), hint, span, None)
         self.node = node
         self.fake = node.meta.get("val")
+        self.given: dict[str, Any] = {}
 
     def run(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         """The results of the operation, by the function that reads it."""
         arguments = list(self._bound(args, kwargs))
+        self.given = {name: value for name, value, _ in arguments}
         taken = signature(function).parameters.values()
         takes_all = any(p.kind is Parameter.VAR_POSITIONAL for p in taken)
         are_places = [p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in taken]
@@ -152,6 +134,15 @@ class Call(Step):
             return x
         return self.reading.converted(x, dtype, self.hint, self.span)
 
+    def whole(self, x: Any, dtype: str | None = None) -> Any:
+        """Whole scalars as integers, if that is the data type of the result, or another
+        one that is given.
+        """
+        is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
+        if not is_scalar or (dtype or self.result_dtype) != "integer":
+            return x
+        return self.reading.cast(x, "integer", self.hint, self.span)
+
     def scalars(self, *values: Any) -> list[Any]:
         """Values as scalars."""
         return [self.typed(x, "scalar") for x in values]
@@ -179,6 +170,14 @@ class Call(Step):
         """Whether anything reads one of the results."""
         parts = (node for node in self.node.users if node.args[1] == place)
         return any(part.users for part in parts)
+
+    def alone(self, made: Any) -> list[Any]:
+        """A first result, if there is no need of others."""
+        others = range(1, len(self.fake))
+        self.require(
+            not any(map(self.uses, others)), "only the first result can be used"
+        )
+        return [made, *(None for _ in others)]
 
     def stopped(self, x: Any) -> Any:
         """A value that no gradient flows through."""

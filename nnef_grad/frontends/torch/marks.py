@@ -17,7 +17,7 @@ _LIBRARY.define("stop_gradient(Tensor x) -> Tensor")
 _LIBRARY.impl("stop_gradient", lambda x: x.clone(), "CompositeExplicitAutograd")
 STOP = torch.ops.nnef_grad.stop_gradient.default
 
-_BLOCK = torch.ops.higher_order.wrap_with_set_grad_enabled
+BLOCK = torch.ops.higher_order.wrap_with_set_grad_enabled
 AUTOCAST = torch.ops.higher_order.wrap_with_autocast
 _DETACH = torch.ops.aten.detach.default
 _DETACH_IN_PLACE = torch.ops.aten.detach_.default
@@ -31,7 +31,7 @@ def mark_stops(module: Any, is_enabled: bool = True) -> None:
     """
     graph = module.graph
     for node in list(graph.nodes):
-        if node.op == "call_function" and node.target is _BLOCK:
+        if node.op == "call_function" and node.target is BLOCK:
             mark_stops(getattr(module, node.args[1].target), bool(node.args[0]))
         elif node.op == "call_function" and node.target is AUTOCAST:
             mark_stops(getattr(module, node.args[4].target), is_enabled)
@@ -77,19 +77,15 @@ def _refuse_hidden(node: Any) -> None:
 
 def _mark_reads(graph: Any, node: Any) -> None:
     """Marks what leaves a block by a node."""
-    if node.op == "output" or node.target is _BLOCK:
-        _replace(graph, node, _marked(graph, node, node.args))
+    if node.op == "output" or node.target is BLOCK:
+        node.args = _marked(graph, node, node.args)
     elif node.op == "call_function" and _writes(node):
         target, *others = node.args
         if _is_outside(target) and not _is_buffer(target):
             message = "a tensor is written into where gradients are disabled"
             advice = "make a new one, such as by torch.where"
             raise UnsupportedError(f"{message}: {advice}", span_of(node))
-        _replace(graph, node, (target, *_marked(graph, node, tuple(others))))
-
-
-def _replace(graph: Any, node: Any, args: tuple[Any, ...]) -> None:
-    node.args = args
+        node.args = (target, *_marked(graph, node, tuple(others)))
 
 
 def _marked(graph: Any, node: Any, args: Any) -> Any:
@@ -115,7 +111,7 @@ def _is_computed(node: Any) -> bool:
 
 def _is_of_block(node: Any) -> bool:
     """Whether a node is a result of a block inside, which has its own marks."""
-    return any(source.target is _BLOCK for source in node.all_input_nodes)
+    return any(source.target is BLOCK for source in node.all_input_nodes)
 
 
 def _writes(node: Any) -> bool:

@@ -27,22 +27,18 @@ from torch.utils import _pytree as pytree
 from nnef_grad.base.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.evaluation import NoValueError
-from nnef_grad.frontends.passes import declare_as_read
+from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import function_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
 from nnef_grad.frontends.torch.marks import mark_stops
 from nnef_grad.frontends.torch.model import TorchModel
-from nnef_grad.frontends.torch.open_axes import of_batch, symbols_of
-from nnef_grad.frontends.torch.reading import (
-    ProgramReading,
-    names_of,
-)
-from nnef_grad.frontends.torch.symbols import Symbols
-from nnef_grad.frontends.torch.tensors import array_of, dtype_name, value_of
+from nnef_grad.frontends.torch.program_values import array_of, dtype_name, value_of
+from nnef_grad.frontends.torch.reading import ProgramReading, names_of
+from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of
 from nnef_grad.frontends.values import is_known
 from nnef_grad.graph.ir import Graph, Tensor
-from nnef_grad.graph.passes import prune, put_inputs_first
+from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.storage.files import PathLike, reading
 
 _NOWHERE = Span(Source("<module>", ""), 0, 0)
@@ -313,78 +309,59 @@ class _Program:
         ]
 
     def _finished(self, name: str, results: Sequence[_Result]) -> TorchModel:
-        reading, emitter = self.reading, self.reading.emitter
+        reading = self.reading
         outputs = [self._output(result) for result in results]
         if not outputs:
             raise UsageError("the module returns no tensor")
-        graph = Graph(
-            valid_name(name),
-            (*self.inputs.values(), *reading.drawn),
-            tuple(outputs),
-            tuple(emitter.operations),
-            emitter.assigned_names(emitter.operations, emitter.names.values()),
-            warnings=tuple(reading.warnings),
+        inputs = (*self.inputs.values(), *reading.drawn)
+        graph = put_inputs_first(
+            _without_unused(reading.graph_of(name, inputs, outputs))
         )
-        graph = put_inputs_first(_without_unused(prune(graph)))
         # The new value of a buffer has the shape that the buffer has in torch.
         updated = {self.reading.variables.get(name) for name in self.updates}
         graph = declare_as_read(graph, updated)
-        return self._with_names(graph, results)
+        return self._with_names(graph)
 
     def _output(self, result: _Result) -> Any:
         """A result under its name: an output is no input, and is returned once."""
         result.name = self.reading.supply.fresh(valid_name(result.name))
         return self.reading.returned(result.value, result.name)
 
-    def _with_names(self, graph: Graph, results: Sequence[_Result]) -> TorchModel:
+    def _with_names(self, graph: Graph) -> TorchModel:
         """The model, with the variables that are left, by the names of torch."""
-        program, names = self.program, graph.names
-        kept = {*graph.variables}
+        reading, names = self.reading, graph.names
         # A variable may have been declared in another shape.
-        by_name = {names[variable]: variable for variable in kept}
+        kept = {names[variable] for variable in graph.variables}
         parameters: dict[str, str] = {}
         buffers: dict[str, str] = {}
         trainable: list[str] = []
         shapes: dict[str, Any] = {}
-        are_parameters = {*program.graph_signature.parameters}
-        for first, variable in self.reading.variables.items():
-            called = self.reading.emitter.names[variable]
-            if called not in by_name:
+        are_parameters = {*self.program.graph_signature.parameters}
+        for first, variable in reading.variables.items():
+            called = reading.emitter.names[variable]
+            if called not in kept or first not in self.names:
                 continue
-            for own in self.names.get(first, []):
-                is_parameter = own in are_parameters or first in are_parameters
+            stored, is_first = self._stored(first), first in are_parameters
+            for own in self.names[first]:
+                is_parameter = is_first or own in are_parameters
                 (parameters if is_parameter else buffers)[own] = called
-                shapes[own] = tuple(self._stored(first).shape)
-            if first in self.names and first in are_parameters:
-                tensor = self._stored(first)
-                trainable += [called] if tensor.requires_grad else []
-        labels = graph.labels
-        data = {label: self._data(graph, name) for name, label in labels.items()}
-        updates = {name: result.name for name, result in self.updates.items()}
-        random = {
-            names[t]: drawn
-            for t, drawn in self.reading.drawn.items()
-            if t in {*graph.inputs}
-        }
+                shapes[own] = tuple(stored.shape)
+            trainable += [called] if is_first and stored.requires_grad else []
         order = {
             names[tensor]: place for place, tensor in enumerate(self.inputs.values())
         }
-        places = {name: order[name] for name in graph.input_names if name in order}
+        drawn = {names[t]: how for t, how in reading.drawn.items() if t in graph.inputs}
         return TorchModel(
             graph,
-            data,
+            reading.data_of(graph),
             parameters,
             buffers,
             tuple(trainable),
             shapes,
-            places,
-            updates,
-            random,
+            {name: order[name] for name in graph.input_names if name in order},
+            {name: result.name for name, result in self.updates.items()},
+            drawn,
         )
-
-    def _data(self, graph: Graph, name: str) -> Any:
-        array = self.reading.data[graph.labels[name]]
-        return array.reshape(graph.tensors[name].shape)
 
 
 def _sources(nodes: Sequence[Any]) -> set[str]:

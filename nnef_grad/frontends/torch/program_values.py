@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.reading import valid_name
 from nnef_grad.frontends.torch.symbols import Symbols
-from nnef_grad.frontends.torch.tensors import array_of
-from nnef_grad.frontends.values import converted
+from nnef_grad.frontends.values import Array, converted, is_uniform, simple
 from nnef_grad.graph.ir import Tensor
 
 
@@ -78,8 +78,36 @@ class ProgramValues(Conversion):
         if not is_large or dtype != "scalar" or value.dtype.kind == "O":
             return super().materialize(value, dtype, hint, span)
         array = converted(value, dtype)
-        if (array == array.flat[0]).all():
+        if is_uniform(array):
             return super().materialize(value, dtype, hint, span)
-        return self.variable(
-            f"tables.{hint}", torch.from_numpy(array.astype(np.float32))
-        )
+        table = torch.from_numpy(array.astype(np.float32))
+        return self.variable(f"tables.{hint}", table)
+
+
+# ---- Tensors as arrays, and their data types ----
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The data type of NNEF for one of PyTorch."""
+    if dtype == torch.bool:
+        return "logical"
+    if dtype.is_complex:
+        raise UnsupportedError("NNEF has no complex numbers: compute with real ones")
+    return "scalar" if dtype.is_floating_point else "integer"
+
+
+def value_of(tensor: torch.Tensor) -> Any:
+    """The elements of a tensor, exactly: an array, or a number where it has no axes."""
+    dtype_name(tensor.dtype)  # refuses complex numbers
+    return simple(array_of(tensor, exact=True))
+
+
+def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:
+    """The elements of a tensor: fractions in single precision, or else in double."""
+    values = tensor.detach().cpu()
+    if values.is_floating_point():
+        values = values.to(torch.float64 if exact else torch.float32)
+    try:
+        return np.array(values.contiguous().numpy())
+    except RuntimeError as error:  # of a tensor inside of torch.func
+        raise UnsupportedError(f"a tensor cannot be read: {error}") from None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from nnef_grad.base.errors import NnefGradError, Problem, UnsupportedError, located
 from nnef_grad.emit.evaluation import NoValueError
@@ -19,15 +20,10 @@ from nnef_grad.frontends.torch.call import (
     function_of,
     name_of,
 )
-from nnef_grad.frontends.torch.known import computed
-from nnef_grad.frontends.torch.marks import AUTOCAST, STOP
-from nnef_grad.frontends.torch.operations.integers import refuse_wrapping
+from nnef_grad.frontends.torch.marks import AUTOCAST, BLOCK, STOP
 from nnef_grad.frontends.torch.places import span_of
-from nnef_grad.frontends.torch.program_values import ProgramValues
-from nnef_grad.frontends.torch.tensors import dtype_name, value_of
-from nnef_grad.frontends.values import (
-    shape_of,
-)
+from nnef_grad.frontends.torch.program_values import ProgramValues, dtype_name, value_of
+from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.ir import Tensor
 
 # What computes with extents, and the operation for numbers that tensors have.
@@ -41,7 +37,6 @@ _ARITHMETIC = {
 _CHECKS = (
     "aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym",
 )  # fmt: skip
-_BLOCK = torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
 class ProgramReading(ProgramValues):
@@ -97,7 +92,7 @@ class ProgramReading(ProgramValues):
             )
         if target in _ARITHMETIC or getattr(target, "__module__", "") == "math":
             return target(*args)
-        if target is _BLOCK:
+        if target is BLOCK:
             return self.run(args[1], args[2:])
         if target is AUTOCAST:
             return self.run(args[4], args[5:])
@@ -109,10 +104,10 @@ class ProgramReading(ProgramValues):
         if str(target) in HIGHER:
             return HIGHER[str(target)](call, *args, **kwargs)
         values = {n: self._arguments(known, n) for n in node.all_input_nodes}
-        result = computed(call, values)
+        result = _computed(call, values)
         if result is not None:
             return result
-        refuse_wrapping(call)
+        _refuse_wrapping(call)
         function = function_of(target)
         if function is None:
             _refuse_complex(call.fake)
@@ -166,6 +161,48 @@ def _hint(node: Any) -> str:
     return valid_name(str(node.name))
 
 
+# ---- Operations on known values, which PyTorch itself computes ----
+
+
+def _computed(call: Call, known: Mapping[Any, Any]) -> Any:
+    """The results of an operation whose arguments are all known; None for another one, for
+    one that draws numbers or only reserves memory, and for one that gives no tensors.
+
+    Args:
+        known: the value of each node before it.
+    """
+    node = call.node
+    given = [known.get(argument) for argument in node.all_input_nodes]
+    fakes = call.fake if isinstance(call.fake, (list, tuple)) else [call.fake]
+    if not (
+        isinstance(node.target, torch._ops.OpOverload)
+        and all(isinstance(fake, torch.Tensor) for fake in fakes)
+        and all(is_known(value) and not _has_open(value) for value in given)
+        and torch.Tag.nondeterministic_seeded not in node.target.tags
+        and "empty" not in node.target.__name__
+    ):
+        return None
+    args, kwargs = torch.fx.node.map_arg(
+        (node.args, node.kwargs), lambda argument: _tensor(argument, known[argument])
+    )
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": "cpu"}
+    with torch.no_grad():
+        results = node.target(*args, **kwargs)
+    return pytree.tree_map_only(torch.Tensor, value_of, results)
+
+
+def _has_open(value: Any) -> bool:
+    return any(map(_has_open, value)) if isinstance(value, list) else is_open(value)
+
+
+def _tensor(node: Any, value: Any) -> Any:
+    """A known value with the data type that it has in PyTorch."""
+    fake = node.meta.get("val")
+    is_tensor = isinstance(fake, torch.Tensor)
+    return torch.as_tensor(value, dtype=fake.dtype) if is_tensor else value
+
+
 # ---- Checks ----
 
 
@@ -185,6 +222,38 @@ def _has_failed(node: Any) -> bool:
 def _refuse_complex(fake: Any) -> None:
     if isinstance(fake, torch.Tensor):
         dtype_name(fake.dtype)
+
+
+_NARROW = (torch.uint8, torch.int8, torch.int16)
+_GROWING = {
+    "add", "sub", "rsub", "mul", "neg", "bitwise_not", "pow", "square", "sum", "cumsum",
+    "bitwise_left_shift", "__lshift__", "addcmul", "abs",
+}  # fmt: skip
+_CASTS = {"to", "_to_copy", "type_as"}
+
+
+def _refuse_wrapping(call: Call) -> None:
+    """Refuses what may wrap around: a graph has integers of 64 bits alone."""
+    fake, target = call.fake, call.node.target
+    is_narrow = isinstance(fake, torch.Tensor) and fake.dtype in _NARROW
+    if not is_narrow or not isinstance(target, torch._ops.OpOverload):
+        return
+    # The complement of a byte is one.
+    is_growing = call.packet in _GROWING and 255 not in call.node.args
+    if call.packet in _CASTS:
+        is_growing = _is_wider(call.node.args[0].meta["val"].dtype, fake.dtype)
+    if is_growing:
+        call.refuse(f"{fake.dtype} wraps around: compute with torch.long")
+
+
+def _is_wider(given: Any, made: Any) -> bool:
+    """Whether one type of integers has values that another does not. What fractions become
+    that do not fit is not defined in PyTorch either.
+    """
+    if given is torch.bool or given.is_floating_point:
+        return False
+    mine, theirs = torch.iinfo(given), torch.iinfo(made)
+    return bool(mine.min < theirs.min or mine.max > theirs.max)
 
 
 def _check(call: Call, result: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -14,9 +14,14 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, Scope
 from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.reading import EXPANSIONS, Reading
-from nnef_grad.frontends.tract.library import builtin, idiom_of, own_library
-from nnef_grad.frontends.tract.tables import NUMBERS, REFUSED
-from nnef_grad.frontends.values import Array, as_array, is_known
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.tract.library import (
+    REFUSED,
+    builtin,
+    idiom_of,
+    own_library,
+)
+from nnef_grad.frontends.values import LARGEST, Array, as_array, is_known
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
@@ -31,14 +36,33 @@ class Stored(Protocol):
         """The type and shape of the data."""
 
 
+class Given(NamedTuple):
+    """The knowledge of a reader beside the text.
+
+    Attributes:
+        symbols: the numbers of symbols.
+        stored: the data of the variables, if there are any.
+        shapes: gives the shape of an external from its name and its declared shape.
+        extents: the extents that the caller gives an external, by its name and axis;
+            None where it gives none.
+        compounds: the standard operations whose bodies are put in their place.
+        unroll: how many steps a loop may have at most that is not kept as a loop.
+    """
+
+    symbols: Mapping[str, int]
+    stored: Stored | None
+    shapes: Callable[[str, Shape], Shape]
+    extents: Callable[[str, int], int | None]
+    compounds: Collection[str] = ()
+    unroll: int = LONGEST
+
+
 class DocumentReading(Reading):
     """Evaluates the expressions of a document.
 
     Attributes:
         symbols: the numbers of symbols; None for one that has none.
-        stored: the data of the variables, if there are any.
-        shapes: gives the shape of an external from its name and its declared shape.
-        unroll: how many steps a loop may have at most that is not kept as a loop.
+        given: what is known beside the text.
         is_in_loop: whether the body of a loop is read.
         numbers: the variables that were read as numbers.
         failed: the names whose statements have failed.
@@ -49,18 +73,13 @@ class DocumentReading(Reading):
         emitter: Emitter,
         document: syntax.Document,
         symbols: Mapping[str, int | None],
-        stored: Stored | None,
-        shapes: Callable[[str, Shape], Shape],
-        compounds: Collection[str] = (),
-        unroll: int = LONGEST,
+        given: Given,
     ) -> None:
-        super().__init__(emitter, builtin(), compounds)
+        super().__init__(emitter, builtin(), given.compounds)
         self.fragments = {f.name: f for f in document.fragments}
         self.scope_library = own_library(document.fragments, emitter.opset.declarations)
         self.symbols = symbols
-        self.stored = stored
-        self.shapes = shapes
-        self.unroll = unroll
+        self.given = given
         self.is_in_loop = False
         self.numbers: set[Tensor] = set()
         self.failed: set[str] = set()
@@ -74,8 +93,8 @@ class DocumentReading(Reading):
         if name in self.symbols:
             number = self.symbols[name]
             return symbol(name) if number is None else number
-        if name in NUMBERS:
-            return NUMBERS[name]
+        if name == "inf":  # which NNEF cannot write
+            return LARGEST
         near = suggestion(name, [*scope, *self.symbols])
         raise InvalidGraphError(f"'{name}' is not defined{near}", self.place(node.span))
 
@@ -141,7 +160,7 @@ class DocumentReading(Reading):
         if data is None:
             message = f"the data of variable '{label}' is needed to read the document"
             advice = "read the folder or the archive with its data"
-            found = advice if self.stored is None else "there is none"
+            found = advice if self.given.stored is None else "there is none"
             raise InvalidGraphError(f"{message}: {found}", span)
         return data.reshape(-1)
 
@@ -162,11 +181,16 @@ class DocumentReading(Reading):
 
     def _stored(self, value: Any) -> Array | None:
         label = self._label(value)
-        if label is None or self.stored is None or label not in self.stored:
+        if label is None or self.given.stored is None or label not in self.given.stored:
             return None
-        return as_array(self.stored[label])
+        return as_array(self.given.stored[label])
 
     def _label(self, value: Any) -> str | None:
         made = self.emitter.producer(value) if isinstance(value, Tensor) else None
         is_variable = made is not None and made.name == "variable"
         return str(made.attributes["label"]) if made and is_variable else None
+
+
+def document(step: Step) -> DocumentReading:
+    """The reading of the document in which an operation stands."""
+    return cast("DocumentReading", step.reading)

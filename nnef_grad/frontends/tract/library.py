@@ -1,4 +1,4 @@
-"""The operations that a document of tract's dialect may use."""
+"""The operations that a document of tract's dialect may use, and those that are refused."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from nnef_grad.frontends.library import Joined
 from nnef_grad.language.library import (
     Extended,
     FragmentFile,
+    Joined,
     Library,
     extras,
     standard,
@@ -55,3 +55,49 @@ def own_library(fragments: Iterable[Fragment], known: Library) -> Library:
     operation of their name.
     """
     return Extended(fragments, Joined(tract_library(), known))
+
+
+# ---- Refused ----
+
+_STATE = "it keeps state between runs; export the network without it"
+_QUANTIZED = "quantized products have no derivative; export the network in f32"
+_COMPLEX = "NNEF has no complex numbers; compute the parts separately"
+_VALUES = "the shape of its result depends on values; use a mask, or topk"
+_BITS = "bits of integers are not in NNEF; use comparisons and logic"
+
+# Operations that are not read, and what to do.
+REFUSED = {
+    "tract_core_einsum_q": _QUANTIZED,
+    "tract_core_qconv": _QUANTIZED,
+    "tract_core_qmatmul": _QUANTIZED,
+    "tract_core_matmul": "tract reads it differently than it writes it; use tract_core_einsum",
+    "tract_shl": _BITS,
+    "tract_shr": _BITS,
+    "tract_core_fft": _COMPLEX,
+    "tract_core_stft": _COMPLEX,
+    "tract_core_inner_dim_to_complex": _COMPLEX,
+    "tract_core_complex_to_inner_dim": _COMPLEX,
+    "tract_core_submodel": "it is another model; export both as one",
+    "tract_core_force_eval": "it is documented, but tract does not have it",
+    "tract_core_load": _STATE,
+    "tract_core_store": _STATE,
+    "tract_resource_get": "its value is in another file; export it as a variable",
+    "tract_extra_exp_unit_norm": _STATE,
+    "tract_extra_exp_mean_norm": _STATE,
+    "tract_onnx_ml_direct_lookup": "it reads strings; encode them first",
+    "tract_onnx_ml_reverse_lookup": "it reads strings; encode them first",
+    "tract_onnx_ml_tree_ensemble_classifier": "trees have no derivative",
+    "tract_onnx_multinomial": "its result is random; draw it outside the network",
+    "tract_onnx_random": "its result is random; make it an input",
+    "tract_onnx_non_max_suppression": _VALUES,
+    "tract_onnx_non_zero": _VALUES,
+    "tract_pulse_delay": _STATE,
+    "tract_pulse_mask": _STATE,
+    "tract_pulse_pulse_pad": _STATE,
+    "tract_transformers_dyn_kv_cache": _STATE,
+    "tract_transformers_quantized_dyn_kv_cache": _STATE,
+    "tract_transformers_window_kv_sdpa": _STATE,
+    "tract_transformers_quantized_kv_sdpa": _STATE,
+    "tract_transformers_causal_conv1d_update": _STATE,
+    "tract_transformers_gdn_recurrent": _STATE,
+}

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from nnef_grad.base.errors import (
     InvalidGraphError,
     NnefGradError,
     Problem,
-    UsageError,
     brief,
     nested_too_deeply,
-    suggestion,
+    refuse_unknown,
 )
 from nnef_grad.base.source import Source
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, hint_of, unpack
-from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
-from nnef_grad.frontends.tract.evaluation import DocumentReading, Stored
+from nnef_grad.frontends.tract.evaluation import DocumentReading, Given
 from nnef_grad.frontends.tract.header import read_header
 from nnef_grad.frontends.values import described, dtype_of, is_known
-from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import EXTENSIONS, version_problems
 from nnef_grad.language.library import standard
@@ -33,27 +31,6 @@ from nnef_grad.ops.opset import OpSet
 
 PROPERTIES = "tract_core_properties"
 EXTERNALS = ("external", "tract_core_external")
-
-
-class Given(NamedTuple):
-    """The knowledge of a reader beside the text.
-
-    Attributes:
-        symbols: the numbers of symbols.
-        stored: the data of the variables, if there are any.
-        shapes: gives the shape of an external from its name and its declared shape.
-        extents: the extents that the caller gives an external, by its name and axis;
-            None where it gives none.
-        compounds: the standard operations whose bodies are put in their place.
-        unroll: how many steps a loop may have at most that is not kept as a loop.
-    """
-
-    symbols: Mapping[str, int]
-    stored: Stored | None
-    shapes: Callable[[str, Shape], Shape]
-    extents: Callable[[str, int], int | None]
-    compounds: Collection[str] = ()
-    unroll: int = LONGEST
 
 
 def read_graph(
@@ -73,29 +50,19 @@ def read_graph(
     # tract takes a name in the shape of an input for a symbol too.
     opened = (symbol.name for *_, symbol in _open_extents(document.graph))
     symbols = header.symbols.union(opened)
-    _refuse_unknown(given.symbols, symbols)
+    refuse_unknown(given.symbols, symbols, "the document has no symbol")
     bodiless = [f for f in document.fragments if f.body is None]
     emitter = Emitter(opset.extended(bodiless))
     reading = DocumentReading(
         emitter,
         document,
         {**dict.fromkeys(symbols), **_symbols(document, given)},
-        given.stored,
-        given.shapes,
-        given.compounds,
-        given.unroll,
+        given,
     )
     reading.warnings += _ignored(document)
     graph = _GraphBody(document, reading).graph()
     notes = (*header.notes, *_properties(document))
     return replace(graph, notes=notes), document
-
-
-def _refuse_unknown(given: Mapping[str, int], symbols: Collection[str]) -> None:
-    for name in given:
-        if name not in symbols:
-            near = suggestion(name, [*symbols])
-            raise UsageError(f"the document has no symbol '{name}'{near}")
 
 
 def _ignored(document: syntax.Document) -> Iterator[Problem]:

@@ -1,33 +1,7 @@
-"""The functions that read operations of ONNX, by family. Importing a family enters its
-functions.
-"""
+"""The functions that read operations of ONNX, by family, which enter themselves."""
 
-from nnef_grad.frontends.onnx.operations import (
-    control,
-    elementwise,
-    loops,
-    losses,
-    products,
-    quantization,
-    recurrent,
-    reductions,
-    resizing,
-    selection,
-    shapes,
-    windows,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "control",
-    "elementwise",
-    "loops",
-    "losses",
-    "products",
-    "quantization",
-    "recurrent",
-    "reductions",
-    "resizing",
-    "selection",
-    "shapes",
-    "windows",
-]
+for family in iter_modules(__path__):
+    import_module(f"{__name__}.{family.name}")

@@ -94,7 +94,7 @@ def split(node: Node, x: Any, sizes: Any = None) -> list[Any]:
     extents = [1] * extent if sizes is None else _parts(node, sizes, extent)
     ends = np.cumsum(extents).tolist()
     parts = [
-        node("slice", x, hint="part", axes=[axis], begin=[end - n], end=[end])
+        node.piece(x, axis, end - n, end, "part")
         for n, end in zip(extents, ends, strict=True)
     ]
     if sizes is None and not node.get("keepdims", 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -9,72 +10,61 @@ import numpy as np
 
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.tract.operations.inputs import DTYPES
-from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import (
+    broadcast_shapes,
+    dtype_of,
+    is_known,
+    shape_of,
+    without_objects,
+)
 from nnef_grad.graph.ir import Tensor
+from nnef_grad.language.library import standard
 
-# Operations of the standard, or fragments, by the name in ONNX.
-_UNARY = {
-    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
-    "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh",
-    "Exp": "exp", "Floor": "floor", "Log": "log", "Neg": "neg", "Not": "not",
-    "Reciprocal": "rcp", "Relu": "relu", "Sigmoid": "sigmoid", "Sign": "sign",
-    "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Sqrt": "sqrt", "Tan": "tan",
-    "Tanh": "tanh",
-}  # fmt: skip
-
-
-@onnx_op(*_UNARY)
-def unary(node: Node, x: Any) -> Any:
-    """A function that the standard has."""
-    return node(_UNARY[node.kind], x)
-
-
-# Fragments, and their attributes with their defaults in ONNX.
-_FRAGMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+# Operations of the standard, or fragments, and their attributes with the defaults of ONNX.
+FUNCTIONS: dict[str, tuple[str, dict[str, float]]] = {
     "Celu": ("celu", {"alpha": 1.0}),
+    "Elu": ("elu", {"alpha": 1.0}),
     "Erf": ("erf", {}),
     "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
     "HardSwish": ("hard_swish", {}),
+    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
     "Mish": ("mish", {}),
+    "Reciprocal": ("rcp", {}),
     "Round": ("round_even", {}),
+    "Selu": ("scaled_elu", {"alpha": 1.67326319, "gamma": 1.05070102}),
     "Shrink": ("shrink", {"lambd": 0.5, "bias": 0.0}),
     "Softsign": ("softsign", {}),
     "Swish": ("swish", {"alpha": 1.0}),
     "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
 }
+# Those that NNEF calls the same, but in small letters.
+_SAME = (
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Exp",
+    "Floor", "Log", "Neg", "Not", "Relu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
+    "Sqrt", "Tan", "Tanh",
+)  # fmt: skip
+FUNCTIONS |= {kind: (kind.lower(), {}) for kind in _SAME}
 
 
-@onnx_op(*_FRAGMENTS)
-def fragment(node: Node, x: Any) -> Any:
-    """An activation or another function."""
-    name, defaults = _FRAGMENTS[node.kind]
-    return node.expand(name, x, **{k: node.get(k, v) for k, v in defaults.items()})
+@onnx_op(*FUNCTIONS)
+def function(node: Node, x: Any) -> Any:
+    """A function of one operand."""
+    defaults = FUNCTIONS[node.kind][1]
+    settings = {name: node.get(name, value) for name, value in defaults.items()}
+    return applied(node, node.kind, settings, x)
+
+
+def applied(node: Node, kind: str, settings: Mapping[str, float], x: Any) -> Any:
+    """A function of one operand, with its settings."""
+    name = FUNCTIONS[kind][0]
+    emit: Any = node if name in standard() else node.expand
+    return emit(name, x, **settings)
 
 
 @onnx_op("Identity")
 def identity(node: Node, x: Any) -> Any:
     """The value itself; of a sequence, too."""
     return [x] if isinstance(x, list) else x
-
-
-@onnx_op("Elu")
-def elu(node: Node, x: Any) -> Any:
-    """x, or alpha (exp(x) - 1) where it is negative."""
-    return node("elu", x, alpha=node.get("alpha", 1.0))
-
-
-@onnx_op("Selu")
-def selu(node: Node, x: Any) -> Any:
-    """gamma times that."""
-    alpha, gamma = node.get("alpha", 1.67326319), node.get("gamma", 1.05070102)
-    settings: dict[str, Any] = {"alpha": alpha, "lambda": gamma}
-    return node("selu", x, **settings)
-
-
-@onnx_op("LeakyRelu")
-def leaky_relu(node: Node, x: Any) -> Any:
-    """x, or alpha x where it is negative."""
-    return node("leaky_relu", x, alpha=node.get("alpha", 0.01))
 
 
 @onnx_op("PRelu")
@@ -142,16 +132,17 @@ def power(node: Node, x: Any, y: Any) -> Any:
     """Powers, of mixed types in ONNX: integers become scalars."""
     made = node("pow", *(node.scalars(v) for v in node.aligned(x, y)))
     is_whole = dtype_of(x) == "integer"
-    return (
-        node.reading.converted(made, "integer", node.hint, node.span)
-        if is_whole
-        else made
-    )
+    if not is_whole:
+        return made
+    return node.reading.converted(made, "integer", node.hint, node.span)
 
 
 @onnx_op("Mod")
 def modulo(node: Node, x: Any, y: Any) -> Any:
     """The remainder: with the sign of the divisor, or with `fmod` of the dividend."""
+    if all(map(is_known, (x, y))):
+        # Of extents with symbols, which are positive.
+        return without_objects(np.remainder(*(np.asarray(v, object) for v in (x, y))))
     is_whole = dtype_of(x) == "integer"
     name = "remainder" if node.get("fmod", 0) else "modulo"
     made = node.expand(name, *(node.scalars(v) for v in node.aligned(x, y)))
@@ -202,9 +193,8 @@ def is_nan(node: Node, x: Any) -> Any:
     that are masked completely: it is not a number there, but here minus infinity is the
     smallest number.
     """
-    emitter = node.reading.emitter
-    made = emitter.producer(x)
-    if made is None or made.name != "softmax":
+    made = node.reading.emitter.made_by(x, "softmax")
+    if made is None:
         return node("ne", x, x)
     (given,), axes = made.inputs, list(made.attributes["axes"])
     if _has_open_rows(node, given, axes):
@@ -214,25 +204,17 @@ def is_nan(node: Node, x: Any) -> Any:
 
 def _has_open_rows(node: Node, x: Tensor, axes: list[int]) -> bool:
     """Whether no row is masked completely by a constant that is added."""
-    emitter = node.reading.emitter
-    made = emitter.producer(x)
-    if made is None or made.name != "add":
-        return False
-    constants = [
-        found
-        for operand in made.inputs
-        if (found := emitter.producer(operand)) is not None and found.name == "constant"
-    ]
+    made_by = node.reading.emitter.made_by
+    added = made_by(x, "add")
+    found = [made_by(operand, "constant") for operand in added.inputs] if added else []
+    constants = [made for made in found if made is not None]
     if len(constants) != 1:
         return False
-    (constant,) = constants
-    values = np.resize(
-        np.array(constant.attributes["value"]), constant.outputs[0].shape
-    )
-    rank = len(x.shape)
-    wide = np.broadcast_to(
-        values.reshape(values.shape + (1,) * (rank - values.ndim)), x.shape
-    )
+    (made,) = constants
+    shape = made.outputs[0].shape
+    values = np.resize(np.array(made.attributes["value"]), shape)
+    missing = (1,) * (len(x.shape) - len(shape))
+    wide = np.broadcast_to(values.reshape(shape + missing), x.shape)
     return bool((wide.max(axis=tuple(axes)) > -1e38).all())
 
 

@@ -5,21 +5,20 @@ known in each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from onnx.numpy_helper import to_array
 
-from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.loops import LONGEST, emit_loop
+from nnef_grad.emit.loops import LONGEST
+from nnef_grad.frontends.loops import loop as emit_loop
 from nnef_grad.frontends.onnx.node import Node, with_graphs
 from nnef_grad.frontends.onnx.operations.control import known_number, stacked
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
-from nnef_grad.graph.ir import Graph, Tensor
-from nnef_grad.graph.loops import Collected, Loop, Way
-from nnef_grad.ops.shape import with_extent
+from nnef_grad.graph.ir import Tensor
+from nnef_grad.graph.loops import Way
 
 # A loop that is longer, and ends by a condition, would make a graph that nobody can use.
 _MOST = 10_000
@@ -44,10 +43,8 @@ def scan(node: Node, known: Mapping[str, Any]) -> list[Any]:
     made = len(body.output) - first
     axes = node.get("scan_output_axes", [0] * made)
     backward = node.get("scan_output_directions", [0] * made)
-    outward = [(a, -1 if d else 1) for a, d in zip(axes, backward, strict=True)]
-    names = [value.name for value in body.input]
-    results = _Body(node, known, body, states, whole, ways)
-    return results.of_loop(dict(zip(names, results.inner(), strict=True)), 0, outward)
+    outward = [Way(a, -1 if d else 1) for a, d in zip(axes, backward, strict=True)]
+    return _Loop(node, known, 0, outward).results(states, whole, ways, list)
 
 
 @with_graphs("Loop")
@@ -60,54 +57,73 @@ def loop(node: Node, known: Mapping[str, Any]) -> list[Any]:
         return _one_by_one(node, known, count)
     node.require(_goes_on(node, condition), "its condition must be true")
     numbers = node("cast", node.positions(count, 0, 1), dtype="integer", hint="numbers")
-    results = _Body(node, known, body, states, [numbers], [Way(0)])
-    *own, number = results.inner()
-    names = [value.name for value in body.input]
-    given = dict(zip(names, [number, np.array(True), *own], strict=True))
-    made = len(body.output) - 1 - len(states)
-    return results.of_loop(given, 1, [(0, 1)] * made)
+    outward = [Way(0)] * (len(body.output) - 1 - len(states))
+
+    def given(inner: Sequence[Any]) -> list[Any]:
+        *own, number = inner
+        return [number, np.array(True), *own]
+
+    return _Loop(node, known, 1, outward).results(states, [numbers], [Way(0)], given)
 
 
-class _Body:
-    """A loop of the graph, while its body is read."""
+class _Loop:
+    """A loop of the graph.
+
+    Args:
+        node: the node.
+        known: the values around it, by name.
+        skipped: how many results of its body come before the next states: a condition.
+        outward: where each of the others is put.
+    """
 
     def __init__(
+        self, node: Node, known: Mapping[str, Any], skipped: int, outward: Sequence[Way]
+    ) -> None:
+        self.node, self.known = node, known
+        self.graph = node.attributes["body"]
+        self.skipped, self.outward = skipped, outward
+
+    def results(
         self,
-        node: Node,
-        known: Mapping[str, Any],
-        body: Any,
         states: Sequence[Any],
         whole: Sequence[Any],
         ways: Sequence[Way],
-    ) -> None:
-        self.node, self.known, self.body, self.ways = node, known, body, ways
-        self.full = dict(self._outer())
-        self.states, self.whole = (
-            [*map(self._tensor, states)],
-            [*map(node.tensor, whole)],
-        )
-        self.emitter = Emitter(node.reading.emitter.opset)
-        shapes = [tensor.shape for tensor in (*self.full.values(), *self.states)]
-        shapes += [
-            with_extent(x.shape, way.axis, 1)
-            for x, way in zip(self.whole, ways, strict=True)
-        ]
-        self.operands = [*self.full.values(), *self.states, *self.whole]
-        self.inputs = [
-            self.emitter.emit_named(f"input_{place}", "external", x.dtype, shape=shape)
-            for place, (x, shape) in enumerate(zip(self.operands, shapes, strict=True))
-        ]
+        given: Callable[[Sequence[Any]], list[Any]],
+    ) -> list[Any]:
+        """The results, for states to begin with, and what is scanned in some ways; `given`
+        makes the arguments of the body of the states, and elements of what is scanned.
+        """
+        node, full = self.node, dict(self._outer())
+        started = [*map(self._tensor, states)]
+        operands = [*full.values(), *started, *map(node.tensor, whole)]
+
+        def body(inputs: Sequence[Tensor]) -> Any:
+            inner = [*inputs[len(full) :]]
+            for place, way in enumerate(ways, len(started)):
+                axes = [way.axis]
+                inner[place] = node("squeeze", inner[place], hint="element", axes=axes)
+            names = (value.name for value in self.graph.input)
+            own = dict(zip(names, given(inner), strict=True))
+            around = dict(zip(full, inputs, strict=False))
+            found = self._run({**self.known, **around, **own}, started)
+            return self._without_inputs(inputs, found, len(started))
+
+        named = {f"input_{place}": x for place, x in enumerate(operands)}
+        count = len(states) + len(self.outward)
+        hints = [f"{node.hint}_{i}" if i else node.hint for i in range(count)]
+        made = emit_loop(node, f"{node.hint}_body", named, ways, body, tuple(hints))
+        return list(made)
 
     def _outer(self) -> Iterator[tuple[str, Tensor]]:
         """The values that the body reads whole, by name: tensors of the graph around it, and
         possible parameters.
         """
         reading = self.node.reading
-        for stored in self.body.initializer:
+        for stored in self.graph.initializer:
             array = to_array(stored)
             if array.dtype.kind == "f" and array.ndim:
                 yield stored.name, reading.stored(stored.name, array)
-        for name in dict.fromkeys(_free_names(self.body)):
+        for name in dict.fromkeys(_free_names(self.graph)):
             if name not in self.known:
                 continue
             value = reading.value(self.known, name)
@@ -125,79 +141,38 @@ class _Body:
         squeezed: Tensor = self.node("squeeze", row, axes=[0])
         return squeezed
 
-    def inner(self) -> list[Any]:
-        """The states, and the elements of what is scanned, as the body gets them."""
-        states = self.inputs[len(self.full) : len(self.full) + len(self.states)]
-        parts = self.inputs[len(self.full) + len(self.states) :]
-        with self.node.reading.emitting(self.emitter):
-            return [
-                *states,
-                *(
-                    self.node("squeeze", part, hint="element", axes=[way.axis])
-                    for part, way in zip(parts, self.ways, strict=True)
-                ),
-            ]
-
-    def of_loop(
-        self, given: Mapping[str, Any], skipped: int, outward: list[tuple[int, int]]
-    ) -> list[Any]:
-        """The results of the loop.
-
-        Args:
-            given: what the body gets, by name.
-            skipped: how many of its results come before the next states: a condition.
-            outward: the axis and the direction of each of the others.
-        """
-        node, emitter, count = self.node, self.emitter, len(self.states)
-        inner = {
-            **self.known,
-            **dict(zip(self.full, self.inputs, strict=False)),
-            **given,
-        }
-        with node.reading.emitting(emitter):
-            found = node.reading.run(self.body, inner)
-            for condition in found[:skipped]:
-                node.require(
-                    is_known(condition) and bool(condition),
-                    "its condition must be true",
-                )
-            results = [*map(self._tensor, found[skipped:])]
-            self._refuse_other_shapes(results)
-            ways = [
-                Way(node.axis(axis, x.rank + 1), direction)
-                for x, (axis, direction) in zip(results[count:], outward, strict=True)
-            ]
-            made = self._own(results[:count])
-            made += self._own(
-                node("unsqueeze", x, hint="row", axes=[way.axis])
-                for x, way in zip(results[count:], ways, strict=True)
-            )
-        operations = tuple(emitter.operations)
-        names = emitter.assigned_names(operations, emitter.names.values())
-        graph = Graph(
-            f"{node.hint}_body", tuple(self.inputs), tuple(made), operations, names
-        )
-        gathered = tuple(Collected(count + i, way) for i, way in enumerate(ways))
-        loop = Loop(graph, count, tuple(self.ways), gathered)
-        hints = tuple(f"{node.hint}_{i}" if i else node.hint for i in range(len(made)))
-        return list(
-            emit_loop(node.reading.emitter, loop, self.operands, hints, node.span)
-        )
-
-    def _refuse_other_shapes(self, results: Sequence[Tensor]) -> None:
-        for state, result in zip(self.states, results, strict=False):
+    def _run(self, inner: dict[str, Any], states: Sequence[Tensor]) -> list[Tensor]:
+        """The next states, and the others of the results of the body."""
+        node = self.node
+        found = node.reading.run(self.graph, inner)
+        for condition in found[: self.skipped]:
+            goes_on = is_known(condition) and bool(condition)
+            node.require(goes_on, "its condition must be true")
+        results = [*map(self._tensor, found[self.skipped :])]
+        for state, result in zip(states, results, strict=False):
             is_same = (state.shape, state.dtype) == (result.shape, result.dtype)
-            self.node.require(is_same, "its states must keep their shapes and types")
+            node.require(is_same, "its states must keep their shapes and types")
+        return results
 
-    def _own(self, results: Iterable[Tensor]) -> list[Tensor]:
-        """Results that differ, and are no inputs: copies where they are not."""
-        taken = {*self.inputs}
-        made = []
-        for x in results:
-            own = self.node("copy", x, hint="result") if x in taken else x
-            taken.add(own)
-            made.append(own)
-        return made
+    def _without_inputs(
+        self, inputs: Sequence[Tensor], found: Sequence[Tensor], count: int
+    ) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
+        """The next states, and the rows of what is collected: copies where they do not
+        differ, or are inputs.
+        """
+        node, taken = self.node, {*inputs}
+
+        def own(x: Tensor) -> Tensor:
+            made: Tensor = node("copy", x, hint="result") if x in taken else x
+            taken.add(made)
+            return made
+
+        states, rows = [*map(own, found[:count])], []
+        for x, (axis, direction) in zip(found[count:], self.outward, strict=True):
+            way = Way(node.axis(axis, x.rank + 1), direction)
+            row = node("unsqueeze", x, hint="row", axes=[way.axis])
+            rows.append((own(row), way))
+        return states, rows
 
 
 def _free_names(graph: Any) -> Iterator[str]:

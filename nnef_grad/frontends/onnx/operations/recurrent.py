@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.onnx.operations.elementwise import FUNCTIONS, applied
 from nnef_grad.frontends.products import linear
 from nnef_grad.frontends.recurrence import Cell, Weights, along, part, with_one_bias
 from nnef_grad.frontends.values import is_known, shape_of
@@ -80,8 +82,7 @@ def _gru(layer: Node, activations: list[Function]) -> Cell:
 def _gates(node: Node, weights: Any, first: int, last: int) -> Any:
     """The rows of some gates of a GRU."""
     rows = shape_of(weights)[0] // 3
-    window: Any = {"begin": [first * rows], "end": [last * rows]}
-    return node("slice", weights, hint="gates", axes=[0], **window)
+    return node.piece(weights, 0, first * rows, last * rows, "gates")
 
 
 def _rnn(layer: Node, activations: list[Function]) -> Cell:
@@ -103,18 +104,10 @@ _KINDS = {
     "GRU": Kind(3, 1, ["Sigmoid", "Tanh"], _gru),
     "RNN": Kind(1, 1, ["Tanh"], _rnn),
 }
-# Operations of the standard, or fragments, and their attributes with defaults.
-_ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
-    "Elu": ("elu", {"alpha": 1.0}),
-    "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
-    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
-    "Relu": ("relu", {}),
-    "Sigmoid": ("sigmoid", {}),
-    "Softplus": ("softplus", {}),
-    "Softsign": ("softsign", {}),
-    "Tanh": ("tanh", {}),
-    "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
-}
+_ACTIVATIONS = (
+    "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh",
+    "ThresholdedRelu",
+)  # fmt: skip
 # Whether each direction goes backward.
 _DIRECTIONS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
 
@@ -138,14 +131,7 @@ def recurrent(node: Node, x: Any, w: Any, r: Any, *_: Any) -> list[Any]:
         rows.append(node("unsqueeze", found, axes=[1 + layout]))
         ends.append([node("unsqueeze", end, axes=[layout]) for end in last])
     pairs = zip(*ends, strict=True)
-    return [
-        _joined(node, rows, 1 + layout),
-        *(_joined(node, pair, layout) for pair in pairs),
-    ]
-
-
-def _joined(node: Node, ways: Sequence[Any], axis: int) -> Any:
-    return ways[0] if len(ways) == 1 else node("concat", list(ways), axis=axis)
+    return [node.joined(rows, 1 + layout), *(node.joined(p, layout) for p in pairs)]
 
 
 def _refuse_unusual(node: Node, steps: Any) -> None:
@@ -161,24 +147,15 @@ def _refuse_unusual(node: Node, steps: Any) -> None:
 def _functions(node: Node, kind: Kind, directions: int) -> Iterator[Function]:
     """The activations, those of each direction after the other."""
     given = node.get("activations", kind.activations * directions)
-    numbers = {n: _numbers(node, f"activation_{n}") for n in ("alpha", "beta")}
+    numbers: dict[str, Iterator[float]] = {
+        name: iter(node.get(f"activation_{name}", [])) for name in ("alpha", "beta")
+    }
     for word in given:
         word = getattr(word, "decode", word.__str__)()
         node.require(word in _ACTIVATIONS, f"the activation {word} is not supported")
-        name, defaults = _ACTIVATIONS[word]
+        defaults = FUNCTIONS[word][1]
         settings = {n: next(numbers[n], value) for n, value in defaults.items()}
-        yield _function(node, name, settings)
-
-
-def _numbers(node: Node, name: str) -> Iterator[float]:
-    given: list[float] = node.get(name, [])
-    return iter(given)
-
-
-def _function(node: Node, name: str, settings: dict[str, float]) -> Function:
-    is_fragment = name in ("hard_sigmoid", "softsign", "thresholded_relu")
-    call: Any = node.expand if is_fragment else node
-    return lambda x: call(name, x, **settings)
+        yield partial(applied, node, word, settings)
 
 
 def _weights(node: Node, place: int) -> Weights:

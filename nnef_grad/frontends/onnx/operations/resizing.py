@@ -9,7 +9,6 @@ import numpy as np
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.tract.operations import resizing as expansion
 from nnef_grad.frontends.values import shape_of
-from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.resizing import Axis, Resizing
 
@@ -36,25 +35,18 @@ def resize(node: Node, x: Any, *_: Any) -> Any:
 
 def _axes(node: Node, shape: Shape) -> list[Axis]:
     """All axes, with the scales of the file, or the ratios if it gives extents."""
-    along = [node.axis(a, len(shape)) for a in node.get("axes", range(len(shape)))]
+    rank = len(shape)
+    along = [node.axis(a, rank) for a in node.get("axes", range(rank))]
     scales = node.items("scales", 1 if node.version < 11 else 2, [])
+    given = scales or node.items("sizes", 3)
+    made = dict(zip(along, given, strict=True))
     if scales:
-        made = {a: _scaled(shape[a], s) for a, s in zip(along, scales, strict=True)}
-    else:
-        sizes = node.items("sizes", 3)
-        made = {a: _sized(shape[a], n) for a, n in zip(along, sizes, strict=True)}
-    return [Axis(n, *made.get(axis, (n, 1.0))) for axis, n in enumerate(shape)]
-
-
-# An extent with a symbol stays as it is: such as that of a batch.
-
-
-def _scaled(extent: Dimension, scale: float) -> tuple[Any, float]:
-    return (extent, 1.0) if scale == 1.0 else (int(extent * scale), scale)
-
-
-def _sized(extent: Dimension, made: Dimension) -> tuple[Any, float]:
-    return (extent, 1.0) if made == extent else (made, made / extent)
+        return expansion.axes_of(
+            node, shape, [made.get(a, 1.0) for a in range(rank)], []
+        )
+    return expansion.axes_of(
+        node, shape, [], [made.get(*pair) for pair in enumerate(shape)]
+    )
 
 
 @onnx_op("GridSample")
@@ -90,14 +82,7 @@ def center(node: Node, x: Any, _: Any) -> Any:
         more, less = made - shape[axis], shape[axis] - made
         if less > 0:
             first = less // 2
-            x = node(
-                "slice",
-                x,
-                hint="middle",
-                axes=[axis],
-                begin=[first],
-                end=[first + made],
-            )
+            x = node.piece(x, axis, first, first + made, "middle")
         else:
             padding[axis] = (more // 2, more - more // 2)
     return node("pad", x, padding=padding, value=0.0) if np.any(padding) else x

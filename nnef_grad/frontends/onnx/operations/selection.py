@@ -9,6 +9,8 @@ import numpy as np
 
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.tract.operations import selection as expansion
+from nnef_grad.frontends.tract.operations import shapes
+from nnef_grad.frontends.tract.operations.reductions import running_sums
 from nnef_grad.frontends.values import Array, dtype_of, is_known, shape_of
 
 
@@ -100,30 +102,16 @@ def top(node: Node, x: Any, *_: Any) -> list[Any]:
 @onnx_op("CumSum")
 def cumulative_sum(node: Node, x: Any, _: Any) -> Any:
     """Sums of the elements up to each one, which it may leave out."""
-    rank = len(shape_of(x))
-    along = node.axis(node.items("axis", 1)[0], rank)
-    before = shape_of(x)[along] - 1
-    pair = (0, before) if node.get("reverse", 0) else (before, 0)
-    size = [before + 1 if a == along else 1 for a in range(rank)]
-    padding = [pair if a == along else (0, 0) for a in range(rank)]
-    given = node.scalars(x)
-    made = node("box", given, size=size, padding=padding)
-    if node.get("exclusive", 0):
-        made = node("sub", made, given)
-    if dtype_of(x) == "scalar":
-        return made
-    # The runtime may compute it as a mean.
-    return node("cast", node("round", made, hint="rounded"), dtype="integer")
+    along = node.axis(node.items("axis", 1)[0], len(shape_of(x)))
+    is_back, excludes = (bool(node.get(n, 0)) for n in ("reverse", "exclusive"))
+    given, dtype = node.scalars(x), dtype_of(x)
+    return running_sums(node, given, along, dtype, is_back=is_back, excludes=excludes)
 
 
 @onnx_op("OneHot")
 def one_hot(node: Node, indices: Any, depth: Any, values: Any) -> Any:
     """A value at each index, and another one elsewhere."""
-    rank = len(shape_of(indices)) + 1
-    axis = node.axis(node.get("axis", -1), rank)
     (extent,) = np.ravel(node.known(depth, "depth")).tolist()
-    off, on = np.ravel(node.known(values, "values")).tolist()
-    wide = node.scalars(node("unsqueeze", indices, axes=[axis]))
-    positions = node.positions(int(extent), axis, rank)
-    settings = {"extent": float(extent), "off": float(off), "on": float(on)}
-    return node.expand("one_hot", wide, positions, **settings)
+    off, on = map(float, np.ravel(node.known(values, "values")).tolist())
+    axis = node.get("axis", -1)
+    return shapes.one_hot(node, indices, axis, int(extent), off, on)

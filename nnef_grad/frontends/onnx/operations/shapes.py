@@ -9,6 +9,7 @@ import numpy as np
 from onnx.numpy_helper import to_array
 
 from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.tract.operations import shapes
 from nnef_grad.frontends.tract.operations.selection import gather as gathered
 from nnef_grad.frontends.values import (
     LARGEST,
@@ -136,7 +137,7 @@ def concat(node: Node, *parts: Any) -> Any:
     """A concatenation of the operands that have elements: NNEF has no empty tensors."""
     axis = node.axis(node.get("axis", 1), len(shape_of(parts[0])))
     filled = [part for part in parts if 0 not in shape_of(part)]
-    return node("concat", filled, axis=axis) if len(filled) > 1 else filled[0]
+    return node.joined(filled, axis)
 
 
 @onnx_op("Split")
@@ -279,17 +280,9 @@ def depth_to_space(node: Node, x: Any) -> Any:
 
 @onnx_op("Trilu")
 def triangle(node: Node, x: Any, *_: Any) -> Any:
-    """A triangle of matrices, with zeros elsewhere: a choice, as the others may be
-    infinite.
-    """
+    """A triangle of matrices, with zeros elsewhere."""
     (offset,) = node.items("k", 1, 0)
-    name = "ge" if node.get("upper", 1) else "le"
-    rows, columns = (
-        node.positions(extent, axis, 2) for axis, extent in enumerate(shape_of(x)[-2:])
-    )
-    inside = node(name, node("sub", columns, rows, hint="diagonal"), float(offset))
-    zero = {"scalar": 0.0, "integer": 0, "logical": False}[dtype_of(x)]
-    return node("select", *node.aligned(inside, x, zero))
+    return shapes.triangle(node, x, offset, bool(node.get("upper", 1)))
 
 
 @onnx_op("ReverseSequence")
@@ -304,6 +297,6 @@ def reverse(node: Node, x: Any, lengths: Any) -> Any:
     ]
     parts = []
     for place, row in enumerate(rows):
-        part = node("slice", x, axes=[batch], begin=[place], end=[place + 1])
+        part = node.piece(x, batch, place, place + 1)
         parts.append(node("gather", part, np.array(row), axis=time))
     return node("concat", parts, axis=batch)

@@ -1,55 +1,7 @@
-"""The functions that read operations of ATen, by family. Importing a family enters its
-functions.
-"""
+"""The functions that read operations of ATen, by family, which enter themselves."""
 
-from nnef_grad.frontends.torch.operations import (
-    activations,
-    attention,
-    borders,
-    comparisons,
-    control,
-    creation,
-    diagonals,
-    elementwise,
-    embeddings,
-    identities,
-    indexing,
-    integers,
-    losses,
-    normalizations,
-    orders,
-    products,
-    random,
-    recurrent,
-    reductions,
-    resizing,
-    scans,
-    shapes,
-    windows,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "activations",
-    "attention",
-    "borders",
-    "comparisons",
-    "control",
-    "creation",
-    "diagonals",
-    "elementwise",
-    "embeddings",
-    "identities",
-    "indexing",
-    "integers",
-    "losses",
-    "normalizations",
-    "orders",
-    "products",
-    "random",
-    "recurrent",
-    "reductions",
-    "resizing",
-    "scans",
-    "shapes",
-    "windows",
-]
+for family in iter_modules(__path__):
+    import_module(f"{__name__}.{family.name}")

@@ -6,6 +6,7 @@ from math import inf, sqrt
 from typing import Any
 
 import numpy as np
+import torch
 
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.random import kept
@@ -13,22 +14,18 @@ from nnef_grad.frontends.tract.operations import attention as expansion
 from nnef_grad.frontends.values import LARGEST, dtype_of, is_known, shape_of
 
 
-@aten("scaled_dot_product_attention")
-def attention(
-    call: Call,
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any = None,
-    dropout: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    shares_heads: bool = False,
-) -> Any:
+@aten(
+    "scaled_dot_product_attention", "_scaled_dot_product_attention_math",
+    "_scaled_dot_product_flash_attention_for_cpu",
+)  # fmt: skip
+def attention(call: Call, q: Any, k: Any, v: Any, *_: Any) -> Any:
     """softmax(q k^T scale + mask) v, where some weights may be dropped. A row that sees
-    nothing is zero.
+    nothing is zero. The weights are not returned.
     """
-    if shares_heads:
+    mask, is_causal, scale = map(call.given.get, ("attn_mask", "is_causal", "scale"))
+    is_free = call.given.get("dropout_mask") is None
+    call.require(is_free, "a mask for dropout is not supported")
+    if call.given.get("enable_gqa", False):
         k, v = (expansion.shared(call, x, shape_of(q)[-3]) for x in (k, v))
     q, k, v = call.aligned(q, k, v)
     rank = len(shape_of(q))
@@ -40,14 +37,19 @@ def attention(
     sees = True if mask is None or is_causal else _sees(call, mask)
     given = False if mask is None else call.of_rank(mask, rank)
     weights = expansion.weights(call, q, k, given, factor)
-    if dropout == 1.0:
-        weights = call("mul", weights, 0.0, hint="dropped")
-    elif dropout:
-        share = 1.0 - dropout
-        mask_of_weights = kept(call, shape_of(weights), share, 1.0 / share)
-        weights = call("mul", weights, mask_of_weights, hint="dropped")
-    made = call("matmul", weights, v)
-    return made if sees is True else call("select", call.of_rank(sees, rank), made, 0.0)
+    made = call("matmul", _dropped(call, weights, call.given["dropout_p"]), v)
+    if sees is not True:
+        made = call("select", call.of_rank(sees, rank), made, 0.0)
+    return made if isinstance(call.fake, torch.Tensor) else call.alone(made)
+
+
+def _dropped(call: Call, weights: Any, p: float) -> Any:
+    if not p:
+        return weights
+    mask: Any = 0.0
+    if p != 1.0:
+        mask = kept(call, shape_of(weights), 1.0 - p, 1.0 / (1.0 - p))
+    return call("mul", weights, mask, hint="dropped")
 
 
 def _sees(call: Call, mask: Any) -> Any:
@@ -81,46 +83,3 @@ def _has_infinity(call: Call) -> bool:
         if any(x == -inf for x in node.args if isinstance(x, float)):
             return True
     return False
-
-
-# ---- Those that are for one kind of machine ----
-
-
-@aten("_scaled_dot_product_attention_math")
-def attention_of_all(
-    call: Call,
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any,
-    dropout: float,
-    is_causal: bool,
-    dropout_mask: Any,
-    *settings: Any,
-) -> Any:
-    """The same; the weights are not returned."""
-    call.require(dropout_mask is None, "a mask for dropout is not supported")
-    made = attention(call, q, k, v, mask, dropout, is_causal, *settings)
-    return _alone(call, made)
-
-
-@aten("_scaled_dot_product_flash_attention_for_cpu")
-def attention_of_processors(
-    call: Call,
-    q: Any,
-    k: Any,
-    v: Any,
-    dropout: float,
-    is_causal: bool,
-    mask: Any,
-    scale: float | None,
-) -> Any:
-    """The same."""
-    return _alone(call, attention(call, q, k, v, mask, dropout, is_causal, scale))
-
-
-def _alone(call: Call, made: Any) -> list[Any]:
-    """A first result, if there is no need of others."""
-    others = range(1, len(call.fake))
-    call.require(not any(map(call.uses, others)), "only the first result can be used")
-    return [made, *(None for _ in others)]

@@ -6,14 +6,14 @@ as that counts as infinite.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.elementwise import whole
-from nnef_grad.frontends.values import dtype_of, shape_of
+from nnef_grad.frontends.torch.call import Call, aten, higher
+from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 
 _COMPARISONS = {
     "eq": "eq", "ne": "ne", "not_equal": "ne", "lt": "lt", "less": "lt", "le": "le",
@@ -37,12 +37,20 @@ def compared(call: Call, x: Any, y: Any) -> Any:
 
 # ---- Logic ----
 
-_LOGIC = {"logical_and": "and", "logical_or": "or", "logical_xor": "ne"}
+_LOGIC = {
+    "logical_and": "and", "bitwise_and": "and", "__and__": "and",
+    "logical_or": "or", "bitwise_or": "or", "__or__": "or",
+    "logical_xor": "ne", "bitwise_xor": "ne", "__xor__": "ne",
+}  # fmt: skip
 
 
 @aten(*_LOGIC)
 def logic(call: Call, x: Any, y: Any) -> Any:
-    """The logic of truth values; numbers are true unless they are zero."""
+    """The logic of truth values; numbers are true unless they are zero, and bits of
+    integers are refused.
+    """
+    is_logical = call.result_dtype == "logical"
+    call.require(is_logical, "bits of integers are not in NNEF: use arithmetic")
     x, y = (call.typed(value, "logical") for value in (x, y))
     return call(_LOGIC[call.packet], *call.aligned(x, y))
 
@@ -103,18 +111,11 @@ def _has_infinity(constant: Any) -> bool:
     return is_scalar and bool(torch.isinf(constant).any())
 
 
-_KINDS = {
-    "isfinite": "is_finite", "isinf": "is_infinite", "isnan": "is_no_number",
-    "isneginf": "is_below_all", "isposinf": "is_above_all",
-}  # fmt: skip
-
-
-@aten(*_KINDS)
-def kind(call: Call, x: Any) -> Any:
-    """Whether elements are of a kind."""
-    if call.packet == "isnan":
-        _refuse_infinite(call)
-    return call.expand(_KINDS[call.packet], *call.scalars(x))
+@aten("isnan")
+def is_no_number(call: Call, x: Any) -> Any:
+    """Whether elements are no numbers."""
+    _refuse_infinite(call)
+    return call.expand("is_no_number", *call.scalars(x))
 
 
 # ---- Choices ----
@@ -134,6 +135,21 @@ def choice(call: Call, condition: Any, x: Any, y: Any) -> Any:
 def filled(call: Call, x: Any, mask: Any, value: Any) -> Any:
     """A value where a mask holds, and x elsewhere."""
     return choice(call, mask, value, x)
+
+
+@higher("cond")
+def branches(
+    call: Call, condition: Any, then: Any, otherwise: Any, operands: Sequence[Any]
+) -> Any:
+    """Both branches, and a choice of each result; no gradient reaches the other branch."""
+    if is_known(condition):
+        return call.reading.run(then if condition else otherwise, operands)
+    pairs = zip(
+        *(call.reading.run(branch, operands) for branch in (then, otherwise)),
+        strict=True,
+    )
+    is_true = call.typed(condition, "logical")
+    return [call("select", is_true, *pair) for pair in pairs]
 
 
 @aten("bucketize")
@@ -158,7 +174,7 @@ def _count(call: Call, x: Any, row: Any, right: bool) -> Any:
     row, x = call.aligned(row, x)
     hits = call("le" if right else "lt", row, x, hint="hits")
     count = call("sum_reduce", call.typed(hits, "scalar"), hint="count", axes=[last])
-    return whole(call, call("squeeze", count, axes=[last]))
+    return call.whole(call("squeeze", count, axes=[last]))
 
 
 _REFUSED = {

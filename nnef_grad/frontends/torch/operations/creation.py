@@ -1,4 +1,4 @@
-"""New tensors. Those whose arguments are all known are computed by PyTorch: see known.py.
+"""New tensors. Those whose arguments are all known are computed by PyTorch: see reading.py.
 What is left has extents with symbols, or is like a tensor of the graph.
 """
 
@@ -9,50 +9,31 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.elementwise import whole
 from nnef_grad.frontends.values import converted, is_open, simple
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Tensor
 
+# Also where PyTorch leaves open what there is until it is written.
+_ZEROS = (
+    "zeros", "zeros_like", "new_zeros", "empty", "empty_like", "empty_permuted",
+    "empty_strided", "new_empty", "new_empty_strided",
+)  # fmt: skip
+_ONES = ("ones", "ones_like", "new_ones")
 
-def filled(call: Call, value: Any) -> Any:
-    """A value, repeated to the shape of the result."""
+
+@aten(*_ZEROS, *_ONES, "full", "full_like", "new_full")
+def filled(call: Call, *_: Any) -> Any:
+    """A number everywhere."""
     shape, dtype = call.result_shape, call.result_dtype
+    value = call.given.get("fill_value", int(call.packet in _ONES))
     if not isinstance(value, Tensor) and is_open(value):
-        value = whole(call, *call.scalars(value))
+        value = call.whole(*call.scalars(value))
     if isinstance(value, Tensor):
         return call.broadcast(value, shape)
     if not has_symbols(shape):
         return simple(np.full(shape, value))
     number = converted(value, dtype).item()
     return call("constant", dtype=dtype, shape=list(shape), value=[number])
-
-
-@aten(
-    "zeros", "zeros_like", "new_zeros", "empty", "empty_like", "empty_permuted",
-    "empty_strided", "new_empty", "new_empty_strided",
-)  # fmt: skip
-def zeros(call: Call, x: Any, size: Any = None, stride: Any = None) -> Any:
-    """Zeros, also where PyTorch leaves open what there is until it is written."""
-    return filled(call, 0)
-
-
-@aten("ones", "ones_like", "new_ones")
-def ones(call: Call, x: Any, size: Any = None) -> Any:
-    """Ones."""
-    return filled(call, 1)
-
-
-@aten("full", "full_like")
-def full(call: Call, x: Any, value: Any) -> Any:
-    """A number everywhere."""
-    return filled(call, value)
-
-
-@aten("new_full")
-def new_full(call: Call, x: Any, size: Any, value: Any) -> Any:
-    """A number everywhere."""
-    return filled(call, value)
 
 
 @aten("scalar_tensor")
@@ -64,26 +45,15 @@ def scalar(call: Call, value: Any) -> Any:
 # ---- Numbers in order ----
 
 
-@aten("arange.default")
-def numbers_from_zero(call: Call, end: Any) -> Any:
-    """0, 1, ..., end - 1."""
-    return numbers(call, 0, end, 1)
-
-
-@aten("arange.start")
-def numbers_from_start(call: Call, start: Any, end: Any) -> Any:
-    """start, start + 1, ... before the end."""
-    return numbers(call, start, end, 1)
-
-
-@aten("arange.start_step")
-def numbers(call: Call, start: Any, end: Any, step: Any) -> Any:
+@aten("arange")
+def numbers(call: Call, *_: Any) -> Any:
     """start, start + step, ... before the end."""
+    start, step = call.given.get("start", 0), call.given.get("step", 1)
     (count,) = call.result_shape
     is_open_count = has_symbols(count)
     made = call.positions(count, 0, 1) if is_open_count else np.arange(count)
     made = made if step == 1 else call("mul", made, step, hint="steps")
-    return whole(call, made if start == 0 else call("add", made, start))
+    return call.whole(made if start == 0 else call("add", made, start))
 
 
 @aten("linspace", "logspace")

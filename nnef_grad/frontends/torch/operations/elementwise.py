@@ -7,8 +7,36 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.values import dtype_of, is_known, is_open
-from nnef_grad.graph.ir import Tensor
+from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
+
+# ---- What passes a tensor on ----
+
+
+@aten("alias", "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "positive")
+def itself(call: Call, x: Any) -> Any:
+    """The tensor itself: where it lies in memory is no matter of the graph."""
+    return x
+
+
+@aten("to", "_to_copy", "type_as", "float", "double", "half", "int", "long", "bool")
+def converted(call: Call, x: Any) -> Any:
+    """A conversion: the data type is that of the result in PyTorch."""
+    return call.typed(x, call.result_dtype)
+
+
+@aten("detach", "detach_")
+def detach(call: Call, x: Any) -> Any:
+    """The tensor, which no gradient flows through."""
+    return call.stopped(x)
+
+
+@aten("item", "_local_scalar_dense")
+def item(call: Call, x: Any) -> Any:
+    """A number that Python reads: a tensor without axes, and without gradients."""
+    return call.stopped(call.reshaped(x, []))
+
+
+# ---- Functions that are operations of the standard, or formulas ----
 
 # Operations of NNEF that are those of PyTorch.
 _SAME = {
@@ -22,33 +50,28 @@ _SAME = {
     "sqrt": "sqrt", "square": "sqr", "tan": "tan", "tanh": "tanh",
 }  # fmt: skip
 
-# Fragments of one operand.
-_UNARY = {
-    "deg2rad": "deg2rad", "erf": "erf", "special_erf": "erf", "erfc": "erfc",
-    "special_erfc": "erfc", "exp2": "exp2", "special_exp2": "exp2", "expm1": "expm1",
-    "special_expm1": "expm1", "frac": "fraction", "log10": "log10", "log1p": "log1p",
-    "special_log1p": "log1p", "rad2deg": "rad2deg", "sinc": "sinc",
-    "special_sinc": "sinc", "special_entr": "entropy", "special_ndtr": "ndtr",
-}  # fmt: skip
-
-# Fragments of two operands.
-_BINARY = {
-    "atan2": "atan2", "arctan2": "atan2", "copysign": "copysign", "fmax": "larger_number",
-    "fmin": "smaller_number", "hypot": "hypot", "ldexp": "ldexp",
-    "logaddexp": "logaddexp", "logaddexp2": "logaddexp2", "xlogy": "xlogy",
-    "special_xlogy": "xlogy", "special_xlog1py": "xlog1py",
+# Fragments, whose settings are operands.
+_FORMULAS = {
+    "arctan2": "atan2", "atan2": "atan2", "copysign": "copysign", "deg2rad": "deg2rad",
+    "erf": "erf", "erfc": "erfc", "exp2": "exp2", "expm1": "expm1",
+    "fmax": "larger_number", "fmin": "smaller_number", "fmod": "remainder_of_dividend",
+    "frac": "fraction", "hardshrink": "hard_shrink", "hardsigmoid": "hard_sigmoid",
+    "hardswish": "hard_swish", "hypot": "hypot", "isfinite": "is_finite",
+    "isinf": "is_infinite", "isneginf": "is_below_all", "isposinf": "is_above_all",
+    "ldexp": "ldexp", "leaky_relu": "sloped", "log10": "log10", "log1p": "log1p",
+    "log_sigmoid": "log_sigmoid", "logaddexp": "logaddexp", "logaddexp2": "logaddexp2",
+    "mish": "mish", "rad2deg": "rad2deg", "remainder": "modulo", "sinc": "sinc",
+    "softshrink": "soft_shrink", "special_entr": "entropy", "special_erf": "erf",
+    "special_erfc": "erfc", "special_exp2": "exp2", "special_expm1": "expm1",
+    "special_log1p": "log1p", "special_ndtr": "ndtr", "special_sinc": "sinc",
+    "special_xlog1py": "xlog1py", "special_xlogy": "xlogy", "xlogy": "xlogy",
+    # Times a power of two, or divided by one and rounded down.
+    "__lshift__": "ldexp", "bitwise_left_shift": "ldexp",
+    "__rshift__": "shifted_right", "bitwise_right_shift": "shifted_right",
 }  # fmt: skip
 
 # Single precision holds all whole numbers below.
 _EXACT = 2**24
-
-
-def whole(call: Call, x: Any) -> Any:
-    """Whole scalars as integers, if the result is of integers."""
-    is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
-    if not is_scalar or call.result_dtype != "integer":
-        return x
-    return call.reading.cast(x, "integer", call.hint, call.span)
 
 
 def operands(call: Call, *values: Any) -> list[Any]:
@@ -81,16 +104,10 @@ def same(call: Call, x: Any) -> Any:
     return call(_SAME[call.packet], x)
 
 
-@aten(*_UNARY)
-def unary(call: Call, x: Any) -> Any:
-    """An operation that is a formula."""
-    return call.expand(_UNARY[call.packet], *call.scalars(x))
-
-
-@aten(*_BINARY)
-def binary(call: Call, x: Any, y: Any) -> Any:
-    """A formula of two operands."""
-    return whole(call, call.expand(_BINARY[call.packet], *numbers(call, x, y)))
+@aten(*_FORMULAS)
+def formula(call: Call, *operands: Any) -> Any:
+    """A formula."""
+    return call.whole(call.expand(_FORMULAS[call.packet], *numbers(call, *operands)))
 
 
 # ---- Arithmetic ----
@@ -125,16 +142,7 @@ def quotient(call: Call, x: Any, y: Any, rounding_mode: str | None = None) -> An
         made = call("floor", made)
     if rounding_mode == "trunc":
         made = call.expand("towards_zero", made)
-    return whole(call, made)
-
-
-_RESTS = {"remainder": "modulo", "fmod": "remainder_of_dividend"}
-
-
-@aten(*_RESTS)
-def rest(call: Call, x: Any, y: Any) -> Any:
-    """The remainder of a division, with the sign of the divisor, or of the dividend."""
-    return whole(call, call.expand(_RESTS[call.packet], *numbers(call, x, y)))
+    return call.whole(made)
 
 
 _POWERS = {2: "sqr", 0.5: "sqrt", -0.5: "rsqrt", -1: "rcp", -2: "rsqr"}
@@ -147,7 +155,7 @@ def power(call: Call, x: Any, y: Any) -> Any:
         return call(_POWERS[y], call.typed(x, call.result_dtype))
     made = call("pow", *numbers(call, x, y))
     is_whole = call.result_dtype == "integer"
-    return whole(call, call("round", made)) if is_whole else made
+    return call.whole(call("round", made)) if is_whole else made
 
 
 # ---- Rounding ----
@@ -228,6 +236,83 @@ def logit(call: Call, x: Any, eps: float | None = None) -> Any:
     (x,) = call.scalars(x)
     inside = x if eps is None else clamped(call, x, eps, 1.0 - eps)
     return call.expand("logit", inside)
+
+
+@aten("bitwise_not")
+def complement(call: Call, x: Any) -> Any:
+    """Whether it is false; -x - 1 for integers."""
+    if call.result_dtype == "logical":
+        return call("not", x)
+    return call.whole(call("sub", -1.0, *numbers(call, x)))
+
+
+# ---- Activations: they have the derivatives of PyTorch at their kinks ----
+
+
+@aten("relu", "silu")
+def own(call: Call, x: Any) -> Any:
+    """An operation that the standard has."""
+    return call.whole(call(call.packet, *call.scalars(x)))
+
+
+@aten("gelu")
+def gelu(call: Call, x: Any, approximate: str) -> Any:
+    """x P(X <= x), or its approximation by tanh."""
+    return call.expand("gelu_by_tanh", x) if approximate == "tanh" else call("gelu", x)
+
+
+@aten("hardtanh")
+def hardtanh(call: Call, x: Any, low: Any, high: Any) -> Any:
+    """x between bounds, at which its derivative is 0."""
+    return call.whole(call("clamp", *call.scalars(x, low, high)))
+
+
+@aten("prelu", "_prelu_kernel")
+def prelu(call: Call, x: Any, slope: Any) -> Any:
+    """x, or slope x where it is not positive; a slope for each channel has axis 1."""
+    rank, own_rank = len(shape_of(x)), len(shape_of(slope))
+    if own_rank == 1 and rank != 1:
+        slope = call.reshaped(slope, [1, *shape_of(slope)][:rank], "slope")
+    return call.expand("sloped", x, slope)
+
+
+@aten("rrelu")
+def rrelu(call: Call, x: Any, low: Any, high: Any, training: bool) -> Any:
+    """x, or the mean slope times x: in evaluation."""
+    call.require(
+        not training, "in training it draws slopes: put it into evaluation mode"
+    )
+    return call.expand("sloped", x, (low + high) / 2)
+
+
+@aten("elu")
+def elu(call: Call, x: Any, alpha: Any, scale: Any, input_scale: Any) -> Any:
+    """scale x, or scale alpha (exp(input_scale x) - 1) where x is not positive."""
+    if (alpha, scale, input_scale) == (1, 1, 1):
+        return call("elu", x)
+    return call.expand("scaled_elu", x, *call.scalars(alpha, scale, input_scale))
+
+
+@aten("celu")
+def celu(call: Call, x: Any, alpha: Any) -> Any:
+    """x, or alpha (exp(x / alpha) - 1) where x is not positive."""
+    return elu(call, x, alpha, 1, 1 / alpha)
+
+
+# From there on the softplus of x is x, to single precision.
+_LINEAR = 15.0
+
+
+@aten("softplus")
+def softplus(call: Call, x: Any, beta: Any, threshold: Any) -> Any:
+    """log(1 + exp(beta x)) / beta, or x where beta x is above a threshold."""
+    beta, threshold = call.scalars(beta, threshold)
+    scaled = x if beta == 1.0 else call("mul", x, beta, hint="scaled")
+    made = call("softplus", scaled)
+    made = made if beta == 1.0 else call("div", made, beta)
+    if threshold >= _LINEAR:
+        return made
+    return call("select", call("gt", scaled, threshold, hint="linear"), x, made)
 
 
 # ---- What NNEF has no form of ----

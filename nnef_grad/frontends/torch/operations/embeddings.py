@@ -19,16 +19,9 @@ _RENORMALIZED = (
 
 
 @aten("embedding")
-def embedding(
-    call: Call,
-    weight: Any,
-    numbers: Any,
-    padding: int = -1,
-    is_scaled: bool = False,
-    _sparse: bool = False,
-) -> Any:
+def embedding(call: Call, weight: Any, numbers: Any, padding: int = -1, *_: Any) -> Any:
     """The rows at indices; no gradient reaches the one for padding."""
-    call.require(not is_scaled, _SCALED)
+    call.require(not call.given["scale_grad_by_freq"], _SCALED)
     found = rows(call, weight, numbers, 0)
     if padding < 0:
         return found
@@ -47,37 +40,25 @@ def refuse_norm(call: Call, _: Any, _numbers: Any, _most: Any, _kind: Any) -> An
 
 
 @aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
-def embedding_bag(
-    call: Call,
-    weight: Any,
-    numbers: Any,
-    offsets: Any,
-    is_scaled: bool = False,
-    mode: int = 0,
-    _sparse: bool = False,
-    factors: Any = None,
-    has_end: bool = False,
-    padding: int | None = None,
-) -> Any:
+def embedding_bag(call: Call, weight: Any, numbers: Any, offsets: Any, *_: Any) -> Any:
     """The sum, the mean or the maximum of the rows of each bag. A bag is what follows an
     offset.
     """
-    call.require(not is_scaled, _SCALED)
+    padding, factors = map(call.given.get, ("padding_idx", "per_sample_weights"))
+    call.require(not call.given["scale_grad_by_freq"], _SCALED)
     no_padding = padding is None or padding < 0
     call.require(no_padding, "padding_idx is not supported: use embedding, and a sum")
     found = rows(call, weight, numbers, 0)
     if factors is not None:
         column = call("unsqueeze", factors, hint="factors", axes=[1])
         found = call("mul", found, column, hint="rows")
-    made = _of_bags(call, found, numbers, offsets, mode, has_end)
-    # The others are for PyTorch's own derivative.
-    return [made, *[None] * (len(call.fake) - 1)]
+    # The other results are for PyTorch's own derivative.
+    return [_of_bags(call, found, numbers, offsets), *[None] * (len(call.fake) - 1)]
 
 
-def _of_bags(
-    call: Call, found: Any, numbers: Any, offsets: Any, mode: int, has_end: bool
-) -> Any:
+def _of_bags(call: Call, found: Any, numbers: Any, offsets: Any) -> Any:
     """The rows of each bag, reduced. Bags of one length are rows of a matrix."""
+    mode, has_end = call.given["mode"], call.given["include_last_offset"]
     total = shape_of(numbers)[0]
     count, width = call.result_shapes[0]
     if isinstance(offsets, Tensor):

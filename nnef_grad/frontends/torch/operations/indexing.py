@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.diagonals import on_diagonal
 from nnef_grad.frontends.torch.operations.shapes import (
     bounds,
     flat,
@@ -30,7 +29,13 @@ from nnef_grad.frontends.tract.operations.selection import (
     put_blocks,
     scatter_elements,
 )
-from nnef_grad.frontends.values import Array, dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import (
+    Array,
+    broadcast_shapes,
+    dtype_of,
+    is_known,
+    shape_of,
+)
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape
 
@@ -79,7 +84,9 @@ def _selection(call: Call, x: Any, indices: Sequence[Any]) -> Selection:
     is_together = axes == [*range(axes[0], axes[0] + len(axes))]
     place = axes[0] if is_together else 0
     ranges = [axis for axis in axes if _is_range(*given[axis], shape_of(x)[axis])]
-    return Selection(axes, found, _broadcast(found), place, ranges)
+    return Selection(
+        axes, found, broadcast_shapes(*map(shape_of, found)), place, ranges
+    )
 
 
 def _is_range(numbers: Any, node: Any, extent: Any) -> bool:
@@ -91,15 +98,6 @@ def _is_range(numbers: Any, node: Any, extent: Any) -> bool:
     start = node.args[0] if len(node.args) > 1 else 0
     is_range = str(node.target).startswith("aten.arange.")
     return is_range and (start, *node.args[2:3]) in ((0,), (0, 1))
-
-
-def _broadcast(values: Sequence[Any]) -> Shape:
-    """The shape of values that are broadcast against each other."""
-    rank = max(len(shape_of(x)) for x in values)
-    shapes = [[*[1] * (rank - len(shape_of(x))), *shape_of(x)] for x in values]
-    return tuple(
-        next((n for n in extents if n != 1), 1) for extents in zip(*shapes, strict=True)
-    )
 
 
 def _numbers(call: Call, x: Any, chosen: Selection) -> Any:
@@ -144,7 +142,11 @@ def _sliced(call: Call, x: Any, chosen: Selection) -> tuple[Any, Selection]:
         axis, index = chosen.axes[i], chosen.indices[i]
         indices = [*chosen.indices[:i], *chosen.indices[i + 1 :]]
         is_one = is_known(index) and np.size(index) == 1
-        if is_one and indices and _broadcast(indices) == chosen.shape:
+        if (
+            is_one
+            and indices
+            and broadcast_shapes(*map(shape_of, indices)) == chosen.shape
+        ):
             x = select(call, x, axis, int(np.ravel(index)[0]))
             axes, ranges = (
                 [a - (a > axis) for a in several if a != axis]
@@ -289,7 +291,7 @@ def _between(call: Call, x: Any, new: Any, axis: int, begin: Any, end: Any) -> A
     if end != extent:
         parts.append(section(call, x, axis, end, extent))
     typed = [call.typed(part, dtype_of(x)) for part in parts]
-    return call("concat", typed, axis=axis) if len(typed) > 1 else typed[0]
+    return call.joined(typed, axis)
 
 
 # ---- Indices along one axis ----
@@ -310,7 +312,7 @@ def gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -
     """The element of a row that an index names."""
     if not shape_of(x):
         return call.broadcast(x, call.result_shape)
-    given = _with_axes(call, numbers, x)
+    given = _row(call, numbers)
     made = gather_elements(call, x, given, axis, from_end=False)
     return call.reshaped(made, call.result_shape)
 
@@ -322,10 +324,12 @@ def take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any
         x, numbers, axis = flat(call, x), flat(call, numbers), 0
     along = call.axis(axis, len(shape_of(x)))
 
-    shape = _broadcast([x, numbers])
-    before, after = shape[:along], shape[along + 1 :]
+    sides = [
+        broadcast_shapes(*(shape_of(part)[axes] for part in (x, numbers)))
+        for axes in (slice(along), slice(along + 1, None))
+    ]
     x, numbers = (
-        call.broadcast(part, (*before, shape_of(part)[along], *after))
+        call.broadcast(part, (*sides[0], shape_of(part)[along], *sides[1]))
         for part in (x, numbers)
     )
     return gather_elements(call, x, numbers, along, from_end=False)
@@ -334,7 +338,7 @@ def take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any
 @aten("scatter.src", "scatter_add")
 def scatter(call: Call, x: Any, axis: int, numbers: Any, source: Any) -> Any:
     """Elements in place of those that indices name, or added to them."""
-    numbers, source = (_with_axes(call, value, x) for value in (numbers, source))
+    numbers, source = (_row(call, value) for value in (numbers, source))
     for along, extent in enumerate(shape_of(numbers)):
         source = section(call, source, along, 0, extent)
     return _scattered(call, x, axis, numbers, source)
@@ -343,7 +347,7 @@ def scatter(call: Call, x: Any, axis: int, numbers: Any, source: Any) -> Any:
 @aten("scatter.value")
 def scatter_value(call: Call, x: Any, axis: int, numbers: Any, value: Any) -> Any:
     """A number in place of the elements that indices name."""
-    return _scattered(call, x, axis, _with_axes(call, numbers, x), value)
+    return _scattered(call, x, axis, _row(call, numbers), value)
 
 
 @aten("scatter_reduce")
@@ -372,9 +376,9 @@ def _scattered(call: Call, x: Any, axis: int, numbers: Any, updates: Any) -> Any
     return call.reshaped(made, shape_of(x))
 
 
-def _with_axes(call: Call, value: Any, x: Any) -> Any:
+def _row(call: Call, value: Any) -> Any:
     """Indices, or what is for them, with an axis at least."""
-    return value if shape_of(value) else call.reshaped(value, [1])
+    return call.reshaped(value, shape_of(value) or [1])
 
 
 @aten("put")
@@ -392,7 +396,7 @@ def put(call: Call, x: Any, numbers: Any, source: Any, accumulate: bool = False)
 @aten("masked_select")
 def masked_select(call: Call, x: Any, mask: Any) -> Any:
     """The elements where a known mask is true."""
-    shape = _broadcast([x, mask])
+    shape = broadcast_shapes(shape_of(x), shape_of(mask))
     known = np.broadcast_to(call.known(mask, "the mask"), shape)
     return rows(call, flat(call, call.broadcast(x, shape)), np.flatnonzero(known), 0)
 
@@ -403,11 +407,9 @@ def nonzero(call: Call, x: Any) -> Any:
     return np.argwhere(call.known(x, "the shape"))
 
 
-@aten("_unique2", "unique_dim", "unique_consecutive", "masked_scatter")
-def refuse_of_data(
-    call: Call, _x: Any, _y: Any = 0, _z: Any = 0, _v: Any = 0, _w: Any = 0
-) -> Any:
-    """Operations whose results have as many elements as the data say."""
+@aten("masked_scatter")
+def refuse_of_data(call: Call, *_: Any) -> Any:
+    """Places that depend on the data."""
     call.refuse(_OF_DATA)
 
 
@@ -438,8 +440,23 @@ def diagonal_scatter(
 ) -> Any:
     """A row in place of a diagonal."""
     last = move_axes(call, x, [first, second], [-2, -1])
-    made = on_diagonal(call, new, last, shape_of(last), offset)
+    made = _on_diagonal(call, new, last, shape_of(last), offset)
     return move_axes(call, made, [-2, -1], [first, second])
+
+
+def _on_diagonal(call: Call, row: Any, other: Any, shape: Shape, offset: int) -> Any:
+    """Matrices with a row on a diagonal, and something else elsewhere."""
+    *outer, height, width = shape
+    before = max(-offset, 0)
+    after = height - before - shape_of(row)[-1]
+    rank = len(shape)
+    column = call("unsqueeze", row, hint="column", axes=[rank - 1])
+    if before or after:
+        sides = [*[(0, 0)] * len(outer), (before, after), (0, 0)]
+        column = call("pad", column, hint="column", padding=sides)
+    mask = np.eye(int(height), int(width), offset, bool)
+    inside = mask.reshape([*[1] * len(outer), *mask.shape])
+    return call("select", inside, column, other)
 
 
 @aten("as_strided_scatter")

@@ -15,121 +15,65 @@ def _rows(call: Call, *values: Any) -> list[Any]:
     return [call("unsqueeze", x, axes=[0], hint="row") for x in values]
 
 
-@aten(
-    "batch_norm",
-    "cudnn_batch_norm",
-    "native_batch_norm",
-    "_native_batch_norm_legit_no_training",
-)
-def batch_norm(
-    call: Call,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    variance: Any,
-    *settings: Any,
-) -> Any:
-    """Normalization of each channel, by what is known of it or by the batch."""
-    is_training = settings[0] if isinstance(settings[0], bool) else False
-    epsilon = settings[-2] if isinstance(settings[-1], bool) else settings[-1]
-    if is_training or mean is None:
-        y, _, _ = _by_the_batch(call, x, weight, bias, epsilon)
-    else:
-        y = _normalized(call, x, _rows(call, mean, variance), weight, bias, epsilon)
-    return y if call.name.startswith("aten.batch_norm") else [y, None, None, None]
-
-
 def _normalized(
-    call: Call, x: Any, moments: Sequence[Any], weight: Any, bias: Any, epsilon: float
+    call: Call, x: Any, moments: Sequence[Any], weight: Any, bias: Any
 ) -> Any:
     offset, scale = (
-        number if given is None else _rows(call, given)[0]
-        for given, number in ((bias, 0.0), (weight, 1.0))
+        number if value is None else _rows(call, value)[0]
+        for value, number in ((bias, 0.0), (weight, 1.0))
     )
+    epsilon = call.given.get("eps", call.given.get("epsilon"))
     return call("batch_normalization", x, *moments, offset, scale, epsilon=epsilon)
 
 
-def _by_the_batch(
-    call: Call, x: Any, weight: Any, bias: Any, epsilon: float
-) -> tuple[Any, Any, Any]:
-    """The normalized tensor, and the moments [1, C, 1, ...] of the batch."""
-    axes = [axis for axis in range(len(shape_of(x))) if axis != 1]
-    mean, variance = call("moments", x, axes=axes)
-    return (
-        _normalized(call, x, (mean, variance), weight, bias, epsilon),
-        mean,
-        variance,
-    )
-
-
-@aten("_native_batch_norm_legit.no_stats")
-def batch_norm_of_the_batch(
-    call: Call,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    is_training: bool,
-    momentum: float,
-    epsilon: float,
-) -> list[Any]:
-    """Normalization of each channel by the batch."""
-    return [_by_the_batch(call, x, weight, bias, epsilon)[0], None, None]
-
-
-@aten("_native_batch_norm_legit_functional")
-def batch_norm_in_training(
-    call: Call,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_variance: Any,
-    is_training: bool,
-    momentum: float,
-    epsilon: float,
-) -> list[Any]:
-    """The normalized tensor, two that nothing reads, and the running moments, which move
-    towards those of the batch: the variance is what one estimates from it.
+@aten(
+    "batch_norm", "cudnn_batch_norm", "native_batch_norm",
+    "_native_batch_norm_legit_no_training", "_native_batch_norm_legit.no_stats",
+    "_native_batch_norm_legit_functional",
+)  # fmt: skip
+def batch_norm(call: Call, x: Any, weight: Any, bias: Any, *_: Any) -> Any:
+    """Normalization of each channel, by what is known of it or by the batch. Nothing reads
+    the moments of the batch that are results.
     """
-    if not is_training:
-        moments = _rows(call, running_mean, running_variance)
-        y = _normalized(call, x, moments, weight, bias, epsilon)
-        return [y, None, None, running_mean, running_variance]
-    y, mean, variance = _by_the_batch(call, x, weight, bias, epsilon)
-    shape = shape_of(x)
-    size = prod(shape) // shape[1]
+    running = [call.given.get(name) for name in ("running_mean", "running_var")]
+    if call.given.get("training", False) or running[0] is None:
+        axes = [axis for axis in range(len(shape_of(x))) if axis != 1]
+        moments = call("moments", x, axes=axes)
+        y = _normalized(call, x, moments, weight, bias)
+        if call.packet.endswith("_functional"):
+            running = _moved(call, x, running, moments)
+    else:
+        y = _normalized(call, x, _rows(call, *running), weight, bias)
+    return y if call.packet == "batch_norm" else [y, None, None, *running]
+
+
+def _moved(
+    call: Call, x: Any, running: Sequence[Any], moments: Sequence[Any]
+) -> list[Any]:
+    """The running moments, which move towards those of the batch: the variance is what one
+    estimates from it.
+    """
+    (mean, variance), shape = moments, shape_of(x)
+    momentum, size = call.given["momentum"], prod(shape) // shape[1]
     unbiased = call("mul", variance, call.ratio(size, size - 1), hint="unbiased")
-    moved = [
-        _moved(call, running, call.reshaped(new, [shape[1]], "moment"), momentum)
-        for running, new in ((running_mean, mean), (running_variance, unbiased))
-    ]
-    return [y, None, None, *moved]
-
-
-def _moved(call: Call, running: Any, new: Any, momentum: float) -> Any:
-    kept = call("mul", running, 1.0 - momentum, hint="kept")
-    return call.stopped(call("add", kept, call("mul", new, momentum, hint="part")))
+    made = []
+    for old, new in zip(running, (mean, unbiased), strict=True):
+        moment = call.reshaped(new, [shape[1]], "moment")
+        kept = call("mul", old, 1.0 - momentum, hint="kept")
+        part = call("mul", moment, momentum, hint="part")
+        made.append(call.stopped(call("add", kept, part)))
+    return made
 
 
 @aten("instance_norm")
 def instance_norm(
-    call: Call,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    variance: Any,
-    uses_input: bool,
-    momentum: float,
-    epsilon: float,
+    call: Call, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *_: Any
 ) -> Any:
     """Normalization of each channel of each item of the batch."""
-    if not uses_input:
-        return _normalized(call, x, _rows(call, mean, variance), weight, bias, epsilon)
-    axes = list(range(2, len(shape_of(x))))
-    found = call("moments", x, axes=axes)
-    return _normalized(call, x, found, weight, bias, epsilon)
+    if not call.given["use_input_stats"]:
+        return _normalized(call, x, _rows(call, mean, variance), weight, bias)
+    moments = call("moments", x, axes=list(range(2, len(shape_of(x)))))
+    return _normalized(call, x, moments, weight, bias)
 
 
 @aten("layer_norm", "native_layer_norm")

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.reductions import axes_of, whole, without
+from nnef_grad.frontends.torch.operations.reductions import axes_of, without
 from nnef_grad.frontends.tract.operations.selection import largest
 from nnef_grad.frontends.values import dtype_of, shape_of
 
@@ -32,7 +32,7 @@ def top(
         return x, 0
     (x,) = call.scalars(x)
     values, indices = largest(call, x, count, axes_of(call, x, axis)[0], is_largest)
-    return whole(call, values, call.result_dtype), indices
+    return call.whole(values), indices
 
 
 def ranked(
@@ -67,36 +67,19 @@ def ranked(
         sums = call("sum_reduce", taken, hint="sums", axes=[axis])
         return call("squeeze", sums, hint=hint, axes=[axis])
 
-    taken = whole(call, chosen(values, "values"), dtype)
-    return taken, whole(call, chosen(numbers, "indices"))
+    taken = call.whole(chosen(values, "values"), dtype)
+    return taken, call.whole(chosen(numbers, "indices"), "integer")
 
 
-@aten("sort")
-def in_order(
-    call: Call, x: Any, axis: int = -1, is_descending: bool = False
-) -> Sequence[Any]:
-    """All elements along an axis in order, and their indices."""
-    if not shape_of(x):
-        return x, 0
-    (along,) = axes_of(call, x, axis)
-    ranks = range(shape_of(x)[along])
-    return ranked(call, x, along, ranks, is_descending=is_descending)
-
-
-@aten("sort.stable")
-def in_stable_order(
-    call: Call, x: Any, is_stable: bool | None, axis: int = -1, falls: bool = False
-) -> Sequence[Any]:
-    """The same: equal elements keep their order."""
-    return in_order(call, x, axis, falls)
-
-
-@aten("argsort.stable")
-def stable_order(
-    call: Call, x: Any, is_stable: bool, axis: int = -1, is_descending: bool = False
-) -> Any:
-    """The same: equal elements keep their order."""
-    return in_order(call, x, axis, is_descending)[1]
+@aten("sort", "argsort")
+def in_order(call: Call, x: Any, *_: Any) -> Any:
+    """All elements along an axis in order, and their indices; equal ones keep their order."""
+    found = x, 0
+    if shape_of(x):
+        (along,) = axes_of(call, x, call.given["dim"])
+        ranks, falls = range(shape_of(x)[along]), call.given["descending"]
+        found = ranked(call, x, along, ranks, is_descending=falls)
+    return found[1] if call.packet == "argsort" else found
 
 
 @aten("kthvalue")

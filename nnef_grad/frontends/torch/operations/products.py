@@ -16,9 +16,8 @@ aten("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner.vector")(matmul)
 @aten("addmm", "addmv", "baddbmm", "addbmm")
 def added(call: Call, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     """beta x + alpha a b; of `addbmm` the products of all batches are added."""
-    name = call.node.target.overloadpacket.__name__
     made = matmul(call, a, b)
-    if name == "addbmm":
+    if call.packet == "addbmm":
         made = call("squeeze", call("sum_reduce", made, axes=[0]), axes=[0])
     made = made if alpha == 1 else call("mul", made, float(alpha))
     if beta == 0:

@@ -1,4 +1,4 @@
-"""Recurrent layers, and single steps of them."""
+"""Recurrent layers; PyTorch decomposes single steps of them."""
 
 from __future__ import annotations
 
@@ -44,39 +44,29 @@ _CELLS: dict[str, Cell] = {
 
 @aten(*(f"{name}.input" for name in _CELLS))
 def layers(
-    call: Call,
-    x: Any,
-    states: Any,
-    parameters: Sequence[Any],
-    has_biases: bool,
-    count: int,
-    dropout: float,
-    is_training: bool,
-    is_bidirectional: bool,
-    is_batch_first: bool,
+    call: Call, x: Any, states: Any, parameters: Sequence[Any], *_: Any
 ) -> list[Any]:
     """Several layers, each of one direction or of two."""
-    cell = _CELLS[call.packet]
+    cell, given = _CELLS[call.packet], call.given
     states = [states] if not isinstance(states, (list, tuple)) else states
-    axis = 1 if is_batch_first else 0
-    groups = _groups(parameters, has_biases, count * (1 + is_bidirectional))
+    axis, count = 1 if given["batch_first"] else 0, given["num_layers"]
+    directions = [False, True] if given["bidirectional"] else [False]
+    groups = _groups(parameters, given["has_biases"], count * len(directions))
     last: list[list[Any]] = [[] for _ in states]
     for layer in range(count):
         results = []
-        for direction in range(1 + is_bidirectional):
-            place = layer * (1 + is_bidirectional) + direction
+        for place, is_back in enumerate(directions, layer * len(directions)):
             first, weights = [part(call, s, 0, place) for s in states], next(groups)
             if cell is not _gru:
                 weights = with_one_bias(call, weights)
-            is_back = bool(direction)
             rows, ends = along(call, cell, x, axis, first, weights, is_back=is_back)
             results.append(rows)
             for found, end in zip(last, ends, strict=True):
                 found.append(call("unsqueeze", end, axes=[0]))
-        x = results[0] if len(results) == 1 else call("concat", results, axis=2)
+        x = call.joined(results, 2)
         if layer < count - 1:
-            x = drop(call, x, dropout, is_training)
-    return [x, *(_joined(call, ends) for ends in last)]
+            x = drop(call, x, given["dropout"], given["train"])
+    return [x, *(call.joined(ends, 0) for ends in last)]
 
 
 def _groups(
@@ -89,31 +79,3 @@ def _groups(
         biases = own[2:4] if has_biases else [None, None]
         rest = own[4:] if has_biases else own[2:]
         yield Weights(*own[:2], *biases, *rest)
-
-
-def _joined(call: Call, parts: Sequence[Any]) -> Any:
-    return parts[0] if len(parts) == 1 else call("concat", list(parts), axis=0)
-
-
-# ---- Cells ----
-
-
-@aten("lstm_cell")
-def lstm_cell(call: Call, x: Any, states: Sequence[Any], *parameters: Any) -> list[Any]:
-    """A step of an LSTM."""
-    return _cell(call, _lstm, x, list(states), parameters)
-
-
-@aten("gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
-def other_cells(call: Call, x: Any, state: Any, *parameters: Any) -> Any:
-    """A step of another recurrent layer."""
-    name = call.packet.removesuffix("_cell")
-    return _cell(call, _CELLS[name], x, [state], parameters)[0]
-
-
-def _cell(
-    call: Call, cell: Cell, x: Any, states: list[Any], parameters: Sequence[Any]
-) -> list[Any]:
-    weights = Weights(*parameters)
-    given = linear(call, x, weights.of_input, weights.input_bias)
-    return cell(call, states, given, weights)

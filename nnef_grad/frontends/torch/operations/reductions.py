@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf, prod
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.tract.operations.reductions import product as product_along
+from nnef_grad.frontends.tract.operations.reductions import running_sums
 from nnef_grad.frontends.tract.operations.selection import largest
-from nnef_grad.frontends.values import dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import dtype_of, is_known, shape_of, simple
 
 # Between more rows than these PyTorch finds distances by a product of matrices.
 FEW = 25
@@ -21,6 +22,13 @@ def axes_of(call: Call, x: Any, axes: Any) -> list[int]:
     """The axes of a reduction; what has no axes is not reduced."""
     rank = len(shape_of(x))
     return call.axes(axes, rank) if rank else []
+
+
+def asked(call: Call, x: Any) -> tuple[list[int], bool]:
+    """The axes along which a call reduces a tensor, all if it names none, and whether they
+    are kept.
+    """
+    return axes_of(call, x, call.given.get("dim")), call.given.get("keepdim", False)
 
 
 def without(call: Call, x: Any, axes: Sequence[int], is_kept: bool) -> Any:
@@ -45,86 +53,51 @@ def _of_result(call: Call, x: Any) -> Any:
     return call.typed(x, "integer") if is_truncated else call.typed(x, "scalar")
 
 
-def whole(call: Call, x: Any, dtype: str = "integer") -> Any:
-    """A whole number that was computed in scalars as an integer, if it should be one."""
-    is_other = not is_known(x) and (dtype_of(x), dtype) == ("scalar", "integer")
-    return call("cast", x, dtype="integer") if is_other else x
-
-
 # ---- Sums, means and products ----
 
 
-@aten("sum.dim_IntList")
-def total(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> Any:
-    """The sum along axes, or of all."""
-    x = _of_result(call, x)
-    made = reduced(call, "sum_reduce", x, axes_of(call, x, axes), is_kept)
-    return whole(call, made, call.result_dtype)
-
-
-@aten("mean.dim")
-def mean(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> Any:
-    """The mean along axes, or of all."""
-    (x,) = call.scalars(x)
-    return reduced(call, "mean_reduce", x, axes_of(call, x, axes), is_kept)
-
-
-@aten("sum")
-def total_of_all(call: Call, x: Any) -> Any:
-    """The sum of all elements."""
-    return total(call, x)
-
-
-@aten("mean")
-def mean_of_all(call: Call, x: Any) -> Any:
-    """The mean of all elements."""
-    return mean(call, x)
+@aten("sum", "mean")
+def total(call: Call, x: Any, *_: Any) -> Any:
+    """The sum or the mean along axes, or of all."""
+    name = f"{call.packet}_reduce"
+    return call.whole(reduced(call, name, _of_result(call, x), *asked(call, x)))
 
 
 @aten("prod")
-def product_of_all(call: Call, x: Any) -> Any:
-    """The product of all elements."""
-    return product(call, call.reshaped(x, [prod(shape_of(x))], "row"), 0)
-
-
-@aten("prod.dim_int")
-def product(call: Call, x: Any, axis: int, is_kept: bool = False) -> Any:
-    """The product along an axis."""
+def product(call: Call, x: Any, *_: Any) -> Any:
+    """The product along an axis, or of all."""
+    if "dim" not in call.given:
+        x = call.reshaped(x, [prod(shape_of(x))], "row")
     (x,) = call.scalars(_of_result(call, x))
-    along = axes_of(call, x, axis)
-    made = without(call, product_along(call, x, along), along, is_kept)
-    return whole(call, made, call.result_dtype)
+    along, is_kept = asked(call, x)
+    return call.whole(without(call, product_along(call, x, along), along, is_kept))
 
 
 # ---- Extrema: equal ones share the gradient, unless there is an index ----
 
-
-@aten("amax", "max")
-def maximum(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> Any:
-    """The largest elements along axes, or of all."""
-    return reduced(call, "max_reduce", x, axes_of(call, x, axes), is_kept)
+_EXTREMA = {
+    "amax": "max_reduce", "max": "max_reduce", "amin": "min_reduce", "min": "min_reduce",
+}  # fmt: skip
 
 
-@aten("amin", "min")
-def minimum(call: Call, x: Any, axes: Any = None, is_kept: bool = False) -> Any:
-    """The smallest elements along axes, or of all."""
-    return reduced(call, "min_reduce", x, axes_of(call, x, axes), is_kept)
+@aten(*_EXTREMA)
+def extremum(call: Call, x: Any, *_: Any) -> Any:
+    """The largest or the smallest elements along axes, or of all."""
+    return reduced(call, _EXTREMA[call.packet], x, *asked(call, x))
 
 
 @aten("max.dim", "min.dim")
-def extremum_along(
-    call: Call, x: Any, axis: int, is_kept: bool = False
-) -> Sequence[Any]:
+def extremum_along(call: Call, x: Any, *_: Any) -> Sequence[Any]:
     """The largest or the smallest elements along an axis, and where the first of them is,
     which has the gradient.
     """
     if not shape_of(x):
         return x, 0
     (x,) = call.scalars(x)
-    along = axes_of(call, x, axis)
-    found = largest(call, x, 1, along[0], "max" in call.name)
+    along, is_kept = asked(call, x)
+    found = largest(call, x, 1, along[0], call.packet == "max")
     values, indices = (without(call, y, along, is_kept) for y in found)
-    return whole(call, values, call.result_dtype), indices
+    return call.whole(values), indices
 
 
 @aten("argmax", "argmin")
@@ -133,7 +106,7 @@ def place(call: Call, x: Any, axis: int | None = None, is_kept: bool = False) ->
     shape = shape_of(x)
     if not shape:
         return 0
-    name = f"{call.node.target.overloadpacket.__name__}_reduce"
+    name = f"{call.packet}_reduce"
     if axis is None:
         row = call.reshaped(x, [prod(shape)], "row")
         made = call(name, row, axes=[0])
@@ -145,33 +118,13 @@ def place(call: Call, x: Any, axis: int | None = None, is_kept: bool = False) ->
 
 
 @aten("var", "std", "var_mean", "std_mean")
-def deviation_of_all(call: Call, x: Any, is_unbiased: bool = True) -> Any:
-    """The variance of all elements, or its root, and perhaps their mean."""
-    return _deviation(call, x, None, float(is_unbiased), is_kept=False)
-
-
-@aten("var.dim", "std.dim", "var_mean.dim", "std_mean.dim")
-def deviation(
-    call: Call, x: Any, axes: Any, is_unbiased: bool = True, is_kept: bool = False
-) -> Any:
-    """The same along axes."""
-    return _deviation(call, x, axes, float(is_unbiased), is_kept)
-
-
-@aten("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")
-def corrected_deviation(
-    call: Call,
-    x: Any,
-    axes: Any = None,
-    correction: float | None = None,
-    is_kept: bool = False,
-) -> Any:
-    """The same, of n numbers as if there were fewer."""
-    return _deviation(call, x, axes, 1.0 if correction is None else correction, is_kept)
-
-
-def _deviation(call: Call, x: Any, axes: Any, correction: float, is_kept: bool) -> Any:
-    along = axes_of(call, x, axes)
+def deviation(call: Call, x: Any, *_: Any) -> Any:
+    """The variance along axes, or of all, or its root, and perhaps the mean: of n numbers
+    as if there were one less, or as many as a call says.
+    """
+    along, is_kept = asked(call, x)
+    correction = call.given.get("correction", call.given.get("unbiased"))
+    correction = 1.0 if correction is None else float(correction)
     average, variance = call("moments", x, axes=along)
     if correction:
         size = prod(shape_of(x)[axis] for axis in along)
@@ -179,10 +132,10 @@ def _deviation(call: Call, x: Any, axes: Any, correction: float, is_kept: bool) 
         whole = int(correction) if correction == int(correction) else correction
         ratio = call.ratio(size, size - whole)
         variance = call("mul", variance, ratio, hint="unbiased")
-    if call.name.startswith("aten.std"):
+    if call.packet.startswith("std"):
         variance = call.expand("root", variance)
     y = without(call, variance, along, is_kept)
-    if "_mean" not in call.name:
+    if not call.packet.endswith("_mean"):
         return y
     return [y, without(call, average, along, is_kept)]
 
@@ -190,34 +143,20 @@ def _deviation(call: Call, x: Any, axes: Any, correction: float, is_kept: bool) 
 # ---- Norms: their derivative is 0 at 0 ----
 
 
-@aten("linalg_vector_norm")
-def vector_norm(
-    call: Call, x: Any, p: float = 2, axes: Any = None, is_kept: bool = False
-) -> Any:
-    """The root of the sum of powers of sizes."""
-    return norm(call, x, p, axes_of(call, x, axes), is_kept)
-
-
-@aten("norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype")
-def old_norm(
-    call: Call, x: Any, p: float | None, axes: Any = None, is_kept: bool = False
-) -> Any:
-    """The same by its old name."""
-    return vector_norm(call, x, 2 if p is None else p, axes, is_kept)
-
-
-@aten("norm")
-def norm_of_all(call: Call, x: Any, p: float | None = 2) -> Any:
-    """The norm of all elements."""
-    return old_norm(call, x, p)
+@aten("linalg_vector_norm", "norm", "frobenius_norm.dim")
+def vector_norm(call: Call, x: Any, *_: Any) -> Any:
+    """The root of the sum of powers of sizes: of squares, if there is no exponent."""
+    p = call.given.get("ord", call.given.get("p"))
+    return norm(call, x, 2 if p is None else p, *asked(call, x))
 
 
 def norm(
     call: Call, x: Any, p: float, axes: Sequence[int], is_kept: bool = False
 ) -> Any:
     """The norm along axes that are known."""
-    if p in _EXTREMA:
-        made = call(_EXTREMA[p], call("abs", x, hint="size"), axes=list(axes))
+    if abs(p) == inf:
+        name = "max_reduce" if p > 0 else "min_reduce"
+        made = call(name, call("abs", x, hint="size"), axes=list(axes))
     elif p in _NORMS:
         made = call.expand(_NORMS[p], x, axes=list(axes))
     else:
@@ -227,13 +166,6 @@ def norm(
 
 
 _NORMS: dict[float, str] = {0: "nonzeros", 1: "norm_1", 2: "norm_2"}
-_EXTREMA = {inf: "max_reduce", -inf: "min_reduce"}
-
-
-@aten("frobenius_norm.dim")
-def frobenius_norm(call: Call, x: Any, axes: Any, is_kept: bool = False) -> Any:
-    """The root of the sum of squares."""
-    return vector_norm(call, x, 2, axes, is_kept)
 
 
 # ---- Distances ----
@@ -243,7 +175,7 @@ def frobenius_norm(call: Call, x: Any, axes: Any, is_kept: bool = False) -> Any:
 def distance(call: Call, x: Any, y: Any, p: float = 2) -> Any:
     """The norm of the difference of all elements."""
     difference = call("sub", *call.aligned(x, y), hint="difference")
-    return vector_norm(call, difference, p)
+    return norm(call, difference, p, axes_of(call, difference, None))
 
 
 @aten("cdist", "_cdist_forward")
@@ -284,14 +216,9 @@ def cosine_similarity(
                            *shape_of(v)[along[0] + 1 :]))
         for v in (x, y)
     ]  # fmt: skip
+    settings: dict[str, Any] = {"axes": along, "epsilon": epsilon}
     normal = [
-        call(
-            "l2_normalization",
-            call.tensor(v),
-            hint="normal",
-            axes=along,
-            epsilon=epsilon,
-        )
+        call("l2_normalization", call.tensor(v), hint="normal", **settings)
         for v in wide
     ]
     return reduced(call, "sum_reduce", call("mul", *normal, hint="product"), along)
@@ -301,10 +228,10 @@ def cosine_similarity(
 
 
 @aten("logsumexp")
-def log_of_sum(call: Call, x: Any, axes: Any, is_kept: bool = False) -> Any:
+def log_of_sum(call: Call, x: Any, *_: Any) -> Any:
     """log(sum(exp(x))), without overflow."""
     (x,) = call.scalars(x)
-    return log_sum(call, x, axes_of(call, x, axes), is_kept)
+    return log_sum(call, x, *asked(call, x))
 
 
 def log_sum(call: Call, x: Any, axes: list[int], is_kept: bool = False) -> Any:
@@ -331,3 +258,100 @@ def log_softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
     (x,) = call.scalars(x)
     along = axes_of(call, x, axis)
     return call.expand("logarithms", x, _peak(call, x, along), axes=along)
+
+
+# ---- Accumulation along an axis ----
+#
+# A sum is that of a window that ends at the element. Otherwise elements are combined with
+# those 1, 2, 4, ... places before them.
+
+# Nothing is smaller.
+LOWEST = -3.4e38
+
+
+@aten("cumsum")
+def sums(call: Call, x: Any, axis: int) -> Any:
+    """The sums of the elements up to each one."""
+    x = call.typed(x, call.result_dtype)
+    if not shape_of(x):
+        return x
+    (along,) = axes_of(call, x, axis)
+    if is_known(x):
+        return simple(np.cumsum(np.asarray(x), along))
+    (given,) = call.scalars(x)
+    return running_sums(call, given, along, call.result_dtype)
+
+
+@aten("cumprod")
+def products(call: Call, x: Any, axis: int) -> Any:
+    """The products of the elements up to each one."""
+    (y,) = call.scalars(call.typed(x, call.result_dtype))
+    for padding in _shifts(call, y, axis):
+        before = call("pad", y, hint="before", padding=padding, value=1.0)
+        y = call("mul", y, before, hint="products")
+    return call.whole(y)
+
+
+@aten("cummax", "cummin")
+def extrema(call: Call, x: Any, axis: int) -> Sequence[Any]:
+    """The largest or the smallest of the elements up to each one, and the index of the last
+    one that is, which has the gradient.
+    """
+    if not shape_of(x):
+        return x, 0
+    (along,) = axes_of(call, x, axis)
+    name, lowest = ("gt", LOWEST) if "max" in call.name else ("lt", -LOWEST)
+    (y,) = call.scalars(x)
+    indices = call.positions(shape_of(x)[along], along, len(shape_of(x)))
+    for padding in _shifts(call, y, axis):
+        before = call("pad", y, hint="before", padding=padding, value=lowest)
+        is_earlier = call(name, before, y, hint="is_earlier")
+        places = call("pad", indices, hint="places", padding=padding)
+        indices = call("select", is_earlier, places, indices, hint="indices")
+        y = call("select", is_earlier, before, y, hint="values")
+    values = call.whole(y)
+    return values, call.whole(call.broadcast(indices, shape_of(y)), "integer")
+
+
+def _shifts(call: Call, x: Any, axis: int) -> Iterator[list[tuple[int, int]]]:
+    """Paddings that move elements by 1, 2, 4, ... places."""
+    for along in axes_of(call, x, axis):
+        step = 1
+        while step < shape_of(x)[along]:
+            yield [
+                (step, -step) if a == along else (0, 0) for a in range(len(shape_of(x)))
+            ]
+            step *= 2
+
+
+@aten("logcumsumexp")
+def logarithms(call: Call, x: Any, axis: int) -> Any:
+    """The logarithms of the sums of the exponentials up to each one."""
+    for along in axes_of(call, x, axis):
+        extent, rank = shape_of(x)[along], len(shape_of(x))
+        row = call("unsqueeze", x, hint="row", axes=[along])
+        last, places = (call.positions(extent, a, rank + 1) for a in (along, along + 1))
+        is_before = call("le", places, last, hint="is_before")
+        terms = call("select", is_before, row, LOWEST, hint="terms")
+        x = log_sum(call, terms, [along + 1])
+    return x
+
+
+# ---- Losses: those of classes and pairs are read as PyTorch decomposes them ----
+
+# How PyTorch numbers what becomes of losses.
+_OF_LOSSES = {1: "mean_reduce", 2: "sum_reduce"}
+
+
+@aten("soft_margin_loss", "binary_cross_entropy")
+def loss(call: Call, x: Any, target: Any, *settings: Any) -> Any:
+    """A loss, with a weight for the elements of some. The logarithms of probabilities are
+    at least -100: where one is less, it has no gradient.
+    """
+    *weights, reduction = settings or (1,)
+    made = call.expand(call.packet, *call.aligned(*call.scalars(x, target)))
+    if weights and weights[0] is not None:
+        made = call("mul", *call.aligned(made, weights[0]), hint="weighted")
+    if not reduction:
+        return made
+    return reduced(call, _OF_LOSSES[reduction], made, axes_of(call, made, None))

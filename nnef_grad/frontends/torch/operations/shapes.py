@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.values import Array, is_known, shape_of, simple
+from nnef_grad.frontends.values import Array, converted, is_known, shape_of, simple
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 
@@ -180,12 +180,6 @@ def flip(call: Call, x: Any, axes: Sequence[int]) -> Any:
     )
 
 
-def rearranged(call: Call, x: Any, extents: Sequence[Any], order: Sequence[int]) -> Any:
-    """Axes that are divided, and joined in another order."""
-    parts = call.reshaped(x, extents, "parts")
-    return call.reshaped(call.transposed(parts, order, "order"), call.result_shape)
-
-
 # ---- Parts ----
 
 
@@ -201,8 +195,7 @@ def section(
     made = call.reading.emitter.made_by(x, "slice")
     if made is not None and axis not in made.attributes["axes"]:
         return _both(call, made, axis, begin, end, stride)
-    strides: dict[str, Any] = {} if stride == 1 else {"stride": [stride]}
-    return call("slice", x, axes=[axis], begin=[begin], end=[end], **strides)
+    return call.piece(x, axis, begin, end, stride=stride)
 
 
 def _both(
@@ -388,6 +381,72 @@ def in_memory(
     return places
 
 
+@aten("diagonal", "diagonal_copy")
+def diagonal(
+    call: Call, x: Any, offset: int = 0, first: int = 0, second: int = 1
+) -> Any:
+    """A diagonal of matrices, as a last axis: elements at equal distances."""
+    last = move_axes(call, x, [first, second], [-2, -1])
+    *outer, height, width = shape_of(last)
+    count = call.result_shape[-1]
+    rows_flat = call.reshaped(last, [*outer, height * width], "rows")
+    begin = offset if offset > 0 else -offset * width
+    end = begin + (count - 1) * (width + 1) + 1
+    return section(call, rows_flat, len(outer), begin, end, width + 1)
+
+
+# ---- Borders ----
+
+
+@aten("constant_pad_nd")
+def constant_pad(call: Call, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
+    """A border of a number."""
+    return pad(call, x, pads, "constant", value)
+
+
+@aten(
+    "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d",
+    "replication_pad2d", "replication_pad3d", "_pad_circular",
+)  # fmt: skip
+def repeated_pad(call: Call, x: Any, pads: Sequence[Any]) -> Any:
+    """A border of what is inside."""
+    names = {"_": "circular", "reflection": "reflect", "replication": "replicate"}
+    return pad(call, x, pads, names[call.packet.split("_pad")[0] or "_"])
+
+
+@aten("pad")
+def pad(
+    call: Call, x: Any, pads: Sequence[Any], mode: str = "constant", value: Any = None
+) -> Any:
+    """A border along the last axes, whose sides are given from the last one; a negative
+    side is cut off.
+    """
+    rank = len(shape_of(x))
+    sides = [(0, 0)] * rank
+    for i in range(len(pads) // 2):
+        sides[rank - 1 - i] = pads[2 * i], pads[2 * i + 1]
+    for axis, (before, after) in enumerate(sides):
+        end = shape_of(x)[axis] + min(after, 0)
+        x = section(call, x, axis, -min(before, 0), end)
+    padding = [(max(before, 0), max(after, 0)) for before, after in sides]
+    if mode == "circular":
+        return _wrapped(call, x, padding)
+    number = float(converted(value or 0.0, "scalar"))
+    is_needed = any(map(any, padding))
+    settings: dict[str, Any] = {"border": mode, "value": number}
+    return call("pad", x, padding=padding, **settings) if is_needed else x
+
+
+def _wrapped(call: Call, x: Any, padding: Sequence[tuple[Any, Any]]) -> Any:
+    """With what is at the other end on each side."""
+    for axis, (before, after) in enumerate(padding):
+        extent = shape_of(x)[axis]
+        ends = [(extent - before, extent), (0, extent), (0, after)]
+        parts = [section(call, x, axis, *end) for end in ends if end[0] != end[1]]
+        x = call.joined(parts, axis)
+    return x
+
+
 # ---- Several tensors ----
 
 
@@ -397,7 +456,7 @@ def concat(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
     dtype = call.result_dtype
     parts = [call.typed(x, dtype) for x in tensors if 0 not in shape_of(x)]
     along = call.axis(axis, len(call.result_shape))
-    return parts[0] if len(parts) == 1 else call("concat", parts, axis=along)
+    return call.joined(parts, along)
 
 
 @aten("stack")
@@ -405,21 +464,6 @@ def stack(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
     """Along a new axis."""
     parts = [call.typed(x, call.result_dtype) for x in tensors]
     return call("stack", parts, axis=call.axis(axis, len(call.result_shape)))
-
-
-# How many axes there are at least, and where the tensors follow each other.
-_SIDES = {"hstack": (1, 1), "vstack": (2, 0), "row_stack": (2, 0), "dstack": (3, 2)}
-
-
-def _at_least(call: Call, x: Any, rank: int) -> Any:
-    """With as many axes: a row is the second one of three."""
-    shape = shape_of(x)
-    if len(shape) >= rank:
-        return x
-    made = (
-        [*shape, 1] if len(shape) == 2 else [*[1] * (min(rank, 2) - len(shape)), *shape]
-    )
-    return _at_least(call, call.reshaped(x, made), rank)
 
 
 @aten("cartesian_prod")
@@ -431,4 +475,4 @@ def cartesian_product(call: Call, tensors: Sequence[Any]) -> Any:
         own = [n if axis == place else 1 for axis, n in enumerate(extents)]
         wide = call.broadcast(call.reshaped(x, own), tuple(extents))
         columns.append(call.reshaped(wide, [prod(extents), 1]))
-    return columns[0] if len(columns) == 1 else call("concat", columns, axis=1)
+    return call.joined(columns, 1)

@@ -38,33 +38,33 @@ def unbatched(call: Call, y: Any, is_single: bool) -> Any:
 # ---- Convolutions ----
 
 
-@aten("conv1d", "conv2d", "conv3d")
-def conv(
-    call: Call,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Any:
-    """A convolution."""
-    size = shape_of(weight)[2:]
+@aten(*(f"conv{kind}{n}d" for n in "123" for kind in ("", "_transpose")),
+      "convolution", "_convolution")  # fmt: skip
+def conv(call: Call, x: Any, weight: Any, bias: Any, *_: Any) -> Any:
+    """A convolution, or its transposition, whose result may have more at the end."""
+    given, size = call.given, shape_of(weight)[2:]
     x, is_single = batched(call, x, len(size))
-    dilations = spread(dilation, len(size))
-    if padding == "same":
-        pads = [_same(n, d) for n, d in zip(size, dilations, strict=True)]
+    dilation = spread(given["dilation"], len(size))
+    axes = _axes(
+        x, size, given["stride"], _pads(given["padding"], size, dilation), dilation
+    )
+    if given.get("transposed", "transpose" in call.packet):
+        more = spread(given["output_padding"], len(size))
+        axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
+        y = windows.deconv(call, x, weight, _row(call, bias), axes, given["groups"])
     else:
-        pads = _pads(0 if padding == "valid" else padding, len(size))
-    axes = _axes(x, size, stride, pads, dilations)
-    y = windows.conv(call, x, weight, _row(call, bias), axes, groups)
+        y = windows.conv(call, x, weight, _row(call, bias), axes, given["groups"])
     return unbatched(call, y, is_single)
 
 
-def _pads(padding: Any, rank: int) -> list[Pair]:
-    """The same before and after each axis."""
-    return [(n, n) for n in spread(padding, rank)]
+def _pads(padding: Any, size: Sequence[int], dilation: Sequence[int]) -> list[Pair]:
+    """The same before and after each axis; as much as keeps an extent, of which an odd
+    element goes to the end; or none.
+    """
+    if padding == "same":
+        totals = [d * (n - 1) for n, d in zip(size, dilation, strict=True)]
+        return [(total // 2, total - total // 2) for total in totals]
+    return [(n, n) for n in spread(0 if padding == "valid" else padding, len(size))]
 
 
 def _axes(
@@ -77,57 +77,8 @@ def _axes(
     return [Axis._make((*column, *pair)) for column, pair in pairs]
 
 
-def _same(size: int, dilation: int) -> Pair:
-    """The padding that keeps an extent; the odd element goes to the end."""
-    total = dilation * (size - 1)
-    return total // 2, total - total // 2
-
-
 def _row(call: Call, bias: Any) -> Any:
     return 0.0 if bias is None else call("unsqueeze", bias, axes=[0], hint="bias")
-
-
-@aten("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def conv_transpose(
-    call: Call,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: int,
-    dilation: Any,
-) -> Any:
-    """The transposition of a convolution; the result may have more elements at the end."""
-    size = shape_of(weight)[2:]
-    x, is_single = batched(call, x, len(size))
-    axes = _axes(x, size, stride, _pads(padding, len(size)), dilation)
-    more = spread(output_padding, len(size))
-    axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
-    y = windows.deconv(call, x, weight, _row(call, bias), axes, groups)
-    return unbatched(call, y, is_single)
-
-
-@aten("convolution", "_convolution")
-def convolution(
-    call: Call,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    is_transposed: bool,
-    output_padding: Any,
-    groups: int,
-    *_: Any,
-) -> Any:
-    """A convolution or its transposition."""
-    if not is_transposed:
-        return conv(call, x, weight, bias, stride, padding, dilation, groups)
-    settings = (stride, padding, output_padding, groups, dilation)
-    return conv_transpose(call, x, weight, bias, *settings)
 
 
 @aten("conv_tbc")
@@ -175,18 +126,10 @@ _MAXIMA = tuple(
 
 
 @aten(*_MAXIMA)
-def max_pool(
-    call: Call,
-    x: Any,
-    size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Any:
+def max_pool(call: Call, x: Any, *_: Any) -> Any:
     """The maxima of windows, over what is there."""
-    axes = _pooled(call, x, size, stride, padding, dilation)
-    axes = [axis.rounded_up() for axis in axes] if ceil_mode else axes
+    axes = _pooled(call, x)
+    axes = [axis.rounded_up() for axis in axes] if call.given["ceil_mode"] else axes
     y = windows.pool(call, "max_pool", x, axes, border="ignore")
     if "indices" in call.name:
         call.require(not call.uses(1), "the indices are not supported")
@@ -194,13 +137,13 @@ def max_pool(
     return y
 
 
-def _pooled(
-    call: Call, x: Any, size: Any, stride: Any, padding: Any, dilation: Any
-) -> list[Axis]:
+def _pooled(call: Call, x: Any) -> list[Axis]:
     """The windows of a pool, which follow each other unless there is a stride."""
-    rank = _rank_of(call)
-    sizes, pads = spread(size, rank), _pads(padding, rank)
-    return _axes(x, sizes, stride or sizes, pads, dilation)
+    given, rank = call.given, _rank_of(call)
+    sizes = spread(given["kernel_size"], rank)
+    dilation = spread(given.get("dilation", 1), rank)
+    pads = _pads(given["padding"], sizes, dilation)
+    return _axes(x, sizes, given["stride"] or sizes, pads, dilation)
 
 
 def _rank_of(call: Call) -> int:
@@ -209,25 +152,18 @@ def _rank_of(call: Call) -> int:
 
 
 @aten("avg_pool1d", "avg_pool2d", "avg_pool3d")
-def avg_pool(
-    call: Call,
-    x: Any,
-    size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    counts_padding: bool = True,
-    divisor: int | None = None,
-) -> Any:
+def avg_pool(call: Call, x: Any, *_: Any) -> Any:
     """The means of windows. Padding may count as zeros, and what a window that is rounded
     up has beyond never counts.
     """
-    axes = _pooled(call, x, size, stride, padding, 1)
+    given, axes = call.given, _pooled(call, x)
+    divisor = given.get("divisor_override")
     if divisor is not None:
-        axes = [axis.rounded_up() for axis in axes] if ceil_mode else axes
+        axes = [axis.rounded_up() for axis in axes] if given["ceil_mode"] else axes
         sums = windows.pool(call, "box", x, axes, border="constant", hint="sums")
         return call("div", sums, float(divisor))
-    return windows.averages(call, x, axes, counts=counts_padding, rounds_up=ceil_mode)
+    counts, rounds_up = given["count_include_pad"], given["ceil_mode"]
+    return windows.averages(call, x, axes, counts=counts, rounds_up=rounds_up)
 
 
 # ---- Pools of a given number of windows ----

@@ -1,31 +1,7 @@
-"""The functions that expand operations of tract's dialect, by family. Importing a family
-enters its functions.
-"""
+"""The functions that expand operations of tract, by family, which enter themselves."""
 
-from __future__ import annotations
+from importlib import import_module
+from pkgutil import iter_modules
 
-from nnef_grad.frontends.tract.operations import (
-    attention,
-    inputs,
-    logic,
-    loops,
-    products,
-    reductions,
-    resizing,
-    selection,
-    shapes,
-    windows,
-)
-
-__all__ = [
-    "attention",
-    "inputs",
-    "logic",
-    "loops",
-    "products",
-    "reductions",
-    "resizing",
-    "selection",
-    "shapes",
-    "windows",
-]
+for family in iter_modules(__path__):
+    import_module(f"{__name__}.{family.name}")

@@ -92,8 +92,8 @@ def rotary_embedding(step: Step, x: Any, cos: Any, sin: Any) -> Any:
     axis = len(shape_of(x)) - 1
     half, rest = divmod(shape_of(x)[axis], 2)
     step.require(rest == 0, "the last extent must be even")
-    a = step("slice", x, hint="a", axes=[axis], begin=[0], end=[half])
-    b = step("slice", x, hint="b", axes=[axis], begin=[half], end=[2 * half])
+    a = step.piece(x, axis, 0, half, "a")
+    b = step.piece(x, axis, half, 2 * half, "b")
     turned = step("concat", [step("neg", b), a], hint="turned", axis=axis)
     cos, sin = (step.of_rank(value, axis + 1) for value in (cos, sin))
     kept = step("mul", x, cos, hint="kept")

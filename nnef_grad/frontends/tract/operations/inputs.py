@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.frontends.conversion import MOST_ELEMENTS
 from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.tract.operations.document import document
+from nnef_grad.frontends.tract.evaluation import document
 from nnef_grad.frontends.values import converted, is_known, is_open, simple
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.language.labels import label_steps
@@ -44,12 +45,8 @@ def standard_external(step: Step, shape: list[int]) -> Any:
 
 
 def _input(step: Step, dtype: str, shape: list[int]) -> Any:
-    whole = document(step).shapes(step.hint, tuple(shape))
+    whole = document(step).given.shapes(step.hint, tuple(shape))
     return step("external", dtype=dtype, shape=list(whole))
-
-
-# Larger tables would make the text unreadable.
-MOST = 10_000
 
 
 @expansion("variable")
@@ -59,12 +56,12 @@ def variable(step: Step, shape: list[int], label: str) -> Any:
     number of double precision: a number of the Python code, which torch-to-nnef writes
     as a variable.
     """
-    stored, dtype = document(step).stored, step.dtype or "scalar"
+    stored, dtype = document(step).given.stored, step.dtype or "scalar"
     _check_label(step, label)
     if stored is not None and label in stored:
         header = stored.header(label)
         dtype = header.items.dtype
-        is_table = dtype != "scalar" and prod(header.shape) <= MOST
+        is_table = dtype != "scalar" and prod(header.shape) <= MOST_ELEMENTS
         is_number = dtype == "scalar" and not header.shape and header.bits == 64
         if (is_table or is_number) and header.shape == tuple(shape):
             return simple(converted(stored[label], dtype))
@@ -99,7 +96,7 @@ def _table(step: Step, x: Any) -> Any:
     elements are those that a selection leaves out.
     """
     numbers = document(step).data_of(x)
-    if numbers is None or numbers.size > MOST or np.isfinite(numbers).all():
+    if numbers is None or numbers.size > MOST_ELEMENTS or np.isfinite(numbers).all():
         return x
     return numbers
 

@@ -4,16 +4,16 @@ one stays a loop, whose body is a graph.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.loops import emit_loop
+from nnef_grad.frontends.loops import loop
 from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.tract.operations.document import document
+from nnef_grad.frontends.tract.evaluation import document
 from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
-from nnef_grad.graph.ir import Graph, Shape, Tensor
-from nnef_grad.graph.loops import Collected, Loop, Way
+from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.graph.loops import Way
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.shape import with_extent
@@ -64,7 +64,7 @@ def scan(
     )
     _check(step, fragment, wanted)
     with document(step).in_loop():
-        if not may_exceed(count, document(step).unroll):
+        if not may_exceed(count, document(step).given.unroll):
             results = _unrolled(step, fragment, wanted, count)
         else:
             results = _Kept(step, fragment, wanted).results(count)
@@ -147,8 +147,7 @@ def _part(step: Step, x: Any, axis: int, chunk: int, index: int, count: int) -> 
     place = index if chunk > 0 else count - 1 - index
     if count == 1:
         return x
-    begin, end = place * abs(chunk), (place + 1) * abs(chunk)
-    return step("slice", x, hint="part", axes=[axis], begin=[begin], end=[end])
+    return step.piece(x, axis, place * abs(chunk), (place + 1) * abs(chunk), "part")
 
 
 def _collected(
@@ -195,17 +194,18 @@ class _Kept:
 
     def results(self, count: int) -> tuple[Any, ...]:
         """The results of the loop, as the document lists them."""
-        operands = [
-            *self.full.values(),
-            *self.states.values(),
-            *(self._by_step(*line) for line in self.scanned.values()),
-        ]
-        loop = self._loop()
-        hint, reading = self.step.hint, self.step.reading
-        hints = [f"{hint}_{name}_last" for name in self.next]
-        hints += [f"{hint}_{name}" for name in self.gathered]
-        names = tuple(hints) if len(hints) > 1 else (hint,)
-        made = emit_loop(reading.emitter, loop, operands, names, self.step.span)
+        step, supply = self.step, NameSupply(p.name for p in self.fragment.parameters)
+        operands = {**self.full, **self.states}
+        for name, (x, axis, chunk) in self.scanned.items():
+            own = name if abs(chunk) == 1 else supply.fresh(f"{name}_row")
+            operands[own] = self._by_step(x, axis, chunk)
+        hints = [f"{step.hint}_{name}_last" for name in self.next]
+        hints += [f"{step.hint}_{name}" for name in self.gathered]
+        names = tuple(hints) if len(hints) > 1 else (step.hint,)
+        ways = [Way(a, 1 if c > 0 else -1) for _, a, c in self.scanned.values()]
+        reserved = [result.name for result in self.fragment.results]
+        body, name = self._body, self.fragment.name
+        made = loop(step, name, operands, ways, body, names, reserved)
         last = dict(zip(self.next, made, strict=False))
         whole = dict(zip(self.gathered, made[len(last) :], strict=True))
         return tuple(
@@ -234,62 +234,47 @@ class _Kept:
 
     # The body
 
-    def _loop(self) -> Loop:
-        """The loop, with the body as a graph."""
+    def _body(
+        self, inputs: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
+        """The body, of which a state that is collected too is the same tensor, even if it
+        is a copy.
+        """
         reading = self.step.reading
-        emitter = Emitter(reading.emitter.opset)
-        with reading.emitting(emitter):
-            inputs, given = self._inputs(emitter)
-            results = reading.results_of(self.fragment, given, str, self.step.span)
-            new = {n: self._pinned(emitter, results[n], n) for n in self.next}
-            # A state that is collected too is the same tensor, even if it is a copy.
-            parts = [
-                self._row(emitter, new.get(name, results[name]), name, way.axis)
-                for name, way in self.gathered.items()
-            ]
-        outputs = tuple(dict.fromkeys([*new.values(), *parts]))
-        operations = tuple(emitter.operations)
-        reserved = [*emitter.names.values(), *(r.name for r in self.fragment.results)]
-        names = emitter.assigned_names(operations, reserved)
-        body = Graph(self.fragment.name, inputs, outputs, operations, names)
-        places = [
-            Collected(outputs.index(part), way)
-            for part, way in zip(parts, self.gathered.values(), strict=True)
+        given = self._parameters(inputs)
+        results = reading.results_of(self.fragment, given, str, self.step.span)
+        new = {name: self._pinned(results[name], name) for name in self.next}
+        collected = [
+            (self._row(new.get(name, results[name]), name, way.axis), way)
+            for name, way in self.gathered.items()
         ]
-        ways = (Way(a, 1 if c > 0 else -1) for _, a, c in self.scanned.values())
-        return Loop(body, len(self.states), tuple(ways), tuple(places))
+        return [*new.values()], collected
 
-    def _inputs(self, emitter: Emitter) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
-        """The inputs of the body, and the values of its parameters."""
-        parameters = [p.name for p in self.fragment.parameters]
-        supply, views = NameSupply(parameters), dict[str, Shape]()
-        inputs: dict[str, Tensor] = {}
-        for name, x in {**self.full, **self.states}.items():
-            inputs[name] = emitter.emit_named(name, "external", x.dtype, shape=x.shape)
+    def _parameters(self, inputs: Sequence[Tensor]) -> dict[str, Any]:
+        """The values of the parameters: where a step sees several elements, these are an
+        axis of their own.
+        """
+        names = [*self.full, *self.states, *self.scanned]
+        given: dict[str, Any] = {**self.known, **dict(zip(names, inputs, strict=True))}
         for name, (x, axis, chunk) in self.scanned.items():
-            shape, own = with_extent(x.shape, axis, abs(chunk)), name
             if abs(chunk) != 1:
-                views[name] = shape
-                shape, own = _with_axis(shape, axis), supply.fresh(f"{name}_row")
-            inputs[name] = emitter.emit_named(own, "external", x.dtype, shape=shape)
-        given: dict[str, Any] = {**self.known, **inputs}
-        for name, shape in views.items():
-            given[name] = self.step.reshaped(inputs[name], shape, name)
-        return tuple(inputs.values()), {name: given[name] for name in parameters}
+                shape = with_extent(x.shape, axis, abs(chunk))
+                given[name] = self.step.reshaped(given[name], shape, name)
+        return {p.name: given[p.name] for p in self.fragment.parameters}
 
-    def _pinned(self, emitter: Emitter, value: Any, name: str) -> Tensor:
+    def _pinned(self, value: Any, name: str) -> Tensor:
         """A result under its name: a copy, if the tensor has another one."""
-        return emitter.pin_name(self._tensor(value), name)
+        return self.step.reading.emitter.pin_name(self._tensor(value), name)
 
-    def _row(self, emitter: Emitter, value: Any, name: str, axis: int) -> Tensor:
+    def _row(self, value: Any, name: str, axis: int) -> Tensor:
         """The part of a result that each step collects: one element along the axis."""
-        part = self._pinned(emitter, value, name)
+        part = self._pinned(value, name)
         self.parts[name] = part.shape
         if part.shape[axis : axis + 1] == (1,):
             return part
-        row: Tensor = emitter(
-            "reshape", part, shape=_with_axis(part.shape, axis), hint=f"{name}_row"
-        )
+        shape = (*part.shape[:axis], 1, *part.shape[axis:])
+        emitter = self.step.reading.emitter
+        row: Tensor = emitter("reshape", part, shape=shape, hint=f"{name}_row")
         return row
 
     # Results
@@ -306,11 +291,5 @@ class _Kept:
         """The last part of a result."""
         axis, direction = self.gathered[name]
         place = count - 1 if direction > 0 else 0
-        part = self.step(
-            "slice", whole, hint="last", axes=[axis], begin=[place], end=[place + 1]
-        )
+        part = self.step.piece(whole, axis, place, place + 1, "last")
         return self.step.reshaped(part, self.parts[name])
-
-
-def _with_axis(shape: Shape, axis: int) -> Shape:
-    return (*shape[:axis], 1, *shape[axis:])

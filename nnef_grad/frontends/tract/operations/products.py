@@ -108,12 +108,8 @@ def _without_repeats(step: Step, term: Term) -> Term:
             extent, others = shape[first], [shape[i] for i in rest]
             moved = step.transposed(x, [*rest, first, second])
             flat = step.reshaped(moved, [*others, extent * extent])
-            window: dict[str, Any] = {
-                "begin": [0],
-                "end": [extent * extent],
-                "stride": [extent + 1],
-            }
-            x = step("slice", flat, hint="diagonal", axes=[len(rest)], **window)
+            axis, end = len(rest), extent * extent
+            x = step.piece(flat, axis, 0, end, "diagonal", stride=extent + 1)
             letters = "".join(letters[i] for i in rest) + letter
     return Term(x, letters)
 

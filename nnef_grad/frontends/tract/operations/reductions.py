@@ -21,18 +21,39 @@ def product(step: Step, x: Any, axes: list[int]) -> Any:
     for axis in axes:
         while (extent := shape_of(x)[axis]) > 1:
             half = extent // 2
-            first = _part(step, x, axis, 0, half)
-            second = _part(step, x, axis, half, 2 * half)
+            first = step.piece(x, axis, 0, half, "part")
+            second = step.piece(x, axis, half, 2 * half, "part")
             made = step("mul", first, second, hint="product")
             if extent % 2:
-                last = _part(step, x, axis, extent - 1, extent)
+                last = step.piece(x, axis, extent - 1, extent, "part")
                 made = step("concat", [made, last], axis=axis)
             x = made
     return x
 
 
-def _part(step: Step, x: Any, axis: int, begin: int, end: int) -> Any:
-    return step("slice", x, hint="part", axes=[axis], begin=[begin], end=[end])
+def running_sums(
+    step: Step,
+    x: Any,
+    axis: int,
+    dtype: str,
+    *,
+    is_back: bool = False,
+    excludes: bool = False,
+) -> Any:
+    """The sums of scalars up to each one along an axis, or from each one on, which they may
+    leave out: those of windows that end there.
+    """
+    axes, before = range(len(shape_of(x))), shape_of(x)[axis] - 1
+    pair = (0, before) if is_back else (before, 0)
+    size = [before + 1 if a == axis else 1 for a in axes]
+    made = step(
+        "box", x, size=size, padding=[pair if a == axis else (0, 0) for a in axes]
+    )
+    made = step("sub", made, x) if excludes else made
+    if dtype == "scalar":
+        return made
+    # The runtime may compute it as a mean.
+    return step("cast", step("round", made, hint="rounded"), dtype="integer")
 
 
 _FIRST = {
@@ -47,13 +68,7 @@ def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
     step.require(len(axes) == 1, "there must be one axis")
     axis = step.axis(axes[0], len(shape_of(x)))
     extent, far = shape_of(x)[axis], -(2**31) + 1
-    window: dict[str, Any] = {
-        "axes": axes,
-        "begin": [extent - 1],
-        "end": [far],
-        "stride": [-1],
-    }
-    turned = step("slice", x, **window)
+    turned = step.piece(x, axis, extent - 1, far, stride=-1)
     found = step(_FIRST[step.name], turned, axes=axes)
     number = step("sub", float(extent - 1), found)
     return step("cast", number, dtype="integer")

@@ -31,7 +31,7 @@ def resize(
     """
     how = Resizing(places, mode, rounding)
     _check(step, how)
-    axes = _axes(step, shape_of(x), scales, sizes)
+    axes = axes_of(step, shape_of(x), scales, sizes)
     if places == "align_corners":
         is_exact = all(axis.made == axis.given * axis.scale for axis in axes)
         step.require(is_exact, "corners are aligned by extents, or by exact scales")
@@ -74,9 +74,12 @@ def _check(step: Step, how: Resizing) -> None:
         step.require(value in known, f"there is no '{value}': it is one of {names}")
 
 
-def _axes(
+def axes_of(
     step: Step, shape: tuple[int, ...], scales: list[float], sizes: list[int]
 ) -> list[Axis]:
+    """All axes, with a scale for each, or with an extent; one that has a symbol stays as it
+    is, such as that of a batch.
+    """
     given = f"there must be {len(shape)} scales or extents"
     step.require(len(sizes or scales) == len(shape), given)
     if sizes:
@@ -137,8 +140,7 @@ def samples(
     count = prod(points[1:-1])
     flat = step.reshaped(grid, [batch, count, rank], "points")
     for axis in reversed(range(rank)):
-        window: dict[str, Any] = {"begin": [rank - 1 - axis], "end": [rank - axis]}
-        given = step("slice", flat, hint="along", axes=[2], **window)
+        given = step.piece(flat, 2, rank - 1 - axis, rank - axis, "along")
         how = (extents[axis], mode, border, is_aligned)
         weights = _weights_at(step, given, *how)
         rows = channels * prod(extents[:axis])

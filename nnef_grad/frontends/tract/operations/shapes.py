@@ -108,7 +108,7 @@ def dynamic_slice(
     extent = shape_of(x)[axis]
     begin, last = (n + extent if n < 0 else n for n in (start, end))
     step.require(0 <= begin < last <= extent, f"the bounds {start} and {end} are wrong")
-    return step("slice", x, axes=[axis], begin=[begin], end=[last])
+    return step.piece(x, axis, begin, last)
 
 
 @expansion("within_bound_index")

@@ -1,15 +1,8 @@
-"""How tract's dialect differs from the standard, and what is refused. The page
-docs/dialects.md is made of these tables.
-"""
+"""How tract's dialect differs from the standard: tables of docs/dialects.md."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-from nnef_grad.frontends.values import LARGEST
-
-# Names of numbers that the grammar does not have. NNEF cannot write what is infinite.
-NUMBERS = {"inf": LARGEST}
 
 
 class Difference(NamedTuple):
@@ -127,47 +120,4 @@ OPERATIONS = {
     "slice": "From 0 to 0 is empty, written or computed; from elsewhere to 0 is to the end.",
     "unsqueeze": "An axis named twice is inserted twice.",
     "variable": "It has the type of its data.",
-}
-
-_STATE = "it keeps state between runs; export the network without it"
-_QUANTIZED = "quantized products have no derivative; export the network in f32"
-_COMPLEX = "NNEF has no complex numbers; compute the parts separately"
-_VALUES = "the shape of its result depends on values; use a mask, or topk"
-_BITS = "bits of integers are not in NNEF; use comparisons and logic"
-
-# Operations that are not read, and what to do.
-REFUSED = {
-    "tract_core_einsum_q": _QUANTIZED,
-    "tract_core_qconv": _QUANTIZED,
-    "tract_core_qmatmul": _QUANTIZED,
-    "tract_core_matmul": "tract reads it differently than it writes it; use tract_core_einsum",
-    "tract_shl": _BITS,
-    "tract_shr": _BITS,
-    "tract_core_fft": _COMPLEX,
-    "tract_core_stft": _COMPLEX,
-    "tract_core_inner_dim_to_complex": _COMPLEX,
-    "tract_core_complex_to_inner_dim": _COMPLEX,
-    "tract_core_submodel": "it is another model; export both as one",
-    "tract_core_force_eval": "it is documented, but tract does not have it",
-    "tract_core_load": _STATE,
-    "tract_core_store": _STATE,
-    "tract_resource_get": "its value is in another file; export it as a variable",
-    "tract_extra_exp_unit_norm": _STATE,
-    "tract_extra_exp_mean_norm": _STATE,
-    "tract_onnx_ml_direct_lookup": "it reads strings; encode them first",
-    "tract_onnx_ml_reverse_lookup": "it reads strings; encode them first",
-    "tract_onnx_ml_tree_ensemble_classifier": "trees have no derivative",
-    "tract_onnx_multinomial": "its result is random; draw it outside the network",
-    "tract_onnx_random": "its result is random; make it an input",
-    "tract_onnx_non_max_suppression": _VALUES,
-    "tract_onnx_non_zero": _VALUES,
-    "tract_pulse_delay": _STATE,
-    "tract_pulse_mask": _STATE,
-    "tract_pulse_pulse_pad": _STATE,
-    "tract_transformers_dyn_kv_cache": _STATE,
-    "tract_transformers_quantized_dyn_kv_cache": _STATE,
-    "tract_transformers_window_kv_sdpa": _STATE,
-    "tract_transformers_quantized_kv_sdpa": _STATE,
-    "tract_transformers_causal_conv1d_update": _STATE,
-    "tract_transformers_gdn_recurrent": _STATE,
 }
