@@ -236,12 +236,13 @@ class _Repeats:
         """Adds an operation, or a repetition of it."""
         op = self._graph.operations[run.operation]
         read, results = dict(self.versions), {}
+        origin = self._graph.operations[run.for_operation].origin
+        self._emit.origin = origin
         if run.again:
             operand = self._lifetimes.delayed[run.operation]
             if operand is not None and self.versions.keys().isdisjoint(op.inputs):
                 read[operand] = self._later(operand)
             results = {t: self._version(t) for t in op.outputs}
-        origin = self._graph.operations[run.for_operation].origin
         made = Operation(
             op.definition,
             map_tensors(lambda t: read.get(t, t), op.operands),

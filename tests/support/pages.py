@@ -127,9 +127,12 @@ class Session:
 
     def part(self, path: str, text: str) -> str:
         """Lines of a file, in order, wherever it indents them."""
-        lines = (line.strip() for line in (ROOT / path).read_text("utf-8").splitlines())
-        wanted = [line.strip() for line in text.splitlines() if line.strip()]
-        assert all(line in lines for line in wanted), f"not in {path}:\n{text}"
+        refuse_others(text, (ROOT / path).read_text("utf-8"), path)
+        return text
+
+    def lines(self, command: str, text: str) -> str:
+        """Lines of what a command writes to stdout, in order."""
+        refuse_others(text, output(command), command)
         return text
 
     def case(self, path: str, text: str) -> str:
@@ -148,6 +151,13 @@ extension KHR_enable_operator_expressions;
 def invoke(command: str) -> Result:
     program, *words = shlex.split(command)
     return CliRunner().invoke(COMMANDS[program], words)
+
+
+def refuse_others(text: str, whole: str, place: str) -> None:
+    """Raises an error where a line is not in a text, after those before it."""
+    lines = (line.strip() for line in whole.splitlines())
+    wanted = [line.strip() for line in text.splitlines() if line.strip()]
+    assert all(line in lines for line in wanted), f"not in {place}:\n{text}"
 
 
 def output(command: str) -> str:
@@ -188,6 +198,7 @@ NOTES: dict[str, Callable[[Session, str, str], str]] = {
     "errors of case": Session.case,
     "file": Session.file,
     "part of": Session.part,
+    "lines of": Session.lines,
     "printed": Session.shown,
 }
 LANGUAGES: dict[str, Callable[[Session, str], str]] = {
