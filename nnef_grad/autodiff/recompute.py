@@ -29,6 +29,8 @@ from nnef_grad.autodiff.schedule import (
     Run,
     Schedule,
     in_order_of_need,
+    results_of,
+    with_updates_last,
     work_of,
 )
 from nnef_grad.base.collector import collector_paused
@@ -154,8 +156,10 @@ def _best(graph: Graph, allowed: int) -> _Candidate:
     none was found that keeps it.
     """
     best = _Candidate(graph, _peak(graph), work_of(graph))
-    if best.peak <= allowed:
+    movable = with_updates_last(graph)
+    if best.peak <= allowed or movable is None:
         return best
+    best, graph = best._replace(graph=movable, peak=_peak(movable)), movable
     ordered = best._replace(graph=in_order_of_need(graph))
     orders = [ordered._replace(peak=_peak(ordered.graph)), best]
     known = [(order.graph, Lifetimes(order.graph)) for order in orders]
@@ -190,7 +194,7 @@ def _limits(allowed: int, before: int) -> Iterator[int]:
 def _peak(graph: Graph) -> int:
     """The most bytes that are alive at a time, besides what enters and is returned."""
     views = views_of(graph)
-    results = {views.get(tensor, tensor) for tensor in graph.outputs}
+    results = {views.get(tensor, tensor) for tensor in results_of(graph)}
 
     def size(tensor: Tensor) -> int:
         return 0 if tensor in results else nominal(byte_size(tensor))

@@ -31,6 +31,7 @@ from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
 from nnef_grad.ops.liveness import memory_alive, views_of
 from nnef_grad.ops.traits import PRODUCTS, SOURCES, UNIQUE
 
+UPDATE = "update"
 # How dear it is to move a byte, in multiply-adds.
 BYTE = 1 / 16
 
@@ -71,14 +72,34 @@ STRATEGIES = (
 )
 
 
+def with_updates_last(graph: Graph) -> Graph | None:
+    """The graph with the updates of its variables after all other operations: some runtimes
+    change a variable at once, and what runs after that reads the new value. None if
+    something reads the result of an update.
+    """
+    updates = [op for op in graph.operations if op.name == UPDATE]
+    others = [op for op in graph.operations if op.name != UPDATE]
+    changed = {tensor for op in updates for tensor in op.outputs}
+    if not all(changed.isdisjoint(op.inputs) for op in graph.operations):
+        return None
+    return replace(graph, operations=(*others, *updates)) if updates else graph
+
+
+def results_of(graph: Graph) -> tuple[Tensor, ...]:
+    """What a graph returns, and the new values of its variables."""
+    updates = [op for op in graph.operations if op.name == UPDATE]
+    return (*graph.outputs, *(tensor for op in updates for tensor in op.inputs))
+
+
 def in_order_of_need(graph: Graph) -> Graph:
     """The graph with each operation just before the first that reads its result. Results
-    that need less come first: a layer's own gradients before that of the layer below, and
-    a variable is updated as soon as its gradient is there.
+    that need less come first: a layer's own gradients before that of the layer below. The
+    graph has its updates last, as `with_updates_last` gives it.
     """
     makers = _makers(graph)
     there, order = set[Tensor](), list[int]()
-    for index in _by_need(graph, makers):
+    updates = [i for i, op in enumerate(graph.operations) if op.name == UPDATE]
+    for index in (*_by_need(graph, makers), *updates):
         if there.isdisjoint(graph.operations[index].outputs):
             needed = _needed(graph.operations, makers, index, there.__contains__)
             order += needed
@@ -88,7 +109,7 @@ def in_order_of_need(graph: Graph) -> Graph:
 
 
 def _by_need(graph: Graph, makers: Mapping[Tensor, int]) -> list[int]:
-    """The operations that make results or have an effect, by how many others they need."""
+    """The operations that make results, or what enters, by how many others they need."""
     # A bit for each operation.
     needs = list[int]()
     for index, operation in enumerate(graph.operations):
@@ -96,9 +117,10 @@ def _by_need(graph: Graph, makers: Mapping[Tensor, int]) -> list[int]:
         for tensor in operation.inputs:
             need |= needs[makers[tensor]]
         needs.append(need)
-    ends = {makers[tensor] for tensor in graph.outputs}
+    ends = {makers[tensor] for tensor in results_of(graph)}
     ends |= {i for i, op in enumerate(graph.operations) if op.name in UNIQUE}
-    return sorted(ends, key=lambda index: (needs[index].bit_count(), index))
+    kept = (index for index in ends if graph.operations[index].name != UPDATE)
+    return sorted(kept, key=lambda index: (needs[index].bit_count(), index))
 
 
 def _makers(graph: Graph) -> dict[Tensor, int]:
@@ -146,7 +168,7 @@ class Lifetimes:
         delayed: the operand of each operation that is made to be there later, where it
             runs again, so that it runs then; None if there is none.
         sizes: the bytes of each memory that counts.
-        reads: the operations that read each; for what is returned, the end too.
+        reads: the operations that read each; for results, the end too.
         turn: the operation at which the most is alive.
     """
 
@@ -173,7 +195,8 @@ class Lifetimes:
         self.delayed = [_delayed_operand(op, self.moving) for op in graph.operations]
         self.read = [self._all(op.inputs) for op in graph.operations]
         self.made = [self._all(op.outputs) for op in graph.operations]
-        uncounted = self.lasting.union(self._all(graph.outputs))
+        results = self._all(results_of(graph))
+        uncounted = self.lasting.union(results)
         self.sizes = {
             memory: 0 if memory in uncounted else nominal(byte_size(memory))
             for made in self.made
@@ -183,7 +206,7 @@ class Lifetimes:
         for index, read in enumerate(self.read):
             for memory in read:
                 self.reads[memory].append(index)
-        for memory in self._all(graph.outputs):
+        for memory in results:
             self.reads[memory].append(len(graph.operations))
         alive = memory_alive(graph, lambda tensor: self.sizes.get(tensor, 0))
         self.turn = alive.index(max(alive)) if alive else 0
