@@ -231,6 +231,7 @@ class _Repeats:
 
     def __init__(self, graph: Graph, lifetimes: Lifetimes, emit: Emitter) -> None:
         self._graph, self._lifetimes, self._emit = graph, lifetimes, emit
+        self._before: set[int] = set()
         self._latest: Tensor | None = None
         self._conditions: dict[tuple[Tensor, int], Tensor] = {}
         self._originals: dict[Tensor, Tensor] = {}
@@ -242,7 +243,7 @@ class _Repeats:
         read, results = dict(self.versions), {}
         origin = self._graph.operations[run.for_operation].origin
         self._emit.origin = origin
-        if run.again:
+        if run.operation in self._before:
             operand = self._lifetimes.delayed[run.operation]
             if operand is not None and self.versions.keys().isdisjoint(op.inputs):
                 read[operand] = self._later(operand)
@@ -257,6 +258,7 @@ class _Repeats:
             origin,
         )
         self._emit.append(made)
+        self._before.add(run.operation)
         self.versions.update(results)
         for tensor in op.outputs:
             if (

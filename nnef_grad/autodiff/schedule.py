@@ -44,11 +44,6 @@ class Run(NamedTuple):
     operation: int
     for_operation: int
 
-    @property
-    def again(self) -> bool:
-        """Whether it has run before."""
-        return self.operation != self.for_operation
-
 
 class Strategy(NamedTuple):
     """How to choose what is dropped.
@@ -167,6 +162,7 @@ class Lifetimes:
             that can be made to be there later.
         delayed: the operand of each operation that is made to be there later, where it
             runs again, so that it runs then; None if there is none.
+        results: what the graph returns, and what is lasting.
         sizes: the bytes of each memory that counts.
         reads: the operations that read each; for results, the end too.
         turn: the operation at which the most is alive.
@@ -196,6 +192,7 @@ class Lifetimes:
         self.read = [self._all(op.inputs) for op in graph.operations]
         self.made = [self._all(op.outputs) for op in graph.operations]
         results = self._all(results_of(graph))
+        self.results = self.lasting.union(graph.outputs)
         uncounted = self.lasting.union(results)
         self.sizes = {
             memory: 0 if memory in uncounted else nominal(byte_size(memory))
@@ -317,6 +314,22 @@ class Schedule:
         self.runs: list[Run] = []
         self.work = 0.0
         self.is_complete = self._fill(most)
+        if self.is_complete:
+            self.runs = self._useful()
+            self.work = sum(lifetimes.costs[run.operation] for run in self.runs)
+
+    def _useful(self) -> list[Run]:
+        """The runs without those whose results were dropped before anything read them."""
+        read, useful = set[int](), list[Run]()
+        for run in reversed(self.runs):
+            operation = self._memory.operations[run.operation]
+            if run.operation in read or not self._memory.results.isdisjoint(
+                operation.outputs
+            ):
+                useful.append(run)
+                read.discard(run.operation)
+                read.update(self._memory.makers[t] for t in operation.inputs)
+        return useful[::-1]
 
     def _fill(self, most: float) -> bool:
         for index in range(len(self._memory.operations)):
@@ -342,15 +355,15 @@ class Schedule:
 
     def _run(self, operation: int, index: int) -> None:
         """Runs an operation for another one, or for itself."""
-        run, op = Run(operation, index), self._memory.operations[operation]
+        op = self._memory.operations[operation]
         made, read = self._memory.made[operation], self._memory.read[operation]
         new = sum(self._memory.sizes[m] for m in made if m not in self._present)
-        delay = self._memory.delayed[operation] if run.again else None
+        delay = self._memory.delayed[operation] if operation != index else None
         self._make_room(new + nominal(byte_size(delay)) if delay else new, index)
         self._alive += new
         for tensor in op.outputs:
             self._present.setdefault(self._memory.of(tensor), set()).add(tensor)
-        self.runs.append(run)
+        self.runs.append(Run(operation, index))
         self._pins.subtract(read)
         for memory in (*made, *read):
             if self._is_over(memory, index):
