@@ -72,7 +72,7 @@ program has a process of its own, and they take turns. The weights are random; t
 in evaluation mode, so normalizations have their statistics; language models are small ones, of
 four layers and 64 tokens. The gradients are compared first. In these figures OpenVINO had the
 file of ONNX Runtime: in the networks with maximum pools (ResNet, ShuffleNet, DenseNet, U-Net)
-its own takes less than half of that time.
+the form that `runtime="openvino"` has takes less than half of that time.
 
 Of a convolutional network with batch 8, the forward pass alone takes ONNX Runtime 0.3 to 0.6
 of torch's time, and the gradients 1.5 to 2.2 (on a processor of Intel with AVX-512): torch has

@@ -180,9 +180,8 @@ class Deriving:
 
 def refuse_target(out: str, target: str) -> None:
     """Refuses an ONNX file for what does not read such files."""
-    if is_onnx(out) and target not in ("nnef", "onnx", "openvino"):
-        what = "is for ONNX Runtime or OpenVINO"
-        raise UsageError(f"'{out}' {what}, and not for '{target}'")
+    if is_onnx(out) and target not in ("nnef", "onnx"):
+        raise UsageError(f"'{out}' is for ONNX Runtime, and not for '{target}'")
 
 
 def refuse(out: str, model: str, force: bool) -> None:
@@ -239,7 +238,7 @@ def _lower(graph: nnef_grad.Graph, target: str, out: str, stored: Any) -> _Docum
 
 def _lowered(graph: nnef_grad.Graph, target: str, out: str) -> _Document:
     refuse_target(out, target)
-    if is_onnx(out) and target != "openvino":
+    if is_onnx(out):
         # What writes the file lowers the graph.
         return _Document(graph, {})
     has_loops = any(fragment.registry for fragment in graph.fragments)
@@ -299,7 +298,7 @@ def _write_all(
         for path, document in documents.items():
             result = made if path == out else document.graph
             if is_onnx(path):
-                data = {**known_arrays(graph, stored), **document.data}
+                data = known_arrays(graph, stored)
                 nnef_grad.interop.to_onnx(
                     result, path, data, overwrite=force, in_file=opened.in_file
                 )

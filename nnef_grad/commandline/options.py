@@ -212,14 +212,13 @@ OPTIONS: Groups = {
             "nnef-grad model/ --target tract -o model_bwd/",
             "Write a form that a runtime supports and computes correctly: khronos is the "
             "PyTorch interpreter and nnef.Session; tract-standard is tract with standard "
-            "operations only; portable is all of them but OpenVINO.",
+            "operations only; portable is all of them.",
             **one_of(
                 "nnef",
                 "khronos",
                 "tract",
                 "tract-standard",
                 "onnx",
-                "openvino",
                 "portable",
             ),
         ),

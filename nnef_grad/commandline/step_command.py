@@ -135,7 +135,7 @@ def _for_output(path: str, target: str, state: Form | None) -> tuple[str, Form |
     if not is_onnx(path):
         return target, state
     refuse_target(path, target)
-    return "onnx" if target == "nnef" else target, state or "inputs"
+    return "onnx", state or "inputs"
 
 
 def _is_text(path: str) -> bool:

@@ -74,9 +74,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tract": ("tract",),
     "tract-standard": ("tract-standard",),
     "onnx": ("onnx",),
-    "openvino": ("openvino",),
     "portable": ("session", "interpreter", "tract-standard", "converter"),
 }
+# What the runtimes of this package have besides: not all graphs are right there.
+_OWN: dict[str, tuple[str, ...]] = {"openvino": ("openvino",)}
 # What else reads what is made for a target.
 READERS: dict[str, tuple[Runtime, ...]] = {"portable": (CONVERTER,)}
 
@@ -103,9 +104,8 @@ def lower(graph: Graph, target: str) -> Lowered:
         target: one of TARGETS: "nnef" for the graph as it is; "khronos" for the PyTorch
             interpreter of nnef_tools and for nnef.Session; "tract", with operations of
             its own registry; "tract-standard" for tract without these; "onnx" for ONNX
-            Runtime, as `interop.to_onnx` writes it; "openvino" for files of ONNX that
-            OpenVINO reads; "portable" for standard NNEF that all but OpenVINO run, ONNX
-            Runtime through the converter of nnef_tools.
+            Runtime, as `interop.to_onnx` writes it; "portable" for standard NNEF that all
+            of them run, ONNX Runtime through the converter of nnef_tools.
 
     Raises:
         UsageError: there is no such target.
@@ -118,10 +118,10 @@ def lower(graph: Graph, target: str) -> Lowered:
 @collector_paused()
 def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     """As `lower`, with data that go beside those under other labels."""
-    if target not in TARGETS:
+    if target not in TARGETS and target not in _OWN:
         names = ", ".join(TARGETS)
         raise UsageError(f"the target is one of {names}, and not '{target}'")
-    runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in TARGETS[target]))
+    runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in _names(target)))
     runtimes += READERS.get(target, ())
     if not runtimes:
         return Lowered(_without_loops(graph))
@@ -146,6 +146,11 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     there = graph.tensors
     quantization = {n: q for n, q in graph.quantization.items() if n in there}
     return Lowered(replace(graph, quantization=quantization), data)
+
+
+def _names(target: str) -> tuple[str, ...]:
+    """The names of the runtimes of a target."""
+    return {**TARGETS, **_OWN}[target]
 
 
 class _Pass(NamedTuple):
@@ -205,7 +210,7 @@ def _in_rounds(
     graph: Graph, target: str, common: CommonSubset, last: Sequence[_Pass]
 ) -> Graph:
     """The graph with operations that all runtimes have, but for constants."""
-    graph = choose_forms(prune(matrix.join_products(graph)), TARGETS[target])
+    graph = choose_forms(prune(matrix.join_products(graph)), _names(target))
     kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
     graph = _applied(_FIRST, graph, common)
     while (changed := _round(graph, common, kept, last)) is not graph:

@@ -82,7 +82,7 @@ def test_a_file_becomes_a_step(model: Path) -> None:
     [
         ("model.onnx -o model.onnx --force", "'model.onnx' is the model itself"),
         ("model.onnx -o other.onnx", "exists already: use --force to replace it"),
-        ("model.onnx -o x.onnx --target tract", "or OpenVINO, and not for 'tract'"),
+        ("model.onnx -o x.onnx --target tract", "is for ONNX Runtime, and not for 'tract'"),
         ("model.onnx -o x.onnx --symbol N=8", "there is no symbol 'N'; there are no symbols"),
         ("model.nnef -o x.onnx", "there are no data for the variables"),
         ("nothing.onnx -o x.onnx", "cannot read 'nothing.onnx'"),
@@ -155,7 +155,7 @@ def test_a_step_is_an_onnx_file(model: Path) -> None:
     [
         (["--accumulate", "2"], "is two documents, and no ONNX file"),
         (["--state", "variables"], "their state is in inputs"),
-        (["--target", "tract"], "or OpenVINO, and not for 'tract'"),
+        (["--target", "tract"], "is for ONNX Runtime, and not for 'tract'"),
     ],
 )
 def test_a_step_that_is_no_onnx_file(

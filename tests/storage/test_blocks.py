@@ -130,5 +130,5 @@ def test_nothing_is_merged_into_them(
     nnef_grad.save(
         nnef_grad.loads(GRAPH), tmp_path / "new", data={"w": 2 * numbers, "b": b}
     )
-    with pytest.raises(nnef_grad.UsageError, match="stored in codes"):
+    with pytest.raises(nnef_grad.UsageError, match="stored as codes"):
         nnef_grad.training.merge(folder, [tmp_path / "new"], tmp_path / "tuned")

@@ -412,7 +412,7 @@ def loop(draw: Draw) -> None:
     # tract has no loop that reads nothing of what it scans.
     scanned_mean = step.emit_as((BATCH, 1, 1), "mean_reduce", "xs", axes=[2])
     last = step.emit("add", new, step.emit("mul", "h", scanned_mean))
-    if row in ("xs", "h"):
+    if not row.startswith(step.prefix):
         row = step.emit("copy", row)
     body = tuple(s for s in step.statements if isinstance(s, Statement))
     read = {name for statement in body for name in statement.inputs}

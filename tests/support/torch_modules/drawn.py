@@ -163,7 +163,7 @@ def seq(*layers: Any) -> Any:
     return lambda: nn.Sequential(*layers)
 
 
-RANDOM = "make it an input"
+RANDOM = "make (it|them) an input"
 
 CASES: Cases = {
     "dropout": train(seq(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)), 2, 3),
