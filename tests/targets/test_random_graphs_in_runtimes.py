@@ -27,11 +27,14 @@ def test_backward_graphs(target: str, numbers: range) -> None:
     assert list(failures(SEED, numbers, target)) == []
 
 
-@pytest.mark.parametrize("target", ["onnx", "tract"])
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize(
-    "numbers",
-    [range(6), pytest.param(range(6, 40), marks=pytest.mark.thorough)],
+    ("target", "numbers"),
+    [
+        ("onnx", range(6)),
+        ("tract", range(6)),
+        pytest.param("onnx", range(6, 40), marks=pytest.mark.thorough),
+    ],
     ids=str,
 )
 def test_symbols_and_loops(target: str, order: int, numbers: range) -> None:
