@@ -7,7 +7,7 @@ A test holds that the files are what this draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -304,13 +304,18 @@ PICTURES: dict[str, Callable[[Colors], str]] = {
 }
 
 
-def drawn() -> dict[Path, str]:
-    """Every picture, by its file."""
+def by_file(pictures: Mapping[str, Callable[[Colors], str]]) -> dict[Path, str]:
+    """Every picture of a table, by its file."""
     return {
         FOLDER / f"{name}-{theme}.svg": draw(colors)
-        for name, draw in PICTURES.items()
+        for name, draw in pictures.items()
         for theme, colors in THEMES.items()
     }
+
+
+def drawn() -> dict[Path, str]:
+    """Every picture, by its file."""
+    return by_file(PICTURES)
 
 
 if __name__ == "__main__":

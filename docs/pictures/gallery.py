@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from draw import FOLDER, THEMES, Colors, Shapes, box, svg, text
+from draw import FOLDER, Colors, Shapes, box, by_file, svg, text
 
 import nnef_grad
 from nnef_grad.training import run
@@ -287,11 +287,7 @@ PICTURES: dict[str, Callable[[Colors], str]] = {
 
 def drawn() -> dict[Path, str]:
     """Every picture, by its file."""
-    return {
-        FOLDER / f"{name}-{theme}.svg": draw(colors)
-        for name, draw in PICTURES.items()
-        for theme, colors in THEMES.items()
-    }
+    return by_file(PICTURES)
 
 
 if __name__ == "__main__":
