@@ -79,7 +79,7 @@ class Checking:
                 data["together"] = asdict(together)
             if spared is not None:
                 data["recompute"] = spared.as_data()
-            print_data("statistics", data)
+            console.print_message(console.as_json(statistics=data))
             return
         for found in costs.values() if by_operation else ():
             console.print_message(f"{found.name}\n{operation_table(found)}\n")
@@ -135,18 +135,10 @@ class Checking:
                 values = spreads(graph, backward, **point)
         with progress.stage("writing"), ExitStack() as pages:
             if self.report is not None:
-                from nnef_grad.reports import report_after
+                from nnef_grad.reports import page_after, page_of
 
-                page = report_after(
-                    graph,
-                    shown or backward,
-                    self.report,
-                    rules=rules,
-                    checked=checked,
-                    values=values,
-                    overwrite=force,
-                )
-                pages.enter_context(page)
+                text = page_of(graph, shown or backward, rules, checked, values)
+                pages.enter_context(page_after(self.report, text, overwrite=force))
             if checked is None or checked.passed:
                 yield
         if checked is not None and not checked.passed:
@@ -180,17 +172,10 @@ def _checked(
     with progress.stage("checking gradients"):
         checked = nnef_grad.check(graph, backward, report=report, **point)
     if as_json:
-        print_data("check", checked.as_data())
+        console.print_message(console.as_json(check=checked.as_data()))
     else:
         console.print_message(checked.conclusion)
     return checked
-
-
-def print_data(name: str, data: Any) -> None:
-    """Prints data for programs."""
-    import json  # for programs only
-
-    console.print_message(json.dumps({name: data}))
 
 
 def _inputs(

@@ -40,13 +40,7 @@ def render(error: NnefGradError, *, format: str, **_: object) -> str:
     error.problems = tuple(map(_with_advice, error.problems))
     if format == "text":
         return str(error)
-    return _json({"errors": [p.as_data() for p in error.problems]})
-
-
-def _json(data: Mapping[str, Any]) -> str:
-    import json  # for programs only
-
-    return json.dumps(data)
+    return console.as_json(errors=[p.as_data() for p in error.problems])
 
 
 # The option that helps against a problem, by its remedy.
@@ -354,8 +348,8 @@ def _warnings(
 def print_messages(warnings: Sequence[Problem], summary: str, format: str) -> None:
     """Writes warnings and a summary to stderr, in a format of messages."""
     if format == "json":
-        data = {"warnings": [w.as_data() for w in warnings], "summary": summary}
-        console.print_message(_json(data))
+        told = [warning.as_data() for warning in warnings]
+        console.print_message(console.as_json(warnings=told, summary=summary))
         return
     for warning in warnings:
         console.print_message(warning.render("warning"))

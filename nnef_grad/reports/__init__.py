@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from nnef_grad.interpreter.gradcheck import Checked
     from nnef_grad.interpreter.spread import Spread
 
-__all__ = ["refuse_page", "report", "report_after"]
-
 SUFFIXES = (".html", ".htm")
 
 
@@ -76,39 +74,32 @@ def report(
             called x.html.
         InvalidGraphError: an extent has no number.
     """
-    with report_after(
-        graph,
-        backward,
-        path,
-        rules=rules,
-        checked=checked,
-        values=values,
-        losses=losses,
-        overwrite=overwrite,
-    ):
+    refuse_page(path, overwrite=overwrite)
+    text = page_of(graph, backward, rules, checked, values, losses)
+    with page_after(path, text, overwrite=overwrite):
         pass
 
 
-@contextmanager
-def report_after(
+def page_of(
     graph: Graph,
     backward: Backward,
-    path: PathLike,
-    *,
     rules: Rules | None = None,
     checked: Checked | None = None,
     values: Mapping[str, npt.ArrayLike | Spread] | None = None,
     losses: Mapping[int, float] | None = None,
-    overwrite: bool = False,
-) -> Iterator[None]:
-    """As `report`: the page is complete before what is done meanwhile, and appears after
-    it, unless that fails.
-    """
-    place = Path(path)
-    refuse_page(place, overwrite=overwrite)
+) -> str:
+    """The text of the page of `report`."""
     with collector_paused():
         shown = values_shown(backward, checked, values)
-        text = page(contents(graph, backward, rules or Rules(), shown, losses))
+        return page(contents(graph, backward, rules or Rules(), shown, losses))
+
+
+@contextmanager
+def page_after(path: PathLike, text: str, *, overwrite: bool) -> Iterator[None]:
+    """Writes a page: it is complete before what is done meanwhile, and appears after it,
+    unless that fails.
+    """
+    place = Path(path)
     with ExitStack() as drafts:
         with writing(path):
             draft = drafts.enter_context(unfinished_file(place))
