@@ -54,8 +54,8 @@ class ExpressionParser:
         self.problems: list[Problem] = []
         self._place = place
         self._words = list(WORD.finditer(text, place.start, place.end))
-        self._kinds: list[Any] = [
-            KINDS.get(w[w.lastindex or 0], w.lastgroup) for w in self._words
+        self._kinds = [
+            KINDS.get(w[w.lastindex or 0]) or w.lastgroup or "" for w in self._words
         ]
         self._at = 0
         self._first = self._words[0]
