@@ -344,7 +344,7 @@ def in_inputs(step: Step) -> Step:
     """
     if all(op.name != "update" for op in step.graph.operations):
         return step
-    graph, state = _with_inputs(step.graph, step.labels)
+    graph, state = _with_inputs(replace(step.graph, notes=()), step.labels)
     names = {label: name for name, label in step.labels.items()}
     return replace(
         step,
