@@ -9,7 +9,7 @@ page/, and the contents as JSON (contents.py). What stands beside what is decide
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,14 +22,7 @@ from nnef_grad.graph.ir import Graph
 from nnef_grad.reports.contents import contents
 from nnef_grad.reports.template import page
 from nnef_grad.reports.values import values_shown
-from nnef_grad.storage.files import (
-    PathLike,
-    commit,
-    refuse_existing,
-    unfinished_file,
-    writing,
-)
-from nnef_grad.storage.signals import signals_delayed
+from nnef_grad.storage.files import PathLike, new_files, refuse_existing, writing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -100,13 +93,10 @@ def page_after(path: PathLike, text: str, *, overwrite: bool) -> Iterator[None]:
     unless that fails.
     """
     place = Path(path)
-    with ExitStack() as drafts:
+    with new_files(place, overwrite=overwrite) as drafts:
         with writing(path):
-            draft = drafts.enter_context(unfinished_file(place))
-            draft.write_text(text, "utf-8", newline="\n")
+            drafts[place].write_text(text, "utf-8", newline="\n")
         yield
-        with writing(path), signals_delayed():
-            commit(draft, place, overwrite=overwrite)
 
 
 def refuse_page(path: PathLike, *, overwrite: bool) -> None:

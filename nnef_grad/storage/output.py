@@ -133,15 +133,16 @@ def _write_archive(
     path: PathLike, parts: Mapping[Steps, Part], overwrite: bool
 ) -> None:
     place = Path(path)
-    with writing(path):
-        refuse_existing(place, overwrite=overwrite)
-    with writing(path), files.unfinished_file(place) as draft:
-        with draft.open("wb") as file, compressed(file, place.name) as target:
-            for steps, part in parts.items():
-                with part.open() as source:
-                    write_member(target, steps, source, part.size)
-            write_end(target)
-        files.commit(draft, place, overwrite=overwrite)
+    with (
+        writing(path),
+        files.new_files(place, overwrite=overwrite) as drafts,
+        drafts[place].open("wb") as file,
+        compressed(file, place.name) as target,
+    ):
+        for steps, part in parts.items():
+            with part.open() as source:
+                write_member(target, steps, source, part.size)
+        write_end(target)
 
 
 def _refuse_folder_now(folder: Path, overwrite: bool) -> None:

@@ -292,7 +292,7 @@ def _values(
         if variable in plan.zeros:
             found[place] = np.zeros(variable.shape, np.float32)
         elif label in data:
-            found[place] = _fitting(variable, label, data[label])
+            found[place] = data[label]
     return found
 
 
@@ -305,7 +305,7 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
         data: by label; those of no variable stay.
 
     Raises:
-        UsageError: one is of a kind that its variable cannot have.
+        UsageError: one is of a kind or a shape that its variable cannot have.
     """
     longer: list[str] = []
     found = dict[str, Any]()
@@ -320,6 +320,9 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
         if not np.can_cast(given.dtype, wanted, "same_kind"):
             what = f"variable '{label}' is a tensor<{tensor.dtype}>"
             raise UsageError(f"{what}, and its data are {given.dtype}")
+        if given.shape != tensor.shape:
+            what = f"variable '{label}' of shape {list(tensor.shape)}"
+            raise UsageError(f"{what} is given data of shape {list(given.shape)}")
         found[label] = given.astype(wanted, copy=False)
         if given.dtype == np.float64 and tensor.dtype == "scalar":
             if not np.array_equal(found[label], given, equal_nan=True):
@@ -327,15 +330,6 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
             found[label] = given
     what = f"files store in single precision the data of {', '.join(longer)}"
     return found, [what] if longer else []
-
-
-def _fitting(variable: Tensor, label: str, value: Array) -> Array:
-    """The value of a variable, if it has its shape."""
-    shape = list(np.shape(value))
-    if shape != list(variable.shape):
-        what = f"variable '{label}' of shape {list(variable.shape)}"
-        raise UsageError(f"{what} is given data of shape {shape}")
-    return value
 
 
 def in_inputs(step: Step) -> Step:
