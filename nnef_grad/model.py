@@ -191,7 +191,8 @@ def save(
     if everything and data is not None:
         declared += undeclared(declared, _first(data))
     texts = _text(graph), quantization
-    _save_stored(path, texts, declared, data, partial, overwrite)
+    parts = _parts(path, texts, declared, data, partial)
+    output.write_stored(path, parts, overwrite=overwrite)
 
 
 def save_source(
@@ -205,11 +206,11 @@ def save_source(
     """Writes a folder or an archive with the texts of a model as they are, and an array
     for each variable, by label; otherwise as `save`.
     """
-    if output.format_of(path) is ModelFormat.TEXT:
-        raise _no_data_in(path)
+    output.refuse_text(path)
     info = None if quantization is None else quantization.text
     declared = declared_variables(from_source(source, quantization))
-    _save_stored(path, (source.text, info), declared, data, False, overwrite)
+    parts = _parts(path, (source.text, info), declared, data)
+    output.write_stored(path, parts, overwrite=overwrite)
 
 
 def save_several(
@@ -235,13 +236,13 @@ def save_several(
         declared = declared_variables(graph)
         declared += undeclared(declared, _first(data))
         texts = _text(graph), None
-        for steps, part in _parts(path, texts, declared, data, False).items():
+        for steps, part in _parts(path, texts, declared, data).items():
             place = (*filter(None, [folder]), *steps)
             if place in parts:
                 message = f"'{'/'.join(place)}' would be two files"
                 raise UsageError(f"{message}: give a variable another label")
             parts[place] = part
-    _write_stored(path, parts, overwrite)
+    output.write_stored(path, parts, overwrite=overwrite)
 
 
 def _first(data: Data) -> Data:
@@ -249,28 +250,16 @@ def _first(data: Data) -> Data:
     return data.maps[0] if isinstance(data, ChainMap) else data
 
 
-def _save_stored(
-    path: PathLike,
-    texts: tuple[str, str | None],
-    declared: list[Declared],
-    data: Data | None,
-    partial: bool,
-    overwrite: bool,
-) -> None:
-    """Writes a folder or an archive with the text of a graph, that of its quantization
-    info, and the data of its variables.
-    """
-    _write_stored(path, _parts(path, texts, declared, data, partial), overwrite)
-
-
 def _parts(
     path: PathLike,
     texts: tuple[str, str | None],
     declared: list[Declared],
     data: Data | None,
-    partial: bool,
+    partial: bool = False,
 ) -> dict[Steps, Part]:
-    """The files of a model."""
+    """The files of a model, from the text of its graph, that of its quantization info, and
+    the data of its variables.
+    """
     names = (containers.GRAPH, containers.QUANTIZATION)
     pairs = zip(names, texts, strict=True)
     parts: dict[Steps, Part] = {(n,): Text(text) for n, text in pairs if text}
@@ -279,22 +268,11 @@ def _parts(
     return parts
 
 
-def _write_stored(path: PathLike, parts: Mapping[Steps, Part], overwrite: bool) -> None:
-    is_folder = output.format_of(path) is ModelFormat.FOLDER
-    write = output.write_folder if is_folder else output.write_archive
-    write(path, parts, overwrite=overwrite)
-
-
-def _no_data_in(path: PathLike) -> UsageError:
-    message = f"'{path}' is a text, which cannot hold data"
-    return UsageError(f"{message}: write a folder or an archive")
-
-
 def _save_text(
     graph: Graph, path: PathLike, data: Data | None, overwrite: bool
 ) -> None:
     if data is not None:
-        raise _no_data_in(path)
+        output.refuse_text(path)
     texts = {Path(path): _text(graph)}
     beside = containers.quantization_path(path)
     if graph.quantization or beside.exists():

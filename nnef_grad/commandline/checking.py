@@ -14,7 +14,9 @@ from typing import Any
 
 import nnef_grad
 from nnef_grad.base.errors import UsageError
+from nnef_grad.base.frozen import NOTHING
 from nnef_grad.commandline import console
+from nnef_grad.commandline.opening import Opened
 from nnef_grad.commandline.progress import Progress
 
 WRONG_GRADIENT = 1
@@ -79,7 +81,7 @@ class Checking:
                 data["together"] = asdict(together)
             if spared is not None:
                 data["recompute"] = spared.as_data()
-            print_data("statistics", data)
+            console.print_message(console.as_json(statistics=data))
             return
         for found in costs.values() if by_operation else ():
             console.print_message(f"{found.name}\n{operation_table(found)}\n")
@@ -92,13 +94,12 @@ class Checking:
     @contextmanager
     def examined(
         self,
+        opened: Opened,
         graph: nnef_grad.Graph,
         backward: nnef_grad.Backward,
         progress: Progress,
         *,
-        variables: Mapping[str, Any],
-        rules: nnef_grad.Rules | None,
-        named: Callable[[list[str]], list[str]],
+        constants: Mapping[str, Any] = NOTHING,
         as_json: bool,
         force: bool,
         shown: nnef_grad.Backward | None = None,
@@ -108,21 +109,20 @@ class Checking:
         shows it, and nothing else is written.
 
         Args:
-            graph: the forward graph.
+            opened: the model.
+            graph: the forward graph: that of the model, or one that is made of it.
             backward: its backward graph.
             progress: what a person looks at meanwhile.
-            variables: the data of variables, by label.
-            rules: the user's own rules.
-            named: gives the names in the graph of what a file may call otherwise.
+            constants: the data of what a target made variables, by label.
             as_json: whether the comparison is printed for programs.
             force: whether the page may replace a file.
             shown: what the page shows in the place of the backward graph.
         """
         point: dict[str, Any] = {
-            "inputs": _inputs(self.inputs, named),
-            "variables": variables,
+            "inputs": _inputs(self.inputs, opened.named),
+            "variables": {**opened.arrays, **constants} if self.evaluates else {},
             "seed": self.check_seed,
-            "rules": rules,
+            "rules": opened.rules,
             "memory": None if self.check_memory is None else _bytes(self.check_memory),
         }
         checked = values = None
@@ -135,18 +135,10 @@ class Checking:
                 values = spreads(graph, backward, **point)
         with progress.stage("writing"), ExitStack() as pages:
             if self.report is not None:
-                from nnef_grad.reports import report_after
+                from nnef_grad.reports import page_after, page_of
 
-                page = report_after(
-                    graph,
-                    shown or backward,
-                    self.report,
-                    rules=rules,
-                    checked=checked,
-                    values=values,
-                    overwrite=force,
-                )
-                pages.enter_context(page)
+                text = page_of(graph, shown or backward, opened.rules, checked, values)
+                pages.enter_context(page_after(self.report, text, overwrite=force))
             if checked is None or checked.passed:
                 yield
         if checked is not None and not checked.passed:
@@ -180,17 +172,10 @@ def _checked(
     with progress.stage("checking gradients"):
         checked = nnef_grad.check(graph, backward, report=report, **point)
     if as_json:
-        print_data("check", checked.as_data())
+        console.print_message(console.as_json(check=checked.as_data()))
     else:
         console.print_message(checked.conclusion)
     return checked
-
-
-def print_data(name: str, data: Any) -> None:
-    """Prints data for programs."""
-    import json  # for programs only
-
-    console.print_message(json.dumps({name: data}))
 
 
 def _inputs(

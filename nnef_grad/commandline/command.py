@@ -24,7 +24,7 @@ from nnef_grad.commandline.opening import Opened, Reading, split, taken
 from nnef_grad.commandline.progress import Progress
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables
-from nnef_grad.storage.data import SinglePrecision, arrays_of
+from nnef_grad.storage.data import SinglePrecision
 from nnef_grad.storage.files import refuse_existing, remove, writing
 from nnef_grad.storage.output import (
     ModelFormat,
@@ -40,13 +40,7 @@ def render(error: NnefGradError, *, format: str, **_: object) -> str:
     error.problems = tuple(map(_with_advice, error.problems))
     if format == "text":
         return str(error)
-    return _json({"errors": [p.as_data() for p in error.problems]})
-
-
-def _json(data: Mapping[str, Any]) -> str:
-    import json  # for programs only
-
-    return json.dumps(data)
+    return console.as_json(errors=[p.as_data() for p in error.problems])
 
 
 # The option that helps against a problem, by its remedy.
@@ -118,15 +112,12 @@ def compile_model(
     )
     is_untrained = _is_untrained(graph, stored)
     # The halves are checked and shown as the whole that they are halves of.
-    own = {} if halves is not None else last.data
-    variables = {**known_arrays(graph, stored), **own} if checking.evaluates else {}
     with checking.examined(
+        opened,
         graph,
         whole,
         progress,
-        variables=variables,
-        rules=opened.rules,
-        named=opened.named,
+        constants=last.data if halves is None else {},
         as_json=as_json,
         force=force,
     ):
@@ -246,17 +237,10 @@ def _lowered(graph: nnef_grad.Graph, target: str, out: str) -> _Document:
         # Importing the lowerings, and numpy with them, takes longer than compiling.
         return _Document(graph, {})
     lowered = nnef_grad.lower(graph, target)
-    if lowered.data and _is_text(out):
+    if lowered.data and is_text(out):
         message = f"target '{target}' stores the constants of the graph as variables"
         raise UsageError(f"{message}: write a folder or an archive, which hold data")
     return _Document(lowered.graph, lowered.data)
-
-
-def known_arrays(graph: nnef_grad.Graph, stored: Any) -> Mapping[str, Any]:
-    """The data of the variables of a graph, as far as there are any."""
-    if isinstance(stored, nnef_grad.VariableData):
-        return arrays_of(declared_variables(graph), stored)
-    return stored or {}
 
 
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -293,19 +277,26 @@ def _write_all(
     force: bool,
 ) -> None:
     """Writes all documents, or none."""
-    graph, stored = opened.graph, opened.stored
     with ExitStack() as undo:
         for path, document in documents.items():
             result = made if path == out else document.graph
-            if is_onnx(path):
-                data = known_arrays(graph, stored)
+            if path == console.PIPE:
+                console.print_result(nnef_grad.dumps(result))
+            elif is_onnx(path):
                 nnef_grad.interop.to_onnx(
-                    result, path, data, overwrite=force, in_file=opened.in_file
+                    result,
+                    path,
+                    opened.arrays,
+                    overwrite=force,
+                    in_file=opened.in_file,
                 )
             else:
-                constants = document.data
-                _write(
-                    result, path, stored, constants, partial=is_untrained, force=force
+                # The constants come first: an unused file of the model may have the same
+                # label.
+                found: Any = ChainMap(document.data, opened.stored or {})  # type: ignore[arg-type]
+                data = None if is_text(path) else found
+                nnef_grad.save(
+                    result, path, data=data, partial=is_untrained, overwrite=force
                 )
             if not force and path != console.PIPE:
                 # It was not there before.
@@ -313,25 +304,7 @@ def _write_all(
         undo.pop_all()
 
 
-def _write(
-    graph: nnef_grad.Graph | nnef_grad.Backward,
-    out: str,
-    stored: Any,
-    constants: Mapping[str, Any],
-    *,
-    partial: bool,
-    force: bool,
-) -> None:
-    if out == console.PIPE:
-        console.print_result(nnef_grad.dumps(graph))
-        return
-    # The constants come first: an unused file of the model may have the same label.
-    found: Any = ChainMap(constants, stored or {})  # type: ignore[arg-type]
-    data = None if _is_text(out) else found
-    nnef_grad.save(graph, out, data=data, partial=partial, overwrite=force)
-
-
-def _is_text(out: str) -> bool:
+def is_text(out: str) -> bool:
     """Whether OUT is a text, which cannot hold data."""
     if out == console.PIPE or is_onnx(out):
         return out == console.PIPE
@@ -345,7 +318,7 @@ def _warnings(
     out: str,
 ) -> list[Problem]:
     found = [*graph.warnings, *map(Problem, backward.warnings)]
-    if untrained and declared_variables(graph) and not _is_text(out):
+    if untrained and declared_variables(graph) and not is_text(out):
         message = "the model has no data for its variables, so OUT has none either"
         found.append(Problem(message))
     return found
@@ -354,8 +327,8 @@ def _warnings(
 def print_messages(warnings: Sequence[Problem], summary: str, format: str) -> None:
     """Writes warnings and a summary to stderr, in a format of messages."""
     if format == "json":
-        data = {"warnings": [w.as_data() for w in warnings], "summary": summary}
-        console.print_message(_json(data))
+        told = [warning.as_data() for warning in warnings]
+        console.print_message(console.as_json(warnings=told, summary=summary))
         return
     for warning in warnings:
         console.print_message(warning.render("warning"))

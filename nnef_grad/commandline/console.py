@@ -68,6 +68,13 @@ def _write(stream: IO[bytes], data: bytes) -> None:
     stream.flush()
 
 
+def as_json(**data: Any) -> str:
+    """A message for programs."""
+    import json  # for programs only
+
+    return json.dumps(data)
+
+
 def print_message(text: str) -> None:
     """Writes a line to stderr, if that is possible."""
     write_message(f"{text}\n")

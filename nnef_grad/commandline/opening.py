@@ -12,8 +12,9 @@ from nnef_grad.commandline import console
 from nnef_grad.emit.loops import LONGEST, SHORT
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.symbols import with_numbers
-from nnef_grad.model import from_container, from_source
+from nnef_grad.model import declared_variables, from_container, from_source
 from nnef_grad.storage.containers import open_container
+from nnef_grad.storage.data import arrays_of
 from nnef_grad.storage.output import is_onnx
 
 if TYPE_CHECKING:
@@ -55,6 +56,13 @@ class Opened:
         inputs = [n for n in graph.input_names if n not in random]
         scalar = [n for n in inputs if graph.tensors[n].dtype == "scalar"]
         return [*scalar, *self.torch.trainable]
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """Its data as arrays, by label, as far as there are any."""
+        if isinstance(self.stored, nnef_grad.VariableData):
+            return arrays_of(declared_variables(self.graph), self.stored)
+        return self.stored or {}
 
     def named(self, words: Sequence[str]) -> list[str]:
         """The names in the graph of what a file may call otherwise."""

@@ -11,7 +11,7 @@ from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.commandline import console
 from nnef_grad.commandline.checking import Checking
 from nnef_grad.commandline.command import (
-    known_arrays,
+    is_text,
     memory_limit,
     print_messages,
     refuse,
@@ -23,7 +23,7 @@ from nnef_grad.commandline.progress import Progress
 from nnef_grad.emit.rule_results import counted
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
-from nnef_grad.storage.output import ModelFormat, format_of, is_onnx
+from nnef_grad.storage.output import is_onnx
 from nnef_grad.training.choice import listed
 from nnef_grad.training.forms import Form, Step, save_step
 
@@ -34,24 +34,6 @@ _OF_OUTPUT = re.compile(r"(?P<output>[A-Za-z_]\w*)=(?P<loss>[^=].*)", re.DOTALL)
 def make_step(
     model: str,
     out: str,
-    loss: tuple[str, ...],
-    output: str | None,
-    l2: tuple[str, ...],
-    loss_scale: bool,
-    train: tuple[str, ...],
-    freeze: tuple[str, ...],
-    optimizer: str,
-    learning_rate: float | None,
-    group: tuple[str, ...],
-    adapters: tuple[str, ...],
-    padding_row: tuple[str, ...],
-    clip_norm: float | None,
-    clip_value: float | None,
-    accumulate: int,
-    batch_statistics: bool,
-    statistics_momentum: float,
-    quantize: bool,
-    recompute: str | None,
     state: Form | None,
     target: str,
     force: bool,
@@ -61,48 +43,29 @@ def make_step(
 ) -> None:
     """Compiles a model to a step, as the options say; see `nnef-grad-step --help`."""
     refuse(out, model, force)
-    reading = taken(Reading, options)
-    checking = Checking(**options)
+    reading, checking = taken(Reading, options), taken(Checking, options)
     checking.refuse((model, out), force)
-    progress = Progress(shown=not quiet and format == "text")
+    as_json = format == "json"
+    progress = Progress(shown=not quiet and not as_json)
     with progress.stage("reading"):
         opened = reading.open(model, target)
     graph = opened.graph
     target, state = _for_output(out, target, state)
-    data = {} if _is_text(out) else opened.stored
     with progress.stage("differentiating"):
         step = nnef_grad.training_step(
             opened.torch or graph,
-            loss=_losses(loss, output),
-            optimizer=optimizer,
-            data=data,
-            learning_rate=learning_rate,
-            train=split(train) or None,
-            freeze=split(freeze),
-            groups=dict(map(_group, group)),
-            adapters=dict(map(_adapter, adapters)),
-            padding_rows=dict(map(_padding, padding_row)),
-            l2=_penalties(l2),
-            clip_norm=clip_norm,
-            clip_value=clip_value,
-            accumulate=accumulate,
-            loss_scale=loss_scale,
-            batch_statistics=statistics_momentum if batch_statistics else None,
-            quantize=quantize,
-            recompute=None if recompute is None else memory_limit(recompute),
+            data={} if is_text(out) else opened.stored,
             state=state,
             target=target,
             rules=opened.rules,
+            **_settings(**options),
         )
-    as_json = format == "json"
     checking.print_costs(_graphs(graph, step), as_json=as_json)
     with checking.examined(
+        opened,
         step.objective,
         step.backward,
         progress,
-        variables=known_arrays(graph, opened.stored) if checking.evaluates else {},
-        rules=opened.rules,
-        named=opened.named,
         as_json=as_json,
         force=force,
         shown=step.shown,
@@ -110,6 +73,35 @@ def make_step(
         _write(step, out, force, opened.in_file)
     warnings = [*graph.warnings, *map(Problem, step.warnings)]
     print_messages(warnings, "" if quiet else _summary(graph, step), format)
+
+
+def _settings(
+    loss: Sequence[str],
+    output: str | None,
+    l2: Sequence[str],
+    train: Sequence[str],
+    freeze: Sequence[str],
+    group: Sequence[str],
+    adapters: Sequence[str],
+    padding_row: Sequence[str],
+    batch_statistics: bool,
+    statistics_momentum: float,
+    recompute: str | None,
+    **others: Any,
+) -> dict[str, Any]:
+    """The settings of a training step, as the options say; others are as they are."""
+    return {
+        "loss": _losses(loss, output),
+        "l2": _penalties(l2),
+        "train": split(train) or None,
+        "freeze": split(freeze),
+        "groups": dict(map(_group, group)),
+        "adapters": dict(map(_adapter, adapters)),
+        "padding_rows": dict(map(_padding, padding_row)),
+        "batch_statistics": statistics_momentum if batch_statistics else None,
+        "recompute": None if recompute is None else memory_limit(recompute),
+        **others,
+    }
 
 
 def _graphs(graph: nnef_grad.Graph, step: Step) -> dict[str, nnef_grad.Graph]:
@@ -136,11 +128,6 @@ def _for_output(path: str, target: str, state: Form | None) -> tuple[str, Form |
         return target, state
     refuse_target(path, target)
     return "onnx", state or "inputs"
-
-
-def _is_text(path: str) -> bool:
-    is_file = path == console.PIPE or is_onnx(path)
-    return path == console.PIPE if is_file else format_of(path) is ModelFormat.TEXT
 
 
 def _losses(losses: Sequence[str], output: str | None) -> str | dict[str, str]:

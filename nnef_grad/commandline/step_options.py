@@ -9,6 +9,13 @@ from nnef_grad.commandline.options import FLAG, OPTIONS, PATH, Groups, Option
 _POSITIVE = {"type": click.FloatRange(min=0, min_open=True), "metavar": "X"}
 _PATTERNS = {"metavar": "NAMES", "multiple": True}
 _SHARED = {option.name: option for options in OPTIONS.values() for option in options}
+_STEP = "model/ -o step/ --loss huber"
+
+
+def _shared(**examples: str) -> list[Option]:
+    """Options of `nnef-grad`, with other examples."""
+    return [_SHARED[n].again(f"nnef-grad-step {e}") for n, e in examples.items()]
+
 
 STEP_OPTIONS: Groups = {
     "Loss": [
@@ -164,26 +171,21 @@ STEP_OPTIONS: Groups = {
             "updates, or as inputs and outputs, the default for targets other than nnef.",
             type=click.Choice(("variables", "inputs")),
         ),
-        _SHARED["recompute"].again(
-            "nnef-grad-step model/ -o step/ --loss huber --recompute 0.5"
+        *_shared(
+            recompute=f"{_STEP} --recompute 0.5",
+            target=f"{_STEP} --target onnx",
+            force=f"{_STEP} --force",
         ),
-        _SHARED["target"].again(
-            "nnef-grad-step model/ -o step/ --loss huber --target onnx"
-        ),
-        _SHARED["force"].again("nnef-grad-step model/ -o step/ --loss huber --force"),
     ],
-    "Reading MODEL": [
-        _SHARED[name].again(f"nnef-grad-step {example} --loss huber")
-        for name, example in (
-            ("input_shape", "model/ -o step/ --input-shape x=8,3"),
-            ("batch", "model/ -o step/ --batch 8"),
-            ("dialect", "dynamic.nnef --dialect tract --batch 8"),
-            ("symbol", "dynamic.nnef --symbol B=8"),
-            ("unroll", "recurrent/ -o step/ --target tract --unroll 16"),
-            ("rules", "model/ -o step/ --rules rules.nnef"),
-            ("lenient", "model/ -o step/ --lenient"),
-        )
-    ],
+    "Reading MODEL": _shared(
+        input_shape="model/ -o step/ --input-shape x=8,3 --loss huber",
+        batch="model/ -o step/ --batch 8 --loss huber",
+        dialect="dynamic.nnef --dialect tract --batch 8 --loss huber",
+        symbol="dynamic.nnef --symbol B=8 --loss huber",
+        unroll="recurrent/ -o step/ --target tract --unroll 16 --loss huber",
+        rules="model/ -o step/ --rules rules.nnef --loss huber",
+        lenient="model/ -o step/ --lenient --loss huber",
+    ),
     "Checking": [
         _SHARED["check"].again(
             "nnef-grad-step model/ -o step/ --loss huber --check",
@@ -191,23 +193,15 @@ STEP_OPTIONS: Groups = {
             "differences, before clipping. If one is wrong, write only the page of --report, "
             "and exit with 1.",
         ),
-        *(
-            _SHARED[name].again(
-                f"nnef-grad-step model/ -o step/ --loss huber {example}"
-            )
-            for name, example in (
-                ("check_seed", "--check --check-seed 1"),
-                ("check_memory", "--check --check-memory 4"),
-                ("inputs", "--inputs random --report step.html"),
-                ("stats", "--stats"),
-                ("report", "--report step.html"),
-            )
+        *_shared(
+            check_seed=f"{_STEP} --check --check-seed 1",
+            check_memory=f"{_STEP} --check --check-memory 4",
+            inputs=f"{_STEP} --inputs random --report step.html",
+            stats=f"{_STEP} --stats",
+            report=f"{_STEP} --report step.html",
         ),
     ],
-    "Messages": [
-        _SHARED["format"].again(
-            "nnef-grad-step model/ -o step/ --loss huber --format json"
-        ),
-        _SHARED["quiet"].again("nnef-grad-step model/ --loss huber -q | less"),
-    ],
+    "Messages": _shared(
+        format=f"{_STEP} --format json", quiet="model/ --loss huber -q | less"
+    ),
 }

@@ -5,7 +5,6 @@ twice.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from onnx import TensorProto, helper
 
 from nnef_grad.frontends.onnx.storage import GRAPH, INITIALIZER, RAW_DATA, tag
-from nnef_grad.storage.files import commit, refuse_existing, unfinished_file, writing
+from nnef_grad.storage.files import new_files, writing
 
 Array = npt.NDArray[Any]
 
@@ -42,19 +41,13 @@ def store(
     size = model.ByteSize() + sum(a.nbytes + 200 + len(n) for n, a in arrays.items())
     beside = place.with_name(f"{place.name}.data") if size > MOST_BYTES else None
     places = [place] if beside is None else [beside, place]
-    with writing(place), ExitStack() as stack:
-        drafts = {}
-        for path in places:
-            refuse_existing(path, overwrite=overwrite)
-            drafts[path] = stack.enter_context(unfinished_file(path))
+    with writing(place), new_files(*places, overwrite=overwrite) as drafts:
         if beside is not None:
             with drafts[beside].open("wb") as file:
                 model.graph.initializer.extend(_put_beside(file, beside.name, arrays))
             arrays = {}
         with drafts[place].open("wb") as file:
             _write(file, model, arrays)
-        for path, draft in drafts.items():
-            commit(draft, path, overwrite=overwrite)
 
 
 def _header(name: str, array: Array) -> Any:

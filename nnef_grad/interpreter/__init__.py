@@ -27,7 +27,9 @@ from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph import loops as graph_loops
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
-from nnef_grad.interpreter import (
+
+# Importing the families enters their evaluations.
+from nnef_grad.interpreter import (  # noqa: F401
     conv,
     elementwise,
     join,
@@ -47,43 +49,10 @@ from nnef_grad.interpreter import (
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds
-from nnef_grad.interpreter.registry import (
-    EVALUATIONS,
-    Array,
-    Evaluation,
-    UndefinedError,
-    Value,
-)
+from nnef_grad.interpreter.registry import EVALUATIONS, Array
 from nnef_grad.ops.liveness import last_uses
 
-__all__ = [
-    "EVALUATIONS",
-    "Array",
-    "Evaluation",
-    "UndefinedError",
-    "Value",
-    "conv",
-    "elementwise",
-    "evaluate",
-    "execute",
-    "join",
-    "loops",
-    "matrix",
-    "normalize",
-    "parts",
-    "pool",
-    "quantize",
-    "reduce",
-    "repeat",
-    "results",
-    "roi",
-    "sampling",
-    "shape",
-    "step",
-    "tensors",
-    "tract_core",
-    "with_bodies",
-]
+__all__ = ["EVALUATIONS", "evaluate", "execute", "results", "step", "with_bodies"]
 
 
 @public

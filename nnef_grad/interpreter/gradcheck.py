@@ -178,38 +178,28 @@ def check(
             an operation cannot be evaluated, the outputs are not finite, or memory does
             not suffice.
     """
-    return _comparison(
-        graph, backward, inputs or {}, variables or {}, seed, rules or Rules(), memory
-    ).run(report)
-
-
-def spreads(
-    graph: Graph,
-    backward: Backward,
-    *,
-    inputs: Data | None = None,
-    variables: Data | None = None,
-    seed: int = 0,
-    rules: Rules | None = None,
-    memory: int | None = None,
-) -> dict[str, Spread]:
-    """The spread of each gradient, by its name, at the point of `check`."""
-    comparison = _comparison(
-        graph, backward, inputs or {}, variables or {}, seed, rules or Rules(), memory
+    return _comparison(graph, backward, inputs, variables, seed, rules, memory).run(
+        report
     )
-    return {name: spread_of(gradient) for name, gradient in comparison.gradients()}
+
+
+def spreads(graph: Graph, backward: Backward, **point: Any) -> dict[str, Spread]:
+    """The spread of each gradient, by its name, at the point of `check`."""
+    gradients = _comparison(graph, backward, **point).gradients()
+    return {name: spread_of(gradient) for name, gradient in gradients}
 
 
 def _comparison(
     graph: Graph,
     backward: Backward,
-    inputs: Data,
-    variables: Data,
-    seed: int,
-    rules: Rules,
-    memory: int | None,
+    inputs: Data | None = None,
+    variables: Data | None = None,
+    seed: int = 0,
+    rules: Rules | None = None,
+    memory: int | None = None,
 ) -> _Comparison:
     """The gradients at a point, if they can be computed there; see `check`."""
+    inputs, rules = inputs or {}, rules or Rules()
     if backward.kind not in ("gradient", "jacobian"):
         message = "only gradients and Jacobians are compared with central differences"
         raise UsageError(message)
@@ -219,7 +209,7 @@ def _comparison(
     backward = replace(backward, graph=with_numbers(backward.graph, numbers))
     forward = _without_dead(with_bodies(graph, rules), backward)
     refuse_too_large(forward, backward.graph, memory)
-    point = point_of(forward, inputs, variables, seed, rules)
+    point = point_of(forward, inputs, variables or {}, seed, rules)
     return _Comparison(backward, point, seed, rules)
 
 

@@ -32,7 +32,6 @@ from nnef_grad.interpreter.execution import Operations, operands_of, step
 from nnef_grad.interpreter.loops import scan
 from nnef_grad.interpreter.reduce import Axes, max_reduce, min_reduce
 from nnef_grad.interpreter.registry import HELD, Array, Evaluation
-from nnef_grad.interpreter.roi import hold_maxima
 from nnef_grad.ops.traits import FLAT
 
 # The tolerated difference between the results of two forms of a function.
@@ -219,5 +218,4 @@ HELD.update(
     min_max_linear_quantize=_min_max,
     zero_point_linear_quantize=_zero_point,
     logarithmic_quantize=_logarithmic,
-    max_roi_pool=hold_maxima,
 )

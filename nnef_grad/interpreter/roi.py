@@ -18,9 +18,7 @@ from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.elementwise import rounded
 from nnef_grad.interpreter.registry import (
     Array,
-    Evaluation,
     choice,
-    evaluation,
     require,
 )
 from nnef_grad.interpreter.sampling import POINTS
@@ -52,21 +50,11 @@ def avg_roi_pool(cells: Cells, input: Array, *_: Array, output_size: Shape) -> A
     return total / counts
 
 
-@evaluation("max_roi_pool")
-def max_roi_pool(
+def _maxima(
     input: Array, rois: Array, batch_index: Array, output_size: Shape
-) -> Array:
-    """The maximum of each cell; 0 for an empty one."""
-    cells = _cells(input, rois, batch_index, output_size)
-    highest = _pooled(lambda x, inside: np.where(inside, x, -inf).max(1), input, *cells)
-    return np.where(cells[-1][:, :1], highest, 0.0)
-
-
-def hold_maxima(
-    input: Array, rois: Array, batch_index: Array, output_size: Shape
-) -> Evaluation:
-    """`max_roi_pool` with fixed cells and fixed positions of their maxima, the first of
-    equal ones.
+) -> tuple[Array, ...]:
+    """The batch items of the regions, and the positions of the elements of their cells; the
+    first maximum of each cell; and which cells have one.
     """
 
     def first(x: Array, inside: Array) -> Any:
@@ -74,12 +62,16 @@ def hold_maxima(
 
     items, positions, inside = _cells(input, rois, batch_index, output_size)
     elements = _pooled(first, input, items, positions, inside)
+    return items, positions, elements, inside[:, :1]
 
-    def held(input: Array, *_: Array) -> Array:
-        highest = _pooled(_taken, input, items, positions, elements)
-        return np.where(inside[:, :1], highest, 0.0)
 
-    return held
+@choice("max_roi_pool", _maxima)
+def max_roi_pool(
+    maxima: tuple[Array, ...], input: Array, *_: Array, output_size: Shape
+) -> Array:
+    """The maximum of each cell; 0 for an empty one."""
+    *elements, exists = maxima
+    return np.where(exists, _pooled(_taken, input, *elements), 0.0)
 
 
 def _taken(content: Array, element: Array) -> Array:

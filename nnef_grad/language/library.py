@@ -76,44 +76,22 @@ def extras() -> FragmentFile:
     return FragmentFile(Path(__file__).parent / "extras.nnef")
 
 
-class Extended(Library):
-    """The operations of a library and further ones, which go first."""
-
-    def __init__(self, fragments: Iterable[Fragment], library: Library) -> None:
-        self._library = library
-        self._own = {f.name: f for f in fragments}
-        # Most operations of a graph are of a few kinds.
-        self._found = dict(self._own)
-
-    def __getitem__(self, name: str) -> Fragment:
-        if name not in self._found:
-            self._found[name] = self._library[name]
-        return self._found[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._found or name in self._library
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._library, *self._own]))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-
 class Joined(Library):
     """Several libraries, of which the first goes first."""
 
     def __init__(self, *libraries: Library) -> None:
         self._libraries = libraries
+        # Most operations of a graph are of a few kinds.
+        self._found: dict[str, Fragment] = {}
 
     def __getitem__(self, name: str) -> Fragment:
-        for library in self._libraries:
-            if name in library:
-                return library[name]
-        raise KeyError(name)
+        if name not in self._found:
+            having = (library for library in self._libraries if name in library)
+            self._found[name] = next(having, {})[name]
+        return self._found[name]
 
     def __contains__(self, name: object) -> bool:
-        return any(name in library for library in self._libraries)
+        return name in self._found or any(name in found for found in self._libraries)
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name for lib in self._libraries for name in lib))
@@ -122,6 +100,11 @@ class Joined(Library):
         return len(list(iter(self)))
 
 
+def extended(fragments: Iterable[Fragment], library: Library) -> Library:
+    """The operations of a library and further ones, which go first."""
+    return Joined({f.name: f for f in fragments}, library)
+
+
 def with_fragments(fragments: Iterable[Fragment]) -> Library:
     """The standard operations and further ones."""
-    return Extended(fragments, standard())
+    return extended(fragments, standard())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from nnef_grad.language.library import Extended, Library, standard
+from nnef_grad.language.library import Library, extended, standard
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.registry import SHAPES, ShapeFunction
 
@@ -26,4 +26,4 @@ class OpSet:
 
     def extended(self, declarations: Iterable[Fragment]) -> OpSet:
         """These operations and further ones, which go first."""
-        return OpSet(Extended(declarations, self.declarations), self.shapes)
+        return OpSet(extended(declarations, self.declarations), self.shapes)

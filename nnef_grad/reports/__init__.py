@@ -9,7 +9,7 @@ page/, and the contents as JSON (contents.py). What stands beside what is decide
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,22 +22,13 @@ from nnef_grad.graph.ir import Graph
 from nnef_grad.reports.contents import contents
 from nnef_grad.reports.template import page
 from nnef_grad.reports.values import values_shown
-from nnef_grad.storage.files import (
-    PathLike,
-    commit,
-    refuse_existing,
-    unfinished_file,
-    writing,
-)
-from nnef_grad.storage.signals import signals_delayed
+from nnef_grad.storage.files import PathLike, new_files, refuse_existing, writing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from nnef_grad.interpreter.gradcheck import Checked
     from nnef_grad.interpreter.spread import Spread
-
-__all__ = ["refuse_page", "report", "report_after"]
 
 SUFFIXES = (".html", ".htm")
 
@@ -76,46 +67,36 @@ def report(
             called x.html.
         InvalidGraphError: an extent has no number.
     """
-    with report_after(
-        graph,
-        backward,
-        path,
-        rules=rules,
-        checked=checked,
-        values=values,
-        losses=losses,
-        overwrite=overwrite,
-    ):
+    refuse_page(path, overwrite=overwrite)
+    text = page_of(graph, backward, rules, checked, values, losses)
+    with page_after(path, text, overwrite=overwrite):
         pass
 
 
-@contextmanager
-def report_after(
+def page_of(
     graph: Graph,
     backward: Backward,
-    path: PathLike,
-    *,
     rules: Rules | None = None,
     checked: Checked | None = None,
     values: Mapping[str, npt.ArrayLike | Spread] | None = None,
     losses: Mapping[int, float] | None = None,
-    overwrite: bool = False,
-) -> Iterator[None]:
-    """As `report`: the page is complete before what is done meanwhile, and appears after
-    it, unless that fails.
-    """
-    place = Path(path)
-    refuse_page(place, overwrite=overwrite)
+) -> str:
+    """The text of the page of `report`."""
     with collector_paused():
         shown = values_shown(backward, checked, values)
-        text = page(contents(graph, backward, rules or Rules(), shown, losses))
-    with ExitStack() as drafts:
+        return page(contents(graph, backward, rules or Rules(), shown, losses))
+
+
+@contextmanager
+def page_after(path: PathLike, text: str, *, overwrite: bool) -> Iterator[None]:
+    """Writes a page: it is complete before what is done meanwhile, and appears after it,
+    unless that fails.
+    """
+    place = Path(path)
+    with new_files(place, overwrite=overwrite) as drafts:
         with writing(path):
-            draft = drafts.enter_context(unfinished_file(place))
-            draft.write_text(text, "utf-8", newline="\n")
+            drafts[place].write_text(text, "utf-8", newline="\n")
         yield
-        with writing(path), signals_delayed():
-            commit(draft, place, overwrite=overwrite)
 
 
 def refuse_page(path: PathLike, *, overwrite: bool) -> None:

@@ -138,19 +138,33 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
     Raises:
         UsageError: one exists and must not be replaced, or cannot be written.
     """
-    for path in texts:
-        with writing(path):
-            refuse_existing(path, overwrite=overwrite)
-    with ExitStack() as drafts:
-        written: dict[Path, Path] = {}
+    with new_files(*texts, overwrite=overwrite) as drafts:
         for path, text in texts.items():
             with writing(path):
-                written[path] = drafts.enter_context(unfinished_file(path))
-                written[path].write_text(text, "utf-8", newline="\n")
+                drafts[path].write_text(text, "utf-8", newline="\n")
+
+
+@contextmanager
+def new_files(*paths: Path, overwrite: bool) -> Iterator[dict[Path, Path]]:
+    """The places to write files to, by their paths, where they appear together after it;
+    none does if it fails.
+
+    Raises:
+        UsageError: one exists and must not be replaced, or cannot be written.
+    """
+    for path in paths:
+        with writing(path):
+            refuse_existing(path, overwrite=overwrite)
+    with ExitStack() as stack:
+        drafts: dict[Path, Path] = {}
+        for path in paths:
+            with writing(path):
+                drafts[path] = stack.enter_context(unfinished_file(path))
+        yield drafts
         with signals_delayed(), ExitStack() as undo:
-            for path, draft in written.items():
+            for path, draft in drafts.items():
                 with writing(path):
-                    commit(draft, path, overwrite=overwrite)
+                    _commit(draft, path, overwrite=overwrite)
                 if not overwrite:
                     undo.callback(remove, path)
             undo.pop_all()
@@ -193,7 +207,7 @@ def unfinished_file(path: Path) -> Iterator[Path]:
         yield folder / path.name
 
 
-def commit(draft: Path, path: Path, *, overwrite: bool) -> None:
+def _commit(draft: Path, path: Path, *, overwrite: bool) -> None:
     """Moves a finished file to its path, with the permissions of what it replaces.
 
     Raises:

@@ -95,14 +95,27 @@ def _real(path: PathLike) -> Path:
     return Path(os.path.realpath(path))
 
 
-def write_folder(
+def refuse_text(path: PathLike) -> None:
+    """Raises `UsageError` if a path is that of a text."""
+    if format_of(path) is ModelFormat.TEXT:
+        message = f"'{path}' is a text, which cannot hold data"
+        raise UsageError(f"{message}: write a folder or an archive")
+
+
+def write_stored(
     path: PathLike, parts: Mapping[Steps, Part], *, overwrite: bool
 ) -> None:
-    """Writes the files of a folder atomically; `overwrite` replaces a model only.
+    """Writes the files of a folder or an archive atomically; `overwrite` replaces a model
+    only.
 
     Raises:
         UsageError: the path exists and must not be replaced, or cannot be written.
     """
+    is_folder = format_of(path) is ModelFormat.FOLDER
+    (_write_folder if is_folder else _write_archive)(path, parts, overwrite)
+
+
+def _write_folder(path: PathLike, parts: Mapping[Steps, Part], overwrite: bool) -> None:
     place = _real(path)
     with writing(path):
         _refuse_folder_now(place, overwrite)
@@ -116,20 +129,20 @@ def write_folder(
         files.commit_folder(draft, place, lambda old: _refuse_folder(old, overwrite))
 
 
-def write_archive(
-    path: PathLike, parts: Mapping[Steps, Part], *, overwrite: bool
+def _write_archive(
+    path: PathLike, parts: Mapping[Steps, Part], overwrite: bool
 ) -> None:
-    """Writes an archive atomically; otherwise as `write_folder`."""
     place = Path(path)
-    with writing(path):
-        refuse_existing(place, overwrite=overwrite)
-    with writing(path), files.unfinished_file(place) as draft:
-        with draft.open("wb") as file, compressed(file, place.name) as target:
-            for steps, part in parts.items():
-                with part.open() as source:
-                    write_member(target, steps, source, part.size)
-            write_end(target)
-        files.commit(draft, place, overwrite=overwrite)
+    with (
+        writing(path),
+        files.new_files(place, overwrite=overwrite) as drafts,
+        drafts[place].open("wb") as file,
+        compressed(file, place.name) as target,
+    ):
+        for steps, part in parts.items():
+            with part.open() as source:
+                write_member(target, steps, source, part.size)
+        write_end(target)
 
 
 def _refuse_folder_now(folder: Path, overwrite: bool) -> None:

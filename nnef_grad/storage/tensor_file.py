@@ -1,21 +1,17 @@
 """Tensor files: the format of a `.dat` file.
 
 The header is checked before anything else is read, so that one that promises too much
-data costs nothing. The nnef package reads and writes the arrays.
+data costs nothing.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import struct
 from collections.abc import Sequence
-from io import BytesIO
 from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
 from nnef_grad.base.errors import UsageError
-from nnef_grad.storage.files import Readable
 from nnef_grad.storage.parts import Part
 
 # Checking and copying files does not need numpy.
@@ -44,6 +40,7 @@ class Items(NamedTuple):
         name: its name.
         bits: the numbers of bits that an item may have.
         dtype: the data type of its tensors.
+        kind: the kind of their numpy type, if items are numbers of one.
         is_quantized: whether items are codes, whose meaning is in another file.
         is_blocks: whether they are in blocks of 32, with a scale in each.
     """
@@ -51,22 +48,23 @@ class Items(NamedTuple):
     name: str
     bits: Sequence[int]
     dtype: str
+    kind: str = ""
     is_quantized: bool = False
     is_blocks: bool = False
 
 
 _ANY_BITS = range(1, 65)
-_UNSIGNED = 1
 ITEMS = {
-    0: Items("float", (16, 32, 64), "scalar"),
-    1: Items("unsigned integer", _ANY_BITS, "integer"),
+    0: Items("float", (16, 32, 64), "scalar", "f"),
+    1: Items("unsigned integer", _ANY_BITS, "integer", "u"),
     2: Items("quantized unsigned integer", _ANY_BITS, "scalar", is_quantized=True),
     3: Items("quantized signed integer", _ANY_BITS, "scalar", is_quantized=True),
-    4: Items("signed integer", _ANY_BITS, "integer"),
-    5: Items("bool", (1, 8), "logical"),
+    4: Items("signed integer", _ANY_BITS, "integer", "i"),
+    5: Items("bool", (1, 8), "logical", "b"),
     # What torch-to-nnef writes for tract, in place of a number of bits too.
     0x54523040: Items("Q4_0", (2**32 - 1,), "scalar", is_blocks=True),
 }
+_CODES = {items.kind: code for code, items in ITEMS.items() if items.kind}
 # A block of Q4_0 is its scale, in half precision, and the items in four bits from -8 to 7:
 # the first sixteen in the lower halves of bytes, the others in the upper ones.
 _BLOCK, _BYTES = 32, 18
@@ -134,62 +132,45 @@ def read_array(part: Part) -> Array:
         UsageError: it is not a tensor file, or its items are quantized codes, or of a
             type that numpy does not have.
     """
-    import nnef
-
-    header = read_header(part)
-    if header.items.is_quantized:
-        message = f"'{part.name}' contains quantized codes, not the values themselves"
-        raise UsageError(message)
-    if header.items.is_blocks:
-        return _decoded(part, header)
-    with part.open() as file:
-        try:
-            array: Array = nnef.read_tensor(_InOrder(file, header))
-        except ValueError as error:
-            raise UsageError(f"cannot read '{part.name}': {error}") from None
-    if header.items.dtype == "logical":
-        array = array.astype(bool, copy=False)
-    array.flags.writeable = False
-    return array
-
-
-def _decoded(part: Part, header: Header) -> Array:
-    """The numbers of a file in blocks, in single precision."""
     import numpy as np
 
+    header = read_header(part)
+    items, bits = header.items, header.bits
+    if items.is_quantized:
+        message = f"'{part.name}' contains quantized codes, not the values themselves"
+        raise UsageError(message)
+    if bits not in (1, 8, 16, 32, 64) and not items.is_blocks:
+        what = f"numpy has no {items.name} of {bits} bits"
+        raise UsageError(f"cannot read '{part.name}': {what}")
     with part.open() as file:
-        file.read(HEADER)
-        read = bytes(file.read(header.length))
-    blocks = np.frombuffer(read, np.uint8).reshape(-1, _BYTES)
-    scales = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
-    codes = np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)
-    array: Array = (scales * (codes.astype(np.float32) - 8.0)).reshape(header.shape)
+        head, data = bytes(file.read(HEADER)), file.read(header.length)
+    if len(data) < header.length:
+        _fail(part, f"it ends after {len(data)} of {header.length} bytes of data")
+    read = np.frombuffer(data, np.uint8)
+    array: Array
+    if items.is_blocks:
+        array = _decoded(read)
+    elif bits == 1:
+        array = np.unpackbits(read, count=prod(header.shape)).astype(bool)
+    elif items.dtype == "logical":
+        array = read.astype(bool)
+    else:
+        # Old files have a flag instead of a type for integers with signs.
+        has_sign = items.kind == "u" and any(head[_FIELDS.size :][:4])
+        array = read.view(f"<{'i' if has_sign else items.kind}{bits // 8}")
+    array = array.reshape(header.shape)
     array.flags.writeable = False
     return array
 
 
-class _InOrder:
-    """A tensor file adapted to the reader of the nnef package: not seekable, so that
-    the reader accepts any source of bytes; and with bools of eight bits, which it does
-    not know, declared as numbers.
-    """
+def _decoded(data: Array) -> Array:
+    """The numbers in blocks, in single precision."""
+    import numpy as np
 
-    def __init__(self, file: Readable, header: Header) -> None:
-        head = bytearray(file.read(HEADER))
-        if header.items.dtype == "logical" and header.bits == 8:
-            head[_FIELDS.size - 4] = _UNSIGNED
-        self._head = BytesIO(head)
-        self._file = file
-
-    def seekable(self) -> bool:
-        return False
-
-    def read(self, size: int) -> bytes | bytearray:
-        return self._head.read(size) or self._file.read(size)
-
-
-# The type of items by the kind of a numpy type.
-_CODES = {"f": 0, "u": 1, "i": 4, "b": 5}
+    blocks = data.reshape(-1, _BYTES)
+    scales = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
+    codes = np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)
+    return np.asarray(scales * (codes.astype(np.float32) - 8.0))
 
 
 def header_of(array: Array) -> Header:
@@ -215,24 +196,21 @@ def write_array(file: BinaryIO, array: Array) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    import nnef
+    import numpy as np
 
     header = header_of(array)
+    rank, extents = array.ndim, (*array.shape, *[0] * MAX_RANK)[:MAX_RANK]
+    code = _CODES[array.dtype.kind]
+    fields = MAGIC, VERSION, header.length, rank, *extents, header.bits, code
+    file.write(_FIELDS.pack(*fields).ljust(HEADER, b"\0"))
     if header.length >= _HOLE and not (array[:1].any() or array.any()):
-        _write_zeros(file, header, _CODES[array.dtype.kind])
-        return
-    nnef.write_tensor(file, array.astype(array.dtype.newbyteorder("="), copy=False))
-    # Numpy writes without Python's checks: a full disk would go unnoticed.
-    if os.fstat(file.fileno()).st_size != HEADER + header.length:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        file.truncate(HEADER + header.length)
+    elif header.bits == 1:
+        file.write(np.packbits(array).data)
+    else:
+        ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        file.write(ordered.data)
 
 
 # A hole is worth it from so many bytes on.
 _HOLE = 2**16
-
-
-def _write_zeros(file: BinaryIO, header: Header, code: int) -> None:
-    rank, extents = len(header.shape), (*header.shape, *[0] * MAX_RANK)[:MAX_RANK]
-    fields = MAGIC, VERSION, header.length, rank, *extents, header.bits, code
-    file.write(_FIELDS.pack(*fields).ljust(HEADER, b"\0"))
-    file.truncate(HEADER + header.length)

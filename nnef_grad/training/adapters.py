@@ -8,7 +8,7 @@ with zeros, so that the model computes at first what it did without them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import isfinite, prod
 from numbers import Real
@@ -110,86 +110,67 @@ def _settings(pattern: str, given: Any) -> tuple[int, float]:
 # ---- The factors ----
 
 
+class _Factors(NamedTuple):
+    """The shapes of A and of B, and the numbers of inputs and of outputs."""
+
+    down: Shape
+    up: Shape
+    inputs: int
+    outputs: int
+
+
+def _of_rows(shape: Shape, rank: int) -> _Factors:
+    """Of a matrix with a row for each output."""
+    *outer, rows, columns = shape
+    return _Factors((*outer, rank, columns), (*outer, rows, rank), columns, rows)
+
+
+def _of_columns(shape: Shape, rank: int) -> _Factors:
+    """Of a matrix with a column for each output."""
+    *outer, rows, columns = shape
+    return _Factors((*outer, rows, rank), (*outer, rank, columns), rows, columns)
+
+
+def _of_filters(shape: Shape, rank: int) -> _Factors:
+    count, *window = shape
+    up = (count, rank, *[1] * (len(window) - 1))
+    return _Factors((rank, *window), up, prod(window), count)
+
+
 class _Form(NamedTuple):
     """How an operation reads a variable.
 
     Attributes:
-        shapes: of A and of B, from the shape of the variable and the rank.
-        sizes: the numbers of inputs and of outputs, from the shape of the variable.
-        product: emits the operation on its other operand with A, or with B.
+        factors: what A and B are, from the shape of the variable and the rank.
+        kept: the settings that the operation has with B, too; with A it has all.
     """
 
-    shapes: Callable[[Shape, int], tuple[Shape, Shape]]
-    sizes: Callable[[Shape], tuple[int, int]]
-    product: Callable[[Emitter, Operation, Any, Tensor, bool], Any]
-
-
-def _of_rows(shape: Shape, rank: int) -> tuple[Shape, Shape]:
-    """Of a matrix with a row for each output."""
-    *outer, rows, columns = shape
-    return (*outer, rank, columns), (*outer, rows, rank)
-
-
-def _reversed_sizes(shape: Shape) -> tuple[int, int]:
-    return shape[-1], shape[-2]
-
-
-def _of_columns(shape: Shape, rank: int) -> tuple[Shape, Shape]:
-    """Of a matrix with a column for each output."""
-    *outer, rows, columns = shape
-    return (*outer, rows, rank), (*outer, rank, columns)
-
-
-def _of_filters(shape: Shape, rank: int) -> tuple[Shape, Shape]:
-    count, *window = shape
-    return (rank, *window), (count, rank, *[1] * (len(window) - 1))
-
-
-def _linear(emit: Emitter, _: Operation, x: Any, factor: Tensor, is_first: bool) -> Any:
-    return emit("linear", x, factor, 0.0, hint="low" if is_first else "change")
-
-
-def _conv(
-    emit: Emitter, operation: Operation, x: Any, factor: Tensor, is_first: bool
-) -> Any:
-    settings = operation.settings if is_first else {}
-    hint = "low" if is_first else "change"
-    return emit("conv", x, factor, 0.0, hint=hint, **settings)
+    factors: Callable[[Shape, int], _Factors]
+    kept: tuple[str, ...] = ()
 
 
 _FLAGS = ("transposeA", "transposeB")
 
 
-def _matmul(
-    place: int,
-    emit: Emitter,
-    operation: Operation,
-    x: Any,
-    factor: Tensor,
-    is_first: bool,
-) -> Any:
-    """The product on the side that the variable is on."""
-    operands, flags = [x, x], dict(operation.settings)
-    operands[place] = factor
-    # Of the factors both are transposed, or none; of the others what comes first.
-    flags[_FLAGS[1 - place]] = flags[_FLAGS[1 - place]] and is_first
-    return emit("matmul", *operands, hint="low" if is_first else "change", **flags)
-
-
 def _form(operation: Operation, place: int) -> _Form | None:
     """How an operation reads the variable at a place; None if adapters are not for it."""
     settings = operation.settings
-    if (operation.name, place) == ("linear", 1):
-        return _Form(_of_rows, _reversed_sizes, _linear)
-    if (operation.name, place) == ("conv", 1) and settings["groups"] == 1:
-        return _Form(_of_filters, lambda shape: (prod(shape[1:]), shape[0]), _conv)
     if operation.name == "matmul":
         has_rows = (place == 1) == settings[_FLAGS[place]]
-        product = partial(_matmul, place)
-        if has_rows:
-            return _Form(_of_rows, _reversed_sizes, product)
-        return _Form(_of_columns, lambda shape: (shape[-2], shape[-1]), product)
-    return None
+        # Of the factors both are transposed, or none; of the others what comes first.
+        return _Form(_of_rows if has_rows else _of_columns, (_FLAGS[place],))
+    if (operation.name, place) == ("linear", 1):
+        return _Form(_of_rows)
+    is_filter = (operation.name, place) == ("conv", 1) and settings["groups"] == 1
+    return _Form(_of_filters) if is_filter else None
+
+
+def _product(
+    emit: Emitter, operation: Operation, operands: Sequence[Any], **how: Any
+) -> Any:
+    """The operation on other operands, without a bias."""
+    bias = [0.0] * (len(operation.operands) - len(operands))
+    return emit(operation.name, *operands, *bias, **how)
 
 
 class _Making:
@@ -221,32 +202,30 @@ class _Making:
             message = f"'{operation.name}' reads '{own.label}': adapters are for the"
             what = "matrices of linear and matmul, and filters of conv of one group"
             raise UsageError(f"{message} {what}", operation.span)
-        shapes = form.shapes(weight.shape, own.rank)
+        wanted = form.factors(weight.shape, own.rank)
         if weight not in self.factors:
-            sizes = form.sizes(weight.shape)
-            self.factors[weight] = self._new(emit, own, shapes, sizes)
+            self.factors[weight] = self._new(emit, own, wanted)
         down, up = self.factors[weight]
-        if (down.shape, up.shape) != shapes:
+        if (down.shape, up.shape) != wanted[:2]:
             message = f"'{own.label}' is used in two ways, but has one adapter"
             raise UsageError(message, operation.span)
         hints = (emit.naming("frozen"),)
         (frozen,) = emit.emit_again(operation, operation.operands, hints=hints)
-        x = operation.operands[1 - places[0]]
-        low = form.product(emit, operation, x, down, True)
+        # The variable is the first operand, or the second.
+        step = 1 if places[0] == 1 else -1
+        x, settings = operation.operands[1 - places[0]], operation.settings
+        low = _product(emit, operation, [x, down][::step], hint="low", **settings)
         if own.alpha != own.rank:
             low = emit("mul", low, own.alpha / own.rank, hint="scaled")
-        change = form.product(emit, operation, low, up, False)
+        kept = {name: settings[name] for name in form.kept}
+        change = _product(emit, operation, [low, up][::step], hint="change", **kept)
         return (emit("add", frozen, change),)
 
     def _new(
-        self,
-        emit: Emitter,
-        own: _Weight,
-        shapes: tuple[Shape, Shape],
-        sizes: tuple[int, int],
+        self, emit: Emitter, own: _Weight, wanted: _Factors
     ) -> tuple[Tensor, Tensor]:
-        (down, up), (inputs, _) = shapes, sizes
-        if own.rank >= min(sizes):
+        down, up, inputs, outputs = wanted
+        if own.rank >= min(inputs, outputs):
             message = f"the rank {own.rank} of an adapter is not below that of"
             raise UsageError(f"{message} '{own.label}'")
         # As in torch.nn.Linear: within one over the root of the number of inputs.
@@ -270,28 +249,21 @@ class _Making:
 def with_adapters_folded(data: Mapping[str, Array]) -> dict[str, Array]:
     """Data by label, with each adapter added to its variable, whose data type stays."""
     found = {n: x for n, x in data.items() if not n.endswith((DOWN, UP, SCALE))}
-    for end in (n for n in data if n.endswith(SCALE)):
-        label = end.removesuffix(SCALE)
-        weight = np.asarray(found[label])
-        factors = (data[label + DOWN], data[label + UP], float(np.ravel(data[end])[0]))
-        found[label] = folded(weight, *factors).astype(weight.dtype)
+    for label in (n.removesuffix(SCALE) for n in data if n.endswith(SCALE)):
+        found[label] = folded(data, label).astype(np.asarray(found[label]).dtype)
     return found
 
 
-def folded(weight: Array, down: Array, up: Array, scale: float) -> Array:
-    """A variable with its adapter added, in double precision.
-
-    Args:
-        weight: the variable.
-        down: A.
-        up: B; its shape and that of A say how the variable is read.
-        scale: alpha / rank.
+def folded(data: Mapping[str, Array], label: str) -> Array:
+    """A variable with its adapter added, in double precision. The shapes of A and of B say
+    how the variable is read.
     """
-    a, b = (np.asarray(x, np.float64) for x in (down, up))
+    ends = ("", DOWN, UP, SCALE)
+    weight, a, b, scale = (np.asarray(data[label + end], np.float64) for end in ends)
     if weight.ndim > 2 and a.shape[1:] == weight.shape[1:]:
         change = np.tensordot(b.reshape(b.shape[:2]), a, 1)
     elif a.shape[-1] == weight.shape[-1] and b.shape[-1] == a.shape[-2]:
         change = b @ a
     else:
         change = a @ b
-    return np.asarray(weight, np.float64) + scale * change
+    return np.asarray(weight + float(scale.ravel()[0]) * change)

@@ -5,7 +5,7 @@ outputs.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any, Literal, NamedTuple
@@ -239,8 +239,17 @@ def as_step(
         target: the target that the graph is lowered for.
         recompute: the most memory for what is alive at a time.
     """
-    labels = plan.graph.labels
-    graph, state = (_with_inputs if form == "inputs" else _with_updates)(plan)
+    labels, own = plan.graph.labels, plan.graph.names
+    variables = (*plan.read, *(variable for variable, _ in plan.carried))
+    changed = {own[variable]: labels[own[variable]] for variable in variables}
+    graph, state = _with_updates(plan)
+    # Inputs have no labels: the notes alone say whose values the model is to get.
+    zeros, named = {own[variable] for variable in plan.zeros}, dict[str, str]()
+    if form == "inputs":
+        graph, state = _with_inputs(graph, changed)
+        named = {n: f", '{changed[n]}'" for n in state if n not in zeros}
+    notes = (f"  {y}: the new value of {x}{named.get(x, '')}" for x, y in state.items())
+    graph = replace(graph, notes=(*plan.graph.notes, *notes))
     spared = None if recompute is None else recomputation.recompute(graph, recompute)
     graph = graph if spared is None else spared.graph
     lowered = lower_beside(labels.values(), graph, target)
@@ -248,15 +257,13 @@ def as_step(
     inputs, outputs = lowered.graph.input_names, lowered.graph.output_names
     before = (*graph.input_names, *graph.output_names)
     names = dict(zip(before, (*inputs, *outputs), strict=True))
-    variables = (*plan.read, *(variable for variable, _ in plan.carried))
-    changed = [plan.graph.names[variable] for variable in variables]
     return Step(
         lowered.graph,
         inputs,
         outputs,
         {names.get(old, old): names.get(new, new) for old, new in state.items()},
         {**_values(plan, graph, labels, data, names), **lowered.data},
-        {names.get(name, name): labels[name] for name in changed},
+        {names.get(name, name): label for name, label in changed.items()},
         model,
         objective,
         backward,
@@ -285,7 +292,7 @@ def _values(
         if variable in plan.zeros:
             found[place] = np.zeros(variable.shape, np.float32)
         elif label in data:
-            found[place] = _fitting(variable, label, data[label])
+            found[place] = data[label]
     return found
 
 
@@ -298,7 +305,7 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
         data: by label; those of no variable stay.
 
     Raises:
-        UsageError: one is of a kind that its variable cannot have.
+        UsageError: one is of a kind or a shape that its variable cannot have.
     """
     longer: list[str] = []
     found = dict[str, Any]()
@@ -313,6 +320,9 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
         if not np.can_cast(given.dtype, wanted, "same_kind"):
             what = f"variable '{label}' is a tensor<{tensor.dtype}>"
             raise UsageError(f"{what}, and its data are {given.dtype}")
+        if given.shape != tensor.shape:
+            what = f"variable '{label}' of shape {list(tensor.shape)}"
+            raise UsageError(f"{what} is given data of shape {list(given.shape)}")
         found[label] = given.astype(wanted, copy=False)
         if given.dtype == np.float64 and tensor.dtype == "scalar":
             if not np.array_equal(found[label], given, equal_nan=True):
@@ -322,39 +332,13 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
     return found, [what] if longer else []
 
 
-def _fitting(variable: Tensor, label: str, value: Array) -> Array:
-    """The value of a variable, if it has its shape."""
-    shape = list(np.shape(value))
-    if shape != list(variable.shape):
-        what = f"variable '{label}' of shape {list(variable.shape)}"
-        raise UsageError(f"{what} is given data of shape {shape}")
-    return value
-
-
 def in_inputs(step: Step) -> Step:
     """The step with its state in inputs: itself, or one that does the same for a runtime
     that keeps no variables.
     """
-    updates = [op for op in step.graph.operations if op.name == "update"]
-    if not updates:
+    if all(op.name != "update" for op in step.graph.operations):
         return step
-    carried = tuple(Carried(*op.inputs) for op in updates)
-    changed = {variable for variable, _ in carried}
-    results = {op.outputs[0] for op in updates}
-    reports = tuple(t for t in step.graph.outputs if t not in results)
-    graph = replace(
-        step.graph,
-        notes=(),
-        outputs=(*reports[:1], *(new for _, new in carried), *reports[1:]),
-        operations=tuple(op for op in step.graph.operations if op.name != "update"),
-    )
-    read = [
-        variable
-        for variable in graph.variables
-        if graph.names[variable] in step.labels and variable not in changed
-    ]
-    plan = Plan(graph, tuple(read), carried, reports, frozenset())
-    graph, state = _with_inputs(plan)
+    graph, state = _with_inputs(replace(step.graph, notes=()), step.labels)
     names = {label: name for name, label in step.labels.items()}
     return replace(
         step,
@@ -366,36 +350,28 @@ def in_inputs(step: Step) -> Step:
     )
 
 
-def _with_inputs(plan: Plan) -> tuple[Graph, dict[str, str]]:
-    """The plan with its variables as inputs, and their new values as outputs."""
-    graph, carried, names = plan.graph, plan.carried, plan.graph.names
-    fed = (*plan.read, *(variable for variable, _ in carried))
+def _with_inputs(graph: Graph, changed: Iterable[str]) -> tuple[Graph, dict[str, str]]:
+    """A graph with variables that steps change as inputs, and the new values that it gives
+    them as outputs, between the loss and what it reports besides.
+    """
+    names, known = graph.names, graph.tensors
+    updates = [op for op in graph.operations if op.name == "update"]
+    carried = {op.inputs[0]: op.inputs[1] for op in updates}
+    results = {op.outputs[0] for op in updates}
+    read = [known[name] for name in changed if known[name] not in carried]
+    fed = dict.fromkeys([*read, *carried])
     operations = tuple(
         _as_input(op) if op.name == "variable" and op.outputs[0] in fed else op
         for op in graph.operations
+        if op.name != "update"
     )
+    reports = [t for t in graph.outputs if t not in results]
+    outputs = (*reports[:1], *carried.values(), *reports[1:])
     inputs = (*graph.inputs, *fed)
-    state = {names[variable]: names[new] for variable, new in carried}
-    # Inputs have no labels: the notes alone say whose values the model is to get.
-    known = [names[variable] for variable, _ in carried if variable not in plan.zeros]
-    labels = {name: graph.labels[name] for name in known}
-    notes = _notes(graph, state, labels)
-    graph = replace(graph, inputs=inputs, operations=operations, notes=notes)
-    return put_inputs_first(graph), state
-
-
-def _notes(
-    graph: Graph, state: Mapping[str, str], labels: Mapping[str, str]
-) -> tuple[str, ...]:
-    """The notes of a graph, and what becomes of state, with the labels that are known."""
-    named = {old: f", '{label}'" for old, label in labels.items()}
-    return (
-        *graph.notes,
-        *(
-            f"  {new}: the new value of {old}{named.get(old, '')}"
-            for old, new in state.items()
-        ),
-    )
+    graph = replace(graph, inputs=inputs, outputs=outputs, operations=operations)
+    return put_inputs_first(graph), {
+        names[old]: names[new] for old, new in carried.items()
+    }
 
 
 def _as_input(variable: Operation) -> Operation:
@@ -421,12 +397,7 @@ def _with_updates(plan: Plan) -> tuple[Graph, dict[str, str]]:
     outputs = plan.reports or tuple(compress(results, trained))
     pairs = zip(plan.carried, results, strict=True)
     state = {names[carried.variable]: names[result] for carried, result in pairs}
-    graph = replace(
-        graph,
-        outputs=outputs,
-        operations=(*graph.operations, *updates),
-        names=names,
-        notes=_notes(graph, state, {}),
-    )
+    operations = (*graph.operations, *updates)
+    graph = replace(graph, outputs=outputs, operations=operations, names=names)
     verify(graph)
     return graph, state

@@ -12,9 +12,9 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.model import declared_variables, load
 from nnef_grad.storage.containers import GRAPH, QUANTIZATION, Container, open_container
-from nnef_grad.storage.data import Declared, VariableData, load_data, parts_of
+from nnef_grad.storage.data import VariableData, load_data, parts_of
 from nnef_grad.storage.files import PathLike
-from nnef_grad.storage.output import ModelFormat, format_of, write_archive, write_folder
+from nnef_grad.storage.output import refuse_text, write_stored
 from nnef_grad.storage.parts import Part, Text
 from nnef_grad.storage.paths import Steps
 from nnef_grad.storage.tensor_file import read_header
@@ -50,9 +50,7 @@ def merge(
             model, a value does not fit its variable, or a variable has no plain
             numbers.
     """
-    if format_of(path) is ModelFormat.TEXT:
-        message = f"'{path}' is a text, which cannot hold data"
-        raise UsageError(f"{message}: write a folder or an archive")
+    refuse_text(path)
     container = open_container(model)
     graph = load(model)
     stores = _Stores([load_data(place) for place in trained])
@@ -62,7 +60,7 @@ def merge(
     is_found = False
     for name, label in graph.labels.items():
         part = own.find(label)
-        found = stores.value(label, name, own if part is not None else None)
+        found = None if part is None else stores.value(label, name, own)
         if found is None or part is None:
             continue
         is_found = True
@@ -80,9 +78,8 @@ def merge(
         places = " and ".join(f"'{place}'" for place in trained)
         raise UsageError(f"no values in {places} belong to a variable of '{model}'")
     declared = [variables[label] for label in changed]
-    parts = {**_own_files(container), **_written(declared, changed, path)}
-    is_folder = format_of(path) is ModelFormat.FOLDER
-    (write_folder if is_folder else write_archive)(path, parts, overwrite=overwrite)
+    written = parts_of(declared, changed, Path(path).parent)
+    write_stored(path, {**_own_files(container), **written}, overwrite=overwrite)
     return [*changed]
 
 
@@ -98,12 +95,6 @@ def _own_files(container: Container) -> dict[Steps, Part]:
     }
 
 
-def _written(
-    declared: Sequence[Declared], data: dict[str, Array], path: PathLike
-) -> dict[Steps, Part]:
-    return parts_of(declared, data, Path(path).parent)
-
-
 class _Stores(NamedTuple):
     """Data of several places, of which the last goes first."""
 
@@ -117,19 +108,16 @@ class _Stores(NamedTuple):
                     return store[key]
         return None
 
-    def value(self, label: str, name: str, own: VariableData | None) -> Array | None:
+    def value(self, label: str, name: str, own: VariableData) -> Array | None:
         """The trained value of a variable of the model, with its adapter, if it has one."""
-        found = self.find(label, name)
-        down, up = (self.find(label + end, _as_name(name + end)) for end in (DOWN, UP))
-        if down is None or up is None or own is None:
-            return found
-        scale = self.find(label + SCALE, _as_name(name + SCALE))
-        if scale is None:
+        given = {
+            label + end: self.find(label + end, (name + end).replace(".", "_"))
+            for end in ("", DOWN, UP, SCALE)
+        }
+        found = {place: value for place, value in given.items() if value is not None}
+        if not {label + DOWN, label + UP} <= {*found}:
+            return found.get(label)
+        if label + SCALE not in found:
             message = f"the scale of the adapter of '{label}' is missing"
             raise UsageError(f"{message}: name the folder of the step first")
-        weight = own[label] if found is None else found
-        return folded(weight, down, up, float(np.ravel(scale)[0]))
-
-
-def _as_name(label: str) -> str:
-    return label.replace(".", "_")
+        return folded({label: own[label]} | found, label)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from nnef_grad.base.errors import UsageError
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of, tensors
 from nnef_grad.graph.names import step_names
 from nnef_grad.ops.opset import OpSet
+from nnef_grad.training.choice import Choice
 from nnef_grad.training.draft import Draft, sources_of
 from nnef_grad.training.forms import Carried
 from nnef_grad.training.recipes import (
@@ -42,32 +43,19 @@ class State:
     is_shared: bool
 
 
-class Trained(NamedTuple):
-    """A variable to be trained.
-
-    Attributes:
-        variable: the variable.
-        name: its name.
-        label: its label.
-        gradient: its gradient, of its shape.
-        optimizer: how it is trained.
-    """
-
-    variable: Tensor
-    name: str
-    label: str
-    gradient: Tensor
-    optimizer: Recipe
-
-
 def update(
-    draft: Draft, trained: Sequence[Trained], learning_rate: Tensor | None, opset: OpSet
+    draft: Draft,
+    choice: Choice,
+    gradients: Mapping[str, Tensor],
+    learning_rate: Tensor | None,
+    opset: OpSet,
 ) -> list[Carried]:
     """Emits the new values of variables, and those of the state of their optimizers.
 
     Args:
         draft: the graph that has the variables and the gradients.
-        trained: the variables.
+        choice: the variables, and how each is trained.
+        gradients: their gradients, by the names of the variables.
         learning_rate: the input with the learning rate, for optimizers that are given
             none.
         opset: the operations of the graph.
@@ -75,8 +63,8 @@ def update(
     Returns:
         The variables in order, then the state of each.
     """
-    kept = _Kept(draft, learning_rate, opset)
-    variables = [kept.step(one) for one in trained]
+    kept = _Kept(draft, choice, learning_rate, opset)
+    variables = [kept.step(name, gradients[name]) for name in choice.recipes]
     return [*variables, *kept.state]
 
 
@@ -84,10 +72,11 @@ class _Kept:
     """The state of several optimizers."""
 
     def __init__(
-        self, draft: Draft, learning_rate: Tensor | None, opset: OpSet
+        self, draft: Draft, choice: Choice, learning_rate: Tensor | None, opset: OpSet
     ) -> None:
         self._carried: dict[Tensor, Carried] = {}
         self._draft = draft
+        self._choice = choice
         self._learning_rate = learning_rate
         self._opset = opset
         self._states: dict[object, list[State]] = {}
@@ -101,23 +90,24 @@ class _Kept:
         """The state of each variable, then that which all share."""
         return sorted(self._carried.values(), key=lambda c: c.variable in self._shared)
 
-    def step(self, one: Trained) -> Carried:
+    def step(self, name: str, gradient: Tensor) -> Carried:
         """Emits the new value of a variable, and the new state."""
-        recipe, emit = one.optimizer, self._draft.emit
-        rate = self._rate(recipe)
-        held = {s.name: self._held(s, one) for s in self._states_of(one, rate)}
-        values = _values(recipe, one.variable, one.gradient, rate)
+        recipe, emit = self._choice.recipes[name], self._draft.emit
+        rate, variable = self._rate(recipe), self._draft.tensor(name)
+        states = self._states_of(recipe, variable.shape, rate)
+        held = {state.name: self._held(state, name) for state in states}
+        values = _values(recipe, variable, gradient, rate)
         unused = {p.name: 0.0 for p in state_parameters(recipe.fragment)}
-        emit.naming = step_names(f"{{}}_{one.name}")
-        new = emit.tensor("scalar", one.variable.shape, NEW + one.name)
+        emit.naming = step_names(f"{{}}_{name}")
+        new = emit.tensor("scalar", variable.shape, NEW + name)
         emit.origin = _heading(recipe, {**values, **held}, new)
         before = len(emit.operations)
         results = recipe.emit(emit, {**values, **unused, **held})
-        self._name_shared(emit.operations[before:], one)
-        for name, tensor in held.items():
-            self._carry(tensor, results[NEW + name])
+        self._name_shared(emit.operations[before:], recipe, f"_{name}")
+        for state, tensor in held.items():
+            self._carry(tensor, results[NEW + state])
         emit.origin = None
-        return Carried(one.variable, results[NEW + "variable"])
+        return Carried(variable, results[NEW + "variable"])
 
     def _rate(self, recipe: Recipe) -> Any:
         """The learning rate, times its factor."""
@@ -132,9 +122,11 @@ class _Kept:
             return rate
         return rate * factor if isinstance(rate, float) else rate
 
-    def _name_shared(self, operations: Sequence[Operation], one: Trained) -> None:
+    def _name_shared(
+        self, operations: Sequence[Operation], recipe: Recipe, ending: str
+    ) -> None:
         """Calls what does not depend on a variable after the optimizer."""
-        group, ending = self._group(one.optimizer), f"_{one.name}"
+        group = self._group(recipe)
         hints = self._draft.emit.hints
         for op in operations:
             if op.inputs and self._shared.issuperset(op.inputs):
@@ -143,11 +135,10 @@ class _Kept:
                     word = hints[tensor].replace(ending, "", 1)
                     hints[tensor] = f"{group}_{word}"
 
-    def _states_of(self, one: Trained, rate: Any) -> list[State]:
-        shape = one.variable.shape
-        key = _key(one.optimizer), shape
+    def _states_of(self, recipe: Recipe, shape: Shape, rate: Any) -> list[State]:
+        key = _key(recipe), shape
         if key not in self._states:
-            self._states[key] = states(one.optimizer, shape, rate, self._opset)
+            self._states[key] = _states(recipe, shape, rate, self._opset)
         return self._states[key]
 
     def _carry(self, tensor: Tensor, new: Any) -> None:
@@ -158,20 +149,18 @@ class _Kept:
             new = self._draft.emit("constant", shape=tensor.shape, value=(new,))
         self._carried[tensor] = Carried(tensor, new)
 
-    def _held(self, state: State, one: Trained) -> Tensor:
-        """The variable of a state."""
-        recipe = one.optimizer
+    def _held(self, state: State, name: str) -> Tensor:
+        """The variable of a state: of a variable, or of all that share its optimizer."""
+        owner = label = self._group(self._choice.recipes[name])
         if not state.is_shared:
-            return self._draft.variable(
-                f"{one.name}_{state.name}", state.shape, f"{one.label}/{state.name}"
-            )
-        group = self._group(recipe)
-        key = group, state.name
+            owner, label = name, self._choice.labels[name]
+        key = owner, state.name, state.is_shared
         if key not in self._variables:
-            self._variables[key] = self._draft.variable(
-                f"{group}_{state.name}", state.shape, f"{group}/{state.name}"
+            made = self._draft.variable(
+                f"{owner}_{state.name}", state.shape, f"{label}/{state.name}"
             )
-            self._shared.add(self._variables[key])
+            self._variables[key] = made
+            self._shared |= {made} if state.is_shared else set()
         return self._variables[key]
 
     def _group(self, recipe: Recipe) -> str:
@@ -205,7 +194,7 @@ def _key(recipe: Recipe) -> object:
 # ---- State ----
 
 
-def states(
+def _states(
     recipe: Recipe, shape: Shape, learning_rate: Any, opset: OpSet
 ) -> list[State]:
     """The state that an optimizer keeps for a variable of a shape, by its settings.

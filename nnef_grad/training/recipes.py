@@ -22,7 +22,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator
 from nnef_grad.language import syntax
 from nnef_grad.language.check_definitions import check_fragments
-from nnef_grad.language.library import Extended, FragmentFile, Library, standard
+from nnef_grad.language.library import FragmentFile, Library, extended, standard
 from nnef_grad.language.parser import parse_fragments, parse_invocation
 from nnef_grad.language.typecheck import ExpressionChecker
 from nnef_grad.language.types import (
@@ -159,7 +159,7 @@ def read_recipe(
     in_file = _IN_FILE.match(text)
     built_in = _built_in(kind.file)
     own = _own_fragments(in_file["path"]) if in_file else built_in
-    library = Extended(own.values(), _all_built_in()) if in_file else built_in
+    library = extended(own.values(), _all_built_in()) if in_file else built_in
     source = Source(f"<{kind.name}>", text)
     start = in_file.end() if in_file else 0
     with bounded_nesting(Span(source, start, len(text))):
@@ -233,7 +233,7 @@ def _built_in(name: str) -> FragmentFile:
 
 def _all_built_in() -> Library:
     """The fragments of the project: a file of the user's may have recipes of all kinds."""
-    return Extended(_built_in(LOSS.file).values(), _built_in(OPTIMIZER.file))
+    return extended(_built_in(LOSS.file).values(), _built_in(OPTIMIZER.file))
 
 
 def _own_fragments(path: str) -> Library:
@@ -241,7 +241,7 @@ def _own_fragments(path: str) -> Library:
     source = read_source(path)
     with bounded_nesting(Span(source, 0, 0)):
         fragments = parse_fragments(source)
-        library = Extended(fragments, Extended(_all_built_in().values(), standard()))
+        library = extended(fragments, extended(_all_built_in().values(), standard()))
         problems = check_fragments(fragments, library)
     if problems:
         raise InvalidGraphError.collect(problems)

@@ -36,7 +36,7 @@ from nnef_grad.training.losses import (
     with_losses,
 )
 from nnef_grad.training.numbers import fold_numbers
-from nnef_grad.training.optimizers import Trained, update
+from nnef_grad.training.optimizers import update
 from nnef_grad.training.padding import with_padding
 from nnef_grad.training.quantized import Quantized, with_quantization
 from nnef_grad.training.recipes import LEARNING_RATE, NEW
@@ -44,23 +44,6 @@ from nnef_grad.training.recipes import LEARNING_RATE, NEW
 LOSS_SCALE = "loss_scale"
 # Numbers of single precision count no further.
 MOST_BATCHES = 2**24
-
-
-@dataclass(frozen=True)
-class Around:
-    """The settings of a step beside its losses and optimizer: see `training_step`."""
-
-    clipping: Clipping
-    accumulate: int
-    loss_scale: bool
-    learning_rate: float | None
-
-    def __post_init__(self) -> None:
-        message = f"gradients of {self.accumulate} batches cannot be accumulated"
-        if self.accumulate < 1:
-            raise UsageError(f"{message}: 1 is the least")
-        if self.accumulate > MOST_BATCHES:
-            raise UsageError(f"{message}: {MOST_BATCHES} is the most")
 
 
 @public
@@ -153,7 +136,7 @@ def training_step(
         _positive("the largest norm", clip_norm),
     )
     rate = _positive("the learning rate", learning_rate)
-    around = Around(clipping, accumulate, loss_scale, rate)
+    _refuse_count(accumulate)
     rules = rules if rules is not None else Rules()
     given = _given(model, data, train)
     graph = share_labels(given.graph)
@@ -202,7 +185,9 @@ def training_step(
         # They are outputs as they are.
         names |= {new: NEW + graph.names[old] for old, new in moved}
     graph = _renamed(graph, names)
-    assembly = _Assembly(given.graph, objective, choice, around, rules.opset)
+    assembly = _Assembly(
+        given.graph, objective, choice, clipping, accumulate, loss_scale, rules.opset
+    )
     plans = assembly.plans(graph, backward.gradients, moved)
     found = [
         as_step(
@@ -255,6 +240,15 @@ def _positive(what: str, value: float | None) -> float | None:
     if value is not None and not 0 < value <= float_info.max:
         raise UsageError(f"{what} must be a positive number, not {value}")
     return None if value is None else float(value)
+
+
+def _refuse_count(batches: int) -> None:
+    """Raises `UsageError` where the gradients of so many batches cannot be averaged."""
+    message = f"gradients of {batches} batches cannot be accumulated"
+    if batches < 1:
+        raise UsageError(f"{message}: 1 is the least")
+    if batches > MOST_BATCHES:
+        raise UsageError(f"{message}: {MOST_BATCHES} is the most")
 
 
 def _renamed(graph: Graph, names: Mapping[Tensor, str]) -> Graph:
@@ -336,23 +330,17 @@ def _running(
     return replace(running, statistics={**own, **running.statistics})
 
 
+@dataclass(frozen=True)
 class _Assembly:
     """Puts gradients and optimizers together."""
 
-    def __init__(
-        self,
-        model: Graph,
-        objective: Objective,
-        choice: Choice,
-        around: Around,
-        opset: OpSet,
-    ) -> None:
-        self._name = model.name
-        self._labels = [*model.labels.values()]
-        self._objective = objective
-        self._choice = choice
-        self._around = around
-        self._opset = opset
+    model: Graph
+    objective: Objective
+    choice: Choice
+    clipping: Clipping
+    accumulate: int
+    loss_scale: bool
+    opset: OpSet
 
     def plans(
         self, graph: Graph, gradients: Mapping[str, str], moved: Sequence[Carried]
@@ -367,61 +355,54 @@ class _Assembly:
         draft, tensors = self._draft(graph), graph.tensors
         found: Gradients = {v: tensors[name] for v, name in gradients.items()}
         is_finite = None
-        if self._around.loss_scale:
+        if self.loss_scale:
             scale = tensors[LOSS_SCALE]
             found = divided(draft, found, scale, "unscaled")
             is_finite = finite(draft, found)
-        loss = [tensors[self._objective.loss]]
-        if self._around.accumulate == 1:
+        loss = [tensors[self.objective.loss]]
+        if self.accumulate == 1:
             carried = [*self._updated(draft, found), *moved]
-            name, notes = f"{self._name}_step", self._notes("A training step")
-            return plan(draft, loss, (), carried, is_finite, name, notes), None
+            name, notes = f"{self.model.name}_step", self._notes("A training step")
+            return _plan(draft, loss, (), carried, is_finite, name, notes), None
         sums = self._sums(draft)
         added = [
             Carried(total, draft.emit("add", total, found[name], hint="sum"))
             for name, total in sums.items()
         ]
-        trained = [tensors[name] for name in self._choice.recipes]
-        name = f"{self._name}_accumulate"
+        trained = [tensors[name] for name in self.choice.recipes]
+        name = f"{self.model.name}_accumulate"
         notes = self._notes("The gradients of a batch, added to those of others,")
         carried = [*added, *moved]
-        adding = plan(draft, loss, trained, carried, is_finite, name, notes)
+        adding = _plan(draft, loss, trained, carried, is_finite, name, notes)
         return adding, self._using(graph)
 
     def _using(self, graph: Graph) -> Plan:
         """The step that uses the sums of gradients, and sets them to zero."""
-        trained = {*self._choice.recipes}
+        trained = {*self.choice.recipes}
         declared = [
             op for op in variables_of(graph) if graph.names[op.outputs[0]] in trained
         ]
-        draft = self._draft(Graph(self._name, (), (), tuple(declared), graph.names))
+        draft = self._draft(
+            Graph(self.model.name, (), (), tuple(declared), graph.names)
+        )
         sums = self._sums(draft)
-        gradients = divided(draft, sums, float(self._around.accumulate), "mean")
+        gradients = divided(draft, sums, float(self.accumulate), "mean")
         zeros = [
             Carried(total, draft.emit("constant", shape=total.shape, value=(0.0,)))
             for total in sums.values()
         ]
         carried = [*self._updated(draft, gradients), *zeros]
-        count = self._around.accumulate
-        note = (
-            f"A training step of '{self._name}' with the gradients of {count} batches."
-        )
-        return plan(draft, [], (), carried, None, f"{self._name}_apply", [note])
+        count = self.accumulate
+        note = f"A training step of '{self.model.name}' with the gradients of {count} batches."
+        return _plan(draft, [], (), carried, None, f"{self.model.name}_apply", [note])
 
     def _updated(self, draft: Draft, gradients: Gradients) -> list[Carried]:
         """The new values of variables and of the state of optimizers."""
-        recipes = self._choice.recipes
         rate = None
-        if self._choice.needs_learning_rate:
+        if self.choice.needs_learning_rate:
             rate = draft.external(LEARNING_RATE, (), before=LOSS_SCALE)
-        found = clipped(draft, gradients, self._around.clipping)
-        trained = [
-            Trained(
-                draft.tensor(name), name, self._choice.labels[name], found[name], recipe
-            )
-            for name, recipe in recipes.items()
-        ]
-        return update(draft, trained, rate, self._opset)
+        found = clipped(draft, gradients, self.clipping)
+        return update(draft, self.choice, found, rate, self.opset)
 
     def _sums(self, draft: Draft) -> dict[str, Tensor]:
         """The variables that gradients are added up in."""
@@ -429,20 +410,20 @@ class _Assembly:
             name: draft.variable(
                 f"{name}_gradients",
                 draft.tensor(name).shape,
-                f"{self._choice.labels[name]}/gradients",
+                f"{self.choice.labels[name]}/gradients",
             )
-            for name in self._choice.recipes
+            for name in self.choice.recipes
         }
 
     def _notes(self, what: str) -> list[str]:
         """The lines at the head of a document with a loss."""
-        objective = self._objective
+        objective = self.objective
         losses = ", ".join(f"{r} of {y}" for y, r in objective.losses.items())
-        optimizers = dict.fromkeys(r.name for r in self._choice.recipes.values())
+        optimizers = dict.fromkeys(r.name for r in self.choice.recipes.values())
         how = " and ".join(optimizers)
         targets = objective.targets.items()
         return [
-            f"{what} of '{self._name}': {losses}, by {how}.",
+            f"{what} of '{self.model.name}': {losses}, by {how}.",
             *(
                 f"  {target}: input, the target of {output}"
                 for output, target in targets
@@ -451,11 +432,11 @@ class _Assembly:
         ]
 
     def _draft(self, graph: Graph) -> Draft:
-        recipes = self._choice.recipes.values()
-        return Draft(graph, self._opset, recipes, self._labels)
+        recipes = self.choice.recipes.values()
+        return Draft(graph, self.opset, recipes, self.model.labels.values())
 
 
-def plan(
+def _plan(
     draft: Draft,
     reports: Sequence[Tensor],
     read: Sequence[Tensor],
@@ -464,16 +445,8 @@ def plan(
     name: str,
     notes: Sequence[str],
 ) -> Plan:
-    """The plan of what was emitted. Where something is not finite, nothing changes.
-
-    Args:
-        draft: the graph.
-        reports: the outputs that are no new values, but the last.
-        read: the variables that another step changes.
-        carried: the variables that this one changes.
-        is_finite: whether it does, or None if it always does.
-        name: the name of the graph.
-        notes: the lines at its head.
+    """The plan of what was emitted: outputs besides new values, variables that another step
+    changes, and those that this one does. Where something is not finite, nothing changes.
     """
     emit = draft.emit
     emit.naming = str

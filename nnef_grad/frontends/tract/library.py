@@ -7,10 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from nnef_grad.language.library import (
-    Extended,
     FragmentFile,
     Joined,
     Library,
+    extended,
     extras,
     standard,
 )
@@ -54,7 +54,7 @@ def own_library(fragments: Iterable[Fragment], known: Library) -> Library:
     """The fragments that a document may use: its own go first, also where the standard has an
     operation of their name.
     """
-    return Extended(fragments, Joined(tract_library(), known))
+    return extended(fragments, Joined(tract_library(), known))
 
 
 # ---- Refused ----
