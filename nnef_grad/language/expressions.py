@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from nnef_grad.base.errors import InvalidGraphError, NnefSyntaxError, Problem, brief
+from nnef_grad.base.errors import InvalidGraphError, NnefSyntaxError, brief
 from nnef_grad.base.source import Span, join
 from nnef_grad.language import syntax
 from nnef_grad.language.lexical import (
@@ -45,13 +45,11 @@ class ExpressionParser:
     Attributes:
         source: the text that it is a part of.
         operators: the first operator expression: a flat document has none.
-        problems: those of statements that were passed over.
     """
 
     def __init__(self, place: Span, text: str) -> None:
         self.source = place.source
         self.operators: Span | None = None
-        self.problems: list[Problem] = []
         self._place = place
         self._words = list(WORD.finditer(text, place.start, place.end))
         self._kinds = [
@@ -100,11 +98,6 @@ class ExpressionParser:
         expected = {kind for kind, at in self._tried.items() if at == self._at}
         kind, here = self._kinds[self._at], self.span(self._words[self._at])
         raise syntax_error(here, kind, expected, self._place)
-
-    def pass_to(self, *kinds: str) -> None:
-        """Goes to the next word of one of several kinds."""
-        while self._kinds[self._at] not in kinds:
-            self._at += 1
 
     def several(self, item: Callable[[], Item], end: str = "") -> tuple[Item, ...]:
         """Items that are separated by commas, up to a word that ends them."""

@@ -13,6 +13,7 @@ from nnef_grad.base.source import Source, Span, join
 from nnef_grad.language import syntax
 from nnef_grad.language.expressions import ExpressionParser, dtype_of, text_of
 from nnef_grad.language.lexical import DTYPE, END, NAME, NUMBER, PRIMITIVE, STRING
+from nnef_grad.language.syntax_errors import all_problems
 from nnef_grad.language.types import (
     GENERIC,
     ArrayType,
@@ -38,7 +39,16 @@ def parse_document(source: Source, text: str | None = None) -> syntax.Document:
         NnefSyntaxError: the text is not an NNEF 1.0 document; the error points at the
             first unexpected word of each faulty statement.
     """
-    return _parse(_Parser.document, source, source.text if text is None else text)
+
+    def parse(text: str) -> syntax.Document:
+        return _parse(_Parser.document, source, text)
+
+    text = source.text if text is None else text
+    try:
+        return parse(text)
+    except NnefSyntaxError as error:
+        problems = all_problems(text, error, parse)
+        raise NnefSyntaxError.collect(problems) from None
 
 
 def parse_fragments(
@@ -88,13 +98,9 @@ def _parse(
     try:
         found = rule(parser)
         parser.take(END)
-        if not parser.problems:
-            return found
-    except NnefSyntaxError as error:
-        parser.problems += error.problems
     except RecursionError:
         raise nested_too_deeply(parser.statement) from None
-    raise NnefSyntaxError.collect(parser.problems)
+    return found
 
 
 class _Parser(ExpressionParser):
@@ -138,16 +144,12 @@ class _Parser(ExpressionParser):
         return syntax.Identifier(text_of(number), span=self.span(number))
 
     def _extensions(self) -> tuple[syntax.Identifier, ...]:
-        found: list[syntax.Identifier] = []
+        found = []
         while self.skip("extension"):
-            found += self._statement(self._extension) or ()
-        return tuple(found)
-
-    def _extension(self) -> list[syntax.Identifier]:
-        found = [self.identifier()]
-        while not self.skip(";"):
             found.append(self.identifier())
-        return found
+            while not self.skip(";"):
+                found.append(self.identifier())
+        return tuple(found)
 
     def _fragments(self) -> tuple[syntax.Fragment, ...]:
         found = []
@@ -235,24 +237,13 @@ class _Parser(ExpressionParser):
 
     def _body(self) -> tuple[syntax.Assignment, ...]:
         self.take("{")
-        found = [self._statement(self._assignment)]
+        found = [self._assignment()]
         while not self.skip("}"):
-            found.append(self._statement(self._assignment))
-        return tuple(statement for statement in found if statement is not None)
-
-    def _statement(self, read: Callable[[], Node]) -> Node | None:
-        """A statement. After a faulty one, the problems of others are looked for."""
-        self.begin_statement()
-        try:
-            return read()
-        except NnefSyntaxError as error:
-            self.pass_to(";", "{", "}", END)
-            if not self.skip(";"):
-                raise
-            self.problems += error.problems
-            return None
+            found.append(self._assignment())
+        return tuple(found)
 
     def _assignment(self) -> syntax.Assignment:
+        self.begin_statement()
         targets = self.several(self._target)
         target = targets[0]
         if len(targets) > 1:

@@ -1,8 +1,11 @@
-"""Syntax errors: what was unexpected, and what was expected."""
+"""Syntax errors: the first unexpected word, and those of further statements."""
 
 from __future__ import annotations
 
-from nnef_grad.base.errors import NnefSyntaxError, brief
+import re
+from collections.abc import Callable
+
+from nnef_grad.base.errors import MAX_PROBLEMS, NnefSyntaxError, Problem, brief
 from nnef_grad.base.source import Span
 from nnef_grad.language.lexical import (
     BUILTIN,
@@ -14,6 +17,8 @@ from nnef_grad.language.lexical import (
     STRING,
     UNKNOWN,
 )
+
+MAX_READ_AGAIN = 200_000
 
 EXPRESSION = "an expression"
 # What an error says was expected, in this order. Operators would be too many.
@@ -60,3 +65,55 @@ def _hint(word: str, expected: set[str]) -> str:
         return ": the names of extensions follow each other without commas"
     words = [_WORDS.get(kind, f"'{kind}'") for kind in _SHOWN if kind in expected]
     return f"; expected {' or '.join(words)}" if 0 < len(words) <= 4 else ""
+
+
+# ---- Further problems ----
+
+
+def all_problems(
+    text: str, error: NnefSyntaxError, parse: Callable[[str], object]
+) -> list[Problem]:
+    """The first syntax error, and those of further statements.
+
+    A faulty statement is blanked out, and the text is parsed again. As each problem
+    costs a parse of the whole text, fewer are looked for in long texts.
+    """
+    problems = list(error.problems)
+    for _ in range(min(MAX_PROBLEMS, MAX_READ_AGAIN // (len(text) + 1))):
+        statement = _statement(text, problems[-1].position())
+        if statement is None:
+            break
+        start, end = statement
+        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+        try:
+            parse(text)
+            break
+        except NnefSyntaxError as further:
+            position = further.problems[0].position()
+            # An error before the blank follows from it, as in an empty body.
+            if position < end or text[end : position + 1].strip() == "}":
+                break
+            problems += further.problems
+    return problems
+
+
+# A statement ends with a semicolon that is not in a string or a comment.
+_PIECE = re.compile(r"#[^\n]*|'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|[;{}]")
+
+
+def _statement(text: str, position: int) -> tuple[int, int] | None:
+    """The bounds of the statement around a position; None outside bodies."""
+    start: int | None = None
+    for piece in _PIECE.finditer(text):
+        is_before = piece.start() < position
+        if piece[0] == "{" and not is_before:
+            return None
+        if piece[0] == "}" and not is_before:
+            return None
+        if piece[0] == "}":
+            start = None
+        elif piece[0] in ";{" and is_before:
+            start = piece.end()
+        elif piece[0] == ";" and start is not None:
+            return start, piece.end()
+    return None
