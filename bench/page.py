@@ -82,7 +82,7 @@ other convolutions and products, with copies in between.
     "compiler": """## The compiler itself
 
 Whole processes: the seconds that compiling ResNet-50, and `--help`, take more than a Python
-process that imports click, which the compiler needs, and lark, a generator of parsers; a
+process that imports click, which the compiler needs, and lark, which makes its tables; a
 model with 256 MiB of data, divided by `tarfile` of the standard library.
 
 Stages, on a chain of a thousand times a matrix product, a bias, tanh, a scale and a sum,

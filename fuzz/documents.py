@@ -14,12 +14,12 @@ from random import Random
 from lark import Lark
 from lark.grammar import Rule, Symbol
 
+from nnef_grad.language.grammar import grammar_path
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Parameter
 from nnef_grad.language.types import ArrayType, Primitive, TensorType, TupleType, Type
 
 ROOT = Path(__file__).parents[1]
-GRAMMAR = ROOT / "grammars" / "nnef.lark"
 MAX_BYTES = 500_000
 
 
@@ -60,7 +60,7 @@ class Grammar:
     START = ("document", "library", "expression", "body", "fragment")
 
     def __init__(self) -> None:
-        text = GRAMMAR.read_text("utf-8")
+        text = grammar_path().read_text("utf-8")
         parser = Lark(text, parser="lalr", lexer="basic", start=list(self.START))
         self.rules: dict[str, list[Rule]] = {}
         for rule in parser.rules:

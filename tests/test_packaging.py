@@ -1,4 +1,4 @@
-"""The .nnef files are found from a wheel, from an editable install and
+"""The grammar and the .nnef files are found from a wheel, from an editable install and
 from a checkout.
 """
 
@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 PROGRAM = """
 import nnef_grad
 from nnef_grad.language.library import standard
+from nnef_grad.language.grammar import grammar_path
 from nnef_grad.autodiff.rules import derivative_library
 from nnef_grad.training import training_step
 
@@ -26,7 +27,7 @@ step = training_step(nnef_grad.loads(trained), loss="huber", optimizer="adam")
 assert "update(w" in nnef_grad.dumps(step.graph)
 graph = nnef_grad.loads(text)
 nnef_grad.report(graph, nnef_grad.differentiate(graph), "report.html")
-print(nnef_grad.__file__, len(standard()), len(derivative_library()) > 50, sep="\\n")
+print(nnef_grad.__file__, grammar_path(), len(standard()), len(derivative_library()) > 50, sep="\\n")
 """
 
 
@@ -46,9 +47,10 @@ def run(*command: object, path: Path | None = None, cwd: Path | None = None) -> 
     return done.stdout
 
 
-def check(output: str, package: Path) -> None:
-    file, count, rules = output.split("\n")[:3]
+def check(output: str, package: Path, grammar: Path) -> None:
+    file, found, count, rules = output.split("\n")[:4]
     assert Path(file).resolve().parent == package.resolve()
+    assert Path(found).resolve() == grammar.resolve()
     assert (count, rules) == ("119", "True")
 
 
@@ -80,7 +82,7 @@ def test_the_version_is_in_one_place() -> None:
 
 def test_from_a_checkout(tmp_path: Path) -> None:
     output = run(sys.executable, "-c", PROGRAM, path=ROOT, cwd=tmp_path)
-    check(output, ROOT / "nnef_grad")
+    check(output, ROOT / "nnef_grad", ROOT / "grammars" / "nnef.lark")
 
 
 @pytest.mark.thorough
@@ -88,7 +90,7 @@ def test_from_a_wheel(tmp_path: Path) -> None:
     site = tmp_path / "site"
     pip("--target", site, ROOT)
     output = run(sys.executable, "-c", PROGRAM, path=site, cwd=tmp_path)
-    check(output, site / "nnef_grad")
+    check(output, site / "nnef_grad", site / "nnef_grad" / "grammars" / "nnef.lark")
     assert (site / "nnef_grad" / "py.typed").exists()
     assert (site / "bin" / "nnef-grad-step").exists()
     (licences,) = site.glob("nnef_grad-*.dist-info/licenses")
@@ -105,4 +107,4 @@ def test_from_an_editable_install(tmp_path: Path) -> None:
         f"import site\nsite.addsitedir({str(site)!r})\n{PROGRAM}"
     )
     output = run(sys.executable, tmp_path / "run.py", cwd=tmp_path)
-    check(output, ROOT / "nnef_grad")
+    check(output, ROOT / "nnef_grad", ROOT / "grammars" / "nnef.lark")

@@ -1,27 +1,25 @@
-"""The parser: text to syntax tree, by recursive descent. A method reads what the rule of its
-name in grammars/nnef.lark describes; syntax_errors.py says what is wrong with a text.
+"""The parser: text to syntax tree. The grammar is grammars/nnef.lark, generate.py makes
+tables of it, lalr.py runs these, tree_builder.py builds the nodes, syntax_errors.py the
+messages.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from functools import lru_cache
+from threading import Lock
+from typing import TypeVar, cast
+from zlib import crc32
 
-from nnef_grad.base.errors import NnefSyntaxError, nested_too_deeply
-from nnef_grad.base.source import Source, Span, join
+from nnef_grad.base.errors import NnefSyntaxError
+from nnef_grad.base.source import Source, Span
 from nnef_grad.language import syntax
-from nnef_grad.language.expressions import ExpressionParser, dtype_of, text_of
-from nnef_grad.language.lexical import DTYPE, END, NAME, NUMBER, PRIMITIVE, STRING
-from nnef_grad.language.syntax_errors import all_problems
-from nnef_grad.language.types import (
-    GENERIC,
-    ArrayType,
-    Primitive,
-    TensorType,
-    TupleType,
-    Type,
-)
+from nnef_grad.language.grammar import TABLES, grammar_path
+from nnef_grad.language.lalr import Automaton, Rule, Tables, UnexpectedWordError
+from nnef_grad.language.syntax_errors import all_problems, syntax_error
+from nnef_grad.language.tree_builder import TreeBuilder
 
 Node = TypeVar("Node")
 
@@ -41,7 +39,7 @@ def parse_document(source: Source, text: str | None = None) -> syntax.Document:
     """
 
     def parse(text: str) -> syntax.Document:
-        return _parse(_Parser.document, source, text)
+        return _parse(TreeBuilder.document, source, text)
 
     text = source.text if text is None else text
     try:
@@ -59,7 +57,7 @@ def parse_fragments(
     Raises:
         NnefSyntaxError: the text holds something other than fragment definitions.
     """
-    return _parse(_Parser.library, source, source.text, start, end)
+    return _parse(TreeBuilder.library, source, source.text, start, end)
 
 
 def parse_invocation(source: Source, start: int = 0) -> syntax.Invocation:
@@ -69,7 +67,7 @@ def parse_invocation(source: Source, start: int = 0) -> syntax.Invocation:
     Raises:
         NnefSyntaxError: the text holds something else.
     """
-    return _parse(_Parser.call, source, source.text, start)
+    return _parse(TreeBuilder.call, source, source.text, start)
 
 
 def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
@@ -78,11 +76,11 @@ def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
     Raises:
         NnefSyntaxError: the text holds something other than entries of such a file.
     """
-    return _parse(_Parser.quantization, source, source.text)
+    return _parse(TreeBuilder.quantization, source, source.text)
 
 
 def _parse(
-    rule: Callable[[_Parser], Node],
+    rule: Callable[..., Node],
     source: Source,
     text: str,
     start: int = 0,
@@ -94,176 +92,31 @@ def _parse(
         # A syntax error would be misleading.
         message = "this is not NNEF text: it contains a control character"
         raise NnefSyntaxError(message, Span(source, *control.span()))
-    parser = _Parser(Span(source, start, len(text) if end is None else end), text)
-    try:
-        found = rule(parser)
-        parser.take(END)
-    except RecursionError:
-        raise nested_too_deeply(parser.statement) from None
-    return found
+    automaton, builder, lock = _machinery()
+    end = len(text) if end is None else end
+    with lock:
+        builder.begin(source)
+        try:
+            return cast("Node", automaton.parse(rule.__name__, text, start, end))
+        except UnexpectedWordError as error:
+            whole = Span(source, start, end)
+            raise syntax_error(error, whole, automaton) from None
 
 
-class _Parser(ExpressionParser):
-    # Definitions
+@lru_cache(maxsize=1)
+def _machinery() -> tuple[Automaton, TreeBuilder, Lock]:
+    """The parser, its builder, and a lock: as the parser owns the builder, one text is
+    parsed at a time.
+    """
+    builder = TreeBuilder()
+    return Automaton(_tables(grammar_path().read_bytes()), builder), builder, Lock()
 
-    def document(self) -> syntax.Document:
-        version = self._version()
-        extensions, fragments = self._extensions(), self._fragments()
-        graph = self._graph()
-        return syntax.Document(
-            version, extensions, fragments, graph, self.operators, self.source
-        )
 
-    def library(self) -> tuple[syntax.Fragment, ...]:
-        if self.follows("version"):
-            self._version()
-        self._extensions()
-        return self._fragments()
+def _tables(grammar: bytes) -> Tables:
+    """The tables of the grammar: those that are kept, unless it was changed since."""
+    kept = json.loads(TABLES.read_text("utf-8"))
+    if kept.pop("grammar") == crc32(grammar):
+        return Tables(**{**kept, "rules": [Rule(*rule) for rule in kept["rules"]]})
+    from nnef_grad.language.generate import generated
 
-    def quantization(self) -> tuple[syntax.Quantization, ...]:
-        found = []
-        while self.follows(STRING):
-            tensor = self.string()
-            self.take(":")
-            operation = self.invocation(self.take(NAME))
-            self.take(";")
-            name = str(tensor.value)
-            found.append(syntax.Quantization(name, operation, span=tensor.span))
-        return tuple(found)
-
-    def call(self) -> syntax.Invocation:
-        name = self.take(NAME)
-        if self.follows(DTYPE) or self.follows("("):
-            return self.invocation(name)
-        return syntax.Invocation(text_of(name), None, (), span=self.span(name))
-
-    def _version(self) -> syntax.Identifier:
-        self.take("version")
-        number = self.take(NUMBER)
-        self.take(";")
-        return syntax.Identifier(text_of(number), span=self.span(number))
-
-    def _extensions(self) -> tuple[syntax.Identifier, ...]:
-        found = []
-        while self.skip("extension"):
-            found.append(self.identifier())
-            while not self.skip(";"):
-                found.append(self.identifier())
-        return tuple(found)
-
-    def _fragments(self) -> tuple[syntax.Fragment, ...]:
-        found = []
-        while self.skip("fragment"):
-            found.append(self._fragment())
-        return tuple(found)
-
-    def _fragment(self) -> syntax.Fragment:
-        name = self.take(NAME)
-        generic = self._generic()
-        self.take("(")
-        parameters = () if self.follows(")") else self.several(self._parameter)
-        for word in (")", "->", "("):
-            self.take(word)
-        results = self.several(self._result, ")")
-        body = None if self.skip(";") else self._body()
-        fields = (generic, parameters, results, body)
-        return syntax.Fragment(text_of(name), *fields, span=self.span(name))
-
-    def _generic(self) -> str | None:
-        if self.follows(DTYPE):
-            return dtype_of(self.next_word())
-        if not self.skip("<"):
-            return None
-        self.take("?")
-        self.take("=")
-        default = text_of(self.take(PRIMITIVE))
-        self.take(">")
-        return default
-
-    def _parameter(self) -> syntax.Parameter:
-        name = self.take(NAME)
-        self.take(":")
-        type_ = self._type()
-        default = self.expression() if self.skip("=") else None
-        return syntax.Parameter(text_of(name), type_, default, span=self.span(name))
-
-    def _result(self) -> syntax.Result:
-        name = self.take(NAME)
-        self.take(":")
-        return syntax.Result(text_of(name), self._type(), span=self.span(name))
-
-    def _graph(self) -> syntax.GraphDefinition:
-        self.take("graph")
-        name = self.take(NAME)
-        self.take("(")
-        parameters = self.several(self.identifier, ")")
-        self.take("->")
-        self.take("(")
-        fields = (parameters, self.several(self.identifier, ")"), self._body())
-        return syntax.GraphDefinition(text_of(name), *fields, span=self.span(name))
-
-    def identifier(self) -> syntax.Identifier:
-        word = self.take(NAME)
-        return syntax.Identifier(text_of(word), span=self.span(word))
-
-    # Types
-
-    def _type(self) -> Type:
-        found: Type
-        if self.follows(PRIMITIVE):
-            found = Primitive(text_of(self.next_word()))
-        elif self.skip("?"):
-            found = Primitive(GENERIC)
-        elif self.skip("tensor"):
-            found = self._tensor()
-        else:
-            self.take("(")
-            first = self._type()
-            self.take(",")
-            found = TupleType((first, *self.several(self._type, ")")))
-        while self.skip("["):
-            self.take("]")
-            found = ArrayType(found)
-        return found
-
-    def _tensor(self) -> Type:
-        if self.follows(DTYPE):
-            return TensorType(dtype_of(self.next_word()))
-        self.take("<")
-        self.take(">")
-        return TensorType(None)
-
-    # Statements
-
-    def _body(self) -> tuple[syntax.Assignment, ...]:
-        self.take("{")
-        found = [self._assignment()]
-        while not self.skip("}"):
-            found.append(self._assignment())
-        return tuple(found)
-
-    def _assignment(self) -> syntax.Assignment:
-        self.begin_statement()
-        targets = self.several(self._target)
-        target = targets[0]
-        if len(targets) > 1:
-            target = syntax.Tuple(targets, span=join(target.span, targets[-1].span))
-        self.take("=")
-        value = self.expression()
-        self.take(";")
-        if not isinstance(value, syntax.Invocation):
-            self.operator(value.span)
-        return syntax.Assignment(target, value)
-
-    def _target(self) -> syntax.Target:
-        if self.follows("("):
-            opening = self.next_word()
-            targets = self.several(self._target, ")")
-            if len(targets) == 1:
-                return targets[0]
-            return syntax.Tuple(targets, span=self.since(opening))
-        if self.follows("["):
-            opening = self.next_word()
-            items = () if self.skip("]") else self.several(self._target, "]")
-            return syntax.Array(items, span=self.since(opening))
-        return self.identifier()
+    return generated(grammar)

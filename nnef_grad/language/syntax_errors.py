@@ -7,63 +7,60 @@ from collections.abc import Callable
 
 from nnef_grad.base.errors import MAX_PROBLEMS, NnefSyntaxError, Problem, brief
 from nnef_grad.base.source import Span
-from nnef_grad.language.lexical import (
-    BUILTIN,
-    DTYPE,
-    END,
-    NAME,
-    NUMBER,
-    PRIMITIVE,
-    STRING,
-    UNKNOWN,
-)
+from nnef_grad.language.lalr import Automaton, UnexpectedWordError
 
 MAX_READ_AGAIN = 200_000
 
-EXPRESSION = "an expression"
-# What an error says was expected, in this order. Operators would be too many.
-# fmt: off
-_SHOWN = (
-    EXPRESSION, END, BUILTIN, ":", ",", DTYPE, "else", "=", "extension", "for",
-    "fragment", "graph", "{", "(", "[", NAME, NUMBER, PRIMITIVE, "?", "}", ")", "]",
-    ";", STRING, "tensor", "version", "yield", "->",
-)
-# fmt: on
 _WORDS = {
-    EXPRESSION: EXPRESSION,
-    NAME: "a name",
-    NUMBER: "a number",
-    STRING: "a string",
-    DTYPE: "a type in angle brackets",
-    PRIMITIVE: "a type",
-    BUILTIN: "a built-in function",
-    END: "the end of the text",
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "STRING": "a string",
+    "DTYPE": "a type in angle brackets",
+    "PRIMITIVE": "a type",
+    "BUILTIN": "a built-in function",
+    "TRUE": "'true'",
+    "FALSE": "'false'",
+    "$END": "the end of the text",
 }
+_OPERATORS = {"OR", "AND", "COMPARE", "PLUS", "MINUS", "TIMES", "POWER", "NOT", "IN"}
+_OPERATORS |= {"LESSTHAN", "MORETHAN", "IF"}
 
 
 def syntax_error(
-    place: Span, kind: str, expected: set[str], text: Span
+    error: UnexpectedWordError, text: Span, automaton: Automaton
 ) -> NnefSyntaxError:
     """The error about a word that does not follow, in a part of a text."""
-    word, hint = place.text, _hint(place.text, expected)
-    if kind == END:
+    word = error.word[error.word.lastindex or 0]
+    span = text._replace(start=error.word.end() - len(word), end=error.word.end())
+    hint = _hint(word, error.accepted, automaton)
+    if not word:
         end = text.start + len(text.text.rstrip())
-        place = text._replace(start=max(text.start, end - 1), end=end)
+        span = text._replace(start=max(text.start, end - 1), end=end)
         message = f"the text ends too early{hint}"
-    elif kind != UNKNOWN:
+    elif error.is_known:
         message = f"unexpected '{brief(word)}'{hint}"
     elif word in "'\"":
         message = "a string that does not end on its line"
     else:
         message = f"unexpected character {word!r}"
-    return NnefSyntaxError(message, place)
+    return NnefSyntaxError(message, span)
 
 
-def _hint(word: str, expected: set[str]) -> str:
-    """The expected words, if they are few."""
-    if word == "," and expected == {NAME, ";"}:
+def _hint(word: str, accepted: set[str], automaton: Automaton) -> str:
+    """The expected words, if they are few. `true` begins nothing but expressions."""
+    if word == "," and accepted == {"NAME", "SEMICOLON"}:
         return ": the names of extensions follow each other without commas"
-    words = [_WORDS.get(kind, f"'{kind}'") for kind in _SHOWN if kind in expected]
+    words: list[str] = []
+    if "TRUE" in accepted:
+        words.append("an expression")
+        accepted -= {*_WORDS, "LITERALS", "LSQB", "LPAR"}
+    if "LESSTHAN" in accepted:
+        accepted -= {"LSQB"}
+    literals = {kind: literal for literal, kind in automaton.literals.items()}
+    words += [
+        _WORDS.get(kind) or f"'{literals[kind]}'"
+        for kind in sorted(accepted - _OPERATORS)
+    ]
     return f"; expected {' or '.join(words)}" if 0 < len(words) <= 4 else ""
 
 

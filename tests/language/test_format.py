@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from lark import Lark, Token
 
 import nnef_grad
-from fuzz.documents import GRAMMAR
 from nnef_grad.base.errors import NnefGradError
 from nnef_grad.base.source import Source
 from nnef_grad.commandline.fmt_cli import main
 from nnef_grad.language.format import format_text
+from nnef_grad.language.grammar import grammar_path
 from nnef_grad.language.lexical import WIDTH
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document, Fragment
@@ -49,7 +49,7 @@ def parse(text: str) -> Document | tuple[Fragment, ...]:
 @lru_cache(maxsize=1)
 def lexer() -> Lark:
     """Where comments can stand are all gaps, also those in arrays of numbers."""
-    grammar = GRAMMAR.read_text("utf-8")
+    grammar = grammar_path().read_text("utf-8")
     grammar = re.sub(r"^ *\|? ?LITERALS.*\n", "", grammar, flags=re.MULTILINE)
     return Lark(grammar, parser="lalr", lexer="basic", start="document")
 

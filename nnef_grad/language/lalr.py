@@ -1,0 +1,344 @@
+"""Runs the tables of a grammar: text to whatever a builder makes of its rules.
+
+The tables are those of an LALR(1) parser, which Lark makes; see generate.py. The loop
+makes no turn for a rule that passes on its one part, such as the rungs of a ladder of
+precedence, and its words are the matches of one regular expression.
+
+Which rules are closed depends on the kinds of the words alone. A text has many statements
+and few sequences of kinds, so that of statements that are alike, one is traced: for the
+others, values are made in the same order, without the tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+# A word of the text; `word[word.lastindex]` are its characters.
+Word = re.Match[str]
+# The value of a rule, from a list with the values of its symbols.
+Make = Callable[[list[Any]], Any]
+# For a rule to be closed before a kind of word: how many symbols it consists of, what
+# makes its value (None: it passes on its one part), and the rule with that kind.
+Reduction = tuple[int, "Maker | None", tuple[str, str]]
+
+END = "$END"
+UNKNOWN = "UNKNOWN"
+
+
+class Rule(NamedTuple):
+    """A rule of the tables.
+
+    Attributes:
+        name: what stands on its left side.
+        size: how many symbols stand on the right side.
+        method: the method of the builder that makes its value: LIST or MORE for what is
+            repeated; None if it passes on its one part.
+        parts: where the values of its parts are, from the end of the stack; None for one
+            that is optional and missing.
+    """
+
+    name: str
+    size: int
+    method: str | None
+    parts: list[int | None]
+
+
+# Makers of a list of the first of repeated parts, and of a longer one.
+LIST, MORE = "[]", "+="
+
+
+class Tables(NamedTuple):
+    """The tables of a grammar.
+
+    Attributes:
+        words: a regular expression for ignored text and the word after it, in a group
+            that is named after its kind.
+        literals: the kinds of the words that the grammar gives as they are.
+        rules: the rules.
+        states: for each state, by the kind of the next word or by a rule that was closed,
+            the number of the next state, or -1 - the number of a rule to close.
+        starts: the first states of the rules that a text may be read by.
+    """
+
+    words: str
+    literals: dict[str, str]
+    rules: list[Rule]
+    states: list[dict[str, int]]
+    starts: dict[str, int]
+
+
+class UnexpectedWordError(Exception):
+    """A word that cannot follow those before it.
+
+    Attributes:
+        word: the word, empty at the end of the text.
+        is_known: whether it is a word of the language.
+        accepted: the kinds of words that could follow.
+    """
+
+    def __init__(self, word: Word, is_known: bool, accepted: set[str]) -> None:
+        self.word = word
+        self.is_known = is_known
+        self.accepted = accepted
+        super().__init__(word[0])
+
+
+class _State(dict[Any, Any]):
+    """A state of the automaton: by the kind of the next word, the next state or a
+    reduction; by a rule that was closed, the next state.
+
+    The state after a rule and before a kind of word is found once: rules that only pass on
+    their part are closed at the same time. A state equals none but itself.
+    """
+
+    __eq__ = object.__eq__
+
+    def __missing__(self, key: tuple[str, str]) -> _State:
+        rule, kind = key
+        state: _State = self[rule]
+        while type(step := state.get(kind)) is tuple and step[1] is None:
+            *_, (rule, _) = step
+            state = self[rule]
+        self[key] = state
+        return state
+
+
+class Automaton:
+    """Reads texts by a grammar.
+
+    Attributes:
+        literals: the kind of each word that the grammar gives as it is.
+    """
+
+    def __init__(self, tables: Tables, builder: object) -> None:
+        """A rule is a method of the builder. It is called with the values of the parts of
+        the rule: a word, what another rule returned, a list for what is repeated, None
+        for what is optional and missing.
+        """
+        self.literals = tables.literals
+        self._words = re.compile(tables.words)
+        states = _states(tables, builder)
+        self._starts = {rule: states[number] for rule, number in tables.starts.items()}
+        self._ends = {tables.literals.get(";"), END}
+
+    def parse(self, rule: str, text: str, start: int, end: int) -> Any:
+        """The value of a rule that a part of a text is read by.
+
+        Raises:
+            UnexpectedWordError: that part is not an instance of the rule.
+        """
+        literals, ends = self.literals, self._ends
+        reader = _Reader(self._starts[rule])
+        words, kinds = list[Word](), list[str]()
+        for word in self._words.finditer(text, start, end):
+            kind: Any = literals.get(word[word.lastindex or 0]) or word.lastgroup
+            words.append(word)
+            kinds.append(kind)
+            if kind in ends:
+                reader.read(words, tuple(kinds))
+                words, kinds = [], []
+        return reader.values[0]
+
+
+class _Reader:
+    """Reads one text, a statement after the other.
+
+    Attributes:
+        values: those of the words and rules that are not yet part of a rule.
+    """
+
+    def __init__(self, start: _State) -> None:
+        self.values: list[Any] = []
+        self._states = [start]
+        self._met: set[tuple[str, ...]] = set()
+        self._traces: dict[tuple[str, ...], _Trace] = {}
+
+    def read(self, words: list[Word], kinds: tuple[str, ...]) -> None:
+        """Reads a statement. It is traced when its kinds of words are met again."""
+        trace = self._traces.get(kinds)
+        if trace is not None and self._states[-len(trace.before) :] == trace.before:
+            self._repeat(trace, words)
+            return
+        before = [*self._states]
+        closed = self._advance(words, kinds)
+        if kinds in self._met:
+            self._traces[kinds] = _traced(before, self._states, closed, len(words))
+        self._met.add(kinds)
+
+    def _advance(self, words: list[Word], kinds: tuple[str, ...]) -> list[_Closed]:
+        """Reads words by the tables. Returns the rules that were closed."""
+        states, values = self._states, self.values
+        closed: list[_Closed] = []
+        for position, kind in enumerate(kinds):
+            step = states[-1].get(kind)
+            while step.__class__ is tuple:
+                size, maker, goal = step
+                first = len(values) - size
+                if maker is not None:
+                    values[first:] = (maker.make(values),)
+                state = states[first][goal]
+                states[first + 1 :] = (state,)
+                closed.append((position, size, maker))
+                step = state.get(kind)
+            if step is None:
+                word, is_known = words[position], kind != UNKNOWN
+                raise UnexpectedWordError(word, is_known, _accepted(states))
+            states.append(step)
+            values.append(words[position])
+        return closed
+
+    def _repeat(self, trace: _Trace, words: list[Word]) -> None:
+        """Reads words like those of a trace."""
+        first = len(self.values) - len(trace.before) + 1
+        values = self.values[first:] + words
+        for make in trace.makes:
+            values.append(make(values))
+        self.values[first:] = [values[place] for place in trace.kept]
+        self._states[first:] = trace.after
+
+
+def _accepted(states: list[_State]) -> set[str]:
+    """The kinds of words that can follow."""
+    # States get further entries where they are looked up.
+    return {
+        kind
+        for kind in [*states[-1]]
+        if isinstance(kind, str) and kind.isupper() and _can_follow(kind, states)
+    }
+
+
+def _can_follow(kind: str, states: list[_State]) -> bool:
+    states = list(states)
+    while type(step := states[-1].get(kind)) is tuple:
+        size, _, goal = step
+        del states[len(states) - size :]
+        states.append(states[-1][goal])
+    return step is not None
+
+
+# ---- Traces ----
+
+
+# A rule that was closed: before which word, of how many symbols, and what made its value.
+_Closed = tuple[int, int, "Maker | None"]
+
+
+class _Trace(NamedTuple):
+    """The actions of the parser on the words of a statement.
+
+    Attributes:
+        before: the states at the end of the stack that it depends on.
+        after: the states in their place.
+        makes: what makes a value each, in order.
+        kept: where those values are that stay on the stack.
+
+    The values are those at the end of the stack, between the states before; then the
+    words; then those that are made.
+    """
+
+    before: list[_State]
+    after: list[_State]
+    makes: list[Make]
+    kept: list[int]
+
+
+def _traced(
+    before: list[_State], after: list[_State], closed: list[_Closed], count: int
+) -> _Trace:
+    """The trace of a statement of so many words, from the states before and after it."""
+    depth = lowest = len(before) - 1
+    places, made = [*range(depth)], depth + count
+    steps: list[tuple[Maker, list[int]]] = []
+    shifted = 0
+    for position, size, maker in closed:
+        places += range(depth + shifted, depth + position)
+        shifted = position
+        first = len(places) - size
+        lowest = min(lowest, first)
+        if maker is not None:
+            steps.append((maker, places[first:]))
+            places[first:] = (made,)
+            made += 1
+    places += range(depth + shifted, depth + count)
+
+    def used(places: list[int]) -> list[int]:
+        """Where those are among the values that the statement depends on."""
+        return [place - lowest for place in places]
+
+    makes = [maker.taking(used(parts)) for maker, parts in steps]
+    return _Trace(before[lowest:], after[lowest:], makes, used(places[lowest:]))
+
+
+# ---- From the tables ----
+
+
+def _states(tables: Tables, builder: object) -> list[_State]:
+    states = [_State() for _ in tables.states]
+    rules = [(rule.size, _maker(rule, builder), rule.name) for rule in tables.rules]
+    for state, row in zip(states, tables.states, strict=True):
+        for symbol, step in row.items():
+            if step >= 0:
+                state[symbol] = states[step]
+            else:
+                size, maker, name = rules[-1 - step]
+                state[symbol] = (size, maker, (name, symbol))
+    return states
+
+
+class Maker:
+    """Makes the value of a rule.
+
+    Attributes:
+        make: the value, from a list at whose end are the values of the symbols.
+    """
+
+    def __init__(self, method: Callable[..., Any], parts: list[int | None]) -> None:
+        self._method = method
+        self._parts = parts
+        self.make = _make(method, parts)
+
+    def taking(self, places: list[int]) -> Make:
+        """The same, from a list with the values of the symbols in these places."""
+        parts = [p if p is None else places[p] for p in self._parts]
+        return _make(self._method, parts)
+
+
+def _maker(rule: Rule, builder: object) -> Maker | None:
+    """The maker of the value of a rule."""
+    _, size, name, parts = rule
+    if name is None and size == 1:
+        return None
+    return Maker(_METHODS.get(name) or getattr(builder, str(name)), parts)
+
+
+def _make(method: Callable[..., Any], parts: list[int | None]) -> Make:
+    """Calls a method of the builder with some of the values of a list."""
+    match parts:
+        case [int(only)]:
+            return lambda values: method(values[only])
+        case [int(), *others] if None not in others:
+            pick = itemgetter(*parts)
+            return lambda values: method(*pick(values))
+    return lambda values: method(*[p if p is None else values[p] for p in parts])
+
+
+def _list(*items: Any) -> list[Any]:
+    """The value of the first of repeated parts."""
+    return list(items)
+
+
+def _more(items: list[Any], *more: Any) -> list[Any]:
+    """The same list with another part."""
+    items += more
+    return items
+
+
+def _same(part: Any) -> Any:
+    """The value of a rule of one part and of words that it quotes."""
+    return part
+
+
+_METHODS: dict[str | None, Callable[..., Any]] = {LIST: _list, MORE: _more, None: _same}
