@@ -175,15 +175,3 @@ def _count(call: Call, x: Any, row: Any, right: bool) -> Any:
     hits = call("le" if right else "lt", row, x, hint="hits")
     count = call("sum_reduce", call.typed(hits, "scalar"), hint="count", axes=[last])
     return call.whole(call("squeeze", count, axes=[last]))
-
-
-_REFUSED = {
-    "equal": "it is a truth value of Python that depends on data: use (x == y).all()",
-    "where.default": "its shape depends on data: use torch.where(condition, x, y)",
-}
-
-
-@aten(*_REFUSED)
-def refused(call: Call, x: Any, y: Any = None) -> Any:
-    """Refused: what it gives depends on the values of tensors."""
-    call.refuse(_REFUSED.get(call.packet) or _REFUSED["where.default"])

@@ -313,28 +313,3 @@ def softplus(call: Call, x: Any, beta: Any, threshold: Any) -> Any:
     if threshold >= _LINEAR:
         return made
     return call("select", call("gt", scaled, threshold, hint="linear"), x, made)
-
-
-# ---- What NNEF has no form of ----
-
-_MISSING = {
-    "angle": "complex numbers", "complex": "complex numbers",
-    "digamma": "the digamma function", "erfinv": "the inverse of the error function",
-    "i0": "a Bessel function", "imag": "complex numbers",
-    "lgamma": "the logarithm of the gamma function",
-    "mvlgamma": "the logarithm of the gamma function", "polar": "complex numbers",
-    "polygamma": "a polygamma function", "real": "complex numbers",
-    "special_erfcx": "the scaled error function",
-    "special_erfinv": "the inverse of the error function",
-    "special_i0": "a Bessel function",
-    "special_ndtri": "the inverse of the normal distribution",
-}  # fmt: skip
-
-
-@aten(*_MISSING)
-def missing(call: Call, x: Any, y: Any = None) -> Any:
-    """Refused: no formula in elementary functions of real numbers is exact enough."""
-    call.refuse(
-        f"{_MISSING[call.packet]}: NNEF has none, nor a formula for it; compute it with "
-        "other functions of real numbers, or outside the module"
-    )

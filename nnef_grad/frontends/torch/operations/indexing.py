@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.operations.refused import OF_DATA
 from nnef_grad.frontends.torch.operations.shapes import (
     bounds,
     flat,
@@ -38,8 +39,6 @@ from nnef_grad.frontends.values import (
 )
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape
-
-_OF_DATA = "the shape would depend on input values: use where, or a product"
 
 _ORDER = "one place is written several times, in no order: use indices that differ"
 
@@ -75,7 +74,7 @@ def _selection(call: Call, x: Any, indices: Sequence[Any]) -> Selection:
         is_old = node is not None and node.meta["val"].dtype == torch.uint8
         call.require(not is_old, "a mask must be of booleans: convert it with bool()")
         if index is not None and dtype_of(index) == "logical":
-            call.require(is_known(index), _OF_DATA)
+            call.require(is_known(index), OF_DATA)
             given += [(places, None) for places in np.nonzero(index)]
         else:
             given.append((index, node))
@@ -217,13 +216,13 @@ def _put_where(
 ) -> Any:
     """The same values wherever a mask is true."""
     (place, mask), *others = ((a, i) for a, i in enumerate(indices) if i is not None)
-    call.require(not others, _OF_DATA)
+    call.require(not others, OF_DATA)
     rank, depth = len(shape_of(x)), len(shape_of(mask))
     after = rank - place - depth
     shape = [*shape_of(values)]
     if len(shape) > after:
         end = len(shape) - after
-        call.require(shape[end - 1] == 1, _OF_DATA)
+        call.require(shape[end - 1] == 1, OF_DATA)
         values = call.reshaped(values, [*shape[: end - 1], *[1] * depth, *shape[end:]])
     hit = call.reshaped(mask, [*[1] * place, *shape_of(mask), *[1] * after], "mask")
     (wide,) = call.aligned(values, rank=rank)
@@ -359,14 +358,6 @@ def scatter_reduce(
     return scatter(call, x, axis, numbers, source)
 
 
-@aten("scatter.reduce", "scatter.value_reduce", "index_reduce")
-def reduce_refused(
-    call: Call, _x: Any, _axis: Any, _numbers: Any, _source: Any, reduce: str
-) -> Any:
-    """Operations of which PyTorch has no gradients, or only some."""
-    call.refuse(f"reduce = '{reduce}' is not supported: use scatter_add or index_add")
-
-
 def _scattered(call: Call, x: Any, axis: int, numbers: Any, updates: Any) -> Any:
     reduction = "none" if call.packet == "scatter" else "add"
     whole = x if shape_of(x) else call.reshaped(x, [1])
@@ -399,18 +390,6 @@ def masked_select(call: Call, x: Any, mask: Any) -> Any:
     shape = broadcast_shapes(shape_of(x), shape_of(mask))
     known = np.broadcast_to(call.known(mask, "the mask"), shape)
     return rows(call, flat(call, call.broadcast(x, shape)), np.flatnonzero(known), 0)
-
-
-@aten("nonzero", "argwhere")
-def nonzero(call: Call, x: Any) -> Any:
-    """The indices of what is not zero, where that is known."""
-    return np.argwhere(call.known(x, "the shape"))
-
-
-@aten("masked_scatter")
-def refuse_of_data(call: Call, *_: Any) -> Any:
-    """Places that depend on the data."""
-    call.refuse(_OF_DATA)
 
 
 # ---- Writes into views ----

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -167,12 +167,3 @@ def histogram(
     numbers = np.arange(float(bins)).reshape(bins, 1)
     settings = {"low": float(low), "high": float(high), "bins": float(bins)}
     return call.expand("counts", *call.scalars(row, numbers), **settings)
-
-
-@aten("bincount", "_unique2", "unique_consecutive", "unique_dim")
-def counts_of_values(call: Call, *_: Any) -> NoReturn:
-    """Operations whose results have an extent that is not known."""
-    call.refuse(
-        "its extent depends on the values of tensors: for counts of known classes sum "
-        "one_hot(x, classes)"
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
-from typing import Any, NoReturn
+from typing import Any
 
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.model import Drawn
@@ -67,13 +67,3 @@ def _shape(call: Call, x: Any) -> Sequence[Any]:
 def bernoulli(call: Call, x: Any, p: float = 0.5) -> Any:
     """Ones with a probability that is known, and zeros."""
     return kept(call, shape_of(x), p, 1.0)
-
-
-@aten(
-    "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial",
-    "normal", "normal_functional", "poisson", "rand", "rand_like", "randint",
-    "randint_like", "randn", "randn_like", "random", "randperm", "uniform",
-)  # fmt: skip
-def drawn(call: Call, *_: Any) -> NoReturn:
-    """Numbers that a module draws itself."""
-    call.refuse("random numbers are drawn inside the module: make them an input")

@@ -33,12 +33,6 @@ def reshape_each(call: Call, tensors: Sequence[Any]) -> Any:
     return list(map(call.reshaped, tensors, call.result_shapes))
 
 
-@aten("view.dtype", "view_copy.dtype", "view_as_real", "view_as_complex")
-def reinterpret(call: Call, _: Any, _dtype: Any = None) -> Any:
-    """Bits that are read as other numbers."""
-    call.refuse("a graph has no bits, and no complex numbers: compute with two tensors")
-
-
 @aten("squeeze", "squeeze_copy")
 def squeeze(call: Call, x: Any, axes: Any = None) -> Any:
     """Without axes of extent 1: some, or all."""
@@ -96,13 +90,6 @@ def repeat_by(
     x, along = _flat_or_along(call, x, axis)
     times = np.asarray(call.known(counts, "the number of repeats"))
     return rows(call, x, np.repeat(np.arange(shape_of(x)[along]), times), along)
-
-
-@aten("repeat_interleave.Tensor")
-def numbers_repeated(call: Call, counts: Any, _size: Any = None) -> Any:
-    """The number of each count, as many times as it says."""
-    times = np.asarray(call.known(counts, "the number of repeats"))
-    return np.repeat(np.arange(times.size), times)
 
 
 def _flat_or_along(call: Call, x: Any, axis: int | None) -> tuple[Any, int]:

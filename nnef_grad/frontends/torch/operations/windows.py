@@ -251,19 +251,3 @@ def adaptive_max_pool(call: Call, x: Any, counts: Any) -> Any:
     row = call("concat", maxima, hint="maxima", axis=last)
     counted = [count for _, count in pairs]
     return [call.reshaped(row, [*shape_of(x)[:first], *counted]), None]
-
-
-_RANDOM = "its windows are random: draw where they are outside, and use slices"
-_PLACES = "the indices are not supported: use upsampling, or a transposed convolution"
-
-
-@aten(*(f"fractional_max_pool{n}d" for n in "23"))
-def fractional_max_pool(call: Call, *_: Any) -> Any:
-    """Refused."""
-    call.refuse(_RANDOM)
-
-
-@aten(*(f"max_unpool{n}d" for n in "23"))
-def max_unpool(call: Call, *_: Any) -> Any:
-    """Refused."""
-    call.refuse(_PLACES)
