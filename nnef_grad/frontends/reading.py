@@ -143,16 +143,17 @@ class Reading(Evaluator):
                     raise error.of(fragment.name, place) from None
         is_whole = fragment.name in standard() and fragment.name not in self.compounds
         if fragment.body is not None and not is_whole:
-            return self._body(fragment, values, hint, place)
+            return self.body(fragment, values, hint, place)
         return self._emit(fragment, values, dtype, hint, place)
 
-    def _body(
+    def body(
         self,
         fragment: syntax.Fragment,
         values: Mapping[str, Any],
         hint: str,
         place: Span,
     ) -> Any:
+        """The results of a fragment, which is replaced by its body."""
         results = self.results_of(
             fragment, values, self.naming_of(fragment, hint), place
         )
@@ -223,7 +224,7 @@ class Reading(Evaluator):
         fragment = self.builtin[name]
         names = (p.name for p in fragment.parameters)
         values = {**dict(zip(names, operands, strict=False)), **attributes}
-        return self._body(fragment, values, hint, span)
+        return self.body(fragment, values, hint, span)
 
     def _emit(
         self,

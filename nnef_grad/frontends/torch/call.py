@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter, signature
+from math import isinf
 from typing import Any, NoReturn
 
 import numpy as np
@@ -178,6 +179,19 @@ class Call(Step):
             not any(map(self.uses, others)), "only the first result can be used"
         )
         return [made, *(None for _ in others)]
+
+    def has_infinity(self, nodes: Sequence[Any]) -> bool:
+        """Whether infinity is written where the values of nodes are computed."""
+        waiting, known = [*nodes], set[Any]()
+        while waiting:
+            node = waiting.pop()
+            if not isinstance(node, torch.fx.Node) or node in known:
+                continue
+            known.add(node)
+            waiting += node.all_input_nodes
+            if any(isinstance(x, float) and isinf(x) for x in node.args):
+                return True
+        return False
 
     def stopped(self, x: Any) -> Any:
         """A value that no gradient flows through."""

@@ -61,17 +61,6 @@ def negation(call: Call, x: Any) -> Any:
     return call("not", call.typed(x, "logical"))
 
 
-_REDUCTIONS = {"all": "all_reduce", "any": "any_reduce"}
-
-
-@aten(*_REDUCTIONS)
-def reduced(call: Call, x: Any, axes: Any = None, keepdim: bool = False) -> Any:
-    """Whether all are true along axes, or any is."""
-    axes = call.axes(axes, len(shape_of(x)))
-    made = call(_REDUCTIONS[call.packet], call.typed(x, "logical"), axes=axes)
-    return made if keepdim or not axes else call("squeeze", made, axes=axes)
-
-
 # ---- What is no number, or infinite ----
 
 
@@ -92,15 +81,8 @@ def _refuse_infinite(call: Call) -> None:
     """Refuses to look for what is no number where infinity was written: the largest number
     stands for it, and the softmax of a row of these is one.
     """
-    waiting, known = [call.node], set()
     has_infinity = any(map(_has_infinity, call.reading.constants))
-    while waiting and not has_infinity:
-        node = waiting.pop()
-        if node in known:
-            continue
-        known.add(node)
-        waiting += node.all_input_nodes
-        has_infinity = any(isinstance(a, float) and np.isinf(a) for a in node.args)
+    has_infinity = has_infinity or call.has_infinity([call.node])
     if has_infinity:
         advice = "use torch.where for completely masked rows"
         call.refuse(f"infinity is the largest number here: {advice}")

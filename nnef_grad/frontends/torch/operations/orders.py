@@ -131,7 +131,7 @@ def quantile(
     lower, _ = ranked(call, row, along, low)
     if np.any(part):
         upper, _ = ranked(call, row, along, high)
-        lower = call.expand("between", lower, upper, np.reshape(part, own))
+        lower = call.expand("mixed", lower, upper, np.reshape(part, own))
     if shares.ndim:
         order = [along, *(a for a in range(len(own)) if a != along)]
         first = call.transposed(lower, order, "shares")

@@ -53,14 +53,26 @@ def _of_result(call: Call, x: Any) -> Any:
     return call.typed(x, "integer") if is_truncated else call.typed(x, "scalar")
 
 
-# ---- Sums, means and products ----
+# ---- Sums, products, extrema ----
 
 
-@aten("sum", "mean")
-def total(call: Call, x: Any, *_: Any) -> Any:
-    """The sum or the mean along axes, or of all."""
-    name = f"{call.packet}_reduce"
-    return call.whole(reduced(call, name, _of_result(call, x), *asked(call, x)))
+_REDUCTIONS = {
+    "sum": "sum_reduce", "mean": "mean_reduce", "all": "all_reduce", "any": "any_reduce",
+    "amax": "max_reduce", "max": "max_reduce", "amin": "min_reduce", "min": "min_reduce",
+}  # fmt: skip
+
+
+@aten(*_REDUCTIONS)
+def reduction(call: Call, x: Any, *_: Any) -> Any:
+    """The sum, the mean, an extremum, or whether all or any are true, along axes, or of all;
+    equal extrema share the gradient.
+    """
+    name = _REDUCTIONS[call.packet]
+    if name in ("sum_reduce", "mean_reduce"):
+        x = _of_result(call, x)
+    if name in ("all_reduce", "any_reduce"):
+        x = call.typed(x, "logical")
+    return call.whole(reduced(call, name, x, *asked(call, x)))
 
 
 @aten("prod")
@@ -73,17 +85,7 @@ def product(call: Call, x: Any, *_: Any) -> Any:
     return call.whole(without(call, product_along(call, x, along), along, is_kept))
 
 
-# ---- Extrema: equal ones share the gradient, unless there is an index ----
-
-_EXTREMA = {
-    "amax": "max_reduce", "max": "max_reduce", "amin": "min_reduce", "min": "min_reduce",
-}  # fmt: skip
-
-
-@aten(*_EXTREMA)
-def extremum(call: Call, x: Any, *_: Any) -> Any:
-    """The largest or the smallest elements along axes, or of all."""
-    return reduced(call, _EXTREMA[call.packet], x, *asked(call, x))
+# ---- Extrema with their places ----
 
 
 @aten("max.dim", "min.dim")

@@ -7,11 +7,13 @@ from itertools import product
 from math import ceil
 from typing import Any
 
-import numpy as np
+import torch
+from torch import nn
 
 from nnef_grad.frontends import windows
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.tract.operations import windows as expansion
+from nnef_grad.frontends.tract.operations.resizing import along
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.windows import Axis
 
@@ -184,7 +186,9 @@ def adaptive_avg_pool(call: Call, x: Any, counts: Any) -> Any:
         return _side_by_side(call, "avg_pool", x, sizes)
     for place, (extent, count) in enumerate(pairs):
         if extent != count:
-            x = _along(call, x, place - rank, _means(extent, count))
+            units = torch.eye(extent, dtype=torch.float64)[None]
+            means = nn.functional.adaptive_avg_pool1d(units, count)[0].T.numpy()
+            x = along(call, x, means, len(shape_of(x)) - rank + place)
     return x
 
 
@@ -206,28 +210,6 @@ def _windows(extent: int, count: int) -> list[slice]:
     return [
         slice(extent * i // count, ceil(extent * (i + 1) / count)) for i in range(count)
     ]
-
-
-def _means(extent: int, count: int) -> Any:
-    """The matrix whose rows have the weights of the elements in each window."""
-    weights = np.zeros((count, extent))
-    for row, window in zip(weights, _windows(extent, count), strict=True):
-        row[window] = 1.0 / (window.stop - window.start)
-    return weights
-
-
-def _along(call: Call, x: Any, axis: int, matrix: Any) -> Any:
-    """The product of a matrix with the elements along an axis, counted from the end."""
-    rank = len(shape_of(x))
-    if axis == -1:
-        return call("matmul", *call.aligned(x, matrix), transposeB=True)
-    if axis == -2:
-        return call("matmul", *call.aligned(matrix, x))
-    order = [*range(rank)]
-    order[axis], order[-2] = order[-2], order[axis]
-    moved = call.transposed(x, order, "moved")
-    made = call("matmul", *call.aligned(matrix, moved), hint="product")
-    return call.transposed(made, order)
 
 
 @aten(*(f"adaptive_max_pool{n}d" for n in "123"))
