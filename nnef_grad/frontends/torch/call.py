@@ -37,11 +37,6 @@ _OF_MEMORY = frozenset(
 )  # fmt: skip
 
 
-def name_of(target: Any) -> str:
-    """The name of an operation as in PyTorch, such as aten.add.Tensor."""
-    return str(target)
-
-
 def function_of(target: Any) -> Callable[..., Any] | None:
     """The function that reads an operation, if there is one."""
     if not isinstance(target, torch._ops.OpOverload):
@@ -66,7 +61,7 @@ class Call(Step):
     reading: ProgramValues
 
     def __init__(self, reading: ProgramValues, node: Any, hint: str, span: Any) -> None:
-        super().__init__(reading, name_of(node.target), hint, span, None)
+        super().__init__(reading, str(node.target), hint, span, None)
         self.node = node
         self.fake = node.meta.get("val")
         self.given: dict[str, Any] = {}
