@@ -17,7 +17,7 @@ from nnef_grad.emit.arguments import bind, freeze
 from nnef_grad.emit.arithmetic import compute
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
-from nnef_grad.frontends.arguments import Fitting, match
+from nnef_grad.frontends.arguments import fit, match
 from nnef_grad.frontends.folding import WHOLE, fold
 from nnef_grad.frontends.values import (
     Array,
@@ -67,7 +67,6 @@ class Reading(Evaluator):
         self.fragments: Mapping[str, syntax.Fragment] = {}
         self.compounds = compounds
         self.warnings: list[Problem] = []
-        self.fitting = Fitting(self.numbers_of)
 
     def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
         """The numbers that a tensor has whatever the model is fed; None if it has none."""
@@ -111,7 +110,8 @@ class Reading(Evaluator):
         self._count(place)
         is_own = fragment is self.fragments.get(fragment.name)
         is_loose = is_own and fragment.body is not None
-        fitted = self.fitting.fit(fragment, values, places, place, is_loose=is_loose)
+        about = fragment, values, places, place, self.numbers_of
+        fitted = fit(*about, is_loose=is_loose)
         return self._invoke(fragment, fitted, node.dtype, hint, place)
 
     def _declaration(self, node: syntax.Invocation) -> syntax.Fragment:
