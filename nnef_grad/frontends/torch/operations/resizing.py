@@ -92,9 +92,9 @@ def antialiased(call: Call, x: Any, sizes: Any, is_aligned: bool, *scales: Any) 
     factors = _factors(extents, scales)
     for axis, (n, to, factor) in enumerate(zip(extents, made, factors, strict=True), 2):
         if n != to:
-            units = torch.eye(n, dtype=torch.float64).reshape(1, n, n, 1)
-            weights = resize(units, [to, 1], is_aligned, factor, None)[0, :, :, 0]
-            x = expansion.along(call, x, weights.T.numpy(), axis)
+            units = torch.eye(n, dtype=torch.float64)[None, None]
+            weights = resize(units, [n, to], is_aligned, None, factor)[0, 0].T
+            x = expansion.along(call, x, weights.numpy(), axis)
     return x
 
 
