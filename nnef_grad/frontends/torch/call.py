@@ -8,7 +8,7 @@ has them by name. It returns the value of the result, or a tuple of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from math import isinf
 from typing import Any, NoReturn
@@ -70,31 +70,19 @@ class Call(Step):
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         """The results of the operation, by the function that reads it."""
-        arguments = list(self._bound(args, kwargs))
-        self.given = {name: value for name, value, _ in arguments}
+        schema = self.node.target._schema.arguments
+        defaults = {p.name: p.default_value for p in schema}
+        self.given = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
         taken = signature(function).parameters.values()
         takes_all = any(p.kind is Parameter.VAR_POSITIONAL for p in taken)
         are_places = [p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in taken]
-        count = len(arguments) if takes_all else sum(are_places) - 1
-        for name, value, default in arguments[count:]:
+        count = len(defaults) if takes_all else sum(are_places) - 1
+        for name in [*defaults][count:]:
+            value, default = self.given[name], defaults[name]
             is_set = value is not default and not _equals(value, default)
             if is_set and name not in _OF_MEMORY and name not in _CHECKED:
                 self.refuse(f"{name} = {value} is not supported")
-        return function(self, *(value for _, value, _ in arguments[:count]))
-
-    def _bound(
-        self, args: Sequence[Any], kwargs: Any
-    ) -> Iterator[tuple[str, Any, Any]]:
-        """Each argument: its name, its value, the default of the schema."""
-        given = iter(args)
-        for parameter in self.node.target._schema.arguments:
-            default = parameter.default_value if parameter.has_default_value() else None
-            value = default
-            if parameter.kwarg_only or parameter.name in kwargs:
-                value = kwargs.get(parameter.name, default)
-            else:
-                value = next(given, default)
-            yield parameter.name, value, default
+        return function(self, *[self.given[name] for name in [*defaults][:count]])
 
     @property
     def packet(self) -> str:

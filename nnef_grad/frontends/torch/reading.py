@@ -132,10 +132,7 @@ def _hint(node: Any) -> str:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if stack:
         path, kind = stack[-1][:2]
-        is_layer = str(kind).startswith(
-            "torch.nn.modules"
-        ) or "torch.nn.modules" in str(kind)
-        if path and is_layer:
+        if path and "torch.nn.modules" in str(kind):
             return valid_name(str(path))
     return valid_name(str(node.name))
 
@@ -156,7 +153,8 @@ def _computed(call: Call, known: Mapping[Any, Any]) -> Any:
     if not (
         isinstance(node.target, torch._ops.OpOverload)
         and all(isinstance(fake, torch.Tensor) for fake in fakes)
-        and all(is_known(value) and not _has_open(value) for value in given)
+        and is_known(given)
+        and not is_open(given)
         and torch.Tag.nondeterministic_seeded not in node.target.tags
         and "empty" not in node.target.__name__
     ):
@@ -169,10 +167,6 @@ def _computed(call: Call, known: Mapping[Any, Any]) -> Any:
     with torch.no_grad():
         results = node.target(*args, **kwargs)
     return pytree.tree_map_only(torch.Tensor, value_of, results)
-
-
-def _has_open(value: Any) -> bool:
-    return any(map(_has_open, value)) if isinstance(value, list) else is_open(value)
 
 
 def _tensor(node: Any, value: Any) -> Any:

@@ -169,19 +169,15 @@ def clamped(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
     return made
 
 
-_EXTREMA = {
-    "maximum": ("max", "larger"), "max": ("max", "larger"),
-    "minimum": ("min", "smaller"), "min": ("min", "smaller"),
-}  # fmt: skip
+_OF_TIES = {"max": "larger", "min": "smaller"}
 
 
 @aten("maximum", "minimum", "max.other", "min.other")
 def extremum(call: Call, x: Any, y: Any) -> Any:
     """The larger or the smaller number; both have half of the gradient at a tie."""
-    name, fragment = _EXTREMA[call.packet]
-    x, y = operands(call, x, y)
+    name, pair = call.packet[:3], operands(call, x, y)
     is_scalar = call.result_dtype == "scalar"
-    return call.expand(fragment, x, y) if is_scalar else call(name, x, y)
+    return call.expand(_OF_TIES[name], *pair) if is_scalar else call(name, *pair)
 
 
 @aten("bitwise_not")

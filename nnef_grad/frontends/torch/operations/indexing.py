@@ -334,41 +334,26 @@ def take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any
     return gather_elements(call, x, numbers, along, from_end=False)
 
 
-@aten("scatter.src", "scatter_add")
-def scatter(call: Call, x: Any, axis: int, numbers: Any, source: Any) -> Any:
-    """Elements in place of those that indices name, or added to them."""
-    numbers, source = (_row(call, value) for value in (numbers, source))
-    for along, extent in enumerate(shape_of(numbers)):
-        source = section(call, source, along, 0, extent)
-    return _scattered(call, x, axis, numbers, source)
-
-
-@aten("scatter.value")
-def scatter_value(call: Call, x: Any, axis: int, numbers: Any, value: Any) -> Any:
-    """A number in place of the elements that indices name."""
-    return _scattered(call, x, axis, _row(call, numbers), value)
-
-
-@aten("scatter_reduce")
-def scatter_reduce(
-    call: Call, x: Any, axis: int, numbers: Any, source: Any, reduce: str
+@aten("scatter.src", "scatter.value", "scatter_add", "scatter_reduce")
+def scatter(
+    call: Call, x: Any, axis: int, numbers: Any, source: Any, reduce: str = "sum"
 ) -> Any:
-    """Elements are added to those that indices name."""
+    """Elements, or a number, in place of those that indices name, or added to them."""
     call.require(reduce == "sum", f"reduce must be 'sum', but is '{reduce}'")
-    return scatter(call, x, axis, numbers, source)
-
-
-def _scattered(call: Call, x: Any, axis: int, numbers: Any, updates: Any) -> Any:
+    numbers = _row(call, numbers)
+    if not call.name.endswith("value"):
+        source = _row(call, source)
+        for along, extent in enumerate(shape_of(numbers)):
+            source = section(call, source, along, 0, extent)
     reduction = "none" if call.packet == "scatter" else "add"
-    whole = x if shape_of(x) else call.reshaped(x, [1])
     made = scatter_elements(
-        call, whole, numbers, updates, axis, reduction, from_end=False
+        call, _row(call, x), numbers, source, axis, reduction, from_end=False
     )
     return call.reshaped(made, shape_of(x))
 
 
 def _row(call: Call, value: Any) -> Any:
-    """Indices, or what is for them, with an axis at least."""
+    """A value with an axis at least."""
     return call.reshaped(value, shape_of(value) or [1])
 
 

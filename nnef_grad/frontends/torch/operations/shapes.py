@@ -225,17 +225,11 @@ def rows(call: Call, x: Any, numbers: Any, axis: int) -> Any:
     return call.reshaped(part, made)
 
 
-@aten("slice", "slice_copy")
-def slice_(
-    call: Call,
-    x: Any,
-    axis: int = 0,
-    start: Any = None,
-    _end: Any = None,
-    step: int = 1,
-) -> Any:
+@aten("slice", "slice_copy", "narrow", "narrow_copy")
+def slice_(call: Call, x: Any, axis: int = 0, start: Any = None, *_: Any) -> Any:
     """Every element, or some at equal distances, between two bounds."""
-    return section(call, x, *bounds(call, x, axis, start, call.result_shape, step))
+    begin, step = call.known(start or 0, "the start"), call.given.get("step", 1)
+    return section(call, x, *bounds(call, x, axis, begin, call.result_shape, step))
 
 
 def bounds(
@@ -269,15 +263,6 @@ def place_of(call: Call, index: Any, extent: Any) -> Any:
     if is_known(index) and not has_symbols(extent):
         return simple(np.asarray(np.mod(index, extent)))
     return call.expand("from_begin", call.typed(index, "scalar"), extent)
-
-
-@aten("narrow", "narrow_copy")
-def narrow(call: Call, x: Any, axis: int, start: Any, length: Any) -> Any:
-    """A part of a length."""
-    along = call.axis(axis, len(shape_of(x)))
-    begin = call.known(start, "the start")
-    begin = begin + shape_of(x)[along] if begin < 0 else begin
-    return section(call, x, along, begin, begin + length)
 
 
 @aten(
@@ -385,29 +370,20 @@ def diagonal(
 # ---- Borders ----
 
 
-@aten("constant_pad_nd")
-def constant_pad(call: Call, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
-    """A border of a number."""
-    return pad(call, x, pads, "constant", value)
+_REPEATING = {
+    **{f"reflection_pad{n}d": "reflect" for n in "123"},
+    **{f"replication_pad{n}d": "replicate" for n in "123"},
+    "_pad_circular": "circular",
+}
 
 
-@aten(
-    "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d",
-    "replication_pad2d", "replication_pad3d", "_pad_circular",
-)  # fmt: skip
-def repeated_pad(call: Call, x: Any, pads: Sequence[Any]) -> Any:
-    """A border of what is inside."""
-    names = {"_": "circular", "reflection": "reflect", "replication": "replicate"}
-    return pad(call, x, pads, names[call.packet.split("_pad")[0] or "_"])
-
-
-@aten("pad")
-def pad(
-    call: Call, x: Any, pads: Sequence[Any], mode: str = "constant", value: Any = None
-) -> Any:
-    """A border along the last axes, whose sides are given from the last one; a negative
-    side is cut off.
+@aten("pad", "constant_pad_nd", *_REPEATING)
+def pad(call: Call, x: Any, pads: Sequence[Any], *_: Any) -> Any:
+    """A border along the last axes, of a number or of what is inside. The sides are given
+    from the last one; a negative side is cut off.
     """
+    mode = call.given.get("mode", _REPEATING.get(call.packet, "constant"))
+    value = call.given.get("value")
     rank = len(shape_of(x))
     sides = [(0, 0)] * rank
     for i in range(len(pads) // 2):
