@@ -3,7 +3,8 @@
 A function is called with the call and the arguments of the operation in the order of its
 schema, with the defaults of the schema. It may take fewer than there are: what it does not
 take must have its default. One that takes any number (`*_`) looks at `Call.given`, which
-has them by name. It returns the value of the result, or a tuple of them.
+has them by name. It returns the value of the result, or a tuple of them. One without a
+description does what PyTorch describes under the names that it is entered with.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ _AT_INFINITY = {
 
 
 @aten(*_COMPARISONS)
-def compared(call: Call, x: Any, y: Any) -> Any:
-    """Whether it holds, element by element."""
+def _compared(call: Call, x: Any, y: Any) -> Any:
     name = _COMPARISONS[call.packet]
     if isinstance(y, float) and abs(y) == float("inf"):
         name = _AT_INFINITY.get((name, y > 0), name)
@@ -104,8 +103,7 @@ def is_no_number(call: Call, x: Any) -> Any:
 
 
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def choice(call: Call, condition: Any, x: Any, y: Any) -> Any:
-    """x where a condition holds, and y elsewhere."""
+def _choice(call: Call, condition: Any, x: Any, y: Any) -> Any:
     x, y = (call.typed(value, call.result_dtype) for value in (x, y))
     condition = call.typed(condition, "logical")
     if isinstance(condition, bool):
@@ -114,9 +112,8 @@ def choice(call: Call, condition: Any, x: Any, y: Any) -> Any:
 
 
 @aten("masked_fill")
-def filled(call: Call, x: Any, mask: Any, value: Any) -> Any:
-    """A value where a mask holds, and x elsewhere."""
-    return choice(call, mask, value, x)
+def _filled(call: Call, x: Any, mask: Any, value: Any) -> Any:
+    return _choice(call, mask, value, x)
 
 
 @higher("cond")

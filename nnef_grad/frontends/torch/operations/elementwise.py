@@ -20,14 +20,12 @@ def itself(call: Call, x: Any) -> Any:
 
 
 @aten("to", "_to_copy", "type_as", "float", "double", "half", "int", "long", "bool")
-def converted(call: Call, x: Any) -> Any:
-    """A conversion: the data type is that of the result in PyTorch."""
+def _converted(call: Call, x: Any) -> Any:
     return call.typed(x, call.result_dtype)
 
 
 @aten("detach", "detach_")
-def detach(call: Call, x: Any) -> Any:
-    """The tensor, which no gradient flows through."""
+def _detach(call: Call, x: Any) -> Any:
     return call.stopped(x)
 
 
@@ -115,8 +113,7 @@ def added(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
 
 
 @aten("mul", "multiply")
-def product(call: Call, x: Any, y: Any) -> Any:
-    """x y."""
+def _product(call: Call, x: Any, y: Any) -> Any:
     is_logical = call.result_dtype == "logical"
     return call(_LOGIC["mul"] if is_logical else "mul", *operands(call, x, y))
 
@@ -125,8 +122,7 @@ _POWERS = {2: "sqr", 0.5: "sqrt", -0.5: "rsqrt", -1: "rcp", -2: "rsqr"}
 
 
 @aten("pow", "float_power")
-def power(call: Call, x: Any, y: Any) -> Any:
-    """x to the power of y."""
+def _power(call: Call, x: Any, y: Any) -> Any:
     if isinstance(y, (int, float)) and y in _POWERS:
         return call(_POWERS[y], call.typed(x, call.result_dtype))
     made = call("pow", *numbers(call, x, y))

@@ -297,8 +297,7 @@ def _between(call: Call, x: Any, new: Any, axis: int, begin: Any, end: Any) -> A
 
 
 @aten("index_select")
-def index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
-    """The rows at indices."""
+def _index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
     if not shape_of(x):
         return x
     along = call.axis(axis, len(shape_of(x)))
@@ -307,8 +306,7 @@ def index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
 
 
 @aten("gather")
-def gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -> Any:
-    """The element of a row that an index names."""
+def _gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -> Any:
     if not shape_of(x):
         return call.broadcast(x, call.result_shape)
     given = _row(call, numbers)
@@ -318,7 +316,7 @@ def gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -
 
 @aten("take_along_dim")
 def take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any:
-    """The same, of rows that are broadcast; of all elements if there is no axis."""
+    """As `_gather`, of rows that are broadcast; of all elements if there is no axis."""
     if axis is None:
         x, numbers, axis = flat(call, x), flat(call, numbers), 0
     along = call.axis(axis, len(shape_of(x)))
@@ -370,8 +368,7 @@ def put(call: Call, x: Any, numbers: Any, source: Any, accumulate: bool = False)
 
 
 @aten("masked_select")
-def masked_select(call: Call, x: Any, mask: Any) -> Any:
-    """The elements where a known mask is true."""
+def _masked_select(call: Call, x: Any, mask: Any) -> Any:
     shape = broadcast_shapes(shape_of(x), shape_of(mask))
     known = np.broadcast_to(call.known(mask, "the mask"), shape)
     return rows(call, flat(call, call.broadcast(x, shape)), np.flatnonzero(known), 0)
@@ -381,17 +378,15 @@ def masked_select(call: Call, x: Any, mask: Any) -> Any:
 
 
 @aten("copy")
-def copy(call: Call, _: Any, source: Any) -> Any:
-    """A source that takes the place of all elements."""
+def _copy(call: Call, _: Any, source: Any) -> Any:
     return call.broadcast(call.typed(source, call.result_dtype), call.result_shape)
 
 
 @aten("slice_scatter")
-def slice_scatter(
+def _slice_scatter(
     call: Call, x: Any, new: Any, axis: int = 0, start: Any = None, end: Any = None,
     step: int = 1,
 ) -> Any:  # fmt: skip
-    """Rows in place of a slice."""
     along, begin, last, _ = bounds(call, x, axis, start, shape_of(new), step)
     if step == 1:
         return _between(call, x, new, along, begin, last)
@@ -399,10 +394,9 @@ def slice_scatter(
 
 
 @aten("diagonal_scatter")
-def diagonal_scatter(
+def _diagonal_scatter(
     call: Call, x: Any, new: Any, offset: int = 0, first: int = 0, second: int = 1
 ) -> Any:
-    """A row in place of a diagonal."""
     last = move_axes(call, x, [first, second], [-2, -1])
     made = _on_diagonal(call, new, last, shape_of(last), offset)
     return move_axes(call, made, [-2, -1], [first, second])
@@ -424,10 +418,9 @@ def _on_diagonal(call: Call, row: Any, other: Any, shape: Shape, offset: int) ->
 
 
 @aten("as_strided_scatter")
-def as_strided_scatter(
+def _as_strided_scatter(
     call: Call, x: Any, new: Any, size: Any, strides: Any, offset: Any = None
 ) -> Any:
-    """Elements in place of those of a view."""
     places = in_memory(call, x, size, strides, offset)
     made = _put(call, flat(call, x), places, flat(call, new), 0, False)
     return call.reshaped(made, shape_of(x))

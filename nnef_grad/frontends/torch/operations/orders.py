@@ -24,10 +24,9 @@ MOST = 1024
 
 
 @aten("topk")
-def top(
+def _top(
     call: Call, x: Any, count: int, axis: int = -1, is_largest: bool = True, *_: Any
 ) -> Sequence[Any]:
-    """The largest or the smallest elements, in order, and their indices."""
     if not shape_of(x):
         return x, 0
     (x,) = call.scalars(x)
@@ -83,10 +82,9 @@ def in_order(call: Call, x: Any, *_: Any) -> Any:
 
 
 @aten("kthvalue")
-def kth(
+def _kth(
     call: Call, x: Any, k: int, axis: int = -1, is_kept: bool = False
 ) -> Sequence[Any]:
-    """The k-th smallest element along an axis, and its index."""
     if not shape_of(x):
         return x, 0
     along = axes_of(call, x, axis)
@@ -98,7 +96,7 @@ def kth(
 def median(call: Call, x: Any, axis: int = -1, is_kept: bool = False) -> Sequence[Any]:
     """The lower one of the middle elements along an axis, and its index."""
     extent = shape_of(x)[axis] if shape_of(x) else 1
-    return kth(call, x, (extent + 1) // 2, axis, is_kept)
+    return _kth(call, x, (extent + 1) // 2, axis, is_kept)
 
 
 @aten("median")
@@ -158,10 +156,9 @@ def _between(places: Any, interpolation: str) -> tuple[list[int], list[int], Any
 
 
 @aten("histc")
-def histogram(
+def _histogram(
     call: Call, x: Any, bins: int = 100, low: float = 0, high: float = 0
 ) -> Any:
-    """How many elements are in each of some bins of one size."""
     call.require(low < high, "give min and max: they must not depend on the inputs")
     row = call.reshaped(x, [1, prod(shape_of(x))], "row")
     numbers = np.arange(float(bins)).reshape(bins, 1)

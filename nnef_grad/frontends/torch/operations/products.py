@@ -27,13 +27,11 @@ def added(call: Call, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> 
 
 
 @aten("einsum")
-def einsum(call: Call, equation: str, operands: Sequence[Any]) -> Any:
-    """The sum of products of the elements that have the same letters."""
+def _einsum(call: Call, equation: str, operands: Sequence[Any]) -> Any:
     return contract(call, operands, equation)
 
 
 @aten("bilinear")
-def bilinear(call: Call, x: Any, y: Any, weight: Any, bias: Any) -> Any:
-    """x weight y + bias, for each matrix of the weight."""
+def _bilinear(call: Call, x: Any, y: Any, weight: Any, bias: Any) -> Any:
     made = contract(call, [x, weight, y], "...i,oij,...j->...o")
     return made if bias is None else call("add", *call.aligned(made, bias))

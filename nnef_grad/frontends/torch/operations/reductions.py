@@ -76,8 +76,7 @@ def reduction(call: Call, x: Any, *_: Any) -> Any:
 
 
 @aten("prod")
-def product(call: Call, x: Any, *_: Any) -> Any:
-    """The product along an axis, or of all."""
+def _product(call: Call, x: Any, *_: Any) -> Any:
     if "dim" not in call.given:
         x = call.reshaped(x, [prod(shape_of(x))], "row")
     (x,) = call.scalars(_of_result(call, x))
@@ -174,15 +173,15 @@ _NORMS: dict[float, str] = {0: "nonzeros", 1: "norm_1", 2: "norm_2"}
 
 
 @aten("dist")
-def distance(call: Call, x: Any, y: Any, p: float = 2) -> Any:
-    """The norm of the difference of all elements."""
+def _distance(call: Call, x: Any, y: Any, p: float = 2) -> Any:
     difference = call("sub", *call.aligned(x, y), hint="difference")
     return norm(call, difference, p, axes_of(call, difference, None))
 
 
 @aten("cdist", "_cdist_forward")
-def distances(call: Call, x: Any, y: Any, p: float = 2, mode: int | None = None) -> Any:
-    """The distances between all rows of two matrices."""
+def _distances(
+    call: Call, x: Any, y: Any, p: float = 2, mode: int | None = None
+) -> Any:
     x, y = call.aligned(x, y)
     rank = len(shape_of(x))
     is_small = all(
@@ -198,8 +197,7 @@ def distances(call: Call, x: Any, y: Any, p: float = 2, mode: int | None = None)
 
 
 @aten("pdist", "_pdist_forward")
-def distances_of_pairs(call: Call, x: Any, p: float = 2) -> Any:
-    """The distances between each row of a matrix and those after it."""
+def _distances_of_pairs(call: Call, x: Any, p: float = 2) -> Any:
     first, second = np.triu_indices(int(shape_of(x)[0]), 1)
     rows, others = (call("gather", x, i, hint="rows", axis=0) for i in (first, second))
     return norm(call, call("sub", rows, others, hint="difference"), p, [1])
@@ -230,14 +228,13 @@ def cosine_similarity(
 
 
 @aten("logsumexp")
-def log_of_sum(call: Call, x: Any, *_: Any) -> Any:
-    """log(sum(exp(x))), without overflow."""
+def _log_of_sum(call: Call, x: Any, *_: Any) -> Any:
     (x,) = call.scalars(x)
     return log_sum(call, x, *asked(call, x))
 
 
 def log_sum(call: Call, x: Any, axes: list[int], is_kept: bool = False) -> Any:
-    """The same along axes that are known."""
+    """log(sum(exp(x))) along axes, without overflow."""
     made = call.expand("log_sum_exp", x, _peak(call, x, axes), axes=axes)
     return without(call, made, axes, is_kept)
 
@@ -248,15 +245,13 @@ def _peak(call: Call, x: Any, axes: list[int]) -> Any:
 
 
 @aten("softmax", "_softmax")
-def softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
-    """Exponentials, divided by their sum."""
+def _softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
     (x,) = call.scalars(x)
     return call("softmax", x, axes=axes_of(call, x, axis))
 
 
 @aten("log_softmax", "_log_softmax")
-def log_softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
-    """The logarithm of that."""
+def _log_softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
     (x,) = call.scalars(x)
     along = axes_of(call, x, axis)
     return call.expand("logarithms", x, _peak(call, x, along), axes=along)
@@ -272,8 +267,7 @@ LOWEST = -3.4e38
 
 
 @aten("cumsum")
-def sums(call: Call, x: Any, axis: int) -> Any:
-    """The sums of the elements up to each one."""
+def _sums(call: Call, x: Any, axis: int) -> Any:
     x = call.typed(x, call.result_dtype)
     if not shape_of(x):
         return x
@@ -285,8 +279,7 @@ def sums(call: Call, x: Any, axis: int) -> Any:
 
 
 @aten("cumprod")
-def products(call: Call, x: Any, axis: int) -> Any:
-    """The products of the elements up to each one."""
+def _products(call: Call, x: Any, axis: int) -> Any:
     (y,) = call.scalars(call.typed(x, call.result_dtype))
     for padding in _shifts(call, y, axis):
         before = call("pad", y, hint="before", padding=padding, value=1.0)
@@ -327,8 +320,7 @@ def _shifts(call: Call, x: Any, axis: int) -> Iterator[list[tuple[int, int]]]:
 
 
 @aten("logcumsumexp")
-def logarithms(call: Call, x: Any, axis: int) -> Any:
-    """The logarithms of the sums of the exponentials up to each one."""
+def _logarithms(call: Call, x: Any, axis: int) -> Any:
     for along in axes_of(call, x, axis):
         extent, rank = shape_of(x)[along], len(shape_of(x))
         row = call("unsqueeze", x, hint="row", axes=[along])

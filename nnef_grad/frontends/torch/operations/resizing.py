@@ -105,15 +105,13 @@ _BORDERS = ("zeros", "border", "reflection")
 
 
 @aten("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
-def grid_sample(
+def _grid_sample(
     call: Call, x: Any, grid: Any, mode: int, border: int, is_aligned: bool
 ) -> Any:
-    """Samples at the points of a grid from -1 to 1."""
     return expansion.samples(call, x, grid, _MODES[mode], _BORDERS[border], is_aligned)
 
 
 @aten("affine_grid_generator")
-def affine_grid(call: Call, theta: Any, size: Sequence[int], is_aligned: bool) -> Any:
-    """The points of a regular grid after an affine map."""
+def _affine_grid(call: Call, theta: Any, size: Sequence[int], is_aligned: bool) -> Any:
     batch, _, *extents = size
     return expansion.affine_grid(call, theta, [batch, *extents], is_aligned)

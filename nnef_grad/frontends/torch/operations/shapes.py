@@ -28,14 +28,12 @@ def reshape(call: Call, x: Any, _size: Any = None, _other: Any = None) -> Any:
 
 
 @aten("atleast_1d.Sequence", "atleast_2d.Sequence", "atleast_3d.Sequence")
-def reshape_each(call: Call, tensors: Sequence[Any]) -> Any:
-    """The same for several."""
+def _reshape_each(call: Call, tensors: Sequence[Any]) -> Any:
     return list(map(call.reshaped, tensors, call.result_shapes))
 
 
 @aten("squeeze", "squeeze_copy")
-def squeeze(call: Call, x: Any, axes: Any = None) -> Any:
-    """Without axes of extent 1: some, or all."""
+def _squeeze(call: Call, x: Any, axes: Any = None) -> Any:
     shape = shape_of(x)
     rank = len(shape)
     given = range(rank) if axes is None else axes if isinstance(axes, list) else [axes]
@@ -45,8 +43,7 @@ def squeeze(call: Call, x: Any, axes: Any = None) -> Any:
 
 
 @aten("unsqueeze", "unsqueeze_copy")
-def unsqueeze(call: Call, x: Any, axis: int) -> Any:
-    """With another axis, of extent 1."""
+def _unsqueeze(call: Call, x: Any, axis: int) -> Any:
     return call("unsqueeze", x, axes=[call.axis(axis, len(shape_of(x)) + 1)])
 
 
@@ -59,8 +56,7 @@ def measure(call: Call, _: Any, _axis: int = 0) -> Any:
 
 
 @aten("_shape_as_tensor")
-def shape_as_tensor(call: Call, x: Any) -> Any:
-    """The extents as integers."""
+def _shape_as_tensor(call: Call, x: Any) -> Any:
     return np.array(shape_of(x))
 
 
@@ -68,14 +64,12 @@ def shape_as_tensor(call: Call, x: Any) -> Any:
 
 
 @aten("expand", "expand_copy", "expand_as", "broadcast_to")
-def expand(call: Call, x: Any, _size: Any, _implicit: bool = False) -> Any:
-    """Axes of extent 1 are repeated, and others come before."""
+def _expand(call: Call, x: Any, _size: Any, _implicit: bool = False) -> Any:
     return call.broadcast(x, call.result_shape)
 
 
 @aten("repeat", "tile")
-def repeat(call: Call, x: Any, repeats: Sequence[Any]) -> Any:
-    """The whole, several times along each axis."""
+def _repeat(call: Call, x: Any, repeats: Sequence[Any]) -> Any:
     rank = max(len(repeats), len(shape_of(x)))
     counts = [*[1] * (rank - len(repeats)), *repeats]
     wide = call.of_rank(x, rank)
@@ -125,14 +119,12 @@ def transpose(call: Call, x: Any) -> Any:
 
 
 @aten("numpy_T")
-def transpose_all(call: Call, x: Any) -> Any:
-    """The axes in reverse order."""
+def _transpose_all(call: Call, x: Any) -> Any:
     return call.transposed(x, [*reversed(range(len(shape_of(x))))])
 
 
 @aten("permute", "permute_copy")
-def permute(call: Call, x: Any, order: Sequence[int]) -> Any:
-    """The axes in another order."""
+def _permute(call: Call, x: Any, order: Sequence[int]) -> Any:
     return call.transposed(x, [call.axis(axis, len(order)) for axis in order])
 
 
@@ -154,8 +146,7 @@ def move_axes(call: Call, x: Any, source: Any, destination: Any) -> Any:
 
 
 @aten("flip")
-def flip(call: Call, x: Any, axes: Sequence[int]) -> Any:
-    """The last element first, along some axes."""
+def _flip(call: Call, x: Any, axes: Sequence[int]) -> Any:
     shape = shape_of(x)
     along = [a for axis in axes if shape[a := call.axis(axis, len(shape))] != 1]
     if not along:
@@ -277,8 +268,7 @@ def split(call: Call, x: Any, _sizes: Any, axis: int = 0) -> Any:
 
 
 @aten("tensor_split")
-def tensor_split(call: Call, x: Any, where: Any, axis: int = 0) -> Any:
-    """So many parts, or parts that end at some places."""
+def _tensor_split(call: Call, x: Any, where: Any, axis: int = 0) -> Any:
     where = call.known(where, "where to split")
     if not shape_of(where):
         return split(call, x, where, axis)
@@ -289,10 +279,9 @@ def tensor_split(call: Call, x: Any, where: Any, axis: int = 0) -> Any:
 
 
 @aten("hsplit", "vsplit", "dsplit")
-def split_sides(call: Call, x: Any, where: Any) -> Any:
-    """Parts of columns, of rows, or of layers."""
+def _split_sides(call: Call, x: Any, where: Any) -> Any:
     axes = {"vsplit": 0, "dsplit": 2, "hsplit": min(len(shape_of(x)) - 1, 1)}
-    return tensor_split(call, x, where, axes[call.packet])
+    return _tensor_split(call, x, where, axes[call.packet])
 
 
 def _parts(call: Call, x: Any, axis: int, places: Sequence[Any]) -> list[Any]:
@@ -308,14 +297,12 @@ def _parts(call: Call, x: Any, axis: int, places: Sequence[Any]) -> list[Any]:
 
 
 @aten("unbind", "unbind_copy")
-def unbind(call: Call, x: Any, axis: int = 0) -> Any:
-    """All rows along an axis."""
+def _unbind(call: Call, x: Any, axis: int = 0) -> Any:
     return call("unstack", x, axis=call.axis(axis, len(shape_of(x))))
 
 
 @aten("unfold", "unfold_copy")
-def unfold(call: Call, x: Any, axis: int, size: int, step: int) -> Any:
-    """Windows along an axis, whose elements are on a new last axis."""
+def _unfold(call: Call, x: Any, axis: int, size: int, step: int) -> Any:
     shape = shape_of(x)
     if not shape:
         return call.reshaped(x, call.result_shape)
@@ -331,10 +318,9 @@ def unfold(call: Call, x: Any, axis: int, size: int, step: int) -> Any:
 
 
 @aten("as_strided", "as_strided_copy")
-def as_strided(
+def _as_strided(
     call: Call, x: Any, size: Sequence[Any], strides: Sequence[Any], offset: Any = None
 ) -> Any:
-    """The elements at places in memory."""
     return rows(call, flat(call, x), in_memory(call, x, size, strides, offset), 0)
 
 
@@ -423,15 +409,13 @@ def concat(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
 
 
 @aten("stack")
-def stack(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
-    """Along a new axis."""
+def _stack(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
     parts = [call.typed(x, call.result_dtype) for x in tensors]
     return call("stack", parts, axis=call.axis(axis, len(call.result_shape)))
 
 
 @aten("cartesian_prod")
-def cartesian_product(call: Call, tensors: Sequence[Any]) -> Any:
-    """All combinations of the elements of vectors, a row each."""
+def _cartesian_product(call: Call, tensors: Sequence[Any]) -> Any:
     extents = [shape_of(x)[0] for x in tensors]
     columns = []
     for place, x in enumerate(tensors):

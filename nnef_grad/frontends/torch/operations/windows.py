@@ -96,16 +96,14 @@ def conv_of_steps(call: Call, x: Any, weight: Any, bias: Any, pad: int = 0) -> A
 
 
 @aten("im2col")
-def blocks(call: Call, x: Any, block: Any, *settings: Any) -> Any:
-    """The elements of each block of an image."""
+def _blocks(call: Call, x: Any, block: Any, *settings: Any) -> Any:
     x, is_single = batched(call, x, 2)
     y = expansion.blocks(call, x, spread(block, 2), **_sliding(settings))
     return unbatched(call, y, is_single)
 
 
 @aten("col2im")
-def sum_of_blocks(call: Call, x: Any, image: Any, block: Any, *settings: Any) -> Any:
-    """Sums of blocks at their places in an image."""
+def _sum_of_blocks(call: Call, x: Any, image: Any, block: Any, *settings: Any) -> Any:
     x, is_single = batched(call, x, 1)
     sizes = spread(image, 2), spread(block, 2)
     y = expansion.sum_of_blocks(call, x, *sizes, **_sliding(settings))
