@@ -19,6 +19,7 @@ import torch
 
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.frontends.step import Step, entering
+from nnef_grad.frontends.torch.places import sources
 from nnef_grad.frontends.torch.program_values import ProgramValues, dtype_name
 from nnef_grad.frontends.values import dtype_of, is_known
 from nnef_grad.graph.ir import Tensor
@@ -166,16 +167,8 @@ class Call(Step):
 
     def has_infinity(self, nodes: Sequence[Any]) -> bool:
         """Whether infinity is written where the values of nodes are computed."""
-        waiting, known = [*nodes], set[Any]()
-        while waiting:
-            node = waiting.pop()
-            if not isinstance(node, torch.fx.Node) or node in known:
-                continue
-            known.add(node)
-            waiting += node.all_input_nodes
-            if any(isinstance(x, float) and isinf(x) for x in node.args):
-                return True
-        return False
+        numbers = (x for node in sources(nodes) for x in node.args)
+        return any(isinstance(x, float) and isinf(x) for x in numbers)
 
     def stopped(self, x: Any) -> Any:
         """A value that no gradient flows through."""

@@ -33,6 +33,7 @@ from nnef_grad.frontends.torch.call import function_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
 from nnef_grad.frontends.torch.marks import mark_stops
 from nnef_grad.frontends.torch.model import TorchModel
+from nnef_grad.frontends.torch.places import sources
 from nnef_grad.frontends.torch.program_values import array_of, dtype_name, value_of
 from nnef_grad.frontends.torch.reading import ProgramReading
 from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of
@@ -208,7 +209,7 @@ class _Program:
             if spec.kind is not OutputKind.BUFFER_MUTATION or spec in self.moved:
                 continue
             others = [node for other, node in pairs if other is not spec]
-            if places[spec.target] in _sources(others):
+            if places[spec.target] in {node.name for node in sources(others)}:
                 message = f"the integer buffer '{spec.target}' is both changed and read"
                 raise UnsupportedError(f"{message}: make it an input")
 
@@ -363,18 +364,6 @@ class _Program:
 def _word(step: Any) -> str:
     """A step of the path to a result, such as a key or an index, as a word."""
     return str(getattr(step, "key", getattr(step, "idx", getattr(step, "name", step))))
-
-
-def _sources(nodes: Sequence[Any]) -> set[str]:
-    """The names of all nodes that some are computed from."""
-    waiting = [node for node in nodes if isinstance(node, torch.fx.Node)]
-    known: set[str] = set()
-    while waiting:
-        node = waiting.pop()
-        if node.name not in known:
-            known.add(node.name)
-            waiting += node.all_input_nodes
-    return known
 
 
 def _identities(module: nn.Module) -> dict[str, int]:
