@@ -398,23 +398,17 @@ def _diagonal_scatter(
     call: Call, x: Any, new: Any, offset: int = 0, first: int = 0, second: int = 1
 ) -> Any:
     last = move_axes(call, x, [first, second], [-2, -1])
-    made = _on_diagonal(call, new, last, shape_of(last), offset)
-    return move_axes(call, made, [-2, -1], [first, second])
-
-
-def _on_diagonal(call: Call, row: Any, other: Any, shape: Shape, offset: int) -> Any:
-    """Matrices with a row on a diagonal, and something else elsewhere."""
-    *outer, height, width = shape
+    *outer, height, width = shape_of(last)
     before = max(-offset, 0)
-    after = height - before - shape_of(row)[-1]
-    rank = len(shape)
-    column = call("unsqueeze", row, hint="column", axes=[rank - 1])
+    after = height - before - shape_of(new)[-1]
+    column = call("unsqueeze", new, hint="column", axes=[len(outer) + 1])
     if before or after:
         sides = [*[(0, 0)] * len(outer), (before, after), (0, 0)]
         column = call("pad", column, hint="column", padding=sides)
     mask = np.eye(int(height), int(width), offset, bool)
     inside = mask.reshape([*[1] * len(outer), *mask.shape])
-    return call("select", inside, column, other)
+    made = call("select", inside, column, last)
+    return move_axes(call, made, [-2, -1], [first, second])
 
 
 @aten("as_strided_scatter")

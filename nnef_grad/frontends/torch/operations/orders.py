@@ -132,15 +132,8 @@ def quantile(
         lower = call.expand("mixed", lower, upper, np.reshape(part, own))
     if shares.ndim:
         order = [along, *(a for a in range(len(own)) if a != along)]
-        first = call.transposed(lower, order, "shares")
-        kept = [1] * len(shape) if axis is None else [
-            1 if a == along else n for a, n in enumerate(shape)
-        ]  # fmt: skip
-        rest = kept if is_kept else [] if axis is None else shape_of(first)[1:]
-        return call.reshaped(first, [len(low), *rest])
-    if axis is None:
-        return call.reshaped(lower, [1] * len(shape) if is_kept else [])
-    return without(call, lower, [along], is_kept)
+        lower = call.transposed(lower, order, "shares")
+    return call.reshaped(lower, call.result_shape)
 
 
 def _between(places: Any, interpolation: str) -> tuple[list[int], list[int], Any]:

@@ -104,15 +104,13 @@ def extremum_along(call: Call, x: Any, *_: Any) -> Sequence[Any]:
 @aten("argmax", "argmin")
 def place(call: Call, x: Any, axis: int | None = None, is_kept: bool = False) -> Any:
     """Where the first one of the largest or the smallest elements is."""
-    shape = shape_of(x)
-    if not shape:
+    if not shape_of(x):
         return 0
-    name = f"{call.packet}_reduce"
     if axis is None:
-        row = call.reshaped(x, [prod(shape)], "row")
-        made = call(name, row, axes=[0])
-        return call.reshaped(made, [1] * len(shape) if is_kept else [])
-    return reduced(call, name, x, axes_of(call, x, axis), is_kept)
+        x, axis = call.reshaped(x, [prod(shape_of(x))], "row"), 0
+    name = f"{call.packet}_reduce"
+    made = reduced(call, name, x, axes_of(call, x, axis), is_kept)
+    return call.reshaped(made, call.result_shape)
 
 
 # ---- Variances ----

@@ -81,16 +81,10 @@ def repeat_by(
     call: Call, x: Any, counts: Any, axis: int | None = None, _size: Any = None
 ) -> Any:
     """Each row as many times as is known for it."""
-    x, along = _flat_or_along(call, x, axis)
+    x, axis = (flat(call, x), 0) if axis is None else (x, axis)
+    along = call.axis(axis, len(shape_of(x)))
     times = np.asarray(call.known(counts, "the number of repeats"))
     return rows(call, x, np.repeat(np.arange(shape_of(x)[along]), times), along)
-
-
-def _flat_or_along(call: Call, x: Any, axis: int | None) -> tuple[Any, int]:
-    """A tensor, and an axis of it; one flat axis if none is given."""
-    if axis is None:
-        return flat(call, x), 0
-    return x, call.axis(axis, len(shape_of(x)))
 
 
 def flat(call: Call, x: Any) -> Any:
