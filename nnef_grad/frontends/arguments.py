@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,92 +63,97 @@ class MisfitError(ValueError):
     """A value cannot become what its parameter wants."""
 
 
-class Fitting:
-    """Turns values into what parameters want: numbers in the place of tensors of one
-    element whose data are known, arrays in the place of single values.
+# The numbers that a value has whatever the model is fed, in its place.
+Known = Callable[[Any], Any]
+
+
+def fit(
+    fragment: syntax.Fragment,
+    values: Mapping[str, Any],
+    places: Mapping[str, Span],
+    place: Span,
+    numbers_of: Callable[[Tensor, Span], Array | None],
+    *,
+    is_loose: bool,
+) -> dict[str, Any]:
+    """The values that the parameters of an operation want: numbers in the place of tensors
+    of one element whose data are known, arrays in the place of single values.
 
     Args:
+        fragment: the operation.
+        values: the argument of each parameter that has one.
+        places: where these are in the text.
+        place: where the operation is.
         numbers_of: the numbers that a tensor has whatever the model is fed, if any; it is
             given the place where they are needed.
+        is_loose: whether what does not fit stays: a document declares other types for its
+            own fragments than it passes.
+
+    Raises:
+        InvalidGraphError: a value does not fit.
     """
-
-    def __init__(self, numbers_of: Callable[[Tensor, Span], Array | None]) -> None:
-        self._numbers_of = numbers_of
-
-    def fit(
-        self,
-        fragment: syntax.Fragment,
-        values: Mapping[str, Any],
-        places: Mapping[str, Span],
-        place: Span,
-        *,
-        is_loose: bool,
-    ) -> dict[str, Any]:
-        """The values for an operation. A document declares other types for its own
-        fragments than it passes: with `is_loose`, what does not fit stays.
-
-        Raises:
-            InvalidGraphError: a value does not fit.
-        """
-        types = {p.name: p.type for p in fragment.parameters}
-        fitted: dict[str, Any] = {}
-        for name, value in values.items():
-            span = places.get(name, place)
-            try:
-                fitted[name] = self._value(types[name], value, span)
-            except MisfitError:
-                if is_loose:
-                    fitted[name] = value
-                    continue
-                found = brief(described(value))
-                message = f"argument '{name}' of '{fragment.name}' wants {types[name]}"
-                known = "" if holds_tensors(types[name]) else _NOT_KNOWN
-                advice = known if _holds_tensor(value) else ""
-                raise InvalidGraphError(
-                    f"{message}, got {found}{advice}", span
-                ) from None
-        return fitted
-
-    def _value(self, type_: Type, value: Any, span: Span) -> Any:
-        if isinstance(type_, TensorType):
-            return _operand(value)
-        if isinstance(type_, ArrayType):
-            value = self._known(value, span) if not holds_tensors(type_) else value
-            return [self._value(type_.item, item, span) for item in items_of(value)]
-        if isinstance(type_, TupleType):
-            return self._tuple(type_, value, span)
-        return self._number(type_, value, span)
-
-    def _tuple(self, type_: TupleType, value: Any, span: Span) -> tuple[Any, ...]:
-        """A tuple; the step at the end of one for the results of a loop may be left out."""
-        if not isinstance(value, (list, tuple, np.ndarray)):
-            raise MisfitError
-        items = [*items_of(value)]
-        if len(items) == len(type_.items) - 1 == 3:
-            items.append(1)
-        if len(items) != len(type_.items):
-            raise MisfitError
-        pairs = zip(type_.items, items, strict=True)
-        return tuple(self._value(item_type, item, span) for item_type, item in pairs)
-
-    def _number(self, type_: Primitive, value: Any, span: Span) -> Any:
-        value = self._known(value, span)
-        if isinstance(value, (list, np.ndarray)) and is_known(value):
-            items = np.asarray(value).reshape(-1).tolist()
-            value = items[0] if len(items) == 1 else None
-        if value is None or isinstance(value, Tensor):
-            raise MisfitError
-        return _CONVERSIONS[type_.name](value)
-
-    def _known(self, value: Any, span: Span) -> Any:
-        """A value, or the numbers that it has if it is a variable."""
-        if not isinstance(value, Tensor):
-            return value
-        numbers = self._numbers_of(value, span)
-        return value if numbers is None else numbers
+    types = {p.name: p.type for p in fragment.parameters}
+    fitted: dict[str, Any] = {}
+    for name, value in values.items():
+        span = places.get(name, place)
+        try:
+            fitted[name] = _fitted(
+                types[name], value, partial(_known, numbers_of, span)
+            )
+        except MisfitError:
+            if is_loose:
+                fitted[name] = value
+                continue
+            found = brief(described(value))
+            message = f"argument '{name}' of '{fragment.name}' wants {types[name]}"
+            is_unknown = not holds_tensors(types[name]) and _holds_tensor(value)
+            advice = ", which is not known when the document is read"
+            raise InvalidGraphError(
+                f"{message}, got {found}{advice if is_unknown else ''}", span
+            ) from None
+    return fitted
 
 
-_NOT_KNOWN = ", which is not known when the document is read"
+def _known(
+    numbers_of: Callable[[Tensor, Span], Array | None], span: Span, value: Any
+) -> Any:
+    numbers = numbers_of(value, span) if isinstance(value, Tensor) else None
+    return value if numbers is None else numbers
+
+
+def _fitted(type_: Type, value: Any, known: Known) -> Any:
+    if isinstance(type_, TensorType):
+        return _operand(value)
+    if isinstance(type_, ArrayType):
+        value = value if holds_tensors(type_) else known(value)
+        return [_fitted(type_.item, item, known) for item in items_of(value)]
+    if isinstance(type_, TupleType):
+        return _tuple(type_, value, known)
+    return _number(type_, known(value))
+
+
+def _tuple(type_: TupleType, value: Any, known: Known) -> tuple[Any, ...]:
+    """A tuple; the step at the end of one for the results of a loop may be left out."""
+    if not isinstance(value, (list, tuple, np.ndarray)):
+        raise MisfitError
+    items = [*items_of(value)]
+    if len(items) == len(type_.items) - 1 == 3:
+        items.append(1)
+    if len(items) != len(type_.items):
+        raise MisfitError
+    pairs = zip(type_.items, items, strict=True)
+    return tuple(_fitted(item_type, item, known) for item_type, item in pairs)
+
+
+def _number(type_: Primitive, value: Any) -> Any:
+    if isinstance(value, (list, np.ndarray)) and is_known(value):
+        items = np.asarray(value).reshape(-1).tolist()
+        value = items[0] if len(items) == 1 else None
+    kinds = _KINDS.get(type_.name, object)
+    if value is None or isinstance(value, Tensor) or not isinstance(value, kinds):
+        raise MisfitError
+    convert = _CONVERSIONS.get(type_.name)
+    return convert(value) if convert else value
 
 
 def _holds_tensor(value: Any) -> bool:
@@ -171,39 +177,18 @@ def _operand(value: Any) -> Any:
     raise MisfitError
 
 
-def _scalar(value: Any) -> float:
-    return float(_a_number(value))
-
-
 def _integer(value: Any) -> Any:
     if isinstance(value, Extent):
         return value
-    number = _a_number(value)
-    if abs(number) > MAX_INTEGER or int(number) != number:
+    if abs(value) > MAX_INTEGER or int(value) != value:
         raise MisfitError
-    return int(number)
+    return int(value)
 
 
-def _logical(value: Any) -> bool:
-    return bool(_a_number(value))
-
-
-def _a_number(value: Any) -> Any:
-    if not isinstance(value, (bool, int, float, Extent)):
-        raise MisfitError
-    return value
-
-
-def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise MisfitError
-    return value
-
-
+_NUMBERS = (bool, int, float, Extent)
+_KINDS: dict[str, Any] = {
+    "scalar": _NUMBERS, "integer": _NUMBERS, "logical": _NUMBERS, "string": str,
+}  # fmt: skip
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "scalar": _scalar,
-    "integer": _integer,
-    "logical": _logical,
-    "string": _string,
-    "?": lambda value: value,
-}
+    "scalar": float, "integer": _integer, "logical": bool,
+}  # fmt: skip

@@ -24,7 +24,7 @@ from nnef_grad.frontends.values import (
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import prune
-from nnef_grad.language.library import FragmentFile, Joined, extras, standard
+from nnef_grad.language.library import FragmentFile, Joined, Library, extras, standard
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.traits import RESHAPING
 
@@ -36,7 +36,8 @@ class Conversion(Reading):
     """Reads a model whose operations are nodes of a graph.
 
     Args:
-        fragments: the file of the operations of the format that are written in NNEF.
+        fragments: the file of what the format needs that is written in NNEF.
+        others: libraries whose names go after those of the standard.
 
     Attributes:
         data: the data of variables, by label.
@@ -44,8 +45,8 @@ class Conversion(Reading):
         supply: the names of inputs, outputs and variables.
     """
 
-    def __init__(self, fragments: Path) -> None:
-        library = Joined(FragmentFile(fragments), extras(), standard())
+    def __init__(self, fragments: Path, *others: Library) -> None:
+        library = Joined(FragmentFile(fragments), extras(), standard(), *others)
         super().__init__(Emitter(OpSet(), simplify=simplify), library)
         self.data: dict[str, Array] = {}
         self.problems: list[Problem] = []

@@ -54,7 +54,7 @@ def fold(
     scratch = Emitter(OpSet())
     given = {**fragment.defaults, **values}
     operands = [given[p.name] for p in fragment.operands]
-    is_of_extents = any(map(_has_symbols, operands))
+    is_of_extents = is_open(operands)
     arrays = [
         _as_they_are(value) if is_of_extents else _arrays(p.type, value, dtype)
         for p, value in zip(fragment.operands, operands, strict=True)
@@ -83,12 +83,6 @@ def _as_they_are(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(map(_as_they_are, value))
     return as_array(value)
-
-
-def _has_symbols(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(map(_has_symbols, value))
-    return is_open(value)
 
 
 def _of_extents(operation: Operation, arrays: list[Any]) -> Any:

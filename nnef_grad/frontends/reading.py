@@ -17,7 +17,7 @@ from nnef_grad.emit.arguments import bind, freeze
 from nnef_grad.emit.arithmetic import compute
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
-from nnef_grad.frontends.arguments import Fitting, match
+from nnef_grad.frontends.arguments import fit, match
 from nnef_grad.frontends.folding import WHOLE, fold
 from nnef_grad.frontends.values import (
     Array,
@@ -67,7 +67,6 @@ class Reading(Evaluator):
         self.fragments: Mapping[str, syntax.Fragment] = {}
         self.compounds = compounds
         self.warnings: list[Problem] = []
-        self.fitting = Fitting(self.numbers_of)
 
     def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
         """The numbers that a tensor has whatever the model is fed; None if it has none."""
@@ -111,7 +110,8 @@ class Reading(Evaluator):
         self._count(place)
         is_own = fragment is self.fragments.get(fragment.name)
         is_loose = is_own and fragment.body is not None
-        fitted = self.fitting.fit(fragment, values, places, place, is_loose=is_loose)
+        about = fragment, values, places, place, self.numbers_of
+        fitted = fit(*about, is_loose=is_loose)
         return self._invoke(fragment, fitted, node.dtype, hint, place)
 
     def _declaration(self, node: syntax.Invocation) -> syntax.Fragment:
@@ -143,16 +143,17 @@ class Reading(Evaluator):
                     raise error.of(fragment.name, place) from None
         is_whole = fragment.name in standard() and fragment.name not in self.compounds
         if fragment.body is not None and not is_whole:
-            return self._body(fragment, values, hint, place)
+            return self.body(fragment, values, hint, place)
         return self._emit(fragment, values, dtype, hint, place)
 
-    def _body(
+    def body(
         self,
         fragment: syntax.Fragment,
         values: Mapping[str, Any],
         hint: str,
         place: Span,
     ) -> Any:
+        """The results of a fragment, which is replaced by its body."""
         results = self.results_of(
             fragment, values, self.naming_of(fragment, hint), place
         )
@@ -223,7 +224,7 @@ class Reading(Evaluator):
         fragment = self.builtin[name]
         names = (p.name for p in fragment.parameters)
         values = {**dict(zip(names, operands, strict=False)), **attributes}
-        return self._body(fragment, values, hint, span)
+        return self.body(fragment, values, hint, span)
 
     def _emit(
         self,

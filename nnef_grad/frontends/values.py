@@ -55,7 +55,9 @@ def as_array(value: Any) -> Array:
 
 
 def is_open(value: Any) -> bool:
-    """Whether there are extents with symbols in a known value."""
+    """Whether there are extents with symbols in a known value, or in one of several."""
+    if isinstance(value, (list, tuple)):
+        return any(map(is_open, value))
     return as_array(value).dtype.kind == "O"
 
 

@@ -10,7 +10,8 @@ call.py            the view of an operation that these functions get
 program_values.py  the variables, inputs and casts that they make
 symbols.py         extents that are open
 operations/        a function for each operation of ATen that is read
-torch.nnef         operations of PyTorch, written in NNEF
+aten.nnef          those that are formulas
+torch.nnef         what functions and formulas use, written in NNEF
 """
 
 from nnef_grad.frontends.torch.entry import from_torch

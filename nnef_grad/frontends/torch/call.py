@@ -3,13 +3,15 @@
 A function is called with the call and the arguments of the operation in the order of its
 schema, with the defaults of the schema. It may take fewer than there are: what it does not
 take must have its default. One that takes any number (`*_`) looks at `Call.given`, which
-has them by name. It returns the value of the result, or a tuple of them.
+has them by name. It returns the value of the result, or a tuple of them. One without a
+description does what PyTorch describes under the names that it is entered with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
+from math import isinf
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,6 +19,7 @@ import torch
 
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.frontends.step import Step, entering
+from nnef_grad.frontends.torch.places import sources
 from nnef_grad.frontends.torch.program_values import ProgramValues, dtype_name
 from nnef_grad.frontends.values import dtype_of, is_known
 from nnef_grad.graph.ir import Tensor
@@ -34,11 +37,6 @@ _OF_MEMORY = frozenset(
         "cudnn_enable", "cudnn_enabled",
     }
 )  # fmt: skip
-
-
-def name_of(target: Any) -> str:
-    """The name of an operation as in PyTorch, such as aten.add.Tensor."""
-    return str(target)
 
 
 def function_of(target: Any) -> Callable[..., Any] | None:
@@ -65,7 +63,7 @@ class Call(Step):
     reading: ProgramValues
 
     def __init__(self, reading: ProgramValues, node: Any, hint: str, span: Any) -> None:
-        super().__init__(reading, name_of(node.target), hint, span, None)
+        super().__init__(reading, str(node.target), hint, span, None)
         self.node = node
         self.fake = node.meta.get("val")
         self.given: dict[str, Any] = {}
@@ -74,31 +72,19 @@ class Call(Step):
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         """The results of the operation, by the function that reads it."""
-        arguments = list(self._bound(args, kwargs))
-        self.given = {name: value for name, value, _ in arguments}
+        schema = self.node.target._schema.arguments
+        defaults = {p.name: p.default_value for p in schema}
+        self.given = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
         taken = signature(function).parameters.values()
         takes_all = any(p.kind is Parameter.VAR_POSITIONAL for p in taken)
         are_places = [p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in taken]
-        count = len(arguments) if takes_all else sum(are_places) - 1
-        for name, value, default in arguments[count:]:
+        count = len(defaults) if takes_all else sum(are_places) - 1
+        for name in [*defaults][count:]:
+            value, default = self.given[name], defaults[name]
             is_set = value is not default and not _equals(value, default)
             if is_set and name not in _OF_MEMORY and name not in _CHECKED:
                 self.refuse(f"{name} = {value} is not supported")
-        return function(self, *(value for _, value, _ in arguments[:count]))
-
-    def _bound(
-        self, args: Sequence[Any], kwargs: Any
-    ) -> Iterator[tuple[str, Any, Any]]:
-        """Each argument: its name, its value, the default of the schema."""
-        given = iter(args)
-        for parameter in self.node.target._schema.arguments:
-            default = parameter.default_value if parameter.has_default_value() else None
-            value = default
-            if parameter.kwarg_only or parameter.name in kwargs:
-                value = kwargs.get(parameter.name, default)
-            else:
-                value = next(given, default)
-            yield parameter.name, value, default
+        return function(self, *[self.given[name] for name in [*defaults][:count]])
 
     @property
     def packet(self) -> str:
@@ -178,6 +164,11 @@ class Call(Step):
             not any(map(self.uses, others)), "only the first result can be used"
         )
         return [made, *(None for _ in others)]
+
+    def has_infinity(self, nodes: Sequence[Any]) -> bool:
+        """Whether infinity is written where the values of nodes are computed."""
+        numbers = (x for node in sources(nodes) for x in node.args)
+        return any(isinstance(x, float) and isinf(x) for x in numbers)
 
     def stopped(self, x: Any) -> Any:
         """A value that no gradient flows through."""

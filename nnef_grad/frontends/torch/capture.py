@@ -145,15 +145,8 @@ def _plain_results(module: nn.Module) -> Iterator[None]:
     def known(*args: Any, **kwargs: Any) -> Any:
         return tree_map(_if_known, forward(*args, **kwargs))
 
-    had_own = "forward" in vars(module)
-    module.forward = known
-    try:
+    with patch.object(module, "forward", known):
         yield
-    finally:
-        if had_own:
-            module.forward = forward
-        else:
-            del module.forward
 
 
 def _if_known(leaf: Any) -> Any:
@@ -310,15 +303,11 @@ def silence() -> Iterator[None]:
     }
     loggers = [log for log in known.values() if isinstance(log, logging.Logger)]
     handlers = [handler for log in loggers for handler in log.handlers]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
         for handler in handlers:
-            handler.addFilter(_none)
-        try:
-            yield
-        finally:
-            for handler in handlers:
-                handler.removeFilter(_none)
+            stack.enter_context(patch.object(handler, "filter", lambda _: False))
+        yield
 
 
 def _is_causal(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:
@@ -326,10 +315,6 @@ def _is_causal(mask: Any, is_causal: bool | None = None, size: Any = None) -> bo
     has the same effect.
     """
     return bool(is_causal)
-
-
-def _none(_: logging.LogRecord) -> bool:
-    return False
 
 
 def _disable_gradients(mode: Any) -> None:

@@ -1,8 +1,9 @@
-"""The lines of a network that nodes of its program come from."""
+"""The lines of a network, and the nodes, that nodes of its program come from."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,17 @@ def span_of(node: Any) -> Span:
         return Span(Source(f"<{node.name}>", ""), 0, 0)
     file, line = own[-1]
     return _line(file, int(line))
+
+
+def sources(nodes: Iterable[Any]) -> Collection[Any]:
+    """Nodes, and all that they are computed from; what is no node is left out."""
+    waiting = [node for node in nodes if isinstance(node, torch.fx.Node)]
+    found = dict.fromkeys(waiting)
+    while waiting:
+        new = [node for node in waiting.pop().all_input_nodes if node not in found]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return found
 
 
 @cache

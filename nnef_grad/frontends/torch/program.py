@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,9 @@ from nnef_grad.frontends.torch.call import function_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
 from nnef_grad.frontends.torch.marks import mark_stops
 from nnef_grad.frontends.torch.model import TorchModel
+from nnef_grad.frontends.torch.places import sources
 from nnef_grad.frontends.torch.program_values import array_of, dtype_name, value_of
-from nnef_grad.frontends.torch.reading import ProgramReading, names_of
+from nnef_grad.frontends.torch.reading import ProgramReading
 from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of
 from nnef_grad.frontends.values import is_known
 from nnef_grad.graph.ir import Graph, Tensor
@@ -162,14 +163,6 @@ def _conversions(program: ExportedProgram) -> list[str]:
 # ---- The graph ----
 
 
-@dataclass
-class _Result:
-    """A result of the program: what it is called, and its value."""
-
-    name: str
-    value: Any
-
-
 class _Program:
     """A program, and what is made of it."""
 
@@ -187,7 +180,6 @@ class _Program:
             if spec.kind is OutputKind.BUFFER_MUTATION
             and self._stored(str(spec.target)).is_floating_point()
         ]
-        self.updates: dict[Any, _Result] = {}
 
     def model(self, name: str) -> TorchModel:
         """The graph, and what torch calls its variables."""
@@ -203,8 +195,7 @@ class _Program:
             returned = None
         if self.reading.problems:
             raise UnsupportedError.collect(_once(self.reading.problems))
-        results = self._results(signature.output_specs, returned)
-        return self._finished(name, results)
+        return self._finished(name, *self._results(signature.output_specs, returned))
 
     def _refuse_counters(self) -> None:
         """Refuses buffers of integers that are changed, and read for anything else: they
@@ -218,7 +209,7 @@ class _Program:
             if spec.kind is not OutputKind.BUFFER_MUTATION or spec in self.moved:
                 continue
             others = [node for other, node in pairs if other is not spec]
-            if places[spec.target] in _sources(others):
+            if places[spec.target] in {node.name for node in sources(others)}:
                 message = f"the integer buffer '{spec.target}' is both changed and read"
                 raise UnsupportedError(f"{message}: make it an input")
 
@@ -263,32 +254,35 @@ class _Program:
 
     # Results
 
-    def _results(self, specs: Sequence[OutputSpec], returned: Any) -> list[_Result]:
-        """The tensors that the module returns, and then the new values of buffers."""
+    def _results(
+        self, specs: Sequence[OutputSpec], returned: Any
+    ) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+        """The tensors that the module returns, with their names, and the new values of
+        buffers.
+        """
         paths = iter(self._paths())
-        found: list[_Result] = []
-        moved: dict[Any, _Result] = {}
+        found: list[tuple[str, Any]] = []
+        updates: dict[str, Any] = {}
         for spec, value in zip(specs, returned, strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 path = next(paths)
                 if not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
-                    found.append(_Result("_".join(path) or "output", value))
-            elif spec in self.moved:
-                moved[spec.target] = _Result(f"new_{spec.target}", value)
+                    found.append(("_".join(path) or "output", value))
+            elif spec in self.moved and self._differs(str(spec.target), value):
+                updates[str(spec.target)] = value
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 message = f"the module writes into its input '{spec.target}'"
                 raise UnsupportedError(f"{message}: let it write into a clone")
-        self.updates = {n: r for n, r in moved.items() if self._differs(n, r.value)}
-        self._refuse_states()
-        return [*found, *self.updates.values()]
+        self._refuse_states(updates)
+        return found, updates
 
-    def _refuse_states(self) -> None:
+    def _refuse_states(self, updates: Collection[str]) -> None:
         """Refuses tensors that a module keeps from one call to the next without a buffer:
         nobody would give them back.
         """
         specs = self.program.graph_signature.input_specs
         plain = {s.target for s in specs if s.kind is InputKind.CONSTANT_TENSOR}
-        for name in plain & self.updates.keys():
+        for name in plain.intersection(updates):
             message = f"forward assigns a new value to the attribute '{name}'"
             raise UnsupportedError(f"{message}: make it a buffer, by register_buffer")
 
@@ -303,14 +297,21 @@ class _Program:
         spec = self.program.call_spec.out_spec
         whole = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
         leaves, _ = pytree.tree_flatten_with_path(whole)
-        paths = [names_of(path) for path, _ in leaves]
+        paths = [list(map(_word, path)) for path, _ in leaves]
         return [
             ["output", *path] if path and path[0].isdigit() else path for path in paths
         ]
 
-    def _finished(self, name: str, results: Sequence[_Result]) -> TorchModel:
+    def _finished(
+        self, name: str, results: list[tuple[str, Any]], updates: Mapping[str, Any]
+    ) -> TorchModel:
+        """The model. An output is no input, and is returned once."""
         reading = self.reading
-        outputs = [self._output(result) for result in results]
+        wishes = [*results, *((f"new_{n}", value) for n, value in updates.items())]
+        outputs = [
+            reading.returned(value, reading.supply.fresh(valid_name(wish)))
+            for wish, value in wishes
+        ]
         if not outputs:
             raise UsageError("the module returns no tensor")
         inputs = (*self.inputs.values(), *reading.drawn)
@@ -318,16 +319,12 @@ class _Program:
             _without_unused(reading.graph_of(name, inputs, outputs))
         )
         # The new value of a buffer has the shape that the buffer has in torch.
-        updated = {self.reading.variables.get(name) for name in self.updates}
+        updated = {reading.variables.get(name) for name in updates}
         graph = declare_as_read(graph, updated)
-        return self._with_names(graph)
+        moved = zip(updates, graph.output_names[len(results) :], strict=True)
+        return self._with_names(graph, dict(moved))
 
-    def _output(self, result: _Result) -> Any:
-        """A result under its name: an output is no input, and is returned once."""
-        result.name = self.reading.supply.fresh(valid_name(result.name))
-        return self.reading.returned(result.value, result.name)
-
-    def _with_names(self, graph: Graph) -> TorchModel:
+    def _with_names(self, graph: Graph, updates: Mapping[str, str]) -> TorchModel:
         """The model, with the variables that are left, by the names of torch."""
         reading, names = self.reading, graph.names
         # A variable may have been declared in another shape.
@@ -359,21 +356,14 @@ class _Program:
             tuple(trainable),
             shapes,
             {name: order[name] for name in graph.input_names if name in order},
-            {name: result.name for name, result in self.updates.items()},
+            updates,
             drawn,
         )
 
 
-def _sources(nodes: Sequence[Any]) -> set[str]:
-    """The names of all nodes that some are computed from."""
-    waiting = [node for node in nodes if isinstance(node, torch.fx.Node)]
-    known: set[str] = set()
-    while waiting:
-        node = waiting.pop()
-        if node.name not in known:
-            known.add(node.name)
-            waiting += node.all_input_nodes
-    return known
+def _word(step: Any) -> str:
+    """A step of the path to a result, such as a key or an index, as a word."""
+    return str(getattr(step, "key", getattr(step, "idx", getattr(step, "name", step))))
 
 
 def _identities(module: nn.Module) -> dict[str, int]:

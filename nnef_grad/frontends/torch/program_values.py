@@ -17,6 +17,10 @@ from nnef_grad.frontends.reading import valid_name
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import Array, converted, is_uniform, simple
 from nnef_grad.graph.ir import Tensor
+from nnef_grad.language.library import FragmentFile
+
+# Operations of ATen that are formulas, by their names.
+FORMULAS = FragmentFile(Path(__file__).parent / "aten.nnef")
 
 
 class ProgramValues(Conversion):
@@ -30,7 +34,7 @@ class ProgramValues(Conversion):
     """
 
     def __init__(self, symbols: Symbols) -> None:
-        super().__init__(Path(__file__).parent / "torch.nnef")
+        super().__init__(Path(__file__).parent / "torch.nnef", FORMULAS)
         self.symbols = symbols
         self.variables: dict[str, Tensor] = {}
         self.drawn: dict[Tensor, Any] = {}

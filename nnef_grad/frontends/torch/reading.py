@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from nnef_grad.frontends.torch.call import (
     HIGHER,
     Call,
     function_of,
-    name_of,
 )
 from nnef_grad.frontends.torch.marks import AUTOCAST, BLOCK, STOP
 from nnef_grad.frontends.torch.places import span_of
@@ -76,7 +75,7 @@ class ProgramReading(ProgramValues):
             place = span_of(node)
             self.problems += [p._replace(span=p.span or place) for p in error.problems]
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            message = f"{name_of(node.target)}: {type(error).__name__}: {error}"
+            message = f"{node.target}: {type(error).__name__}: {error}"
             self.problems.append(Problem(message, span_of(node)))
 
     def _operation(self, known: dict[Any, Any], node: Any) -> Any:
@@ -84,12 +83,11 @@ class ProgramReading(ProgramValues):
         if str(target).startswith(_CHECKS):
             return None
         args, kwargs = (self._arguments(known, a) for a in (node.args, node.kwargs))
+        call = Call(self, node, _hint(node), span_of(node))
         has_tensors = any(isinstance(x, Tensor) for x in args)
         if has_tensors and _ARITHMETIC.get(target):
             # Numbers that Python has read of tensors.
-            return Call(self, node, _hint(node), span_of(node))(
-                _ARITHMETIC[target], *args
-            )
+            return call(_ARITHMETIC[target], *args)
         if target in _ARITHMETIC or getattr(target, "__module__", "") == "math":
             return target(*args)
         if target is BLOCK:
@@ -98,7 +96,6 @@ class ProgramReading(ProgramValues):
             return self.run(args[4], args[5:])
         if target is STOP:
             return self.stopped(args[0])
-        call = Call(self, node, _hint(node), span_of(node))
         if _is_empty(call.fake):
             return np.zeros(call.result_shape)
         if str(target) in HIGHER:
@@ -110,14 +107,11 @@ class ProgramReading(ProgramValues):
         _refuse_wrapping(call)
         function = function_of(target)
         if function is None:
-            _refuse_complex(call.fake)
-            raise UnsupportedError(
-                f"there is no operation '{name_of(target)}'", call.span
-            )
+            if isinstance(call.fake, torch.Tensor):
+                dtype_name(call.fake.dtype)  # refuses complex numbers
+            raise UnsupportedError(f"there is no operation '{target}'", call.span)
         with located(call.span):
-            result = self._typed(call, call.run(function, args, kwargs))
-        _check(call, result)
-        return result
+            return _as_in_torch(call, call.run(function, args, kwargs), call.fake)
 
     def _arguments(self, known: Mapping[Any, Any], arguments: Any) -> Any:
         """Arguments with the values of nodes in their place."""
@@ -130,21 +124,6 @@ class ProgramReading(ProgramValues):
 
         return torch.fx.node.map_arg(arguments, value)
 
-    def _typed(self, call: Call, result: Any) -> Any:
-        """A result with the data types that it has in PyTorch."""
-        fakes = call.fake
-        if isinstance(result, (list, tuple)) and isinstance(fakes, (list, tuple)):
-            return [
-                self._as_in(call, x, fake)
-                for x, fake in zip(result, fakes, strict=False)
-            ]
-        return self._as_in(call, result, fakes)
-
-    def _as_in(self, call: Call, x: Any, fake: Any) -> Any:
-        if not isinstance(fake, torch.Tensor) or x is None:
-            return x
-        return call.typed(x, dtype_name(fake.dtype))
-
 
 def _hint(node: Any) -> str:
     """The wished name of a result: that of the module of torch.nn that makes it, or else
@@ -153,10 +132,7 @@ def _hint(node: Any) -> str:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if stack:
         path, kind = stack[-1][:2]
-        is_layer = str(kind).startswith(
-            "torch.nn.modules"
-        ) or "torch.nn.modules" in str(kind)
-        if path and is_layer:
+        if path and "torch.nn.modules" in str(kind):
             return valid_name(str(path))
     return valid_name(str(node.name))
 
@@ -177,7 +153,8 @@ def _computed(call: Call, known: Mapping[Any, Any]) -> Any:
     if not (
         isinstance(node.target, torch._ops.OpOverload)
         and all(isinstance(fake, torch.Tensor) for fake in fakes)
-        and all(is_known(value) and not _has_open(value) for value in given)
+        and is_known(given)
+        and not is_open(given)
         and torch.Tag.nondeterministic_seeded not in node.target.tags
         and "empty" not in node.target.__name__
     ):
@@ -190,10 +167,6 @@ def _computed(call: Call, known: Mapping[Any, Any]) -> Any:
     with torch.no_grad():
         results = node.target(*args, **kwargs)
     return pytree.tree_map_only(torch.Tensor, value_of, results)
-
-
-def _has_open(value: Any) -> bool:
-    return any(map(_has_open, value)) if isinstance(value, list) else is_open(value)
 
 
 def _tensor(node: Any, value: Any) -> Any:
@@ -217,11 +190,6 @@ def _has_failed(node: Any) -> bool:
     """Whether the module has caught the error of an operation, which has no result."""
     is_operation = isinstance(node.target, torch._ops.OpOverload)
     return is_operation and not node.users and node.meta.get("val") is None
-
-
-def _refuse_complex(fake: Any) -> None:
-    if isinstance(fake, torch.Tensor):
-        dtype_name(fake.dtype)
 
 
 _NARROW = (torch.uint8, torch.int8, torch.int16)
@@ -256,25 +224,18 @@ def _is_wider(given: Any, made: Any) -> bool:
     return bool(mine.min < theirs.min or mine.max > theirs.max)
 
 
-def _check(call: Call, result: Any) -> None:
-    """Raises an error if a result has another shape than in PyTorch: what is read would be
-    something else.
+def _as_in_torch(call: Call, x: Any, fake: Any) -> Any:
+    """A result, or several, with the data type that it has in PyTorch. Raises an error if it
+    has another shape: what is read would be something else.
     """
-    fakes = call.fake if isinstance(call.fake, (list, tuple)) else [call.fake]
-    values = result if isinstance(result, (list, tuple)) else [result]
-    for fake, x in zip(fakes, values, strict=False):
-        if isinstance(fake, torch.Tensor) and x is not None:
-            call.reading.symbols.learn(fake.shape, shape_of(x))
-            wanted = tuple(map(call.reading.symbols.extent, fake.shape))
-            if wanted != tuple(shape_of(x)):
-                message = (
-                    f"the shape is {list(shape_of(x))} here, and {list(wanted)} there"
-                )
-                call.refuse(f"{message}: please report this")
-
-
-def names_of(values: Iterable[Any]) -> list[str]:
-    """The words of a path, such as the keys and indices that lead to a result."""
-    return [
-        str(getattr(v, "key", getattr(v, "idx", getattr(v, "name", v)))) for v in values
-    ]
+    if isinstance(x, (list, tuple)) and isinstance(fake, (list, tuple)):
+        return [_as_in_torch(call, *pair) for pair in zip(x, fake, strict=False)]
+    if not isinstance(fake, torch.Tensor) or x is None:
+        return x
+    symbols = call.reading.symbols
+    symbols.learn(fake.shape, shape_of(x))
+    wanted = tuple(map(symbols.extent, fake.shape))
+    if wanted != tuple(shape_of(x)):
+        shapes = f"the shape is {list(shape_of(x))} here, and {list(wanted)} there"
+        call.refuse(f"{shapes}: please report this")
+    return call.typed(x, dtype_name(fake.dtype))

@@ -129,7 +129,7 @@ class DocumentReading(Reading):
         if name in EXPANSIONS and all(map(is_known, values.values())):
             return super()._invoke(fragment, values, None, hint, place)
         if name is None or name in (*self.compounds, *EXPANSIONS):
-            return self._body(fragment, values, hint, place)
+            return self.body(fragment, values, hint, place)
         whole = {**fragment.defaults, **values}
         operands = [whole[p.name] for p in fragment.operands]
         attributes = {p.name: whole[p.name] for p in fragment.attributes}

@@ -64,22 +64,8 @@ def _sees(call: Call, mask: Any) -> Any:
         return True if sees.all() else sees
     if is_logical:
         return call("any_reduce", mask, hint="sees", axes=[last])
-    if not _has_infinity(call):
+    given = [call.node.kwargs.get(name) for name in ("attn_mask", "attn_bias")]
+    if not call.has_infinity([*call.node.args[3:4], *given]):
         return True
     most = call("max_reduce", mask, hint="most", axes=[last])
     return call("gt", most, -LARGEST, hint="sees")
-
-
-def _has_infinity(call: Call) -> bool:
-    """Whether negative infinity is written where the mask is computed."""
-    found, rest = set[Any](), [call.node.args[3] if len(call.node.args) > 3 else None]
-    rest += [call.node.kwargs.get(name) for name in ("attn_mask", "attn_bias")]
-    while rest:
-        node = rest.pop()
-        if node is None or node in found:
-            continue
-        found.add(node)
-        rest += node.all_input_nodes
-        if any(x == -inf for x in node.args if isinstance(x, float)):
-            return True
-    return False

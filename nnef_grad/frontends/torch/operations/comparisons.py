@@ -27,8 +27,7 @@ _AT_INFINITY = {
 
 
 @aten(*_COMPARISONS)
-def compared(call: Call, x: Any, y: Any) -> Any:
-    """Whether it holds, element by element."""
+def _compared(call: Call, x: Any, y: Any) -> Any:
     name = _COMPARISONS[call.packet]
     if isinstance(y, float) and abs(y) == float("inf"):
         name = _AT_INFINITY.get((name, y > 0), name)
@@ -61,17 +60,6 @@ def negation(call: Call, x: Any) -> Any:
     return call("not", call.typed(x, "logical"))
 
 
-_REDUCTIONS = {"all": "all_reduce", "any": "any_reduce"}
-
-
-@aten(*_REDUCTIONS)
-def reduced(call: Call, x: Any, axes: Any = None, keepdim: bool = False) -> Any:
-    """Whether all are true along axes, or any is."""
-    axes = call.axes(axes, len(shape_of(x)))
-    made = call(_REDUCTIONS[call.packet], call.typed(x, "logical"), axes=axes)
-    return made if keepdim or not axes else call("squeeze", made, axes=axes)
-
-
 # ---- What is no number, or infinite ----
 
 
@@ -92,15 +80,8 @@ def _refuse_infinite(call: Call) -> None:
     """Refuses to look for what is no number where infinity was written: the largest number
     stands for it, and the softmax of a row of these is one.
     """
-    waiting, known = [call.node], set()
     has_infinity = any(map(_has_infinity, call.reading.constants))
-    while waiting and not has_infinity:
-        node = waiting.pop()
-        if node in known:
-            continue
-        known.add(node)
-        waiting += node.all_input_nodes
-        has_infinity = any(isinstance(a, float) and np.isinf(a) for a in node.args)
+    has_infinity = has_infinity or call.has_infinity([call.node])
     if has_infinity:
         advice = "use torch.where for completely masked rows"
         call.refuse(f"infinity is the largest number here: {advice}")
@@ -122,8 +103,7 @@ def is_no_number(call: Call, x: Any) -> Any:
 
 
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def choice(call: Call, condition: Any, x: Any, y: Any) -> Any:
-    """x where a condition holds, and y elsewhere."""
+def _choice(call: Call, condition: Any, x: Any, y: Any) -> Any:
     x, y = (call.typed(value, call.result_dtype) for value in (x, y))
     condition = call.typed(condition, "logical")
     if isinstance(condition, bool):
@@ -132,9 +112,8 @@ def choice(call: Call, condition: Any, x: Any, y: Any) -> Any:
 
 
 @aten("masked_fill")
-def filled(call: Call, x: Any, mask: Any, value: Any) -> Any:
-    """A value where a mask holds, and x elsewhere."""
-    return choice(call, mask, value, x)
+def _filled(call: Call, x: Any, mask: Any, value: Any) -> Any:
+    return _choice(call, mask, value, x)
 
 
 @higher("cond")
@@ -175,15 +154,3 @@ def _count(call: Call, x: Any, row: Any, right: bool) -> Any:
     hits = call("le" if right else "lt", row, x, hint="hits")
     count = call("sum_reduce", call.typed(hits, "scalar"), hint="count", axes=[last])
     return call.whole(call("squeeze", count, axes=[last]))
-
-
-_REFUSED = {
-    "equal": "it is a truth value of Python that depends on data: use (x == y).all()",
-    "where.default": "its shape depends on data: use torch.where(condition, x, y)",
-}
-
-
-@aten(*_REFUSED)
-def refused(call: Call, x: Any, y: Any = None) -> Any:
-    """Refused: what it gives depends on the values of tensors."""
-    call.refuse(_REFUSED.get(call.packet) or _REFUSED["where.default"])

@@ -37,8 +37,7 @@ def filled(call: Call, *_: Any) -> Any:
 
 
 @aten("scalar_tensor")
-def scalar(call: Call, value: Any) -> Any:
-    """A number as a tensor without axes."""
+def _scalar(call: Call, value: Any) -> Any:
     return value
 
 
@@ -68,7 +67,6 @@ def spaced(call: Call, start: Any, end: Any, steps: int, base: float = 10.0) -> 
 
 
 @aten("eye")
-def identity(call: Call, rows: Any, columns: Any = None) -> Any:
-    """Ones on the diagonal, and zeros elsewhere."""
+def _identity(call: Call, rows: Any, columns: Any = None) -> Any:
     pair = [call.positions(n, axis, 2) for axis, n in enumerate(call.result_shape)]
     return call("eq", *pair)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.program_values import FORMULAS
 from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
 
 # ---- What passes a tensor on ----
@@ -19,14 +20,12 @@ def itself(call: Call, x: Any) -> Any:
 
 
 @aten("to", "_to_copy", "type_as", "float", "double", "half", "int", "long", "bool")
-def converted(call: Call, x: Any) -> Any:
-    """A conversion: the data type is that of the result in PyTorch."""
+def _converted(call: Call, x: Any) -> Any:
     return call.typed(x, call.result_dtype)
 
 
 @aten("detach", "detach_")
-def detach(call: Call, x: Any) -> Any:
-    """The tensor, which no gradient flows through."""
+def _detach(call: Call, x: Any) -> Any:
     return call.stopped(x)
 
 
@@ -40,35 +39,16 @@ def item(call: Call, x: Any) -> Any:
 
 # Operations of NNEF that are those of PyTorch.
 _SAME = {
-    "abs": "abs", "absolute": "abs", "acos": "acos", "arccos": "acos",
-    "acosh": "acosh", "arccosh": "acosh", "asin": "asin", "arcsin": "asin",
-    "asinh": "asinh", "arcsinh": "asinh", "atan": "atan", "arctan": "atan",
-    "atanh": "atanh", "arctanh": "atanh", "cos": "cos", "cosh": "cosh", "exp": "exp",
-    "log": "log", "log2": "log2", "neg": "neg", "negative": "neg",
-    "reciprocal": "rcp", "rsqrt": "rsqrt", "sgn": "sign", "sigmoid": "sigmoid",
-    "special_expit": "sigmoid", "sign": "sign", "sin": "sin", "sinh": "sinh",
-    "sqrt": "sqrt", "square": "sqr", "tan": "tan", "tanh": "tanh",
+    "abs": "abs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh",
+    "atan": "atan", "atanh": "atanh", "cos": "cos", "cosh": "cosh", "exp": "exp",
+    "log": "log", "log2": "log2", "neg": "neg", "reciprocal": "rcp", "relu": "relu",
+    "rsqrt": "rsqrt", "sgn": "sign", "sigmoid": "sigmoid", "sign": "sign",
+    "silu": "silu", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "square": "sqr",
+    "tan": "tan", "tanh": "tanh",
 }  # fmt: skip
 
-# Fragments, whose settings are operands.
-_FORMULAS = {
-    "arctan2": "atan2", "atan2": "atan2", "copysign": "copysign", "deg2rad": "deg2rad",
-    "erf": "erf", "erfc": "erfc", "exp2": "exp2", "expm1": "expm1",
-    "fmax": "larger_number", "fmin": "smaller_number", "fmod": "remainder_of_dividend",
-    "frac": "fraction", "hardshrink": "hard_shrink", "hardsigmoid": "hard_sigmoid",
-    "hardswish": "hard_swish", "hypot": "hypot", "isfinite": "is_finite",
-    "isinf": "is_infinite", "isneginf": "is_below_all", "isposinf": "is_above_all",
-    "ldexp": "ldexp", "leaky_relu": "sloped", "log10": "log10", "log1p": "log1p",
-    "log_sigmoid": "log_sigmoid", "logaddexp": "logaddexp", "logaddexp2": "logaddexp2",
-    "mish": "mish", "rad2deg": "rad2deg", "remainder": "modulo", "sinc": "sinc",
-    "softshrink": "soft_shrink", "special_entr": "entropy", "special_erf": "erf",
-    "special_erfc": "erfc", "special_exp2": "exp2", "special_expm1": "expm1",
-    "special_log1p": "log1p", "special_ndtr": "ndtr", "special_sinc": "sinc",
-    "special_xlog1py": "xlog1py", "special_xlogy": "xlogy", "xlogy": "xlogy",
-    # Times a power of two, or divided by one and rounded down.
-    "__lshift__": "ldexp", "bitwise_left_shift": "ldexp",
-    "__rshift__": "shifted_right", "bitwise_right_shift": "shifted_right",
-}  # fmt: skip
+# Operators of integers that are formulas by other names.
+_OPERATORS = {"__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift"}
 
 # Single precision holds all whole numbers below.
 _EXACT = 2**24
@@ -101,13 +81,18 @@ def _require_exact(call: Call, values: Any) -> None:
 @aten(*_SAME)
 def same(call: Call, x: Any) -> Any:
     """An operation that the standard has."""
-    return call(_SAME[call.packet], x)
+    return call.whole(call(_SAME[call.packet], x))
 
 
-@aten(*_FORMULAS)
-def formula(call: Call, *operands: Any) -> Any:
-    """A formula."""
-    return call.whole(call.expand(_FORMULAS[call.packet], *numbers(call, *operands)))
+@aten(*FORMULAS, *_OPERATORS)
+def formula(call: Call, *given: Any) -> Any:
+    """A formula, for tensors with one number of axes; what is None has its default."""
+    fragment = FORMULAS[_OPERATORS.get(call.packet, call.packet)]
+    pairs = zip(fragment.parameters, given, strict=False)
+    values = {p.name: x for p, x in pairs if x is not None}
+    names = [p.name for p in fragment.operands]
+    values.update(zip(names, numbers(call, *map(values.get, names)), strict=True))
+    return call.whole(call.reading.body(fragment, values, call.hint, call.span))
 
 
 # ---- Arithmetic ----
@@ -128,29 +113,16 @@ def added(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
 
 
 @aten("mul", "multiply")
-def product(call: Call, x: Any, y: Any) -> Any:
-    """x y."""
+def _product(call: Call, x: Any, y: Any) -> Any:
     is_logical = call.result_dtype == "logical"
     return call(_LOGIC["mul"] if is_logical else "mul", *operands(call, x, y))
-
-
-@aten("div", "divide", "true_divide")
-def quotient(call: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
-    """x / y, rounded down or towards zero perhaps."""
-    made = call("div", *numbers(call, x, y))
-    if rounding_mode == "floor":
-        made = call("floor", made)
-    if rounding_mode == "trunc":
-        made = call.expand("towards_zero", made)
-    return call.whole(made)
 
 
 _POWERS = {2: "sqr", 0.5: "sqrt", -0.5: "rsqrt", -1: "rcp", -2: "rsqr"}
 
 
 @aten("pow", "float_power")
-def power(call: Call, x: Any, y: Any) -> Any:
-    """x to the power of y."""
+def _power(call: Call, x: Any, y: Any) -> Any:
     if isinstance(y, (int, float)) and y in _POWERS:
         return call(_POWERS[y], call.typed(x, call.result_dtype))
     made = call("pow", *numbers(call, x, y))
@@ -158,34 +130,24 @@ def power(call: Call, x: Any, y: Any) -> Any:
     return call.whole(call("round", made)) if is_whole else made
 
 
-# ---- Rounding ----
-
-_ROUNDING = {"floor": "floor", "ceil": "ceil"}
+_ROUNDINGS = {"trunc": "towards_zero", "fix": "towards_zero", "round": "round_even"}
 
 
-@aten(*_ROUNDING)
-def rounded_to_one_side(call: Call, x: Any) -> Any:
-    """The next whole number below, or above."""
-    return x if dtype_of(x) == "integer" else call(_ROUNDING[call.packet], x)
-
-
-@aten("trunc", "fix")
-def truncated(call: Call, x: Any) -> Any:
-    """The next whole number towards zero."""
-    return x if dtype_of(x) == "integer" else call.expand("towards_zero", x)
-
-
-@aten("round", "special_round")
+@aten("floor", "ceil", *_ROUNDINGS)
 def rounded(call: Call, x: Any, decimals: int = 0) -> Any:
-    """The nearest number with so many decimals; halves go to even numbers."""
+    """The next whole number on one side, or the nearest with so many decimals; halves go to
+    even numbers.
+    """
     if dtype_of(x) == "integer":
         return x
-    if not decimals:
-        return call.expand("round_even", x)
+    if call.packet not in _ROUNDINGS:
+        return call(call.packet, x)
     factor, (there, back) = 10.0 ** abs(decimals), ("mul", "div")
     if decimals < 0:
         there, back = back, there
-    return call(back, call.expand("round_even", call(there, x, factor)), factor)
+    scaled = call(there, x, factor) if decimals else x
+    made = call.expand(_ROUNDINGS[call.packet], scaled)
+    return call(back, made, factor) if decimals else made
 
 
 # ---- Bounds ----
@@ -196,46 +158,22 @@ def clamped(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
     """x between bounds; its derivative at a bound is 1, as a bound is the first operand
     of the extremum.
     """
-    bounds = [("max", low), ("min", high)]
-    given = [bound for _, bound in bounds if bound is not None]
-    made, *others = operands(call, x, *given)
-    for name, bound in zip(
-        [n for n, b in bounds if b is not None], others, strict=True
-    ):
+    bounds = [pair for pair in (("max", low), ("min", high)) if pair[1] is not None]
+    made, *given = operands(call, x, *(bound for _, bound in bounds))
+    for (name, _), bound in zip(bounds, given, strict=True):
         made = call(name, bound, made)
     return made
 
 
-_EXTREMA = {
-    "maximum": ("max", "larger"), "max": ("max", "larger"),
-    "minimum": ("min", "smaller"), "min": ("min", "smaller"),
-}  # fmt: skip
+_OF_TIES = {"max": "larger", "min": "smaller"}
 
 
 @aten("maximum", "minimum", "max.other", "min.other")
 def extremum(call: Call, x: Any, y: Any) -> Any:
     """The larger or the smaller number; both have half of the gradient at a tie."""
-    name, fragment = _EXTREMA[call.packet]
-    x, y = operands(call, x, y)
+    name, pair = call.packet[:3], operands(call, x, y)
     is_scalar = call.result_dtype == "scalar"
-    return call.expand(fragment, x, y) if is_scalar else call(name, x, y)
-
-
-# ---- Signs, and other steps ----
-
-
-@aten("signbit")
-def is_negative(call: Call, x: Any) -> Any:
-    """Whether x < 0: zero has no sign in NNEF."""
-    return call("lt", x, 0.0)
-
-
-@aten("logit", "special_logit")
-def logit(call: Call, x: Any, eps: float | None = None) -> Any:
-    """log(x / (1 - x)), with x between eps and 1 - eps."""
-    (x,) = call.scalars(x)
-    inside = x if eps is None else clamped(call, x, eps, 1.0 - eps)
-    return call.expand("logit", inside)
+    return call.expand(_OF_TIES[name], *pair) if is_scalar else call(name, *pair)
 
 
 @aten("bitwise_not")
@@ -246,25 +184,7 @@ def complement(call: Call, x: Any) -> Any:
     return call.whole(call("sub", -1.0, *numbers(call, x)))
 
 
-# ---- Activations: they have the derivatives of PyTorch at their kinks ----
-
-
-@aten("relu", "silu")
-def own(call: Call, x: Any) -> Any:
-    """An operation that the standard has."""
-    return call.whole(call(call.packet, *call.scalars(x)))
-
-
-@aten("gelu")
-def gelu(call: Call, x: Any, approximate: str) -> Any:
-    """x P(X <= x), or its approximation by tanh."""
-    return call.expand("gelu_by_tanh", x) if approximate == "tanh" else call("gelu", x)
-
-
-@aten("hardtanh")
-def hardtanh(call: Call, x: Any, low: Any, high: Any) -> Any:
-    """x between bounds, at which its derivative is 0."""
-    return call.whole(call("clamp", *call.scalars(x, low, high)))
+# ---- Activations whose slopes are not numbers ----
 
 
 @aten("prelu", "_prelu_kernel")
@@ -283,58 +203,3 @@ def rrelu(call: Call, x: Any, low: Any, high: Any, training: bool) -> Any:
         not training, "in training it draws slopes: put it into evaluation mode"
     )
     return call.expand("sloped", x, (low + high) / 2)
-
-
-@aten("elu")
-def elu(call: Call, x: Any, alpha: Any, scale: Any, input_scale: Any) -> Any:
-    """scale x, or scale alpha (exp(input_scale x) - 1) where x is not positive."""
-    if (alpha, scale, input_scale) == (1, 1, 1):
-        return call("elu", x)
-    return call.expand("scaled_elu", x, *call.scalars(alpha, scale, input_scale))
-
-
-@aten("celu")
-def celu(call: Call, x: Any, alpha: Any) -> Any:
-    """x, or alpha (exp(x / alpha) - 1) where x is not positive."""
-    return elu(call, x, alpha, 1, 1 / alpha)
-
-
-# From there on the softplus of x is x, to single precision.
-_LINEAR = 15.0
-
-
-@aten("softplus")
-def softplus(call: Call, x: Any, beta: Any, threshold: Any) -> Any:
-    """log(1 + exp(beta x)) / beta, or x where beta x is above a threshold."""
-    beta, threshold = call.scalars(beta, threshold)
-    scaled = x if beta == 1.0 else call("mul", x, beta, hint="scaled")
-    made = call("softplus", scaled)
-    made = made if beta == 1.0 else call("div", made, beta)
-    if threshold >= _LINEAR:
-        return made
-    return call("select", call("gt", scaled, threshold, hint="linear"), x, made)
-
-
-# ---- What NNEF has no form of ----
-
-_MISSING = {
-    "angle": "complex numbers", "complex": "complex numbers",
-    "digamma": "the digamma function", "erfinv": "the inverse of the error function",
-    "i0": "a Bessel function", "imag": "complex numbers",
-    "lgamma": "the logarithm of the gamma function",
-    "mvlgamma": "the logarithm of the gamma function", "polar": "complex numbers",
-    "polygamma": "a polygamma function", "real": "complex numbers",
-    "special_erfcx": "the scaled error function",
-    "special_erfinv": "the inverse of the error function",
-    "special_i0": "a Bessel function",
-    "special_ndtri": "the inverse of the normal distribution",
-}  # fmt: skip
-
-
-@aten(*_MISSING)
-def missing(call: Call, x: Any, y: Any = None) -> Any:
-    """Refused: no formula in elementary functions of real numbers is exact enough."""
-    call.refuse(
-        f"{_MISSING[call.packet]}: NNEF has none, nor a formula for it; compute it with "
-        "other functions of real numbers, or outside the module"
-    )

@@ -13,9 +13,6 @@ from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.ir import Tensor
 
 _SCALED = "scale_grad_by_freq = True is not supported: scale the gradients yourself"
-_RENORMALIZED = (
-    "max_norm is not supported: normalize the rows, and give them to embedding"
-)
 
 
 @aten("embedding")
@@ -28,12 +25,6 @@ def embedding(call: Call, weight: Any, numbers: Any, padding: int = -1, *_: Any)
     is_padding = call("eq", numbers, padding, hint="padding")
     column = call("unsqueeze", is_padding, axes=[len(shape_of(numbers))])
     return call("select", column, call.stopped(found), found)
-
-
-@aten("embedding_renorm", "embedding_renorm_")
-def refuse_norm(call: Call, _: Any, _numbers: Any, _most: Any, _kind: Any) -> Any:
-    """A write into the table, which has no gradient."""
-    call.refuse(_RENORMALIZED)
 
 
 # ---- Bags of rows ----

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.operations.refused import OF_DATA
 from nnef_grad.frontends.torch.operations.shapes import (
     bounds,
     flat,
@@ -38,8 +39,6 @@ from nnef_grad.frontends.values import (
 )
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape
-
-_OF_DATA = "the shape would depend on input values: use where, or a product"
 
 _ORDER = "one place is written several times, in no order: use indices that differ"
 
@@ -75,7 +74,7 @@ def _selection(call: Call, x: Any, indices: Sequence[Any]) -> Selection:
         is_old = node is not None and node.meta["val"].dtype == torch.uint8
         call.require(not is_old, "a mask must be of booleans: convert it with bool()")
         if index is not None and dtype_of(index) == "logical":
-            call.require(is_known(index), _OF_DATA)
+            call.require(is_known(index), OF_DATA)
             given += [(places, None) for places in np.nonzero(index)]
         else:
             given.append((index, node))
@@ -217,13 +216,13 @@ def _put_where(
 ) -> Any:
     """The same values wherever a mask is true."""
     (place, mask), *others = ((a, i) for a, i in enumerate(indices) if i is not None)
-    call.require(not others, _OF_DATA)
+    call.require(not others, OF_DATA)
     rank, depth = len(shape_of(x)), len(shape_of(mask))
     after = rank - place - depth
     shape = [*shape_of(values)]
     if len(shape) > after:
         end = len(shape) - after
-        call.require(shape[end - 1] == 1, _OF_DATA)
+        call.require(shape[end - 1] == 1, OF_DATA)
         values = call.reshaped(values, [*shape[: end - 1], *[1] * depth, *shape[end:]])
     hit = call.reshaped(mask, [*[1] * place, *shape_of(mask), *[1] * after], "mask")
     (wide,) = call.aligned(values, rank=rank)
@@ -298,8 +297,7 @@ def _between(call: Call, x: Any, new: Any, axis: int, begin: Any, end: Any) -> A
 
 
 @aten("index_select")
-def index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
-    """The rows at indices."""
+def _index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
     if not shape_of(x):
         return x
     along = call.axis(axis, len(shape_of(x)))
@@ -308,8 +306,7 @@ def index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
 
 
 @aten("gather")
-def gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -> Any:
-    """The element of a row that an index names."""
+def _gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -> Any:
     if not shape_of(x):
         return call.broadcast(x, call.result_shape)
     given = _row(call, numbers)
@@ -319,7 +316,7 @@ def gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -
 
 @aten("take_along_dim")
 def take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any:
-    """The same, of rows that are broadcast; of all elements if there is no axis."""
+    """As `_gather`, of rows that are broadcast; of all elements if there is no axis."""
     if axis is None:
         x, numbers, axis = flat(call, x), flat(call, numbers), 0
     along = call.axis(axis, len(shape_of(x)))
@@ -335,49 +332,26 @@ def take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any
     return gather_elements(call, x, numbers, along, from_end=False)
 
 
-@aten("scatter.src", "scatter_add")
-def scatter(call: Call, x: Any, axis: int, numbers: Any, source: Any) -> Any:
-    """Elements in place of those that indices name, or added to them."""
-    numbers, source = (_row(call, value) for value in (numbers, source))
-    for along, extent in enumerate(shape_of(numbers)):
-        source = section(call, source, along, 0, extent)
-    return _scattered(call, x, axis, numbers, source)
-
-
-@aten("scatter.value")
-def scatter_value(call: Call, x: Any, axis: int, numbers: Any, value: Any) -> Any:
-    """A number in place of the elements that indices name."""
-    return _scattered(call, x, axis, _row(call, numbers), value)
-
-
-@aten("scatter_reduce")
-def scatter_reduce(
-    call: Call, x: Any, axis: int, numbers: Any, source: Any, reduce: str
+@aten("scatter.src", "scatter.value", "scatter_add", "scatter_reduce")
+def scatter(
+    call: Call, x: Any, axis: int, numbers: Any, source: Any, reduce: str = "sum"
 ) -> Any:
-    """Elements are added to those that indices name."""
+    """Elements, or a number, in place of those that indices name, or added to them."""
     call.require(reduce == "sum", f"reduce must be 'sum', but is '{reduce}'")
-    return scatter(call, x, axis, numbers, source)
-
-
-@aten("scatter.reduce", "scatter.value_reduce", "index_reduce")
-def reduce_refused(
-    call: Call, _x: Any, _axis: Any, _numbers: Any, _source: Any, reduce: str
-) -> Any:
-    """Operations of which PyTorch has no gradients, or only some."""
-    call.refuse(f"reduce = '{reduce}' is not supported: use scatter_add or index_add")
-
-
-def _scattered(call: Call, x: Any, axis: int, numbers: Any, updates: Any) -> Any:
+    numbers = _row(call, numbers)
+    if not call.name.endswith("value"):
+        source = _row(call, source)
+        for along, extent in enumerate(shape_of(numbers)):
+            source = section(call, source, along, 0, extent)
     reduction = "none" if call.packet == "scatter" else "add"
-    whole = x if shape_of(x) else call.reshaped(x, [1])
     made = scatter_elements(
-        call, whole, numbers, updates, axis, reduction, from_end=False
+        call, _row(call, x), numbers, source, axis, reduction, from_end=False
     )
     return call.reshaped(made, shape_of(x))
 
 
 def _row(call: Call, value: Any) -> Any:
-    """Indices, or what is for them, with an axis at least."""
+    """A value with an axis at least."""
     return call.reshaped(value, shape_of(value) or [1])
 
 
@@ -394,40 +368,25 @@ def put(call: Call, x: Any, numbers: Any, source: Any, accumulate: bool = False)
 
 
 @aten("masked_select")
-def masked_select(call: Call, x: Any, mask: Any) -> Any:
-    """The elements where a known mask is true."""
+def _masked_select(call: Call, x: Any, mask: Any) -> Any:
     shape = broadcast_shapes(shape_of(x), shape_of(mask))
     known = np.broadcast_to(call.known(mask, "the mask"), shape)
     return rows(call, flat(call, call.broadcast(x, shape)), np.flatnonzero(known), 0)
-
-
-@aten("nonzero", "argwhere")
-def nonzero(call: Call, x: Any) -> Any:
-    """The indices of what is not zero, where that is known."""
-    return np.argwhere(call.known(x, "the shape"))
-
-
-@aten("masked_scatter")
-def refuse_of_data(call: Call, *_: Any) -> Any:
-    """Places that depend on the data."""
-    call.refuse(_OF_DATA)
 
 
 # ---- Writes into views ----
 
 
 @aten("copy")
-def copy(call: Call, _: Any, source: Any) -> Any:
-    """A source that takes the place of all elements."""
+def _copy(call: Call, _: Any, source: Any) -> Any:
     return call.broadcast(call.typed(source, call.result_dtype), call.result_shape)
 
 
 @aten("slice_scatter")
-def slice_scatter(
+def _slice_scatter(
     call: Call, x: Any, new: Any, axis: int = 0, start: Any = None, end: Any = None,
     step: int = 1,
 ) -> Any:  # fmt: skip
-    """Rows in place of a slice."""
     along, begin, last, _ = bounds(call, x, axis, start, shape_of(new), step)
     if step == 1:
         return _between(call, x, new, along, begin, last)
@@ -435,35 +394,27 @@ def slice_scatter(
 
 
 @aten("diagonal_scatter")
-def diagonal_scatter(
+def _diagonal_scatter(
     call: Call, x: Any, new: Any, offset: int = 0, first: int = 0, second: int = 1
 ) -> Any:
-    """A row in place of a diagonal."""
     last = move_axes(call, x, [first, second], [-2, -1])
-    made = _on_diagonal(call, new, last, shape_of(last), offset)
-    return move_axes(call, made, [-2, -1], [first, second])
-
-
-def _on_diagonal(call: Call, row: Any, other: Any, shape: Shape, offset: int) -> Any:
-    """Matrices with a row on a diagonal, and something else elsewhere."""
-    *outer, height, width = shape
+    *outer, height, width = shape_of(last)
     before = max(-offset, 0)
-    after = height - before - shape_of(row)[-1]
-    rank = len(shape)
-    column = call("unsqueeze", row, hint="column", axes=[rank - 1])
+    after = height - before - shape_of(new)[-1]
+    column = call("unsqueeze", new, hint="column", axes=[len(outer) + 1])
     if before or after:
         sides = [*[(0, 0)] * len(outer), (before, after), (0, 0)]
         column = call("pad", column, hint="column", padding=sides)
     mask = np.eye(int(height), int(width), offset, bool)
     inside = mask.reshape([*[1] * len(outer), *mask.shape])
-    return call("select", inside, column, other)
+    made = call("select", inside, column, last)
+    return move_axes(call, made, [-2, -1], [first, second])
 
 
 @aten("as_strided_scatter")
-def as_strided_scatter(
+def _as_strided_scatter(
     call: Call, x: Any, new: Any, size: Any, strides: Any, offset: Any = None
 ) -> Any:
-    """Elements in place of those of a view."""
     places = in_memory(call, x, size, strides, offset)
     made = _put(call, flat(call, x), places, flat(call, new), 0, False)
     return call.reshaped(made, shape_of(x))

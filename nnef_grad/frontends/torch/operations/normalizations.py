@@ -66,10 +66,9 @@ def _moved(
 
 
 @aten("instance_norm")
-def instance_norm(
+def _instance_norm(
     call: Call, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *_: Any
 ) -> Any:
-    """Normalization of each channel of each item of the batch."""
     if not call.given["use_input_stats"]:
         return _normalized(call, x, _rows(call, mean, variance), weight, bias)
     moments = call("moments", x, axes=list(range(2, len(shape_of(x)))))
@@ -77,10 +76,9 @@ def instance_norm(
 
 
 @aten("layer_norm", "native_layer_norm")
-def layer_norm(
+def _layer_norm(
     call: Call, x: Any, extents: Sequence[Any], weight: Any, bias: Any, epsilon: float
 ) -> Any:
-    """Normalization over the last axes."""
     rank = len(shape_of(x))
     axes = list(range(rank - len(extents), rank))
     mean, variance = call("moments", x, axes=axes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -24,10 +24,9 @@ MOST = 1024
 
 
 @aten("topk")
-def top(
+def _top(
     call: Call, x: Any, count: int, axis: int = -1, is_largest: bool = True, *_: Any
 ) -> Sequence[Any]:
-    """The largest or the smallest elements, in order, and their indices."""
     if not shape_of(x):
         return x, 0
     (x,) = call.scalars(x)
@@ -83,10 +82,9 @@ def in_order(call: Call, x: Any, *_: Any) -> Any:
 
 
 @aten("kthvalue")
-def kth(
+def _kth(
     call: Call, x: Any, k: int, axis: int = -1, is_kept: bool = False
 ) -> Sequence[Any]:
-    """The k-th smallest element along an axis, and its index."""
     if not shape_of(x):
         return x, 0
     along = axes_of(call, x, axis)
@@ -98,7 +96,7 @@ def kth(
 def median(call: Call, x: Any, axis: int = -1, is_kept: bool = False) -> Sequence[Any]:
     """The lower one of the middle elements along an axis, and its index."""
     extent = shape_of(x)[axis] if shape_of(x) else 1
-    return kth(call, x, (extent + 1) // 2, axis, is_kept)
+    return _kth(call, x, (extent + 1) // 2, axis, is_kept)
 
 
 @aten("median")
@@ -131,18 +129,11 @@ def quantile(
     lower, _ = ranked(call, row, along, low)
     if np.any(part):
         upper, _ = ranked(call, row, along, high)
-        lower = call.expand("between", lower, upper, np.reshape(part, own))
+        lower = call.expand("mixed", lower, upper, np.reshape(part, own))
     if shares.ndim:
         order = [along, *(a for a in range(len(own)) if a != along)]
-        first = call.transposed(lower, order, "shares")
-        kept = [1] * len(shape) if axis is None else [
-            1 if a == along else n for a, n in enumerate(shape)
-        ]  # fmt: skip
-        rest = kept if is_kept else [] if axis is None else shape_of(first)[1:]
-        return call.reshaped(first, [len(low), *rest])
-    if axis is None:
-        return call.reshaped(lower, [1] * len(shape) if is_kept else [])
-    return without(call, lower, [along], is_kept)
+        lower = call.transposed(lower, order, "shares")
+    return call.reshaped(lower, call.result_shape)
 
 
 def _between(places: Any, interpolation: str) -> tuple[list[int], list[int], Any]:
@@ -158,21 +149,11 @@ def _between(places: Any, interpolation: str) -> tuple[list[int], list[int], Any
 
 
 @aten("histc")
-def histogram(
+def _histogram(
     call: Call, x: Any, bins: int = 100, low: float = 0, high: float = 0
 ) -> Any:
-    """How many elements are in each of some bins of one size."""
     call.require(low < high, "give min and max: they must not depend on the inputs")
     row = call.reshaped(x, [1, prod(shape_of(x))], "row")
     numbers = np.arange(float(bins)).reshape(bins, 1)
     settings = {"low": float(low), "high": float(high), "bins": float(bins)}
     return call.expand("counts", *call.scalars(row, numbers), **settings)
-
-
-@aten("bincount", "_unique2", "unique_consecutive", "unique_dim")
-def counts_of_values(call: Call, *_: Any) -> NoReturn:
-    """Operations whose results have an extent that is not known."""
-    call.refuse(
-        "its extent depends on the values of tensors: for counts of known classes sum "
-        "one_hot(x, classes)"
-    )

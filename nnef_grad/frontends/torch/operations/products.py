@@ -27,34 +27,11 @@ def added(call: Call, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> 
 
 
 @aten("einsum")
-def einsum(call: Call, equation: str, operands: Sequence[Any]) -> Any:
-    """The sum of products of the elements that have the same letters."""
+def _einsum(call: Call, equation: str, operands: Sequence[Any]) -> Any:
     return contract(call, operands, equation)
 
 
 @aten("bilinear")
-def bilinear(call: Call, x: Any, y: Any, weight: Any, bias: Any) -> Any:
-    """x weight y + bias, for each matrix of the weight."""
+def _bilinear(call: Call, x: Any, y: Any, weight: Any, bias: Any) -> Any:
     made = contract(call, [x, weight, y], "...i,oij,...j->...o")
     return made if bias is None else call("add", *call.aligned(made, bias))
-
-
-_REFUSED = (
-    "inverse", "linalg_inv", "det", "linalg_det", "logdet", "slogdet",
-    "linalg_slogdet", "svd", "linalg_svd", "qr", "linalg_qr", "cholesky",
-    "linalg_cholesky", "linalg_cholesky_ex", "linalg_solve", "linalg_solve_ex",
-    "linalg_eigh", "linalg_eig", "pinverse", "linalg_pinv", "triangular_solve",
-    "linalg_solve_triangular", "matrix_exp", "linalg_matrix_exp", "linalg_lstsq",
-    "_linalg_svd", "_linalg_det", "_linalg_slogdet", "_linalg_eigh", "_linalg_eigvals",
-    "_linalg_solve_ex", "linalg_eigvals", "linalg_eigvalsh", "linalg_svdvals",
-    "linalg_lu", "linalg_lu_factor", "linalg_lu_factor_ex", "_lu_with_info",
-    "linalg_matrix_rank", "linalg_cond", "cholesky_inverse", "cholesky_solve",
-    "linalg_inv_ex", "linalg_ldl_factor", "linalg_ldl_factor_ex", "lu_solve",
-    "linalg_lu_solve", "geqrf", "linalg_householder_product", "ormqr",
-)  # fmt: skip
-
-
-@aten(*_REFUSED)
-def refused(call: Call, *_: Any) -> Any:
-    """NNEF has products of matrices, and nothing that solves for them."""
-    call.refuse("NNEF does not have it: compute it outside, and make it an input")

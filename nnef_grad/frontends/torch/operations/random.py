@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
-from typing import Any, NoReturn
+from typing import Any
 
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.model import Drawn
@@ -21,14 +21,24 @@ def kept(call: Call, shape: Sequence[Any], share: float, value: float) -> Any:
     return made
 
 
-@aten("dropout", "feature_dropout")
+@aten("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 def dropout(call: Call, x: Any, p: float, is_training: bool) -> Any:
-    """Each element, or each channel of each item of the batch, times 0 or 1 / (1 - p)."""
+    """Each element, or each channel of each item of the batch, times 0 or 1 / (1 - p). In
+    alpha dropout the least value of selu is in its place, and all is scaled and moved so
+    that mean and variance stay.
+    """
     if not is_training or p == 0:
         return x
     if p == 1:
         return call("mul", x, 0.0)
-    return call("mul", x, kept(call, _shape(call, x), 1.0 - p, 1.0 / (1.0 - p)))
+    is_alpha, shape = "alpha" in call.name, shape_of(x)
+    if "feature" in call.name:
+        shape = (*shape[:2], *(1 for _ in shape[2:]))
+    mask = kept(call, shape, 1.0 - p, 1.0 if is_alpha else 1.0 / (1.0 - p))
+    if not is_alpha:
+        return call("mul", x, mask)
+    scale = 1.0 / sqrt((_ALPHA**2 * p + 1.0) * (1.0 - p))
+    return call.expand("self_normalizing", x, mask, _ALPHA, scale=scale, p=p)
 
 
 @aten("native_dropout")
@@ -41,39 +51,7 @@ def native_dropout(call: Call, x: Any, p: float, is_training: bool | None) -> li
     return [call("mul", x, mask), call("gt", mask, 0.0, hint="is_kept")]
 
 
-@aten("alpha_dropout", "feature_alpha_dropout")
-def alpha_dropout(call: Call, x: Any, p: float, is_training: bool) -> Any:
-    """Elements or channels, or the least value of selu in their place, scaled and moved so
-    that mean and variance stay.
-    """
-    if not is_training or p == 0:
-        return x
-    if p == 1:
-        return call("mul", x, 0.0)
-    mask = kept(call, _shape(call, x), 1.0 - p, 1.0)
-    scale = 1.0 / sqrt((_ALPHA**2 * p + 1.0) * (1.0 - p))
-    return call.expand("self_normalizing", x, mask, _ALPHA, scale=scale, p=p)
-
-
-def _shape(call: Call, x: Any) -> Sequence[Any]:
-    """The shape of what is kept: features are dropped as a whole."""
-    shape = shape_of(x)
-    if "feature" not in call.name:
-        return shape
-    return [*shape[:2], *(1 for _ in shape[2:])]
-
-
 @aten("bernoulli.p")
 def bernoulli(call: Call, x: Any, p: float = 0.5) -> Any:
     """Ones with a probability that is known, and zeros."""
     return kept(call, shape_of(x), p, 1.0)
-
-
-@aten(
-    "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial",
-    "normal", "normal_functional", "poisson", "rand", "rand_like", "randint",
-    "randint_like", "randn", "randn_like", "random", "randperm", "uniform",
-)  # fmt: skip
-def drawn(call: Call, *_: Any) -> NoReturn:
-    """Numbers that a module draws itself."""
-    call.refuse("random numbers are drawn inside the module: make them an input")

@@ -53,19 +53,30 @@ def _of_result(call: Call, x: Any) -> Any:
     return call.typed(x, "integer") if is_truncated else call.typed(x, "scalar")
 
 
-# ---- Sums, means and products ----
+# ---- Sums, products, extrema ----
 
 
-@aten("sum", "mean")
-def total(call: Call, x: Any, *_: Any) -> Any:
-    """The sum or the mean along axes, or of all."""
-    name = f"{call.packet}_reduce"
-    return call.whole(reduced(call, name, _of_result(call, x), *asked(call, x)))
+_REDUCTIONS = {
+    "sum": "sum_reduce", "mean": "mean_reduce", "all": "all_reduce", "any": "any_reduce",
+    "amax": "max_reduce", "max": "max_reduce", "amin": "min_reduce", "min": "min_reduce",
+}  # fmt: skip
+
+
+@aten(*_REDUCTIONS)
+def reduction(call: Call, x: Any, *_: Any) -> Any:
+    """The sum, the mean, an extremum, or whether all or any are true, along axes, or of all;
+    equal extrema share the gradient.
+    """
+    name = _REDUCTIONS[call.packet]
+    if name in ("sum_reduce", "mean_reduce"):
+        x = _of_result(call, x)
+    if name in ("all_reduce", "any_reduce"):
+        x = call.typed(x, "logical")
+    return call.whole(reduced(call, name, x, *asked(call, x)))
 
 
 @aten("prod")
-def product(call: Call, x: Any, *_: Any) -> Any:
-    """The product along an axis, or of all."""
+def _product(call: Call, x: Any, *_: Any) -> Any:
     if "dim" not in call.given:
         x = call.reshaped(x, [prod(shape_of(x))], "row")
     (x,) = call.scalars(_of_result(call, x))
@@ -73,17 +84,7 @@ def product(call: Call, x: Any, *_: Any) -> Any:
     return call.whole(without(call, product_along(call, x, along), along, is_kept))
 
 
-# ---- Extrema: equal ones share the gradient, unless there is an index ----
-
-_EXTREMA = {
-    "amax": "max_reduce", "max": "max_reduce", "amin": "min_reduce", "min": "min_reduce",
-}  # fmt: skip
-
-
-@aten(*_EXTREMA)
-def extremum(call: Call, x: Any, *_: Any) -> Any:
-    """The largest or the smallest elements along axes, or of all."""
-    return reduced(call, _EXTREMA[call.packet], x, *asked(call, x))
+# ---- Extrema with their places ----
 
 
 @aten("max.dim", "min.dim")
@@ -103,15 +104,13 @@ def extremum_along(call: Call, x: Any, *_: Any) -> Sequence[Any]:
 @aten("argmax", "argmin")
 def place(call: Call, x: Any, axis: int | None = None, is_kept: bool = False) -> Any:
     """Where the first one of the largest or the smallest elements is."""
-    shape = shape_of(x)
-    if not shape:
+    if not shape_of(x):
         return 0
-    name = f"{call.packet}_reduce"
     if axis is None:
-        row = call.reshaped(x, [prod(shape)], "row")
-        made = call(name, row, axes=[0])
-        return call.reshaped(made, [1] * len(shape) if is_kept else [])
-    return reduced(call, name, x, axes_of(call, x, axis), is_kept)
+        x, axis = call.reshaped(x, [prod(shape_of(x))], "row"), 0
+    name = f"{call.packet}_reduce"
+    made = reduced(call, name, x, axes_of(call, x, axis), is_kept)
+    return call.reshaped(made, call.result_shape)
 
 
 # ---- Variances ----
@@ -172,15 +171,15 @@ _NORMS: dict[float, str] = {0: "nonzeros", 1: "norm_1", 2: "norm_2"}
 
 
 @aten("dist")
-def distance(call: Call, x: Any, y: Any, p: float = 2) -> Any:
-    """The norm of the difference of all elements."""
+def _distance(call: Call, x: Any, y: Any, p: float = 2) -> Any:
     difference = call("sub", *call.aligned(x, y), hint="difference")
     return norm(call, difference, p, axes_of(call, difference, None))
 
 
 @aten("cdist", "_cdist_forward")
-def distances(call: Call, x: Any, y: Any, p: float = 2, mode: int | None = None) -> Any:
-    """The distances between all rows of two matrices."""
+def _distances(
+    call: Call, x: Any, y: Any, p: float = 2, mode: int | None = None
+) -> Any:
     x, y = call.aligned(x, y)
     rank = len(shape_of(x))
     is_small = all(
@@ -196,8 +195,7 @@ def distances(call: Call, x: Any, y: Any, p: float = 2, mode: int | None = None)
 
 
 @aten("pdist", "_pdist_forward")
-def distances_of_pairs(call: Call, x: Any, p: float = 2) -> Any:
-    """The distances between each row of a matrix and those after it."""
+def _distances_of_pairs(call: Call, x: Any, p: float = 2) -> Any:
     first, second = np.triu_indices(int(shape_of(x)[0]), 1)
     rows, others = (call("gather", x, i, hint="rows", axis=0) for i in (first, second))
     return norm(call, call("sub", rows, others, hint="difference"), p, [1])
@@ -228,14 +226,13 @@ def cosine_similarity(
 
 
 @aten("logsumexp")
-def log_of_sum(call: Call, x: Any, *_: Any) -> Any:
-    """log(sum(exp(x))), without overflow."""
+def _log_of_sum(call: Call, x: Any, *_: Any) -> Any:
     (x,) = call.scalars(x)
     return log_sum(call, x, *asked(call, x))
 
 
 def log_sum(call: Call, x: Any, axes: list[int], is_kept: bool = False) -> Any:
-    """The same along axes that are known."""
+    """log(sum(exp(x))) along axes, without overflow."""
     made = call.expand("log_sum_exp", x, _peak(call, x, axes), axes=axes)
     return without(call, made, axes, is_kept)
 
@@ -246,15 +243,13 @@ def _peak(call: Call, x: Any, axes: list[int]) -> Any:
 
 
 @aten("softmax", "_softmax")
-def softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
-    """Exponentials, divided by their sum."""
+def _softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
     (x,) = call.scalars(x)
     return call("softmax", x, axes=axes_of(call, x, axis))
 
 
 @aten("log_softmax", "_log_softmax")
-def log_softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
-    """The logarithm of that."""
+def _log_softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
     (x,) = call.scalars(x)
     along = axes_of(call, x, axis)
     return call.expand("logarithms", x, _peak(call, x, along), axes=along)
@@ -270,8 +265,7 @@ LOWEST = -3.4e38
 
 
 @aten("cumsum")
-def sums(call: Call, x: Any, axis: int) -> Any:
-    """The sums of the elements up to each one."""
+def _sums(call: Call, x: Any, axis: int) -> Any:
     x = call.typed(x, call.result_dtype)
     if not shape_of(x):
         return x
@@ -283,8 +277,7 @@ def sums(call: Call, x: Any, axis: int) -> Any:
 
 
 @aten("cumprod")
-def products(call: Call, x: Any, axis: int) -> Any:
-    """The products of the elements up to each one."""
+def _products(call: Call, x: Any, axis: int) -> Any:
     (y,) = call.scalars(call.typed(x, call.result_dtype))
     for padding in _shifts(call, y, axis):
         before = call("pad", y, hint="before", padding=padding, value=1.0)
@@ -325,8 +318,7 @@ def _shifts(call: Call, x: Any, axis: int) -> Iterator[list[tuple[int, int]]]:
 
 
 @aten("logcumsumexp")
-def logarithms(call: Call, x: Any, axis: int) -> Any:
-    """The logarithms of the sums of the exponentials up to each one."""
+def _logarithms(call: Call, x: Any, axis: int) -> Any:
     for along in axes_of(call, x, axis):
         extent, rank = shape_of(x)[along], len(shape_of(x))
         row = call("unsqueeze", x, hint="row", axes=[along])

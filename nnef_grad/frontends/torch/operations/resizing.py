@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+import torch
 
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.tract.operations import resizing as expansion
-from nnef_grad.frontends.values import Array, shape_of
+from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.ops.resizing import METHODS, Axis, Resizing
 
@@ -82,56 +82,20 @@ def interpolated(call: Call, x: Any, sizes: Any, is_aligned: bool, *scales: Any)
 # ---- Antialiasing ----
 
 
-def _triangle(x: Array) -> Array:
-    return np.maximum(0.0, 1.0 - np.abs(x))
-
-
-def _cubic(x: Array) -> Array:
-    """The polynomials with the coefficient -0.5."""
-    x = np.abs(x)
-    near = (1.5 * x - 2.5) * x * x + 1.0
-    far = ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
-    return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
-
-
-def _lanczos(x: Array) -> Array:
-    return np.where(np.abs(x) < 3.0, np.sinc(x) * np.sinc(x / 3.0), 0.0)
-
-
-_FILTERS = {
-    "_upsample_lanczos2d_aa": (_lanczos, 3.0),
-    "_upsample_bilinear2d_aa": (_triangle, 1.0),
-    "_upsample_bicubic2d_aa": (_cubic, 2.0),
-}
-
-
-@aten(*_FILTERS)
+@aten(*(f"_upsample_{how}2d_aa" for how in ("lanczos", "bilinear", "bicubic")))
 def antialiased(call: Call, x: Any, sizes: Any, is_aligned: bool, *scales: Any) -> Any:
     """Sums over the elements around a place, weighted by their distance; more of them where
-    there are fewer new places.
+    there are fewer new places. The weights are what PyTorch makes of single elements.
     """
+    resize = getattr(torch.ops.aten, call.packet).default
     extents, made = shape_of(x)[2:], call.result_shape[2:]
     factors = _factors(extents, scales)
     for axis, (n, to, factor) in enumerate(zip(extents, made, factors, strict=True), 2):
-        step = n / to if factor is None else 1.0 / factor
-        if is_aligned:
-            step = (n - 1) / (to - 1) if to > 1 else 0.0
-        matrix = _smooth(n, to, step, *_FILTERS[call.packet])
-        x = x if n == to else expansion.along(call, x, matrix, axis)
+        if n != to:
+            units = torch.eye(n, dtype=torch.float64)[None, None]
+            weights = resize(units, [n, to], is_aligned, None, factor)[0, 0].T
+            x = expansion.along(call, x, weights.numpy(), axis)
     return x
-
-
-def _smooth(given: int, made: int, step: float, weigh: Any, reach: float) -> Array:
-    """The matrix from the given places (columns) to the new ones (rows)."""
-    width = max(step, 1.0)
-    matrix = np.zeros((made, given))
-    for row, center in zip(matrix, step * (np.arange(made) + 0.5), strict=True):
-        first = max(int(center - reach * width + 0.5), 0)
-        end = min(int(center + reach * width + 0.5), given)
-        places = np.arange(first, end)
-        taps = weigh((places - center + 0.5) / width)
-        row[first:end] = taps / taps.sum()
-    return matrix
 
 
 # ---- Grids ----
@@ -141,15 +105,13 @@ _BORDERS = ("zeros", "border", "reflection")
 
 
 @aten("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
-def grid_sample(
+def _grid_sample(
     call: Call, x: Any, grid: Any, mode: int, border: int, is_aligned: bool
 ) -> Any:
-    """Samples at the points of a grid from -1 to 1."""
     return expansion.samples(call, x, grid, _MODES[mode], _BORDERS[border], is_aligned)
 
 
 @aten("affine_grid_generator")
-def affine_grid(call: Call, theta: Any, size: Sequence[int], is_aligned: bool) -> Any:
-    """The points of a regular grid after an affine map."""
+def _affine_grid(call: Call, theta: Any, size: Sequence[int], is_aligned: bool) -> Any:
     batch, _, *extents = size
     return expansion.affine_grid(call, theta, [batch, *extents], is_aligned)

@@ -28,20 +28,12 @@ def reshape(call: Call, x: Any, _size: Any = None, _other: Any = None) -> Any:
 
 
 @aten("atleast_1d.Sequence", "atleast_2d.Sequence", "atleast_3d.Sequence")
-def reshape_each(call: Call, tensors: Sequence[Any]) -> Any:
-    """The same for several."""
+def _reshape_each(call: Call, tensors: Sequence[Any]) -> Any:
     return list(map(call.reshaped, tensors, call.result_shapes))
 
 
-@aten("view.dtype", "view_copy.dtype", "view_as_real", "view_as_complex")
-def reinterpret(call: Call, _: Any, _dtype: Any = None) -> Any:
-    """Bits that are read as other numbers."""
-    call.refuse("a graph has no bits, and no complex numbers: compute with two tensors")
-
-
 @aten("squeeze", "squeeze_copy")
-def squeeze(call: Call, x: Any, axes: Any = None) -> Any:
-    """Without axes of extent 1: some, or all."""
+def _squeeze(call: Call, x: Any, axes: Any = None) -> Any:
     shape = shape_of(x)
     rank = len(shape)
     given = range(rank) if axes is None else axes if isinstance(axes, list) else [axes]
@@ -51,8 +43,7 @@ def squeeze(call: Call, x: Any, axes: Any = None) -> Any:
 
 
 @aten("unsqueeze", "unsqueeze_copy")
-def unsqueeze(call: Call, x: Any, axis: int) -> Any:
-    """With another axis, of extent 1."""
+def _unsqueeze(call: Call, x: Any, axis: int) -> Any:
     return call("unsqueeze", x, axes=[call.axis(axis, len(shape_of(x)) + 1)])
 
 
@@ -65,8 +56,7 @@ def measure(call: Call, _: Any, _axis: int = 0) -> Any:
 
 
 @aten("_shape_as_tensor")
-def shape_as_tensor(call: Call, x: Any) -> Any:
-    """The extents as integers."""
+def _shape_as_tensor(call: Call, x: Any) -> Any:
     return np.array(shape_of(x))
 
 
@@ -74,14 +64,12 @@ def shape_as_tensor(call: Call, x: Any) -> Any:
 
 
 @aten("expand", "expand_copy", "expand_as", "broadcast_to")
-def expand(call: Call, x: Any, _size: Any, _implicit: bool = False) -> Any:
-    """Axes of extent 1 are repeated, and others come before."""
+def _expand(call: Call, x: Any, _size: Any, _implicit: bool = False) -> Any:
     return call.broadcast(x, call.result_shape)
 
 
 @aten("repeat", "tile")
-def repeat(call: Call, x: Any, repeats: Sequence[Any]) -> Any:
-    """The whole, several times along each axis."""
+def _repeat(call: Call, x: Any, repeats: Sequence[Any]) -> Any:
     rank = max(len(repeats), len(shape_of(x)))
     counts = [*[1] * (rank - len(repeats)), *repeats]
     wide = call.of_rank(x, rank)
@@ -93,23 +81,10 @@ def repeat_by(
     call: Call, x: Any, counts: Any, axis: int | None = None, _size: Any = None
 ) -> Any:
     """Each row as many times as is known for it."""
-    x, along = _flat_or_along(call, x, axis)
+    x, axis = (flat(call, x), 0) if axis is None else (x, axis)
+    along = call.axis(axis, len(shape_of(x)))
     times = np.asarray(call.known(counts, "the number of repeats"))
     return rows(call, x, np.repeat(np.arange(shape_of(x)[along]), times), along)
-
-
-@aten("repeat_interleave.Tensor")
-def numbers_repeated(call: Call, counts: Any, _size: Any = None) -> Any:
-    """The number of each count, as many times as it says."""
-    times = np.asarray(call.known(counts, "the number of repeats"))
-    return np.repeat(np.arange(times.size), times)
-
-
-def _flat_or_along(call: Call, x: Any, axis: int | None) -> tuple[Any, int]:
-    """A tensor, and an axis of it; one flat axis if none is given."""
-    if axis is None:
-        return flat(call, x), 0
-    return x, call.axis(axis, len(shape_of(x)))
 
 
 def flat(call: Call, x: Any) -> Any:
@@ -138,14 +113,12 @@ def transpose(call: Call, x: Any) -> Any:
 
 
 @aten("numpy_T")
-def transpose_all(call: Call, x: Any) -> Any:
-    """The axes in reverse order."""
+def _transpose_all(call: Call, x: Any) -> Any:
     return call.transposed(x, [*reversed(range(len(shape_of(x))))])
 
 
 @aten("permute", "permute_copy")
-def permute(call: Call, x: Any, order: Sequence[int]) -> Any:
-    """The axes in another order."""
+def _permute(call: Call, x: Any, order: Sequence[int]) -> Any:
     return call.transposed(x, [call.axis(axis, len(order)) for axis in order])
 
 
@@ -167,8 +140,7 @@ def move_axes(call: Call, x: Any, source: Any, destination: Any) -> Any:
 
 
 @aten("flip")
-def flip(call: Call, x: Any, axes: Sequence[int]) -> Any:
-    """The last element first, along some axes."""
+def _flip(call: Call, x: Any, axes: Sequence[int]) -> Any:
     shape = shape_of(x)
     along = [a for axis in axes if shape[a := call.axis(axis, len(shape))] != 1]
     if not along:
@@ -238,17 +210,11 @@ def rows(call: Call, x: Any, numbers: Any, axis: int) -> Any:
     return call.reshaped(part, made)
 
 
-@aten("slice", "slice_copy")
-def slice_(
-    call: Call,
-    x: Any,
-    axis: int = 0,
-    start: Any = None,
-    _end: Any = None,
-    step: int = 1,
-) -> Any:
+@aten("slice", "slice_copy", "narrow", "narrow_copy")
+def slice_(call: Call, x: Any, axis: int = 0, start: Any = None, *_: Any) -> Any:
     """Every element, or some at equal distances, between two bounds."""
-    return section(call, x, *bounds(call, x, axis, start, call.result_shape, step))
+    begin, step = call.known(start or 0, "the start"), call.given.get("step", 1)
+    return section(call, x, *bounds(call, x, axis, begin, call.result_shape, step))
 
 
 def bounds(
@@ -284,15 +250,6 @@ def place_of(call: Call, index: Any, extent: Any) -> Any:
     return call.expand("from_begin", call.typed(index, "scalar"), extent)
 
 
-@aten("narrow", "narrow_copy")
-def narrow(call: Call, x: Any, axis: int, start: Any, length: Any) -> Any:
-    """A part of a length."""
-    along = call.axis(axis, len(shape_of(x)))
-    begin = call.known(start, "the start")
-    begin = begin + shape_of(x)[along] if begin < 0 else begin
-    return section(call, x, along, begin, begin + length)
-
-
 @aten(
     "split", "split_copy", "split_with_sizes", "split_with_sizes_copy", "unsafe_split",
     "unsafe_split_with_sizes", "chunk", "unsafe_chunk",
@@ -305,8 +262,7 @@ def split(call: Call, x: Any, _sizes: Any, axis: int = 0) -> Any:
 
 
 @aten("tensor_split")
-def tensor_split(call: Call, x: Any, where: Any, axis: int = 0) -> Any:
-    """So many parts, or parts that end at some places."""
+def _tensor_split(call: Call, x: Any, where: Any, axis: int = 0) -> Any:
     where = call.known(where, "where to split")
     if not shape_of(where):
         return split(call, x, where, axis)
@@ -317,10 +273,9 @@ def tensor_split(call: Call, x: Any, where: Any, axis: int = 0) -> Any:
 
 
 @aten("hsplit", "vsplit", "dsplit")
-def split_sides(call: Call, x: Any, where: Any) -> Any:
-    """Parts of columns, of rows, or of layers."""
+def _split_sides(call: Call, x: Any, where: Any) -> Any:
     axes = {"vsplit": 0, "dsplit": 2, "hsplit": min(len(shape_of(x)) - 1, 1)}
-    return tensor_split(call, x, where, axes[call.packet])
+    return _tensor_split(call, x, where, axes[call.packet])
 
 
 def _parts(call: Call, x: Any, axis: int, places: Sequence[Any]) -> list[Any]:
@@ -336,14 +291,12 @@ def _parts(call: Call, x: Any, axis: int, places: Sequence[Any]) -> list[Any]:
 
 
 @aten("unbind", "unbind_copy")
-def unbind(call: Call, x: Any, axis: int = 0) -> Any:
-    """All rows along an axis."""
+def _unbind(call: Call, x: Any, axis: int = 0) -> Any:
     return call("unstack", x, axis=call.axis(axis, len(shape_of(x))))
 
 
 @aten("unfold", "unfold_copy")
-def unfold(call: Call, x: Any, axis: int, size: int, step: int) -> Any:
-    """Windows along an axis, whose elements are on a new last axis."""
+def _unfold(call: Call, x: Any, axis: int, size: int, step: int) -> Any:
     shape = shape_of(x)
     if not shape:
         return call.reshaped(x, call.result_shape)
@@ -359,10 +312,9 @@ def unfold(call: Call, x: Any, axis: int, size: int, step: int) -> Any:
 
 
 @aten("as_strided", "as_strided_copy")
-def as_strided(
+def _as_strided(
     call: Call, x: Any, size: Sequence[Any], strides: Sequence[Any], offset: Any = None
 ) -> Any:
-    """The elements at places in memory."""
     return rows(call, flat(call, x), in_memory(call, x, size, strides, offset), 0)
 
 
@@ -398,29 +350,20 @@ def diagonal(
 # ---- Borders ----
 
 
-@aten("constant_pad_nd")
-def constant_pad(call: Call, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
-    """A border of a number."""
-    return pad(call, x, pads, "constant", value)
+_REPEATING = {
+    **{f"reflection_pad{n}d": "reflect" for n in "123"},
+    **{f"replication_pad{n}d": "replicate" for n in "123"},
+    "_pad_circular": "circular",
+}
 
 
-@aten(
-    "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d",
-    "replication_pad2d", "replication_pad3d", "_pad_circular",
-)  # fmt: skip
-def repeated_pad(call: Call, x: Any, pads: Sequence[Any]) -> Any:
-    """A border of what is inside."""
-    names = {"_": "circular", "reflection": "reflect", "replication": "replicate"}
-    return pad(call, x, pads, names[call.packet.split("_pad")[0] or "_"])
-
-
-@aten("pad")
-def pad(
-    call: Call, x: Any, pads: Sequence[Any], mode: str = "constant", value: Any = None
-) -> Any:
-    """A border along the last axes, whose sides are given from the last one; a negative
-    side is cut off.
+@aten("pad", "constant_pad_nd", *_REPEATING)
+def pad(call: Call, x: Any, pads: Sequence[Any], *_: Any) -> Any:
+    """A border along the last axes, of a number or of what is inside. The sides are given
+    from the last one; a negative side is cut off.
     """
+    mode = call.given.get("mode", _REPEATING.get(call.packet, "constant"))
+    value = call.given.get("value")
     rank = len(shape_of(x))
     sides = [(0, 0)] * rank
     for i in range(len(pads) // 2):
@@ -460,15 +403,13 @@ def concat(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
 
 
 @aten("stack")
-def stack(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
-    """Along a new axis."""
+def _stack(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
     parts = [call.typed(x, call.result_dtype) for x in tensors]
     return call("stack", parts, axis=call.axis(axis, len(call.result_shape)))
 
 
 @aten("cartesian_prod")
-def cartesian_product(call: Call, tensors: Sequence[Any]) -> Any:
-    """All combinations of the elements of vectors, a row each."""
+def _cartesian_product(call: Call, tensors: Sequence[Any]) -> Any:
     extents = [shape_of(x)[0] for x in tensors]
     columns = []
     for place, x in enumerate(tensors):

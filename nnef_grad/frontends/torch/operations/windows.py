@@ -7,11 +7,13 @@ from itertools import product
 from math import ceil
 from typing import Any
 
-import numpy as np
+import torch
+from torch import nn
 
 from nnef_grad.frontends import windows
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.tract.operations import windows as expansion
+from nnef_grad.frontends.tract.operations.resizing import along
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.windows import Axis
 
@@ -94,16 +96,14 @@ def conv_of_steps(call: Call, x: Any, weight: Any, bias: Any, pad: int = 0) -> A
 
 
 @aten("im2col")
-def blocks(call: Call, x: Any, block: Any, *settings: Any) -> Any:
-    """The elements of each block of an image."""
+def _blocks(call: Call, x: Any, block: Any, *settings: Any) -> Any:
     x, is_single = batched(call, x, 2)
     y = expansion.blocks(call, x, spread(block, 2), **_sliding(settings))
     return unbatched(call, y, is_single)
 
 
 @aten("col2im")
-def sum_of_blocks(call: Call, x: Any, image: Any, block: Any, *settings: Any) -> Any:
-    """Sums of blocks at their places in an image."""
+def _sum_of_blocks(call: Call, x: Any, image: Any, block: Any, *settings: Any) -> Any:
     x, is_single = batched(call, x, 1)
     sizes = spread(image, 2), spread(block, 2)
     y = expansion.sum_of_blocks(call, x, *sizes, **_sliding(settings))
@@ -184,7 +184,9 @@ def adaptive_avg_pool(call: Call, x: Any, counts: Any) -> Any:
         return _side_by_side(call, "avg_pool", x, sizes)
     for place, (extent, count) in enumerate(pairs):
         if extent != count:
-            x = _along(call, x, place - rank, _means(extent, count))
+            units = torch.eye(extent, dtype=torch.float64)[None]
+            means = nn.functional.adaptive_avg_pool1d(units, count)[0].T.numpy()
+            x = along(call, x, means, len(shape_of(x)) - rank + place)
     return x
 
 
@@ -208,28 +210,6 @@ def _windows(extent: int, count: int) -> list[slice]:
     ]
 
 
-def _means(extent: int, count: int) -> Any:
-    """The matrix whose rows have the weights of the elements in each window."""
-    weights = np.zeros((count, extent))
-    for row, window in zip(weights, _windows(extent, count), strict=True):
-        row[window] = 1.0 / (window.stop - window.start)
-    return weights
-
-
-def _along(call: Call, x: Any, axis: int, matrix: Any) -> Any:
-    """The product of a matrix with the elements along an axis, counted from the end."""
-    rank = len(shape_of(x))
-    if axis == -1:
-        return call("matmul", *call.aligned(x, matrix), transposeB=True)
-    if axis == -2:
-        return call("matmul", *call.aligned(matrix, x))
-    order = [*range(rank)]
-    order[axis], order[-2] = order[-2], order[axis]
-    moved = call.transposed(x, order, "moved")
-    made = call("matmul", *call.aligned(matrix, moved), hint="product")
-    return call.transposed(made, order)
-
-
 @aten(*(f"adaptive_max_pool{n}d" for n in "123"))
 def adaptive_max_pool(call: Call, x: Any, counts: Any) -> Any:
     """The maxima of so many windows: by a pool if all are alike, or each by itself."""
@@ -251,19 +231,3 @@ def adaptive_max_pool(call: Call, x: Any, counts: Any) -> Any:
     row = call("concat", maxima, hint="maxima", axis=last)
     counted = [count for _, count in pairs]
     return [call.reshaped(row, [*shape_of(x)[:first], *counted]), None]
-
-
-_RANDOM = "its windows are random: draw where they are outside, and use slices"
-_PLACES = "the indices are not supported: use upsampling, or a transposed convolution"
-
-
-@aten(*(f"fractional_max_pool{n}d" for n in "23"))
-def fractional_max_pool(call: Call, *_: Any) -> Any:
-    """Refused."""
-    call.refuse(_RANDOM)
-
-
-@aten(*(f"max_unpool{n}d" for n in "23"))
-def max_unpool(call: Call, *_: Any) -> Any:
-    """Refused."""
-    call.refuse(_PLACES)

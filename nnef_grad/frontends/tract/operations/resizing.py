@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
 
 from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.tract.operations.products import contract
 from nnef_grad.frontends.values import Array, shape_of
 from nnef_grad.ops import resizing
 from nnef_grad.ops.resizing import Axis, Resizing
@@ -94,13 +92,19 @@ def axes_of(
 
 
 def along(step: Step, x: Any, matrix: Array, axis: int) -> Any:
-    """The product of a matrix and an axis."""
+    """The product of a matrix with the elements along an axis."""
     if (matrix.max(1) == 1).all():
         return step("gather", x, matrix.argmax(1), axis=axis)
-    letters = ascii_lowercase[: len(shape_of(x))]
-    old = letters[axis]
-    expression = f"{letters},z{old}->{letters.replace(old, 'z')}"
-    return contract(step, [x, step.constant(matrix, "scalar")], expression)
+    rank = len(shape_of(x))
+    if axis == rank - 1:
+        return step("matmul", *step.aligned(x, matrix), transposeB=True)
+    if axis == rank - 2:
+        return step("matmul", *step.aligned(matrix, x))
+    order = [*range(rank)]
+    order[axis], order[-2] = order[-2], order[axis]
+    moved = step.transposed(x, order, "moved")
+    made = step("matmul", *step.aligned(matrix, moved), hint="product")
+    return step.transposed(made, order)
 
 
 # ---- Grids ----

@@ -1,0 +1,78 @@
+"""Operations that no graph can have, and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from nnef_grad.frontends.torch.call import Call, aten
+
+OF_DATA = "the shape would depend on input values: use where, or a product"
+
+_OUTSIDE = "NNEF does not have it: compute it outside, and make it an input"
+_NO_FORMULA = (
+    "NNEF has none, nor a formula for it; compute it with other functions of real numbers,"
+    " or outside the module"
+)
+
+_REFUSED: dict[str, tuple[str, ...]] = {
+    OF_DATA: ("masked_scatter",),
+    "it is a truth value of Python that depends on data: use (x == y).all()": ("equal",),
+    "its shape depends on data: use torch.where(condition, x, y)": ("where.default",),
+    "its extent depends on the values of tensors: for counts of known classes sum "
+    "one_hot(x, classes)": ("bincount", "_unique2", "unique_consecutive", "unique_dim"),
+    "the shape must not depend on the inputs": ("nonzero", "argwhere"),
+    "the number of repeats must not depend on the inputs": ("repeat_interleave.Tensor",),
+    "to reduce is not supported: use scatter_add or index_add": (
+        "scatter.reduce", "scatter.value_reduce", "index_reduce",
+    ),
+    "max_norm is not supported: normalize the rows, and give them to embedding": (
+        "embedding_renorm", "embedding_renorm_",
+    ),
+    "a graph has no bits, and no complex numbers: compute with two tensors": (
+        "view.dtype", "view_copy.dtype", "view_as_real", "view_as_complex",
+    ),
+    "its windows are random: draw where they are outside, and use slices": (
+        "fractional_max_pool2d", "fractional_max_pool3d",
+    ),
+    "the indices are not supported: use upsampling, or a transposed convolution": (
+        "max_unpool2d", "max_unpool3d",
+    ),
+    "random numbers are drawn inside the module: make them an input": (
+        "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial",
+        "normal", "normal_functional", "poisson", "rand", "rand_like", "randint",
+        "randint_like", "randn", "randn_like", "random", "randperm", "uniform",
+    ),
+    f"complex numbers: {_NO_FORMULA}": ("angle", "complex", "imag", "polar", "real"),
+    f"a Bessel function: {_NO_FORMULA}": ("i0", "special_i0"),
+    f"the scaled error function: {_NO_FORMULA}": ("special_erfcx",),
+    f"the inverse of the error function: {_NO_FORMULA}": ("erfinv", "special_erfinv"),
+    f"the inverse of the normal distribution: {_NO_FORMULA}": ("special_ndtri",),
+    f"the gamma function: {_NO_FORMULA}": (
+        "digamma", "lgamma", "mvlgamma", "polygamma",
+    ),
+    _OUTSIDE: (
+        "inverse", "linalg_inv", "det", "linalg_det", "logdet", "slogdet",
+        "linalg_slogdet", "svd", "linalg_svd", "qr", "linalg_qr", "cholesky",
+        "linalg_cholesky", "linalg_cholesky_ex", "linalg_solve", "linalg_solve_ex",
+        "linalg_eigh", "linalg_eig", "pinverse", "linalg_pinv", "triangular_solve",
+        "linalg_solve_triangular", "matrix_exp", "linalg_matrix_exp", "linalg_lstsq",
+        "_linalg_svd", "_linalg_det", "_linalg_slogdet", "_linalg_eigh",
+        "_linalg_eigvals", "_linalg_solve_ex", "linalg_eigvals", "linalg_eigvalsh",
+        "linalg_svdvals", "linalg_lu", "linalg_lu_factor", "linalg_lu_factor_ex",
+        "_lu_with_info", "linalg_matrix_rank", "linalg_cond", "cholesky_inverse",
+        "cholesky_solve", "linalg_inv_ex", "linalg_ldl_factor", "linalg_ldl_factor_ex",
+        "lu_solve", "linalg_lu_solve", "geqrf", "linalg_householder_product", "ormqr",
+    ),
+}  # fmt: skip
+
+
+def _refusing(message: str) -> Callable[..., NoReturn]:
+    def refuse(call: Call, *_: object) -> NoReturn:
+        call.refuse(message)
+
+    return refuse
+
+
+for _message, _names in _REFUSED.items():
+    aten(*_names)(_refusing(_message))
