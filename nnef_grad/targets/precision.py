@@ -116,7 +116,7 @@ class _Blocks:
 def _multiplies(op: Operation, read: Set[Tensor]) -> bool:
     """Whether an operation multiplies by the transpose of what it reads in blocks."""
     places = [place for place, x in enumerate(op.operands) if x in read]
-    if places != [1] or op.inputs[1].rank != 2:
+    if places != [1] or prod(op.inputs[1].shape[:-2]) != 1:
         return False
     flags = op.attributes.get("transposeA"), op.attributes.get("transposeB")
     return op.name == "linear" or (op.name == "matmul" and flags == (False, True))

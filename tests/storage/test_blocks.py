@@ -116,6 +116,10 @@ READERS = {
     "filters": ("[1, 8, 6, 6]", "[4, 8, 2, 2]", "y = tanh(conv(x, w));"),
     "elements": ("[4, 64]", "[4, 64]", "y = x * w;"),
     "in batches": ("[2, 4, 64]", "[1, 96, 64]", "y = linear(x, w);"),
+    "one for a batch": (
+        *("[2, 4, 64]", "[1, 96, 64]"),
+        "y = matmul(x, w, transposeB = true);",
+    ),
     "as a table": (
         *("[4, 64]", "[96, 64]"),
         "s = linear(x, w); i = argmax_reduce(s, axes = [1]);"
