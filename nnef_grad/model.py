@@ -32,7 +32,13 @@ from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
 from nnef_grad.storage import containers, output
 from nnef_grad.storage.containers import Container
-from nnef_grad.storage.data import Declared, VariableData, parts_of, undeclared
+from nnef_grad.storage.data import (
+    Declared,
+    SinglePrecision,
+    VariableData,
+    parts_of,
+    undeclared,
+)
 from nnef_grad.storage.files import PathLike, read_source, write_texts
 from nnef_grad.storage.output import ModelFormat
 from nnef_grad.storage.parts import Part, Text
@@ -298,6 +304,18 @@ def _text(graph: Graph) -> str:
 
         graph = in_dialect(graph)
     return print_graph(graph)
+
+
+def as_stored(graph: Graph, stored: Data) -> tuple[Graph, Data]:
+    """A graph that was lowered for tract, for the numbers of its variables as they are
+    stored, and these: other targets have them in single precision.
+    """
+    # Importing the lowerings takes longer than compiling.
+    from nnef_grad.targets.precision import cast_variables
+
+    single = SinglePrecision(stored, declared_variables(graph))  # type: ignore[arg-type]
+    kept = stored.with_blocks if isinstance(stored, VariableData) else stored
+    return cast_variables(graph, {*single}, single.blocks), kept
 
 
 def declared_variables(graph: Graph) -> list[Declared]:

@@ -222,6 +222,31 @@ def is_delay(operation: Operation) -> bool:
     return operation.name == "select" and operation.operands[1] is operation.operands[2]
 
 
+class Delays:
+    """Makes tensors available later."""
+
+    def __init__(self, emit: Emitter) -> None:
+        self._emit = emit
+        self._conditions: dict[tuple[Tensor, int], Tensor] = {}
+
+    def after(self, latest: Tensor, tensor: Tensor) -> Tensor:
+        """A tensor, once the latest one is there, which has elements along an axis."""
+        emit, name = self._emit, self._emit.called(latest)
+        key = (latest, tensor.rank)
+        if key not in self._conditions:
+            axes = list(range(latest.rank))
+            begin, end = [0] * latest.rank, [1] * latest.rank
+            hint = f"{name}_first"
+            first = emit("slice", latest, axes=axes, begin=begin, end=end, hint=hint)
+            if latest.rank != tensor.rank:
+                shape = [1] * tensor.rank
+                first = emit("reshape", first, shape=shape, hint=hint)
+            self._conditions[key] = emit("gt", first, 0.0, hint=f"after_{name}")
+        condition = self._conditions[key]
+        hint = f"{emit.called(tensor)}_later"
+        return emit("select", condition, tensor, tensor, hint=hint)
+
+
 class _Repeats:
     """Operations in the order of their runs, so far.
 
@@ -233,7 +258,7 @@ class _Repeats:
         self._graph, self._lifetimes, self._emit = graph, lifetimes, emit
         self._before: set[int] = set()
         self._latest: Tensor | None = None
-        self._conditions: dict[tuple[Tensor, int], Tensor] = {}
+        self._delays = Delays(emit)
         self._originals: dict[Tensor, Tensor] = {}
         self.versions: dict[Tensor, Tensor] = {}
 
@@ -246,7 +271,9 @@ class _Repeats:
         if run.operation in self._before:
             operand = self._lifetimes.delayed[run.operation]
             if operand is not None and self.versions.keys().isdisjoint(op.inputs):
-                read[operand] = self._later(operand)
+                latest = self._latest
+                assert latest is not None, "something is kept before it is computed"
+                read[operand] = self._delays.after(latest, operand)
             results = {t: self._version(t) for t in op.outputs}
         made = Operation(
             op.definition,
@@ -273,25 +300,6 @@ class _Repeats:
         made = self._emit.tensor(tensor.dtype, tensor.shape, hint)
         self._originals[made] = tensor
         return made
-
-    def _later(self, tensor: Tensor) -> Tensor:
-        """A tensor, once the latest one is there."""
-        latest = self._latest
-        assert latest is not None, "something is kept before anything is computed"
-        emit, name = self._emit, self._emit.called(latest)
-        key = (latest, tensor.rank)
-        if key not in self._conditions:
-            axes = list(range(latest.rank))
-            begin, end = [0] * latest.rank, [1] * latest.rank
-            hint = f"{name}_first"
-            first = emit("slice", latest, axes=axes, begin=begin, end=end, hint=hint)
-            if latest.rank != tensor.rank:
-                shape = [1] * tensor.rank
-                first = emit("reshape", first, shape=shape, hint=hint)
-            self._conditions[key] = emit("gt", first, 0.0, hint=f"after_{name}")
-        condition = self._conditions[key]
-        hint = f"{emit.called(tensor)}_later"
-        return emit("select", condition, tensor, tensor, hint=hint)
 
     def quantization(self, names: Mapping[Tensor, str]) -> dict[str, Quantization]:
         """That of the graph, and of what is computed again."""

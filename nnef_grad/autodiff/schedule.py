@@ -139,7 +139,7 @@ def _needed(
     return sorted(found)
 
 
-def _that_enter(operations: Sequence[Operation]) -> set[Tensor]:
+def that_enter(operations: Sequence[Operation]) -> set[Tensor]:
     """The tensors that depend on an input of the graph."""
     found: set[Tensor] = set()
     for op in operations:
@@ -179,7 +179,7 @@ class Lifetimes:
             if op.name in SOURCES | UNIQUE
             for tensor in op.outputs
         }
-        self.moving = _that_enter(graph.operations)
+        self.moving = that_enter(graph.operations)
         self.repeatable = {
             tensor
             for op in graph.operations

@@ -10,12 +10,12 @@ What is saved is a minimum cut, in bytes, between the operations of the forward 
 those that depend on gradients. Between them are the operations that may run on either
 side. Those that rules add, such as masks, run backward, unless their results are smaller
 than what they are made of. Those of the forward graph that cost next to nothing run on
-both sides.
+both sides, if that saves bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -33,10 +33,23 @@ from nnef_grad.graph.names import NameSupply, substitute, with_names, with_tenso
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.costs import byte_size
-from nnef_grad.ops.traits import COPYING, RESHAPING, SOURCES
+from nnef_grad.ops.traits import (
+    BROADCASTING,
+    COPYING,
+    FLAT,
+    MOVING,
+    RESHAPING,
+    SOURCES,
+)
 
-# What forward graphs compute with these is not saved for its own sake.
-FREE = SOURCES | RESHAPING | COPYING | {"transpose"}
+# What these make is what they are made of.
+_SAME = RESHAPING | COPYING | {"transpose"}
+# What forward graphs compute with these is not saved for its own sake: it takes about as
+# long as to read it from memory.
+FREE = (SOURCES | _SAME | MOVING | BROADCASTING | FLAT | {
+    "neg", "abs", "not", "sqr", "sqrt", "rcp", "rsqr", "rsqrt", "relu", "leaky_relu",
+    "prelu", "add_n", "cast",
+}) - {"pow"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -209,8 +222,22 @@ def _saved(
     made = [t for op in graph.operations if not _is_free(op) for t in op.outputs]
     sources = [*lost, *made]
     sinks = sizes.keys() & {tensor for op in fixed for tensor in op.inputs}
-    cut = minimum_cut(sizes, edges, sources, sinks)
+    same = (op for op in graph.operations if op.name in _SAME)
+    again = {tensor for op in (*movable, *same) for tensor in op.outputs}
+    cut = minimum_cut(_in_order(sizes, again), edges, sources, sinks)
     return tuple(tensor for tensor in sizes if tensor in cut)
+
+
+def _in_order(
+    sizes: Mapping[Tensor, float], again: Collection[Tensor]
+) -> dict[Tensor, float]:
+    """Sizes such that, of cuts of as many bytes, the one is the least that has the latest
+    tensors, but for those that are rather made again.
+    """
+    count = len(sizes)
+    ranks = {t: count if t in again else count - i for i, t in enumerate(sizes)}
+    unit = sum(ranks.values()) + 1
+    return {t: size * unit + ranks[t] for t, size in sizes.items()}
 
 
 def _is_free(operation: Operation) -> bool:

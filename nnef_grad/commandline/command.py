@@ -23,7 +23,7 @@ from nnef_grad.commandline.checking import Checking
 from nnef_grad.commandline.opening import Opened, Reading, split, taken
 from nnef_grad.commandline.progress import Progress
 from nnef_grad.language.labels import is_constant
-from nnef_grad.model import declared_variables
+from nnef_grad.model import as_stored, declared_variables
 from nnef_grad.storage.data import SinglePrecision
 from nnef_grad.storage.files import refuse_existing, remove, writing
 from nnef_grad.storage.output import (
@@ -219,12 +219,13 @@ def _lower(graph: nnef_grad.Graph, target: str, out: str, stored: Any) -> _Docum
     lowered = _lowered(graph, target, out)
     if target == "nnef" or stored is None or is_onnx(out):
         return lowered
-    single = SinglePrecision(stored, declared_variables(lowered.graph))
-    if target != "tract":
-        return lowered._replace(data=ChainMap({**lowered.data}, single))  # type: ignore[arg-type]
-    from nnef_grad.targets.precision import cast_variables
-
-    return lowered._replace(graph=cast_variables(lowered.graph, {*single}))
+    graph, data = (
+        lowered.graph,
+        SinglePrecision(stored, declared_variables(lowered.graph)),
+    )
+    if target == "tract":
+        graph, data = as_stored(graph, stored)
+    return _Document(graph, ChainMap({**lowered.data}, data))  # type: ignore[arg-type]
 
 
 def _lowered(graph: nnef_grad.Graph, target: str, out: str) -> _Document:

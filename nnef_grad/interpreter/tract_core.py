@@ -40,8 +40,13 @@ def _gather(input: Array, indices: Array, axis: int, datum_type: str) -> Array:
     return gather(input, indices, axis)
 
 
+def _range(start: int, end: int, step: int) -> Array:
+    return np.arange(start, end, step)
+
+
 enter_all(
     {
+        "tract_core_range": _range,
         "tract_core_erf": np.vectorize(erf, otypes=[np.float64]),
         "tract_core_cast": _cast,
         "tract_core_broadcast": _broadcast,

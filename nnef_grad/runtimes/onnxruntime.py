@@ -29,8 +29,11 @@ def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
     options.intra_op_num_threads = threads or 0
     options.log_severity_level = 3
     if any(map(is_delay, graph.operations)):
-        # Its own order takes no less memory where tensors are computed again.
+        # Its own order takes no less memory where tensors are computed again. In that of the
+        # document, what it has fused comes last.
         options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+        level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.graph_optimization_level = level
     with TemporaryDirectory() as folder, refusals("ONNX Runtime", "load", graph):
         path = Path(folder) / "graph.onnx"
         to_onnx(graph, path, data=data)

@@ -78,11 +78,19 @@ class VariableData(Mapping[str, "Array"]):
     valid label, or its file is not a tensor.
     """
 
-    def __init__(self, container: Container) -> None:
+    def __init__(self, container: Container, keeps_blocks: bool = False) -> None:
         self._container = container
+        self.keeps_blocks = keeps_blocks
 
     def __repr__(self) -> str:
         return f"VariableData({self._container.name!r})"
+
+    @property
+    def with_blocks(self) -> VariableData:
+        """The same, for a graph that reads numbers in blocks: whoever writes the data
+        leaves them in these.
+        """
+        return VariableData(self._container, keeps_blocks=True)
 
     def __getitem__(self, label: str) -> Array:
         return tensor_file.read_array(self._part(label))
@@ -125,23 +133,33 @@ class VariableData(Mapping[str, "Array"]):
 
 class SinglePrecision(Mapping[str, "Array"]):
     """The data of those variables of a model whose numbers are stored in half or double
-    precision, in single precision.
+    precision, or in blocks, in single precision.
 
     Args:
         data: the data of the model.
         declared: its variables.
+
+    Attributes:
+        blocks: the labels of those in blocks.
     """
 
     def __init__(
         self, data: VariableData | Mapping[str, Array], declared: Iterable[Declared]
     ) -> None:
+        headers = {v.label: _header(data, v) for v in declared}
+        known = {label: header for label, header in headers.items() if header}
         self._data = data
-        self._labels = [v.label for v in declared if _has_other_precision(data, v)]
+        self.blocks = {n for n, header in known.items() if header.items.is_blocks}
+        self._labels = [
+            n
+            for n, header in known.items()
+            if n in self.blocks or (header.items.name == "float" and header.bits != 32)
+        ]
 
     def __getitem__(self, label: str) -> Array:
         if label not in self._labels:
             raise KeyError(label)
-        made: Array = self._data[label].astype("float32")
+        made: Array = self._data[label].astype("float32", copy=False)
         return made
 
     def __iter__(self) -> Iterator[str]:
@@ -151,18 +169,17 @@ class SinglePrecision(Mapping[str, "Array"]):
         return len(self._labels)
 
 
-def _has_other_precision(
+def _header(
     data: VariableData | Mapping[str, Array], variable: Declared
-) -> bool:
-    if not isinstance(data, VariableData):
-        dtype = data[variable.label].dtype if variable.label in data else None
-        return dtype is not None and dtype.kind == "f" and dtype.itemsize != 4
+) -> Header | None:
+    """The header of the data of a variable; None if there are none that can be read."""
     try:
-        part = data.fitting(variable)
-        header = read_header(part) if part is not None else None
-    except UsageError:
-        return False  # and whoever writes the data says why
-    return header is not None and header.items.name == "float" and header.bits != 32
+        if isinstance(data, VariableData):
+            part = data.fitting(variable)
+            return None if part is None else read_header(part)
+        return header_of(data[variable.label]) if variable.label in data else None
+    except (UsageError, ValueError):
+        return None  # and whoever writes the data says why
 
 
 # ---- The data of a graph ----
@@ -265,7 +282,7 @@ def _stored(data: VariableData, near: Path, variable: Declared) -> Part | None:
     in every operation.
     """
     part = data.fitting(variable)
-    if part is None or not read_header(part).items.is_blocks:
+    if part is None or data.keeps_blocks or not read_header(part).items.is_blocks:
         return part
     return _Given(variable, data, variable.label, near)
 

@@ -77,6 +77,10 @@ def _gathered(input: Shape, indices: Shape, axis: int, datum_type: str) -> Shape
     return gather_shape(input, indices, axis)
 
 
+def _counted(start: int, end: int, step: int) -> Shape:
+    return (len(range(start, end, step)),)
+
+
 OPSET = OpSet(
     shapes={
         **SHAPES,
@@ -84,6 +88,7 @@ OPSET = OpSet(
         "tract_core_scatter_nd": _same,
         "tract_core_broadcast": _given,
         "tract_core_gather": _gathered,
+        "tract_core_range": _counted,
         "tract_core_erf": _same,
         "tract_core_trilu": _same,
     }

@@ -2,8 +2,8 @@
 
 tract computes what depends on variables alone when it loads a graph: it turns filters, and
 brings matrices into the order of its kernels. With a large variable it does so only if
-nothing else reads that, but it takes slices of any. So each further product reads its own
-slices, which are joined to the whole again:
+nothing else reads that, or what does reads it alike, but it takes slices of any. So each
+product of another kind reads its own slices, which are joined to the whole again:
 
     y = matmul(x, w, transposeB = true);        y = matmul(x, w, transposeB = true);
     dx = matmul(dy, w);                    ->   first = slice(w, axes = [0], begin = [0], end = [512]);
@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
+from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose, inline
@@ -65,10 +66,22 @@ def _further_readers(graph: Graph) -> Mapping[Tensor, _Readers]:
     uses, found = count_uses(graph), defaultdict[Tensor, dict[Tensor, int]](dict)
     for x, operations in folded.items():
         is_read_otherwise = uses[x] > len(operations) + sliced[x]
-        for number, op in enumerate(operations, start=int(is_read_otherwise)):
-            if number > 0:
+        numbers: dict[Any, int] = {}
+        for op in operations:
+            way, next_number = _way(op, x), len(numbers) + int(is_read_otherwise)
+            if (number := numbers.setdefault(way, next_number)) > 0:
                 found[op.outputs[0]][x] = number
     return found
+
+
+def _way(op: Operation, x: Tensor) -> Any:
+    """How an operation reads a variable: a product that is computed again, as the first
+    one.
+    """
+    if op.name not in ("linear", "matmul"):
+        return op.outputs[0]
+    shapes = tuple(operand.shape for operand in op.inputs)
+    return op.name, op.operands.index(x), tuple(op.settings.items()), shapes
 
 
 def _joined_again(readers: _Readers, emit: Emitter, op: Operation) -> Sequence[Operand]:

@@ -22,7 +22,7 @@ from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first, verify
 from nnef_grad.language.library import standard
-from nnef_grad.model import declared_variables, save, save_several
+from nnef_grad.model import as_stored, declared_variables, save, save_several
 from nnef_grad.runtimes import in_single
 from nnef_grad.storage.containers import APPLY
 from nnef_grad.storage.data import VariableData, arrays_of
@@ -89,6 +89,7 @@ class Step:
         trained: the labels of the trained variables.
         stored: the files of the model, if its values came from there; unchanged values
             share them.
+        target: the target that it was lowered for.
         warnings: what the user should know, a sentence each.
     """
 
@@ -105,6 +106,7 @@ class Step:
     accumulate: int = 1
     trained: tuple[str, ...] = ()
     stored: VariableData | None = field(default=None, repr=False)
+    target: str = "nnef"
     warnings: tuple[str, ...] = ()
 
     @property
@@ -156,29 +158,37 @@ def save_step(
         return
     for part in () if is_text else parts.values():
         _refuse_missing(part)
-    models = {folder: (p.graph, _to_write(p)) for folder, p in parts.items()}
+    models = {folder: _to_write(part) for folder, part in parts.items()}
     save_several(models, path, overwrite=overwrite)
 
 
-def _to_write(step: Step) -> Mapping[str, Array]:
-    """The data of a step. What it leaves as it is shares the files of the model."""
-    data = in_single(step.data)
-    if step.stored is None:
-        return data
-    labels = {*step.graph.labels.values()} & {*step.model.labels.values()}
+def _to_write(step: Step) -> tuple[Graph, Mapping[str, Array]]:
+    """The graph of a step and its data. What it leaves as it is shares the files of the
+    model, which have it in single precision, or as the graph for tract reads it.
+    """
+    graph, data, stored = step.graph, in_single(step.data), step.stored
+    if stored is None:
+        return graph, data
+    labels = {*graph.labels.values()} & {*step.model.labels.values()}
     kept = labels - {*step.labels.values()}
+    if step.target == "tract":
+        graph, stored = as_stored(graph, stored)
     changed = {
         place: value
         for place, value in data.items()
-        if place not in kept or not _is_stored(place, value, step.stored)
+        if place not in kept or not _is_stored(place, value, stored)
     }
-    return ChainMap(changed, step.stored)  # type: ignore[arg-type]
+    return graph, ChainMap(changed, stored)  # type: ignore[arg-type]
 
 
 def _is_stored(label: str, value: Array, stored: VariableData) -> bool:
-    """Whether a value, which came from a file, is in it in the same precision."""
+    """Whether a value, which came from a file, is read from it as it is."""
     part = stored.find(label)
-    return part is not None and read_header(part) == header_of(value)
+    if part is None:
+        return False
+    header = read_header(part)
+    is_read = stored.keeps_blocks and header.items.dtype == "scalar"
+    return header.shape == value.shape if is_read else header == header_of(value)
 
 
 def _save_onnx(
@@ -267,6 +277,7 @@ def as_step(
         model,
         objective,
         backward,
+        target=target,
         warnings=() if spared is None else spared.warnings,
     )
 

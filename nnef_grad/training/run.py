@@ -182,7 +182,7 @@ class Training(Iterator[float]):
             # What no step changes shares the files of the model.
             moved = {label for part in self._parts for label in part.labels}
             own = {n: x for n, x in state.items() if n in moved or n not in stored}
-            data = ChainMap(own, stored)  # type: ignore[arg-type]
+            data = ChainMap(own, stored.with_blocks)  # type: ignore[arg-type]
         model = self._step.model
         save(model, self._checkpoint, data=data, everything=True, overwrite=True)
 

@@ -156,6 +156,9 @@ BODIES = {
     "r = reshape(x, shape = [24]); y = sqr(r);": (),
     "r = transpose(t, axes = [1, 0]); y = sqr(r);": ("t",),
     "c = copy(t); r = unsqueeze(c, axes = [0]); y = mul(r, r);": ("t",),
+    # So is what is added and multiplied, in place of two tensors; one is not made again.
+    "a = add(t, x); m = mul(a, a); e = exp(m); y = mul(e, mul(a, m));": ("a", "e"),
+    "a = sub(t, 1.0); y = sqr(a);": ("a",),
     # Constants are there.
     "c = constant(shape = [4, 6], value = [2.0]); y = mul(c, t);": (),
     # A mask is smaller than what it is made of, unless that is needed in any case.

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 import nnef_grad
 from nnef_grad.commandline.cli import main
-from nnef_grad.runtimes import find_runtime
 
 GRAPH = """version 1.0;
 
@@ -77,7 +76,7 @@ def test_they_are_what_tract_takes_them_for(model: tuple[Path, Any, Any]) -> Non
 def test_gradients_are_those_of_these_numbers(
     model: tuple[Path, Any, Any], target: str, tmp_path: Path
 ) -> None:
-    """What is written has them in single precision, which every operation reads."""
+    """tract gets the file as it is; others get single precision."""
     folder, numbers, b = model
     out = tmp_path / "bwd"
     words = [str(folder), "--target", target, "--check", "-o", str(out)]
@@ -94,33 +93,139 @@ def test_gradients_are_those_of_these_numbers(
     given = {"x": x.detach().numpy(), "grad_y": seed}
     found = nnef_grad.evaluate(graph, given, stored)
     np.testing.assert_array_equal(stored["w"], numbers)
-    assert stored.header("w").items.name == "float"
+    kept = target == "tract"
+    assert stored.header("w").items.name == ("Q4_0" if kept else "float")
+    assert (out / "w.dat").samefile(folder / "w.dat") == kept
     for name, gradient in zip(("grad_x", "grad_w"), wanted, strict=True):
         np.testing.assert_allclose(found[name], gradient, rtol=1e-4, atol=1e-5)
-    if target == "tract":
-        pytest.importorskip("tract")
-        run = find_runtime("tract").compile(
-            nnef_grad.differentiate(nnef_grad.load(folder)).graph, dict(stored)
-        )
-        np.testing.assert_allclose(
-            run([given["x"], seed])[0], wanted[0], rtol=1e-3, atol=1e-3
-        )
 
 
-def test_adapters_are_trained_beside_them(model: tuple[Path, Any, Any]) -> None:
-    folder, numbers, _ = model
-    step = nnef_grad.training_step(
+HEAD = """version 1.0;
+extension tract_registry tract_core;
+graph net( x ) -> ( y )
+{
+    x = tract_core_external(shape = %s, datum_type = 'f32');
+    w = variable(label = 'w', shape = %s);
+"""
+# What reads a variable, by the shapes of the input and of the variable.
+READERS = {
+    "rows": ("[4, 64]", "[96, 64]", "y = linear(x, w);"),
+    "columns": ("[4, 64]", "[64, 96]", "y = matmul(x, w);"),
+    "on the left": ("[64, 4]", "[96, 64]", "y = matmul(w, x);"),
+    "twice": ("[4, 64]", "[64, 64]", "h = tanh(linear(x, w)); y = linear(h, w);"),
+    "filters": ("[1, 8, 6, 6]", "[4, 8, 2, 2]", "y = tanh(conv(x, w));"),
+    "elements": ("[4, 64]", "[4, 64]", "y = x * w;"),
+    "in batches": ("[2, 4, 64]", "[1, 96, 64]", "y = linear(x, w);"),
+    "one for a batch": (
+        *("[2, 4, 64]", "[1, 96, 64]"),
+        "y = matmul(x, w, transposeB = true);",
+    ),
+    "as a table": (
+        *("[4, 64]", "[96, 64]"),
+        "s = linear(x, w); i = argmax_reduce(s, axes = [1]);"
+        " j = squeeze(i, axes = [1]);"
+        " r = tract_core_gather(w, j, axis = 0, datum_type = 'f32'); y = r * tanh(x);",
+    ),
+}
+
+
+@pytest.mark.parametrize("most", [2**20, 4])
+@pytest.mark.parametrize("options", [[], ["--recompute", "0.5"]])
+@pytest.mark.parametrize("name", READERS)
+def test_whatever_reads_them_in_tract(
+    name: str,
+    options: list[str],
+    most: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Large ones too, which would be read by parts elsewhere."""
+    tract = pytest.importorskip("tract")
+    monkeypatch.setattr("nnef_grad.targets.weights.MOST_FOLDED", most)
+    *shapes, statements = READERS[name]
+    folder, out = tmp_path / "model", tmp_path / "bwd"
+    folder.mkdir()
+    text = HEAD % tuple(shapes) + f"    {statements}\n}}\n"
+    (folder / "graph.nnef").write_text(text)
+    random = np.random.default_rng(3)
+    shape = [int(n) for n in shapes[1].strip("[]").split(",")]
+    (folder / "w.dat").write_bytes(in_blocks(random.standard_normal(shape))[0])
+    words = [str(folder), "--target", "tract", "--wrt", "x", "-o", str(out), *options]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert "slice(w," not in (out / "graph.nnef").read_text()
+    backward = nnef_grad.differentiate(nnef_grad.load(folder), wrt="x").graph
+    inputs = {t: random.standard_normal(t.shape) for t in backward.inputs}
+    named = {backward.names[t]: value for t, value in inputs.items()}
+    data = nnef_grad.load_data(folder)
+    (wanted,) = nnef_grad.evaluate(backward, named, data).values()
+    model = tract.nnef().load(str(out))
+    names = [model.input_name(place) for place in range(model.input_count())]
+    fed = [named[name].astype(np.float32) for name in names]
+    (found,) = model.into_runnable().run(fed)
+    np.testing.assert_allclose(found.to_numpy(), wanted, rtol=1e-4, atol=1e-4)
+    read, own = nnef_grad.load(out), nnef_grad.load_data(out)
+    (again,) = nnef_grad.evaluate(read, {n: named[n] for n in names}, own).values()
+    np.testing.assert_allclose(again, wanted, rtol=1e-9, atol=1e-9)
+
+
+def adapters(folder: Path, target: str) -> nnef_grad.training.Step:
+    return nnef_grad.training_step(
         nnef_grad.load(folder),
         loss="mean_squared_error",
         optimizer="sgd",
         learning_rate=0.1,
         data=nnef_grad.load_data(folder),
         adapters={"w": 2},
+        target=target,
     )
+
+
+BATCH = {"x": np.ones((4, 64)), "target_y": np.zeros((4, 96))}
+
+
+def test_adapters_are_trained_beside_them(
+    model: tuple[Path, Any, Any], tmp_path: Path
+) -> None:
+    """A checkpoint has them as they are."""
+    folder, numbers, _ = model
+    step, checkpoint = adapters(folder, "nnef"), tmp_path / "checkpoint"
     np.testing.assert_array_equal(step.data["w"], numbers)
-    batch = {"x": np.ones((4, 64)), "target_y": np.zeros((4, 96))}
-    first, second = nnef_grad.training.run(step, [batch, batch], runtime="numpy")
+    first, second = nnef_grad.training.run(
+        step, [BATCH, BATCH], runtime="numpy", checkpoint=checkpoint
+    )
     assert second < first
+    assert (checkpoint / "w.dat").samefile(folder / "w.dat")
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_step_in_tract_shares_their_file(
+    model: tuple[Path, Any, Any], half: bool, tmp_path: Path
+) -> None:
+    """That of half precision, too."""
+    tract = pytest.importorskip("tract")
+    folder, numbers, b = model
+    if half:
+        data = {"w": numbers.astype(np.float16), "b": b}
+        folder = tmp_path / "half"
+        nnef_grad.save(nnef_grad.load(model[0]), folder, data=data)
+    step, out = adapters(folder, "tract"), tmp_path / "step"
+    nnef_grad.training.save_step(step, out)
+    assert (out / "w.dat").samefile(folder / "w.dat")
+    loaded = tract.nnef().load(str(out))
+    names = [loaded.input_name(place) for place in range(loaded.input_count())]
+    runnable, state = loaded.into_runnable(), {**step.data, **BATCH}
+    losses = []
+    for _ in range(3):
+        fed = [np.asarray(state[name], np.float32) for name in names]
+        results = [result.to_numpy() for result in runnable.run(fed)]
+        known = dict(zip(step.outputs, results, strict=True))
+        losses.append(float(known["loss"]))
+        state.update({old: known[new] for old, new in step.state.items()})
+    wanted = nnef_grad.training.run(
+        adapters(folder, "nnef"), [BATCH] * 3, runtime="numpy"
+    )
+    np.testing.assert_allclose(losses, [*wanted], rtol=1e-5)
 
 
 def test_nothing_is_merged_into_them(
