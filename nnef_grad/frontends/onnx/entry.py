@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
-from nnef_grad.frontends.onnx.model import Model, Shapes, Wanted
+from nnef_grad.frontends.onnx.model import Model
 from nnef_grad.storage.files import PathLike, reading
 
 
@@ -18,7 +18,7 @@ from nnef_grad.storage.files import PathLike, reading
 def from_onnx(
     path: PathLike,
     *,
-    input_shapes: Shapes | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
     symbols: Mapping[str, int] | None = None,
 ) -> Model:
@@ -44,9 +44,8 @@ def from_onnx(
     require_onnx()
     from nnef_grad.frontends.onnx import graph
 
-    model, value = _load(path)
-    wanted = Wanted(input_shapes or {}, batch, symbols or {})
-    return graph.read(model, value, wanted, os.fspath(path))
+    wanted = input_shapes or {}, batch, symbols or {}
+    return graph.read(*_load(path), os.fspath(path), *wanted)
 
 
 def require_onnx() -> None:
