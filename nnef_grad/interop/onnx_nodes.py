@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -157,6 +158,27 @@ class Nodes:
     def _keep(self, name: str, value: Array) -> str:
         self._root.constants.append(numpy_helper.from_array(value, name))
         return name
+
+    def model(self, graph: Graph, metadata: Mapping[str, Mapping[str, str]]) -> Any:
+        """The model, without the arrays; `metadata` say what tensors are to each other."""
+        ends = [[*map(self.declared, side)] for side in (graph.inputs, graph.outputs)]
+        notes = "\n".join(graph.notes)
+        body = helper.make_graph(
+            self.made, graph.name, *ends, self.constants, doc_string=notes
+        )
+        versions = [helper.make_opsetid("", OPSET)]
+        version = helper.find_min_ir_version_for(versions)
+        about = {"producer_name": "nnef-grad", "ir_version": version}
+        model = helper.make_model(body, opset_imports=versions, **about)
+        called = self.called
+        texts = {
+            f"nnef_grad.{kind}": json.dumps(
+                {called.get(x, x): called.get(y, y) for x, y in related.items()}
+            )
+            for kind, related in metadata.items()
+        }
+        helper.set_model_props(model, texts)
+        return model
 
     # ---- Operands ----
 
