@@ -175,7 +175,9 @@ def _by_channel(nodes: Nodes, value: Operand) -> str:
 @writer("matmul")
 def _matmul(nodes: Nodes, op: Operation) -> None:
     left, right = _scalars(nodes, *op.operands)
-    turned = {f"trans{side}": int(op.settings[f"transpose{side}"]) for side in "AB"}
+    turned: dict[str, Any] = {
+        f"trans{side}": int(op.settings[f"transpose{side}"]) for side in "AB"
+    }
     if any(turned.values()):
         nodes.node("Gemm", [left, right], **turned)
     else:

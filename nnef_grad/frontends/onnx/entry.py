@@ -44,8 +44,9 @@ def from_onnx(
     require_onnx()
     from nnef_grad.frontends.onnx import graph
 
+    model, value = _load(path)
     wanted = input_shapes or {}, batch, symbols or {}
-    return graph.read(*_load(path), os.fspath(path), *wanted)
+    return graph.read(model, value, os.fspath(path), *wanted)
 
 
 def require_onnx() -> None:

@@ -69,12 +69,12 @@ class _Chains:
         node = self._producers.get(name)
         if name in self._numbers:
             return self._numbers[name], []
-        kind = "" if node is None or name in whole or not depth else node.op_type
-        if kind not in ("Mul", "Div"):
+        is_whole = name in whole or not depth
+        if is_whole or node is None or node.op_type not in ("Mul", "Div"):
             return 1.0, [name]
         parts = (self._product(n, whole, depth - 1) for n in node.input)
         (a, these), (b, those) = parts
-        if kind == "Mul":
+        if node.op_type == "Mul":
             return a * b, sorted([*these, *those])
         return (1.0, [name]) if those else (a / b if b else nan, these)
 

@@ -142,7 +142,7 @@ def _group_normalization(node: Node, x: Any, scale: Any, offset: Any) -> Any:
 @onnx_op("LRN")
 def _local_response(node: Node, x: Any) -> Any:
     """Normalization across channels."""
-    defaults = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, "size": 1}
+    defaults: dict[str, Any] = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, "size": 1}
     return local_response(node, x, *(node.get(n, d) for n, d in defaults.items()))
 
 

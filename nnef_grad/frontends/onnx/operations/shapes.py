@@ -20,12 +20,7 @@ from nnef_grad.frontends.values import (
     is_known,
     shape_of,
 )
-from nnef_grad.graph.extents import (
-    Dimension,
-    OpenExtentError,
-    has_symbols,
-    may_exceed,
-)
+from nnef_grad.graph.extents import Dimension, OpenExtentError, has_symbols, may_exceed
 
 # Beyond any position.
 FAR = 2**31 - 1
