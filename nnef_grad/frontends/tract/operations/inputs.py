@@ -10,8 +10,14 @@ import numpy as np
 from nnef_grad.frontends.conversion import MOST_ELEMENTS
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.tract.evaluation import document
-from nnef_grad.frontends.values import converted, is_known, is_open, simple
-from nnef_grad.graph.extents import symbols_of
+from nnef_grad.frontends.values import (
+    as_extents,
+    converted,
+    is_known,
+    is_open,
+    shape_of,
+    simple,
+)
 from nnef_grad.language.labels import label_steps
 
 _INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "tdim")
@@ -104,5 +110,4 @@ def _table(step: Step, x: Any) -> Any:
 @expansion("tract_core_shape_of")
 def shape(step: Step, x: Any) -> Any:
     """The shape, as known integers."""
-    extents = np.shape(x) if is_known(x) else x.shape
-    return np.array(extents, object if symbols_of(extents) else np.int64)
+    return as_extents(shape_of(x))

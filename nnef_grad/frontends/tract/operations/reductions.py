@@ -43,12 +43,12 @@ def running_sums(
     """The sums of scalars up to each one along an axis, or from each one on, which they may
     leave out: those of windows that end there.
     """
-    axes, before = range(len(shape_of(x))), shape_of(x)[axis] - 1
-    pair = (0, before) if is_back else (before, 0)
-    size = [before + 1 if a == axis else 1 for a in axes]
-    made = step(
-        "box", x, size=size, padding=[pair if a == axis else (0, 0) for a in axes]
-    )
+    before = shape_of(x)[axis] - 1
+    size: list[Any] = [1] * len(shape_of(x))
+    padding: list[Any] = [(0, 0)] * len(size)
+    size[axis] = before + 1
+    padding[axis] = (0, before) if is_back else (before, 0)
+    made = step("box", x, size=size, padding=padding)
     made = step("sub", made, x) if excludes else made
     if dtype == "scalar":
         return made
