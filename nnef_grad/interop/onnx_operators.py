@@ -234,7 +234,9 @@ def _pool(nodes: Nodes, op: Operation) -> None:
     # Not along batch and channels.
     operands, settings = [_first(nodes, op)], _sliding(windows_of(op).axes[2:])
     if op.name == "argmax_pool":
-        nodes.second("MaxPool", operands, "largest", **settings)
+        nodes.add(
+            "MaxPool", operands, [nodes.fresh("largest"), *nodes.results], **settings
+        )
     elif op.name == "max_pool":
         nodes.node("MaxPool", operands, **settings)
     else:
@@ -282,7 +284,7 @@ def _concat(nodes: Nodes, op: Operation) -> None:
 def _split(nodes: Nodes, op: Operation) -> None:
     axis = op.attributes["axis"]
     sizes = nodes.extents([t.shape[axis] for t in op.outputs], "sizes")
-    nodes.nodes("Split", [_first(nodes, op), sizes], axis=axis)
+    nodes.node("Split", [_first(nodes, op), sizes], axis=axis)
 
 
 @writer("slice")
@@ -356,7 +358,7 @@ def _loop(nodes: Nodes, op: Operation) -> None:
     read = op.inputs[len(loop.full) :]
     inputs, outputs = loop.scanned, [one.way for one in loop.collected]
     # A list without elements has no type: what has none is left out.
-    nodes.nodes(
+    nodes.node(
         "Scan",
         [_own(nodes, x) for x in read],
         body=nodes.body(loop, op.inputs),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from string import ascii_lowercase
 from typing import Any
@@ -65,7 +65,7 @@ def onnx_resize(
 
 def _check(step: Step, how: Resizing) -> None:
     """Refuses settings that tract does not have."""
-    lists = resizing.PLACES, resizing.MODES, resizing.ROUNDED
+    lists: list[Collection[str]] = [resizing.PLACES, resizing.MODES, resizing.ROUNDED]
     for value, known in zip(how[:3], lists, strict=True):
         names = ", ".join(known)
         step.require(value in known, f"there is no '{value}': it is one of {names}")
