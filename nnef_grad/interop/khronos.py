@@ -155,7 +155,6 @@ def to_nnef_tools(graph: Graph, data: Data | None = None) -> Any:
 
 
 def _from_tools(operation: Any, library: Library) -> Any:
-    """The operation with the names of its parameters."""
     definition = library[operation.type]
     attributes = dict(operation.attribs)
     dtype = attributes.pop("dtype", None)
@@ -209,7 +208,6 @@ def _with_data(graph: Graph, data: Data) -> Iterator[tuple[str, Tensor, Array | 
 
 
 def _quantization_of(graph: Graph, name: str) -> dict[str, Any]:
-    """The quantization info of a tensor in the form of the Khronos tools."""
     entry = graph.quantization.get(name)
     return {"op-name": entry.operation.name, **entry.attributes} if entry else {}
 

@@ -28,7 +28,6 @@ def _dtype(value: Operand) -> str:
 
 
 def _own(nodes: Nodes, x: Operand) -> str:
-    """An operand of its own type."""
     return nodes.operand(x, _dtype(x))
 
 
@@ -218,7 +217,6 @@ def _convolution(nodes: Nodes, op: Operation) -> None:
 
 
 def _sliding(axes: Sequence[AxisWindows]) -> dict[str, Any]:
-    """How windows slide, in ONNX's words."""
     before, after = zip(*(axis.padding for axis in axes), strict=True)
     return {
         "kernel_shape": [axis.size for axis in axes],

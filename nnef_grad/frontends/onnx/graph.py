@@ -112,7 +112,6 @@ def _refuse_operations(graph: Any, name: str) -> None:
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph, and of the graphs in it."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -130,7 +129,6 @@ def _model(
     inputs: Sequence[Any],
     shapes: Mapping[str, Shape],
 ) -> Model:
-    """The graph, and its data."""
     found = warnings(graph, value)
     known: dict[str, Any] = {
         i.name: _value(reading, i, value) for i in graph.initializer

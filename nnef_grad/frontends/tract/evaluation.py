@@ -114,7 +114,6 @@ class DocumentReading(Reading):
         hint: str,
         place: Span,
     ) -> Any:
-        """The results of a fragment of the document."""
         name = idiom_of(fragment)
         if name in EXPANSIONS and all(map(is_known, values.values())):
             return super()._invoke(fragment, values, None, hint, place)

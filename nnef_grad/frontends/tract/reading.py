@@ -66,7 +66,6 @@ def read_graph(
 
 
 def _properties(document: syntax.Document) -> Iterator[str]:
-    """The metadata of the document, as lines."""
     for fragment in document.fragments:
         for statement in fragment.body or () if fragment.name == PROPERTIES else ():
             items = getattr(statement.value, "items", ())

@@ -13,7 +13,6 @@ from nnef_grad.frontends.values import is_known, shape_of
 
 @onnx_op("If")
 def _branch(node: Node, condition: Any) -> list[Any]:
-    """The branch that is taken."""
     is_first = known_number(node, condition, "its condition")
     graph = node.attributes["then_branch" if is_first else "else_branch"]
     return node.reading.run(graph, dict(node.around))

@@ -39,7 +39,6 @@ def _scan(node: Node, *operands: Any) -> list[Any]:
 
 
 def _ways(node: Node, side: str, count: int) -> list[Way]:
-    """How what a Scan reads or makes is scanned."""
     axes, turns = (
         node.get(f"scan_{side}_{name}", [0] * count) for name in ("axes", "directions")
     )
@@ -48,7 +47,6 @@ def _ways(node: Node, side: str, count: int) -> list[Way]:
 
 @onnx_op("Loop")
 def _loop(node: Node, limit: Any, condition: Any, *states: Any) -> list[Any]:
-    """The body, as often as it runs."""
     count = _MOST + 1 if limit is None else known_number(node, limit, "its length")
     if limit is None or not may_exceed(count, LONGEST):
         return _one_by_one(node, count, condition, states)

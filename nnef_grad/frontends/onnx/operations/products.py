@@ -34,5 +34,4 @@ def _gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
 
 @onnx_op("Einsum")
 def _einsum(node: Node, *operands: Any) -> Any:
-    """Products of tensors, summed over the axes that the result does not have."""
     return contract(node, operands, node.get("equation", ""))

@@ -80,7 +80,6 @@ def _gru(layer: Node, activations: list[Function]) -> Cell:
 
 
 def _gates(node: Node, weights: Any, first: int, last: int) -> Any:
-    """The rows of some gates of a GRU."""
     rows = shape_of(weights)[0] // 3
     return node.piece(weights, 0, first * rows, last * rows, "gates")
 
@@ -156,7 +155,6 @@ def _functions(node: Node, kind: _Kind, directions: int) -> Iterator[Function]:
 
 
 def _weights(node: Node, place: int) -> Weights:
-    """The parameters of a direction."""
     w, r, b, p = (
         None if x is None else part(node, x, 0, place)
         for x in map(node.operand, (1, 2, 3, 7))
@@ -170,7 +168,6 @@ def _weights(node: Node, place: int) -> Weights:
 
 
 def _state(node: Node, x: Any, number: int, place: int) -> Any:
-    """A state to begin with."""
     given, layout = node.operand(5 + number), node.get("layout", 0)
     if given is not None:
         return part(node, given, layout, place)

@@ -39,7 +39,6 @@ def _reduction(node: Node, x: Any, *_: Any) -> Any:
 
 
 def _kept(node: Node, made: Any, axes: list[int]) -> Any:
-    """The result of a reduction, whose axes may go."""
     return made if node.get("keepdims", 1) else node("squeeze", made, axes=axes)
 
 
@@ -48,7 +47,6 @@ _INDICES = {"ArgMax": "argmax_reduce", "ArgMin": "argmin_reduce"}
 
 @onnx_op(*_INDICES)
 def _index(node: Node, x: Any) -> Any:
-    """The place of an extremum along an axis."""
     node.require(not node.get("select_last_index", 0), "it must be the first one")
     axes = [node.along(0, x)]
     return _kept(node, node(_INDICES[node.kind], x, axes=axes), axes)
@@ -85,7 +83,6 @@ def _batch_normalization(
 
 @onnx_op("LayerNormalization")
 def _layer_normalization(node: Node, x: Any, scale: Any, offset: Any = None) -> Any:
-    """Normalization by the moments over the last axes."""
     rank = len(shape_of(x))
     wide = node.of_rank(scale, rank)
     added = 0.0 if offset is None else node.of_rank(offset, rank)
@@ -94,34 +91,33 @@ def _layer_normalization(node: Node, x: Any, scale: Any, offset: Any = None) -> 
 
 @onnx_op("InstanceNormalization")
 def _instance_normalization(node: Node, x: Any, *channels: Any) -> Any:
-    """Normalization by the moments of each channel of each batch item."""
     axes = range(2, len(shape_of(x)))
-    scale, offset = map(node.row, channels)
-    return _normalized(node, x, scale, offset, axes)
+    return _normalized(node, x, *map(node.row, channels), axes)
 
 
 @onnx_op("MeanVarianceNormalization")
 def _mean_variance_normalization(node: Node, x: Any) -> Any:
-    """Normalization by the moments, without scale or bias."""
     rank = len(shape_of(x))
     axes = [node.axis(axis, rank) for axis in node.get("axes", [0, 2, 3])]
-    operands = (x, 1.0, 0.0)
-    return node.expand("layer_normalization", *operands, axes=axes, epsilon=0.0)
+    return _normalized(node, x, 1.0, 0.0, axes, epsilon=0.0)
 
 
 def _normalized(
-    node: Node, x: Any, scale: Any, offset: Any, axes: Iterable[int]
+    node: Node,
+    x: Any,
+    scale: Any,
+    offset: Any,
+    axes: Iterable[int],
+    epsilon: float = 1e-5,
 ) -> Any:
     used = any(map(node.uses, range(1, len(node.proto.output))))
     node.require(not used, "only Y must be used")
-    operands, epsilon = (x, scale, offset), node.get("epsilon", 1e-5)
-    name = "layer_normalization"
-    return node.expand(name, *operands, axes=list(axes), epsilon=epsilon)
+    settings: Any = {"axes": list(axes), "epsilon": node.get("epsilon", epsilon)}
+    return node.expand("layer_normalization", x, scale, offset, **settings)
 
 
 @onnx_op("RMSNormalization")
 def _rms_normalization(node: Node, x: Any, scale: Any) -> Any:
-    """Normalization by the root mean square over the last axes."""
     wide = node.of_rank(scale, len(shape_of(x)))
     axes = _from(node, x)
     epsilon = node.get("epsilon", 1e-5)
@@ -141,14 +137,12 @@ def _group_normalization(node: Node, x: Any, scale: Any, offset: Any) -> Any:
 
 @onnx_op("LRN")
 def _local_response(node: Node, x: Any) -> Any:
-    """Normalization across channels."""
     defaults: dict[str, Any] = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, "size": 1}
     return local_response(node, x, *(node.get(n, d) for n, d in defaults.items()))
 
 
 @onnx_op("LpNormalization")
 def _lp_normalization(node: Node, x: Any) -> Any:
-    """Division by the norm along an axis."""
     p = node.get("p", 2)
     node.require(p in (1, 2), "p must be 1 or 2")
     return node.expand(f"l{p}_normalized", x, axes=[node.along(-1, x)])
@@ -156,7 +150,6 @@ def _lp_normalization(node: Node, x: Any) -> Any:
 
 @onnx_op("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def _global_pool(node: Node, x: Any) -> Any:
-    """A reduction over all spatial axes."""
     axes = list(range(2, len(shape_of(x))))
     if node.kind == "GlobalLpPool":
         return node.expand("lp_reduce", x, axes=axes, p=float(node.get("p", 2)))

@@ -47,7 +47,6 @@ def _axes(node: Node, shape: Shape) -> list[Axis]:
 
 @onnx_op("GridSample")
 def _grid_sample(node: Node, x: Any, grid: Any) -> Any:
-    """Samples of images at the points of a grid from -1 to 1."""
     names = {"linear": "bilinear", "cubic": "bicubic"}
     mode, border = node.get("mode", "linear"), node.get("padding_mode", "zeros")
     how = names.get(mode, mode), border, bool(node.get("align_corners", 0))
@@ -56,7 +55,6 @@ def _grid_sample(node: Node, x: Any, grid: Any) -> Any:
 
 @onnx_op("AffineGrid")
 def _affine_grid(node: Node, theta: Any, _: Any) -> Any:
-    """The points of a regular grid after an affine map."""
     batch, _channels, *extents = node.items("size", 1)
     return expansion.affine_grid(
         node, theta, [batch, *extents], bool(node.get("align_corners", 0))

@@ -28,7 +28,6 @@ FAR = 2**31 - 1
 
 @onnx_op("Shape")
 def _shape(node: Node, x: Any) -> Any:
-    """The extents, or some of them."""
     return as_extents(shape_of(x)[node.get("start", 0) : node.get("end", None)])
 
 
@@ -217,7 +216,6 @@ def _open_slice(
 
 @onnx_op("Pad")
 def _pad(node: Node, x: Any, *_: Any) -> Any:
-    """Padding of all axes, or some."""
     mode, (value,) = node.get("mode", "constant"), node.items("value", 2, 0.0)
     node.require(mode != "wrap", "mode must not be wrap")
     rank = len(shape_of(x))

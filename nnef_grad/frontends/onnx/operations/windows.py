@@ -49,7 +49,6 @@ def _same(node: Node, axes: list[Axis]) -> list[Axis]:
 
 @onnx_op("Conv")
 def _conv(node: Node, x: Any, w: Any, b: Any = None) -> Any:
-    """A convolution with groups."""
     axes = _same(node, _axes(node, x, shape_of(w)[2:]))
     return windows.conv(node, x, w, _bias(node, b), axes, node.get("group", 1))
 
@@ -77,7 +76,6 @@ def _bias(node: Node, b: Any) -> Any:
 
 @onnx_op("AveragePool", "LpPool", "MaxPool")
 def _pool(node: Node, x: Any) -> Any:
-    """Pooling."""
     node.require(node.get("storage_order", 0) == 0, "storage_order must be 0")
     node.require(not node.uses(1), "the indices must not be used")
     axes = _same(node, _axes(node, x, node.get("kernel_shape", [])))
@@ -97,7 +95,6 @@ def _pool(node: Node, x: Any) -> Any:
 
 @onnx_op("Col2Im")
 def _sum_of_blocks(node: Node, x: Any, *_: Any) -> Any:
-    """Sums of blocks at their places."""
     image, block = node.items("image_shape", 1), node.items("block_shape", 2)
     ones = [1] * len(block)
     return expansion.sum_of_blocks(

@@ -38,19 +38,11 @@ def data_type(step: Step, name: str) -> str:
     return found
 
 
-@expansion("tract_core_external")
-def external(step: Step, datum_type: str, shape: list[int]) -> Any:
+@expansion("external", "tract_core_external")
+def external(step: Step, *given: Any) -> Any:
     """An input with a data type of tract."""
-    return _input(step, data_type(step, datum_type), shape)
-
-
-@expansion("external")
-def standard_external(step: Step, shape: list[int]) -> Any:
-    """An input of a data type of the standard."""
-    return _input(step, step.dtype or "scalar", shape)
-
-
-def _input(step: Step, dtype: str, shape: list[int]) -> Any:
+    *named, shape = given
+    dtype = data_type(step, *named) if named else step.dtype or "scalar"
     whole = document(step).given.shapes(step.hint, tuple(shape))
     return step("external", dtype=dtype, shape=list(whole))
 
@@ -63,7 +55,10 @@ def variable(step: Step, shape: list[int], label: str) -> Any:
     as a variable.
     """
     stored, dtype = document(step).given.stored, step.dtype or "scalar"
-    _check_label(step, label)
+    try:
+        label_steps(label)
+    except ValueError as error:
+        step.refuse(str(error))
     if stored is not None and label in stored:
         header = stored.header(label)
         dtype = header.items.dtype
@@ -72,13 +67,6 @@ def variable(step: Step, shape: list[int], label: str) -> Any:
         if (is_table or is_number) and header.shape == tuple(shape):
             return simple(converted(stored[label], dtype))
     return step("variable", dtype=dtype, shape=shape, label=label)
-
-
-def _check_label(step: Step, label: str) -> None:
-    try:
-        label_steps(label)
-    except ValueError as error:
-        step.refuse(str(error))
 
 
 @expansion("tract_core_cast")

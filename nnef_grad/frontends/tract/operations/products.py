@@ -126,7 +126,6 @@ def _without_ones(step: Step, term: _Term, terms: Sequence[_Term]) -> _Term:
 
 
 def _summed(step: Step, term: _Term, kept: set[str]) -> _Term:
-    """A term, summed over the axes that nothing else has."""
     axes = [i for i, letter in enumerate(term.letters) if letter not in kept]
     if not axes:
         return term
@@ -136,7 +135,6 @@ def _summed(step: Step, term: _Term, kept: set[str]) -> _Term:
 
 
 def _arranged(step: Step, term: _Term, letters: str) -> Any:
-    """The tensor of a term with its axes in the order of letters."""
     order = [term.letters.index(c) for c in letters]
     return step.transposed(term.tensor, order)
 

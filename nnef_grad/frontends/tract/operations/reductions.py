@@ -56,20 +56,15 @@ def running_sums(
     return step("cast", step("round", made, hint="rounded"), dtype="integer")
 
 
-_FIRST = {
-    "tract_core_argmax_reduce_last": "argmax_reduce",
-    "tract_core_argmin_reduce_last": "argmin_reduce",
-}
-
-
-@expansion(*_FIRST)
+@expansion("tract_core_argmax_reduce_last", "tract_core_argmin_reduce_last")
 def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
     """The first in reverse order, counted from the end."""
     step.require(len(axes) == 1, "there must be one axis")
     axis = step.axis(axes[0], len(shape_of(x)))
     extent, far = shape_of(x)[axis], -(2**31) + 1
     turned = step.piece(x, axis, extent - 1, far, stride=-1)
-    found = step(_FIRST[step.name], turned, axes=axes)
+    first = step.name.removeprefix("tract_core_").removesuffix("_last")
+    found = step(first, turned, axes=axes)
     number = step("sub", float(extent - 1), found)
     return step("cast", number, dtype="integer")
 

@@ -64,7 +64,6 @@ def onnx_resize(
 
 
 def _check(step: Step, how: Resizing) -> None:
-    """Refuses settings that tract does not have."""
     lists: list[Collection[str]] = [resizing.PLACES, resizing.MODES, resizing.ROUNDED]
     for value, known in zip(how[:3], lists, strict=True):
         names = ", ".join(known)

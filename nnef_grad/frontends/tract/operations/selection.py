@@ -196,7 +196,6 @@ def _block_numbers(step: Step, indices: Any, places: Sequence[int]) -> Any:
 
 
 def _numbers(step: Step, extents: Sequence[Any], shape: Sequence[int]) -> Any:
-    """Extents as scalars, in a shape."""
     if not any(map(has_symbols, extents)):
         return np.array(extents, dtype=np.float64).reshape(shape)
     return step.constant(np.array(extents, dtype=object).reshape(shape), "scalar")
@@ -214,7 +213,6 @@ def largest(step: Step, x: Any, k: int, axis: int, is_largest: bool) -> Any:
 
 
 def _put(step: Step, reduction: str, put: str, add: str) -> str:
-    """The fragment for a reduction."""
     found = {"none": put, "add": add}.get(reduction)
     if found is None:
         step.refuse(f"reduction must be none or add, but is '{reduction}'")

@@ -14,7 +14,6 @@ from nnef_grad.language.library import standard
 
 
 def _settings(step: Step, values: Sequence[Any]) -> dict[str, Any]:
-    """The attributes of an operation of the standard."""
     return dict(zip(standard()[step.name].attribute_names, values, strict=True))
 
 
@@ -110,5 +109,4 @@ _SLIDING = ("padding", "stride", "dilation")
 
 
 def _ones(block: Sequence[int]) -> Any:
-    """A filter for each element of a block."""
     return np.eye(prod(block)).reshape(-1, 1, *block)
