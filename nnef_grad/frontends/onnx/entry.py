@@ -67,11 +67,7 @@ def _load(path: PathLike) -> Any:
             raise
         except Exception as error:
             # Protocol buffers and external weights have errors of their own.
-            message = f"'{name}' cannot be read as an ONNX file"
-            raise UsageError(f"{message}: {reason(error)}") from None
-
-
-def reason(error: Exception) -> str:
-    """The message of an exception, on one line."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return "; ".join(filter(None, lines)) or type(error).__name__
+            lines = (line.strip() for line in str(error).splitlines())
+            reason = "; ".join(filter(None, lines)) or type(error).__name__
+            message = f"'{name}' cannot be read as an ONNX file: {reason}"
+            raise UsageError(message) from None

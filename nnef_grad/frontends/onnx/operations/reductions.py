@@ -91,8 +91,8 @@ def _layer_normalization(node: Node, x: Any, scale: Any, offset: Any = None) -> 
 
 @onnx_op("InstanceNormalization")
 def _instance_normalization(node: Node, x: Any, *channels: Any) -> Any:
-    axes = range(2, len(shape_of(x)))
-    return _normalized(node, x, *map(node.row, channels), axes)
+    scale, offset = map(node.row, channels)
+    return _normalized(node, x, scale, offset, range(2, len(shape_of(x))))
 
 
 @onnx_op("MeanVarianceNormalization")

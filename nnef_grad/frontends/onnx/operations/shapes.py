@@ -207,8 +207,7 @@ def _open_slice(
         if (first, last, step) == (0, x.shape[axis], 1):
             continue
         if step == 1 and first == 0 and may_exceed(last, x.shape[axis]):
-            places = node("cast", node.positions(last, 0, 1), dtype="integer")
-            x = node("gather", x, places, axis=axis)
+            x = shapes.first_rows(node, x, axis, last)
         else:
             x = node.piece(x, axis, first, last, stride=step)
     return x

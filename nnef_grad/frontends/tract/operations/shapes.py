@@ -66,17 +66,16 @@ def slice_(
     if whole and len(axes) == 1 and (is_known(x) or made_by(x, "variable")):
         axis = step.axis(axes[0], len(shape))
         if has_symbols((end[0] - shape[axis],)) and may_exceed(end[0], shape[axis]):
-            return _first(step, x, axis, end[0])
+            step.warn(
+                f"{end[0]} is taken to be at most {shape[axis]}, where it ends a slice"
+            )
+            return first_rows(step, x, axis, end[0])
     return step("slice", x, axes=axes, begin=begin, end=end, stride=stride)
 
 
-def _first(step: Step, x: Any, axis: int, end: Any) -> Any:
+def first_rows(step: Step, x: Any, axis: int, count: Any) -> Any:
     """The first elements of a table, whose number may be open, by their indices."""
-    step.warn(
-        f"{end} is taken to be at most {shape_of(x)[axis]}, where it ends a slice"
-    )
-    index = step("cast", step.positions(end, 0, 1), dtype="integer")
-    return step("gather", x, index, axis=axis)
+    return step("gather", x, numbers(step, 0, count, 1), axis=axis)
 
 
 def _ends(step: Step, begin: Any, end: Any, extent: Any) -> tuple[Any, Any]:
